@@ -1,0 +1,38 @@
+"""The configuration: what may be set, its defaults, and how files and overrides become one `Config`.
+
+Knows the names and limits of every option, never what an option does.
+"""
+
+from mt_cli.config.loading import dump_config, load_config, parse_config
+from mt_cli.config.sections import (
+    Backend,
+    Config,
+    DataConfig,
+    DecodingConfig,
+    Device,
+    FilesConfig,
+    ModelConfig,
+    Precision,
+    RuntimeConfig,
+    Section,
+    TokenizerConfig,
+    TrainingConfig,
+)
+
+__all__ = [
+    "Backend",
+    "Config",
+    "DataConfig",
+    "DecodingConfig",
+    "Device",
+    "FilesConfig",
+    "ModelConfig",
+    "Precision",
+    "RuntimeConfig",
+    "Section",
+    "TokenizerConfig",
+    "TrainingConfig",
+    "dump_config",
+    "load_config",
+    "parse_config",
+]

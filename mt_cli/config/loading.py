@@ -1,0 +1,90 @@
+"""From a TOML file and `--set` overrides to one `Config`, and back to TOML.
+
+Knows how a config is written, never what may stand in it.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import tomli_w
+from pydantic import ValidationError
+
+from mt_cli.config.complaints import explain
+from mt_cli.config.sections import Config
+from mt_cli.errors import ConfigError
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Config of the TOML file `path`, with `section.key=value` overrides laid over it.
+
+    Raises:
+        ConfigError: naming every wrong key and value at once.
+    """
+    return parse_config(_read_toml(path), overrides, origin=str(path))
+
+
+def parse_config(
+    tables: Mapping[str, object], overrides: Sequence[str] = (), *, origin: str = "config"
+) -> Config:
+    """Config of parsed TOML `tables`; `origin` names them in errors."""
+    merged = _with_overrides(tables, overrides)
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        where = f"{origin} with --set {' '.join(overrides)}" if overrides else origin
+        problems = "\n".join(f"  {problem}" for problem in explain(error))
+        raise ConfigError(f"{where}: the config cannot be used\n{problems}") from error
+
+
+def dump_config(config: Config) -> str:
+    """The whole config as TOML, itself a valid config file."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _read_toml(path: Path) -> dict[str, object]:
+    try:
+        # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        known = sorted(str(p) for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        hint = f"; found there: {', '.join(known)}" if known else ""
+        raise ConfigError(f"{path}: no such config file{hint}") from None
+    except IsADirectoryError:
+        raise ConfigError(
+            f"{path} is a folder; a config is a TOML file, such as configs/sample.toml"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); a config is a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+
+
+def _with_overrides(tables: Mapping[str, object], overrides: Iterable[str]) -> dict[str, object]:
+    merged = dict(tables)
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        *sections, key = (part.strip() for part in path.split("."))
+        if not equals or not sections or not all((*sections, key)):
+            raise ConfigError(
+                f"--set {override!r}: expected section.key=value, such as training.max_epochs=3"
+            )
+        table = merged
+        for section in sections:
+            inner = table.get(section, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"--set {override!r}: '{section}' is a value, not a section")
+            table[section] = table = dict(inner)
+        table[key] = _parse_value(text.strip())
+    return merged
+
+
+def _parse_value(text: str) -> object:
+    """A TOML value, or else the text itself, so that shells need no inner quotes."""
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return table["value"] if len(table) == 1 else text

@@ -1,0 +1,253 @@
+"""The sections of a config file: every option with its default, its limits and its meaning.
+
+Knows what may be set, never where it was read from or what an option does.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Backend = Literal["torch", "scratch"]
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["auto", "fp32", "bf16"]
+
+
+def _tuple_of_list(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+Probability = Annotated[float, Field(ge=0, lt=1)]
+# TOML has neither paths nor tuples, the two places where strictness gives way.
+FilePath = Annotated[Path, Field(strict=False)]
+Splits = Annotated[tuple[SplitName, ...], BeforeValidator(_tuple_of_list)]
+Decays = Annotated[tuple[Probability, Probability], BeforeValidator(_tuple_of_list)]
+
+
+class Section(BaseModel):
+    """One table of the file: frozen, strict, and closed to unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class FilesConfig(Section):
+    """The two sides of one split of the `files` corpus."""
+
+    src: FilePath
+    """Source text, one sentence a line; plain or .gz."""
+    tgt: FilePath
+    """Target text, line by line the translation of `src`."""
+
+
+class DataConfig(Section):
+    """`[data]`: which sentences, and which of them train."""
+
+    corpus: Literal["sample", "multi30k", "files"] = "sample"
+    """`sample` comes with the program, `multi30k` is fetched, `files` are your own."""
+    splits: Splits = ("train", "val", "test")
+    """Splits to prepare: `train` and `val` are needed, the others are test sets."""
+    files: dict[SplitName, FilesConfig] = Field(default_factory=dict)
+    """For `corpus = "files"`: `[data.files.<split>]` tables with `src` and `tgt` paths."""
+    src_lang: Language = "de"
+    """Language code of the source side."""
+    tgt_lang: Language = "en"
+    """Language code of the target side."""
+    lowercase: bool = False
+    """Lower-case both sides, and the references when scoring."""
+    max_len: int = Field(default=128, ge=1)
+    """Training pairs with a side of more tokens are dropped; other splits keep every line."""
+
+    @model_validator(mode="after")
+    def _splits_are_complete(self) -> Self:
+        missing = [name for name in ("train", "val") if name not in self.splits]
+        without = [name for name in dict.fromkeys(self.splits) if name not in self.files]
+        _require(
+            (not missing, f"splits must name {' and '.join(missing)}, found {list(self.splits)}"),
+            (len(set(self.splits)) == len(self.splits), f"splits must differ, found {list(self.splits)}"),
+            *(
+                (self.corpus != "files", f"corpus 'files' needs a [data.files.{name}] table with src and tgt")
+                for name in without
+            ),
+            (
+                self.corpus == "files" or not self.files,
+                f"[data.files] belongs to corpus 'files', but the corpus is '{self.corpus}'",
+            ),
+        )
+        return self
+
+
+class TokenizerConfig(Section):
+    """`[tokenizer]`: how text becomes ids."""
+
+    kind: Literal["spacy", "bpe", "unigram"] = "bpe"
+    """`spacy` words, or SentencePiece subwords learned by `bpe` or `unigram`."""
+    vocab_size: int = Field(default=8000, ge=8)
+    """Most entries of a vocabulary (exactly that many for subwords, where the text allows)."""
+    tgt_vocab_size: int | None = Field(default=None, ge=8)
+    """The same for the target side, where it differs and `joint` is off."""
+    min_freq: int = Field(default=2, ge=1)
+    """Words seen fewer times in training become `<unk>` (`spacy` only)."""
+    joint: bool = True
+    """One vocabulary for both sides, which lets `model.tie` be `all`."""
+
+    @model_validator(mode="after")
+    def _target_size_needs_its_own_vocabulary(self) -> Self:
+        _require(
+            (
+                not self.joint or self.tgt_vocab_size is None,
+                "tgt_vocab_size is for joint = false; a joint vocabulary has one size",
+            )
+        )
+        return self
+
+
+class ModelConfig(Section):
+    """`[model]`: the Transformer."""
+
+    backend: Backend = "scratch"
+    """`torch` is nn.Transformer, `scratch` our own layers; checkpoints run on either."""
+    d_model: int = Field(default=256, ge=2)
+    """Width of every sublayer's output; even, a multiple of `num_heads`."""
+    num_heads: int = Field(default=8, ge=1)
+    """Attention heads of each attention."""
+    encoder_layers: int = Field(default=3, ge=1)
+    """Layers of the encoder."""
+    decoder_layers: int = Field(default=3, ge=1)
+    """Layers of the decoder."""
+    d_ff: int = Field(default=1024, ge=1)
+    """Width between the two feed-forward matrices."""
+    norm: Literal["pre", "post"] = "pre"
+    """Layer norm before each sublayer (Xiong et al. 2020) or after its residual (Vaswani et al. 2017)."""
+    final_norm: bool = True
+    """A layer norm at the end of the encoder and of the decoder."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Position encodings: fixed waves, or parameters."""
+    max_len: int = Field(default=256, ge=4)
+    """Longest sequence in tokens, `<s>` and `</s>` included."""
+    scale_embeddings: bool = True
+    """Multiply embeddings by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
+    tie: Literal["none", "decoder", "all"] = "all"
+    """Share the output matrix with the target embedding (`decoder`), and that with the source's (`all`)."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """Between the two feed-forward matrices."""
+    dropout: Probability = 0.1
+    """On embeddings and on each sublayer's output."""
+    attention_dropout: Probability = 0.0
+    """On attention weights."""
+    activation_dropout: Probability = 0.0
+    """Between the two feed-forward matrices."""
+    output_bias: bool = False
+    """A bias on the output layer."""
+    init: Literal["xavier", "normal"] = "xavier"
+    """Matrices: `xavier` uniform (Glorot and Bengio 2010), or `normal` with deviation 0.02."""
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> Self:
+        _require(
+            (
+                self.d_model % self.num_heads == 0,
+                f"num_heads {self.num_heads} does not divide d_model {self.d_model}",
+            ),
+            (self.d_model % 2 == 0, f"d_model must be even, found {self.d_model}"),
+        )
+        return self
+
+
+class TrainingConfig(Section):
+    """`[training]`: how the weights are found."""
+
+    max_epochs: int = Field(default=12, ge=1)
+    """Passes over the training pairs."""
+    max_steps: int | None = Field(default=None, ge=1)
+    """Updates, where they should end training before `max_epochs`."""
+    tokens_per_batch: int = Field(default=4096, ge=1)
+    """Most tokens of one side in a batch, padding included."""
+    accumulation: int = Field(default=1, ge=1)
+    """Batches summed into one update."""
+    optimizer: Literal["adam", "adamw"] = "adamw"
+    """Adam (Kingma and Ba 2015), or with decoupled weight decay (Loshchilov and Hutter 2019)."""
+    betas: Decays = (0.9, 0.98)
+    """Decay of the optimiser's two running means."""
+    eps: float = Field(default=1e-9, gt=0)
+    """Added to the optimiser's denominator."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decay of matrices; vectors and embeddings are left alone."""
+    schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
+    """After the warm-up: 1/sqrt(step) (Noam), a cosine down to zero, or level."""
+    peak_lr: float = Field(default=1e-3, gt=0)
+    """Learning rate at the end of the warm-up."""
+    warmup_steps: int = Field(default=400, ge=0)
+    """Updates of linear rise."""
+    label_smoothing: Probability = 0.1
+    """Probability mass spread uniformly over the vocabulary (Szegedy et al. 2016)."""
+    clip_norm: float = Field(default=1.0, ge=0)
+    """Largest norm of an update's gradient; 0 is no limit."""
+    validate_every: int = Field(default=0, ge=0)
+    """Updates between validations; 0 is once an epoch."""
+    best_by: Literal["bleu", "loss"] = "bleu"
+    """What the best checkpoint, and early stopping, are judged by."""
+    patience: int = Field(default=0, ge=0)
+    """Stop after this many validations without a better one; 0 is never."""
+    log_every: int = Field(default=50, ge=1)
+    """Updates between log lines."""
+
+
+class DecodingConfig(Section):
+    """`[decoding]`: how a translation is searched for."""
+
+    max_len_factor: float = Field(default=1.5, ge=0)
+    """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens."""
+    max_len_extra: int = Field(default=10, ge=1)
+    """See `max_len_factor`."""
+    batch_size: int = Field(default=128, ge=1)
+    """Sentences decoded together, of like length."""
+
+
+class RuntimeConfig(Section):
+    """`[runtime]`: on what it runs."""
+
+    device: Device = "auto"
+    """`auto` takes a GPU where there is one."""
+    precision: Precision = "auto"
+    """Of matrix products: `auto` is bf16 where the device is faster in it, else fp32."""
+    threads: int = Field(default=0, ge=0)
+    """CPU threads; 0 is one for each core."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Seed of everything that is random."""
+
+
+class Config(Section):
+    """All sections. An absent key is its default."""
+
+    data: DataConfig = Field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    decoding: DecodingConfig = Field(default_factory=DecodingConfig)
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        _require(
+            (
+                self.model.tie != "all" or self.tokenizer.joint,
+                "model.tie = 'all' shares one embedding: it needs tokenizer.joint = true",
+            ),
+            (
+                self.data.max_len + 2 <= self.model.max_len,
+                f"data.max_len {self.data.max_len} plus <s> and </s> exceeds "
+                f"model.max_len {self.model.max_len}",
+            ),
+        )
+        return self
+
+
+def _require(*rules: tuple[bool, str]) -> None:
+    """Raise one error with the complaint of every rule that does not hold, each on a line of its own."""
+    broken = [complaint for holds, complaint in rules if not holds]
+    if broken:
+        raise ValueError("\n".join(broken))
