@@ -1,0 +1,99 @@
+"""Batches: which pairs go together, and how they become padded tensors.
+
+Knows lengths and ids, never text. Letters: B batch, S source length, T target length.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from mt_cli.data.encoded import EncodedSplit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
+
+POOL_BATCHES = 100
+"""Pairs are sorted by length within pools of about so many batches, so that order stays random."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded ids of some pairs, ready for teacher forcing."""
+
+    src_ids: Tensor
+    """(B, S), each row ends in `</s>`."""
+    tgt_ids: Tensor
+    """(B, T+1), each row between `<s>` and `</s>`."""
+
+    @property
+    def tgt_in(self) -> Tensor:
+        """What the decoder is given, (B, T): everything but the last position."""
+        return self.tgt_ids[:, :-1]
+
+    @property
+    def tgt_out(self) -> Tensor:
+        """What it has to predict there, (B, T): everything but the first."""
+        return self.tgt_ids[:, 1:]
+
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on `device`."""
+        return Batch(self.src_ids.to(device, non_blocking=True), self.tgt_ids.to(device, non_blocking=True))
+
+
+def plan_epoch(
+    src_lengths: NDArray[np.int64],
+    tgt_lengths: NDArray[np.int64],
+    *,
+    tokens_per_batch: int,
+    rng: np.random.Generator,
+) -> list[NDArray[np.int64]]:
+    """Every pair once, as index arrays: alike in length within a batch, in random order between batches.
+
+    A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` counted; a pair that is
+    longer than that stands alone.
+    """
+    order = rng.permutation(len(src_lengths))
+    mean_length = 1 + max(1.0, float(np.maximum(src_lengths, tgt_lengths).mean())) if len(order) else 1.0
+    pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
+    batches: list[NDArray[np.int64]] = []
+    for begin in range(0, len(order), pool_size):
+        pool = order[begin : begin + pool_size]
+        by_length = pool[np.lexsort((src_lengths[pool], tgt_lengths[pool]))]
+        batches += group_by_budget(
+            by_length, np.maximum(src_lengths, tgt_lengths) + 1, tokens_per_batch=tokens_per_batch
+        )
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def group_by_budget(
+    order: NDArray[np.int64], widths: NDArray[np.int64], *, tokens_per_batch: int
+) -> list[NDArray[np.int64]]:
+    """Cut `order` into runs whose size times greatest width (of `widths`, by pair) stays in the budget."""
+    groups: list[NDArray[np.int64]] = []
+    begin, widest = 0, 0
+    for end, index in enumerate(order):
+        widest = max(widest, int(widths[index]))
+        if end > begin and widest * (end - begin + 1) > tokens_per_batch:
+            groups.append(order[begin:end])
+            begin, widest = end, int(widths[index])
+    if begin < len(order):
+        groups.append(order[begin:])
+    return groups
+
+
+def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64]) -> Batch:
+    """The pairs at `indices`, padded on the right."""
+    src = pad_ids([np.append(split.src[int(i)], EOS_ID) for i in indices])
+    tgt = pad_ids([np.concatenate(([BOS_ID], split.tgt[int(i)], [EOS_ID])) for i in indices])
+    return Batch(src, tgt)
+
+
+def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
+    """Rows of ids as one tensor (B, longest), filled with `<pad>` on the right."""
+    width = max((len(sequence) for sequence in sequences), default=0)
+    padded = np.full((len(sequences), width), PAD_ID, dtype=np.int64)
+    for row, sequence in zip(padded, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return torch.from_numpy(padded)

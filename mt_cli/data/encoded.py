@@ -1,0 +1,59 @@
+"""Encoded text: flat ids plus offsets, so that a corpus can stay on disk.
+
+Knows ids, never files or text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.uint16] | NDArray[np.int32]
+IdType = type[np.uint16] | type[np.int32]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Sentences of one side, one after another."""
+
+    ids: Ids
+    offsets: NDArray[np.int64]
+    """Sentence i is `ids[offsets[i]:offsets[i + 1]]`."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Ids of each sentence."""
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> Ids:
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    @staticmethod
+    def of(sentences: Sequence[Sequence[int]], *, vocab_size: int) -> "Sequences":
+        """`sentences` in the smallest type that holds `vocab_size` ids."""
+        lengths = np.fromiter((len(ids) for ids in sentences), np.int64, len(sentences))
+        ids = np.fromiter((i for ids in sentences for i in ids), np.int32, int(lengths.sum()))
+        return Sequences(
+            ids if id_type(vocab_size) is np.int32 else ids.astype(np.uint16),
+            np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))),
+        )
+
+
+@dataclass(frozen=True)
+class EncodedSplit:
+    """Both sides of a split, line by line."""
+
+    src: Sequences
+    tgt: Sequences
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+def id_type(vocab_size: int) -> IdType:
+    """The smallest type that holds ids below `vocab_size`."""
+    return np.uint16 if vocab_size <= 1 << 16 else np.int32

@@ -1,0 +1,34 @@
+"""The one normalisation that training text and text to be translated both go through.
+
+Knows characters, never tokens or files. References that are scored are never normalised.
+"""
+
+import re
+import unicodedata
+
+# What is invisible or stands for lost text: controls that are no white space, soft hyphen, zero-width
+# and bidi marks, byte order mark, U+FFFD (which `decode_line` puts for invalid bytes), lone surrogates.
+_REMOVED = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\ufeff\ufff9-\ufffb\ufffd\ud800-\udfff]"
+)
+
+
+def decode_line(raw: bytes) -> str:
+    """Text of one line's bytes, given with or without its line end; invalid UTF-8 becomes U+FFFD."""
+    return strip_line_end(raw).decode("utf-8", errors="replace")
+
+
+def strip_line_end(raw: bytes) -> bytes:
+    r"""A line without `\n`, nor a `\r` before it."""
+    return raw.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def normalize(text: str, *, lowercase: bool = False) -> str:
+    """`text` in NFC, without invisible characters, words one space apart; doing it twice changes nothing."""
+    text = _REMOVED.sub("", text)
+    if lowercase:
+        text = text.lower()
+    # Only after the removals, which may bring a letter and its combining mark together.
+    text = unicodedata.normalize("NFC", text)
+    return " ".join(text.split())

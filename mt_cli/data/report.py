@@ -1,0 +1,132 @@
+"""`Report`: what `prepare` found in a corpus and made of it.
+
+Knows numbers and how to lay them out for people, never files.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from mt_cli.data.encoded import Sequences
+from mt_cli.data.symbols import UNK_ID
+
+PERCENTILES = (50, 90, 99, 100)
+COUNTED_TOGETHER = 1 << 22
+"""Ids looked at in one go, so that a corpus on disk stays there."""
+
+
+class Record(BaseModel):
+    """Numbers that are written once."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class SideReport(Record):
+    """One side of a split, as encoded."""
+
+    tokens: int
+    unknown: int
+    """Tokens that are `<unk>`."""
+    unknown_rate: float
+    lengths: dict[str, int]
+    """Percentiles of tokens per line: half of the lines have at most `lengths["50"]`."""
+
+
+class SplitReport(Record):
+    """One split."""
+
+    lines: int
+    """Lines of the input files."""
+    pairs: int
+    """Pairs kept."""
+    dropped: dict[str, int]
+    """Pairs left out, by reason; only of the training split."""
+    duplicates: int
+    """Lines whose pair stood on an earlier line already, normalised."""
+    src_in_train: int | None
+    """Lines whose source is one of a training pair; None for the training split."""
+    pairs_in_train: int | None
+    """Lines whose whole pair is a training pair; None for the training split."""
+    src: SideReport
+    tgt: SideReport
+
+
+class Report(Record):
+    """The whole corpus."""
+
+    src_vocab_size: int
+    tgt_vocab_size: int
+    splits: dict[str, SplitReport]
+
+    def as_json(self) -> dict[str, object]:
+        """The form that `report.json` and `prepare --json` have."""
+        return self.model_dump(mode="json")
+
+
+def describe_side(sequences: Sequences) -> SideReport:
+    """Lengths and unknown tokens of encoded lines."""
+    ids = sequences.ids
+    begins = range(0, len(ids), COUNTED_TOGETHER)
+    unknown = sum(int((ids[i : i + COUNTED_TOGETHER] == UNK_ID).sum()) for i in begins)
+    # "higher": a length that some line has, never one between two.
+    found = np.percentile(sequences.lengths, PERCENTILES, method="higher") if len(sequences) else [0] * 4
+    return SideReport(
+        tokens=len(ids),
+        unknown=unknown,
+        unknown_rate=unknown / max(1, len(ids)),
+        lengths={str(p): int(length) for p, length in zip(PERCENTILES, found, strict=True)},
+    )
+
+
+def format_report(report: Report) -> str:
+    """The report as an aligned table, one line a split, and what was dropped below it."""
+    rows = [_HEADER, *(_row(name, split) for name, split in report.splits.items())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
+    lines = [_align(row, widths) for row in rows]
+    lines.append(f"vocabulary  src {report.src_vocab_size:,}  tgt {report.tgt_vocab_size:,}")
+    return "\n".join([*lines, *_notes(report)])
+
+
+_HEADER = (
+    "split",
+    "lines",
+    "pairs",
+    "src len 50/90/99/100 %",
+    "tgt len",
+    "<unk> src",
+    "tgt",
+    "repeated",
+    "in train",
+)
+
+
+def _row(name: str, split: SplitReport) -> tuple[str, ...]:
+    return (
+        name,
+        f"{split.lines:,}",
+        f"{split.pairs:,}",
+        "/".join(str(length) for length in split.src.lengths.values()),
+        "/".join(str(length) for length in split.tgt.lengths.values()),
+        f"{split.src.unknown_rate:.2%}",
+        f"{split.tgt.unknown_rate:.2%}",
+        f"{split.duplicates:,}",
+        "" if split.src_in_train is None else f"{split.src_in_train:,}",
+    )
+
+
+def _align(row: tuple[str, ...], widths: list[int]) -> str:
+    name, *numbers = row
+    cells = [name.ljust(widths[0]), *(n.rjust(w) for n, w in zip(numbers, widths[1:], strict=True))]
+    return "  ".join(cells).rstrip()
+
+
+def _notes(report: Report) -> Iterator[str]:
+    for name, split in report.splits.items():
+        for reason, count in sorted(split.dropped.items()):
+            yield f"{name}: {count:,} pairs dropped: {reason}"
+        if split.src_in_train:
+            yield (
+                f"{name}: {split.src_in_train:,} of {split.lines:,} sources occur in train "
+                f"({split.pairs_in_train:,} with the same target)"
+            )

@@ -1,0 +1,4 @@
+"""Special symbols, with the same ids in every vocabulary."""
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
