@@ -1,0 +1,1 @@
+"""The Transformer: embeddings around a swappable backend, of nn.Transformer or from scratch."""

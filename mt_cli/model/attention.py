@@ -1,0 +1,79 @@
+"""Scaled dot-product and multi-head attention (Vaswani et al. 2017, 3.2).
+
+Letters: B batch, T queries, S keys, D d_model, H heads, K head size (D = H·K).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, dropout: nn.Module | None = None) -> Tensor:
+    """softmax(q kᵀ / √K) v, per head: each query's mean of the values, weighted by how well the keys match.
+
+    `q` is (B, H, T, K), `k` and `v` are (B, H, S, K), `mask` is boolean and broadcasts to (B, H, T, S),
+    True = may be attended; a query that may attend to nothing gives NaN. Returns (B, H, T, K).
+    """
+    weights = attention_weights(q, k, mask)
+    return (weights if dropout is None else dropout(weights)) @ v
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    """softmax(q kᵀ / √K): each row a distribution over the keys, (B, H, T, S)."""
+    # Without the division the dot products grow with K and the softmax saturates.
+    scores = (q / math.sqrt(q.shape[-1])) @ k.mT  # (B, H, T, S)
+    return scores.masked_fill(~mask, -math.inf).softmax(-1)
+
+
+class MultiHeadAttention(nn.Module):
+    """H attentions side by side, each over its own projection of queries, keys and values.
+
+    The three input projections are packed in one (3·D, D) matrix, named as in nn.MultiheadAttention.
+    """
+
+    def __init__(self, d_model: int, num_heads: int, dropout: nn.Module) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
+        self.out_proj = nn.Linear(d_model, d_model)
+        self.dropout = dropout
+        nn.init.xavier_uniform_(self.in_proj_weight)
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        """`x` (B, T, D) attends to `memory` (B, S, D) where `mask` (broadcast to (B, H, T, S)) allows."""
+        k, v = self.project_memory(memory)
+        return self.attend(self.project_query(x), k, v, mask)
+
+    def self_attention(self, x: Tensor, mask: Tensor) -> Tensor:
+        """`x` (B, T, D) attends to itself; the same as `forward(x, x, mask)` in one matrix product."""
+        q, k, v = self.project_all(x)
+        return self.attend(q, k, v, mask)
+
+    def project_all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of `x` (B, T, D), each (B, H, T, K)."""
+        q, k, v = F.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
+        return self._split_heads(q), self._split_heads(k), self._split_heads(v)
+
+    def project_query(self, x: Tensor) -> Tensor:
+        """Queries of `x` (B, T, D): (B, H, T, K)."""
+        D = x.shape[-1]
+        return self._split_heads(F.linear(x, self.in_proj_weight[:D], self.in_proj_bias[:D]))
+
+    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of `memory` (B, S, D), each (B, H, S, K)."""
+        D = memory.shape[-1]
+        k, v = F.linear(memory, self.in_proj_weight[D:], self.in_proj_bias[D:]).chunk(2, dim=-1)
+        return self._split_heads(k), self._split_heads(v)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """Attention of projected `q` (B, H, T, K) to `k`, `v` (B, H, S, K), heads joined: (B, T, D)."""
+        heads = attention(q, k, v, mask, dropout=self.dropout)
+        joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
+        return joined
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        B, T, D = x.shape
+        return x.view(B, T, self.num_heads, D // self.num_heads).transpose(1, 2)  # (B, H, T, K)

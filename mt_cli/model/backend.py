@@ -1,0 +1,42 @@
+"""What a backend, the swappable middle of the model, has to do.
+
+Knows vectors, not ids. Letters: B batch, S source length, T target length, D d_model.
+"""
+
+from typing import Protocol, Self
+
+from torch import Tensor
+
+
+class DecoderState(Protocol):
+    """What a decoder remembers between steps, one row a sentence."""
+
+    length: int
+    """Target positions seen so far."""
+
+    def select(self, rows: Tensor) -> Self:
+        """The state of `rows` (N,) only, in that order; a row may occur more than once."""
+        ...
+
+
+class TransformerBackend(Protocol):
+    """An encoder and a decoder whose parameters bear the names and shapes of nn.Transformer's.
+
+    Masks are boolean, True = may be attended. Every source has at least one real position.
+    """
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        """Memory (B, S, D) of embedded sources `src` (B, S, D) under `src_mask` (B, S)."""
+        ...
+
+    def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """Decoder output (B, T, D), position t of it from `tgt` (B, T, D) up to t and `memory` (B, S, D)."""
+        ...
+
+    def start(self, memory: Tensor, src_mask: Tensor, *, max_len: int) -> DecoderState:
+        """State before the first of at most `max_len` steps over `memory` (B, S, D)."""
+        ...
+
+    def step(self, tgt: Tensor, state: DecoderState) -> Tensor:
+        """Decoder output (B, D) for the next position, embedded as `tgt` (B, D); advances `state`."""
+        ...

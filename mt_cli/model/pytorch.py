@@ -1,0 +1,122 @@
+"""The `torch` backend: nn.Transformer behind the project's interface.
+
+The one place where a mask is inverted: PyTorch's True means "ignore".
+Letters: B batch, S source length, T target length, D d_model.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from mt_cli.model.dropout import Dropout
+from mt_cli.model.layers import LayerOptions
+from mt_cli.model.masks import causal_mask
+
+
+@dataclass
+class PrefixState:
+    """The whole prefix, because nn.Transformer has no cache."""
+
+    memory: Tensor
+    """(B, S, D)."""
+    src_mask: Tensor
+    """(B, S), True = may be attended."""
+    prefix: Tensor
+    """Embedded target so far, (B, T, D)."""
+
+    @property
+    def length(self) -> int:
+        """Target positions seen so far."""
+        return self.prefix.shape[1]
+
+    def select(self, rows: Tensor) -> Self:
+        """The state of `rows` (N,)."""
+        return type(self)(self.memory[rows], self.src_mask[rows], self.prefix[rows])
+
+
+class TorchBackend(nn.Transformer):
+    """nn.Transformer; see `TransformerBackend` for the contract.
+
+    Its `step` recomputes the prefix, slowly and plainly, which makes it the oracle of the cached one.
+    """
+
+    def __init__(
+        self, options: LayerOptions, *, encoder_layers: int, decoder_layers: int, final_norm: bool
+    ) -> None:
+        super().__init__(
+            d_model=options.d_model,
+            nhead=options.num_heads,
+            custom_encoder=nn.TransformerEncoder(
+                _encoder_layer(options),
+                encoder_layers,
+                norm=nn.LayerNorm(options.d_model) if final_norm else None,
+                enable_nested_tensor=False,  # it truncates padding and changes results (pytorch #97111)
+            ),
+            custom_decoder=nn.TransformerDecoder(
+                _decoder_layer(options),
+                decoder_layers,
+                norm=nn.LayerNorm(options.d_model) if final_norm else None,
+            ),
+            batch_first=True,
+        )
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        """Memory (B, S, D) of `src` (B, S, D) under `src_mask` (B, S)."""
+        memory: Tensor = self.encoder(src, src_key_padding_mask=~src_mask)
+        return memory
+
+    def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+        """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D) under `src_mask` (B, S)."""
+        tgt_mask = causal_mask(tgt.shape[1], device=tgt.device)
+        out: Tensor = self.decoder(tgt, memory, tgt_mask=~tgt_mask, memory_key_padding_mask=~src_mask)
+        return out
+
+    def start(self, memory: Tensor, src_mask: Tensor, *, max_len: int) -> PrefixState:
+        """State with an empty prefix; a prefix grows, so `max_len` does not matter."""
+        del max_len
+        return PrefixState(memory, src_mask, memory[:, :0])
+
+    def step(self, tgt: Tensor, state: PrefixState) -> Tensor:
+        """Output (B, D) at the next position, embedded as `tgt` (B, D)."""
+        state.prefix = torch.cat([state.prefix, tgt.unsqueeze(1)], dim=1)  # (B, T, D)
+        return self.decode(state.prefix, state.memory, state.src_mask)[:, -1]
+
+
+def _encoder_layer(options: LayerOptions) -> nn.TransformerEncoderLayer:
+    layer = nn.TransformerEncoderLayer(
+        options.d_model,
+        options.num_heads,
+        options.d_ff,
+        activation=options.activation,
+        batch_first=True,
+        norm_first=options.is_pre_norm,
+    )
+    _set_dropout(layer, options)
+    return layer
+
+
+def _decoder_layer(options: LayerOptions) -> nn.TransformerDecoderLayer:
+    layer = nn.TransformerDecoderLayer(
+        options.d_model,
+        options.num_heads,
+        options.d_ff,
+        activation=options.activation,
+        batch_first=True,
+        norm_first=options.is_pre_norm,
+    )
+    _set_dropout(layer, options)
+    layer.dropout3 = Dropout(options.dropout)  # type: ignore[assignment]
+    layer.multihead_attn.dropout = options.attention_dropout
+    return layer
+
+
+def _set_dropout(
+    layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer, options: LayerOptions
+) -> None:
+    """PyTorch takes one rate for all three places; the layer's parts take one each."""
+    layer.dropout = Dropout(options.activation_dropout)  # type: ignore[assignment]
+    layer.dropout1 = Dropout(options.dropout)  # type: ignore[assignment]
+    layer.dropout2 = Dropout(options.dropout)  # type: ignore[assignment]
+    layer.self_attn.dropout = options.attention_dropout

@@ -1,0 +1,125 @@
+"""`TranslationModel`: ids in, logits out, around a swappable backend.
+
+Owns embeddings, positions, tying and the output layer; knows no text, vocabulary or config object.
+Letters: B batch, S source length, T target length, D d_model, V target vocabulary.
+"""
+
+import math
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from mt_cli.model.backend import DecoderState, TransformerBackend
+from mt_cli.model.dropout import Dropout
+from mt_cli.model.initialisation import initialise
+from mt_cli.model.layers import LayerOptions
+from mt_cli.model.masks import padding_mask
+from mt_cli.model.positions import Positions
+from mt_cli.model.pytorch import TorchBackend
+from mt_cli.model.scratch import ScratchBackend
+
+BACKENDS: dict[str, type[TorchBackend] | type[ScratchBackend]] = {
+    "torch": TorchBackend,
+    "scratch": ScratchBackend,
+}
+
+
+class TranslationModel(nn.Module):
+    """The Transformer of Vaswani et al. (2017), 3, with the variations in common use."""
+
+    backend: TransformerBackend
+
+    def __init__(
+        self,
+        *,
+        src_vocab_size: int,
+        tgt_vocab_size: int,
+        pad_id: int = 0,
+        backend: Literal["torch", "scratch"] = "scratch",
+        d_model: int = 256,
+        num_heads: int = 8,
+        encoder_layers: int = 3,
+        decoder_layers: int = 3,
+        d_ff: int = 1024,
+        norm: Literal["pre", "post"] = "pre",
+        final_norm: bool = True,
+        positions: Literal["sinusoidal", "learned"] = "sinusoidal",
+        max_len: int = 256,
+        scale_embeddings: bool = True,
+        tie: Literal["none", "decoder", "all"] = "none",
+        activation: Literal["relu", "gelu"] = "relu",
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        output_bias: bool = False,
+        init: Literal["xavier", "normal"] = "xavier",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if tie == "all" and src_vocab_size != tgt_vocab_size:
+            raise ValueError(
+                f"tie 'all' needs one vocabulary, found sizes {src_vocab_size}, {tgt_vocab_size}"
+            )
+        self.pad_id = pad_id
+        self.max_len = max_len
+        self.scale = math.sqrt(d_model) if scale_embeddings else 1.0
+        self.src_embedding = nn.Embedding(src_vocab_size, d_model)
+        self.tgt_embedding = self.src_embedding if tie == "all" else nn.Embedding(tgt_vocab_size, d_model)
+        self.src_positions = Positions(max_len, d_model, learned=positions == "learned")
+        self.tgt_positions = Positions(max_len, d_model, learned=positions == "learned")
+        self.dropout = Dropout(dropout)
+        options = LayerOptions(
+            d_model,
+            num_heads,
+            d_ff,
+            norm == "pre",
+            activation,
+            dropout,
+            attention_dropout,
+            activation_dropout,
+        )
+        middle = BACKENDS[backend](
+            options, encoder_layers=encoder_layers, decoder_layers=decoder_layers, final_norm=final_norm
+        )
+        # A cast, because each backend takes only the states that it started itself.
+        self.backend = cast("TransformerBackend", middle)
+        self.output = nn.Linear(d_model, tgt_vocab_size, bias=output_bias)
+        if tie != "none":
+            self.output.weight = self.tgt_embedding.weight
+        initialise(self, kind=init, d_model=d_model, generator=generator or torch.default_generator)
+
+    def forward(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
+        """Logits (B, T, V) of the token after each position of `tgt_in` (B, T), given `src_ids` (B, S)."""
+        logits: Tensor = self.output(self.hidden(src_ids, tgt_in))
+        return logits
+
+    def hidden(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
+        """Decoder output (B, T, D) before the output layer, teacher-forced on `tgt_in` (B, T)."""
+        memory, src_mask = self.encode(src_ids)
+        tgt = self._embed(self.tgt_embedding, self.tgt_positions, tgt_in)
+        return self.backend.decode(tgt, memory, src_mask)
+
+    def encode(self, src_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Memory (B, S, D) of `src_ids` (B, S), and its mask (B, S), True = may be attended."""
+        src_mask = padding_mask(src_ids, pad_id=self.pad_id)
+        src = self._embed(self.src_embedding, self.src_positions, src_ids)
+        return self.backend.encode(src, src_mask), src_mask
+
+    def start(self, src_ids: Tensor, *, max_len: int) -> DecoderState:
+        """Encode `src_ids` (B, S) for a search of at most `max_len` steps."""
+        memory, src_mask = self.encode(src_ids)
+        return self.backend.start(memory, src_mask, max_len=min(max_len, self.max_len))
+
+    def step(self, ids: Tensor, state: DecoderState) -> Tensor:
+        """Logits (B, V) of the token after `ids` (B,), the latest of each row; advances `state`."""
+        tgt = self._embed(self.tgt_embedding, self.tgt_positions, ids.unsqueeze(1), start=state.length)
+        logits: Tensor = self.output(self.backend.step(tgt.squeeze(1), state))
+        return logits
+
+    def _embed(self, embedding: nn.Embedding, positions: Positions, ids: Tensor, *, start: int = 0) -> Tensor:
+        T = ids.shape[1]
+        if start + T > self.max_len:
+            raise ValueError(f"{start + T} tokens, but the model takes {self.max_len}; shorten the input")
+        out: Tensor = self.dropout(positions(embedding(ids) * self.scale, start=start))
+        return out
