@@ -1,0 +1,1 @@
+"""Search over next-token functions."""
