@@ -1,0 +1,1 @@
+"""What lies on disk: corpora, prepared data, run folders and checkpoints."""

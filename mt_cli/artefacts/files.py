@@ -1,0 +1,107 @@
+"""Files that are written whole or not at all, and their hashes.
+
+Knows bytes and JSON, never what they mean.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from mt_cli.errors import DataError, ResourceError
+
+CHUNK = 1 << 20
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` holds either its old content or all of the new, even after a power cut.
+
+    Raises:
+        ResourceError: the disk is full or the place cannot be written to.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with partial.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def write_error(path: Path, error: OSError) -> ResourceError:
+    """The error to raise when `path` could not be written."""
+    reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror
+    return ResourceError(f"{path}: cannot be written: {reason}; free some space or name another folder")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write `value` as readable JSON, atomically."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(path, text.encode())
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The JSON object in `path`.
+
+    Raises:
+        DataError: missing, or not a JSON object.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise DataError(f"{path}: not valid JSON ({error}); the file is damaged") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hex digest of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex digest of a file's content, read in chunks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
+    """Compare files below `folder` with their sha256 sums, keyed by relative path.
+
+    Raises:
+        DataError: naming the first file that is missing or altered.
+    """
+    for name, digest in expected.items():
+        path = folder / name
+        if not path.is_file():
+            raise DataError(f"{path}: missing, though {folder / 'manifest.json'} lists it")
+        found = sha256_file(path)
+        if found != digest:
+            raise DataError(
+                f"{path}: altered or damaged: sha256 {found[:12]}… found, {digest[:12]}… expected; "
+                "restore it from a copy"
+            )

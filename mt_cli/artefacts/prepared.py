@@ -1,0 +1,154 @@
+"""Prepared data: a folder of encoded splits, raw lines and tokenizers, under a manifest of hashes.
+
+Knows what lies in the folder, not how it was made.
+"""
+
+import functools
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically
+from mt_cli.artefacts.sequence_files import Side, lines_path, open_split
+from mt_cli.config import Config
+from mt_cli.data.encoded import EncodedSplit
+from mt_cli.data.normalize import decode_line
+from mt_cli.data.report import Report
+from mt_cli.data.tokenizer import Tokenizers
+from mt_cli.errors import DataError
+
+MANIFEST, REPORT, TOKENIZER = "manifest.json", "report.json", "tokenizer"
+FORMAT: Literal[1] = 1
+
+
+class Manifest(BaseModel):
+    """`manifest.json`: what was prepared from what."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    format: Literal[1] = FORMAT
+    data: dict[str, object]
+    """The config's [data]."""
+    tokenizer: dict[str, object]
+    """The config's [tokenizer]."""
+    inputs: dict[str, str]
+    """sha256 of the corpus files, by `<split>.<side>`."""
+    outputs: dict[str, str]
+    """sha256 of the files beside this one, by relative path."""
+    pairs: dict[str, int]
+    """Pairs of each split."""
+    dropped: dict[str, dict[str, int]]
+    """Pairs left out, by split and reason."""
+
+
+class Prepared:
+    """An opened folder of prepared data."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+
+    @property
+    def sha256(self) -> str:
+        """Identifies the content, wherever the folder is and whatever made it."""
+        content = {name: digest for name, digest in self.manifest.outputs.items() if name != REPORT}
+        return sha256_bytes(json.dumps(content, sort_keys=True).encode())
+
+    @functools.cached_property
+    def tokenizers(self) -> Tokenizers:
+        """Both sides' tokenizers."""
+        folder = self.folder / TOKENIZER
+        try:
+            return Tokenizers.from_files({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+        except FileNotFoundError:
+            raise DataError(f"{folder}: no such folder; {_how_to_prepare(self.folder)}") from None
+        except DataError as error:
+            raise DataError(f"{folder}: {error}; {_how_to_prepare(self.folder)}") from error
+
+    def split(self, name: str) -> EncodedSplit:
+        """Encoded pairs of split `name`, memory-mapped."""
+        self._check_has(name)
+        return open_split(self.folder, name)
+
+    def lines(self, name: str, side: Side) -> list[str]:
+        """The corpus's own lines of split `name`, not normalised; row i belongs to pair i."""
+        self._check_has(name)
+        raw = lines_path(self.folder, name, side).read_bytes().split(b"\n")
+        return [decode_line(line) for line in raw[:-1]]
+
+    def report(self) -> Report:
+        """The report that was stored when the data were prepared."""
+        path = self.folder / REPORT
+        try:
+            return Report.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise DataError(f"{path}: damaged; {_how_to_prepare(self.folder)}") from error
+
+    def _check_has(self, name: str) -> None:
+        if name not in self.manifest.pairs:
+            raise DataError(f"{self.folder}: no split '{name}'; it has {', '.join(self.manifest.pairs)}")
+
+
+def open_prepared(folder: Path, *, verify: bool = True) -> Prepared:
+    """The prepared data in `folder`; `verify` compares every file with its hash.
+
+    Raises:
+        DataError: nothing is prepared there, or a file is missing or altered.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise DataError(f"{folder}: no prepared data; {_how_to_prepare(folder)}")
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise DataError(
+            f"{path}: damaged, or of another version of mt-cli; {_how_to_prepare(folder)}"
+        ) from error
+    if verify:
+        check_hashes(folder, manifest.outputs)
+    return Prepared(folder, manifest)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Complete a folder of prepared data."""
+    write_atomically(folder / MANIFEST, (manifest.model_dump_json(indent=2) + "\n").encode())
+
+
+def hash_outputs(folder: Path) -> dict[str, str]:
+    """sha256 of each file below `folder`, by relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
+
+
+def check_prepared_for(prepared: Prepared, config: Config) -> None:
+    """Make sure that `config` asks for what was prepared.
+
+    Raises:
+        DataError: naming the keys that differ.
+    """
+    differences = differing_keys(prepared.manifest, config)
+    if differences:
+        raise DataError(
+            f"{prepared.folder}: prepared with another config: {'; '.join(differences)}; "
+            f"{_how_to_prepare(prepared.folder)}"
+        )
+
+
+def differing_keys(manifest: Manifest, config: Config) -> list[str]:
+    """Each key of [data] and [tokenizer] that `config` sets to another value."""
+    differences = []
+    for section in ("data", "tokenizer"):
+        was: dict[str, object] = getattr(manifest, section)
+        now: dict[str, object] = getattr(config, section).model_dump(mode="json")
+        differences += [
+            f"{section}.{key} was {json.dumps(was.get(key))}, is {json.dumps(now.get(key))}"
+            for key in dict.fromkeys((*now, *was))
+            if was.get(key) != now.get(key)
+        ]
+    return differences
+
+
+def _how_to_prepare(folder: Path) -> str:
+    return f"run: mt-cli prepare configs/{folder.name}.toml"

@@ -1,0 +1,181 @@
+"""Run folders: everything a trained model needs to be used, moved and gone on with.
+
+Knows files and their names; never how to train or translate.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from mt_cli.artefacts.checkpoint import checkpoint_name, load_weights
+from mt_cli.artefacts.files import check_hashes, read_json, sha256_bytes, write_atomically, write_json
+from mt_cli.config import Backend, Config, ModelConfig, dump_config, load_config
+from mt_cli.data.tokenizer import Tokenizers
+from mt_cli.errors import DataError, UsageError
+from mt_cli.model.translation_model import TranslationModel
+
+FORMAT = 1
+POINTERS = ("best", "last")
+
+
+@dataclass(frozen=True)
+class PreparedReference:
+    """The prepared data that a run was trained on."""
+
+    folder: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """An opened run folder."""
+
+    folder: Path
+    config: Config
+    prepared: PreparedReference
+
+    @cached_property
+    def tokenizers(self) -> Tokenizers:
+        """Both sides' tokenizers, as they were when training began."""
+        files = {path.name: path.read_bytes() for path in (self.folder / "tokenizer").iterdir()}
+        return Tokenizers.from_files(files)
+
+    @property
+    def metrics_path(self) -> Path:
+        """One JSON object a line for each logged step and each validation."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def log_path(self) -> Path:
+        """What training said."""
+        return self.folder / "train.log"
+
+    def build_model(self, *, backend: Backend | None = None, seed: int = 0) -> TranslationModel:
+        """A fresh model of this run's shape, on `backend` or the one it was trained with."""
+        return build_model(
+            self.config.model.model_copy(update={"backend": backend or self.config.model.backend}),
+            src_vocab_size=self.tokenizers.src.vocab_size,
+            tgt_vocab_size=self.tokenizers.tgt.vocab_size,
+            seed=seed,
+        )
+
+    def load_model(self, *, checkpoint: str = "best", backend: Backend | None = None) -> TranslationModel:
+        """The trained model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
+        model = self.build_model(backend=backend)
+        load_weights(self.checkpoint_folder(checkpoint), model)
+        return model.eval()
+
+    def checkpoint_folder(self, name: str) -> Path:
+        """Folder of the checkpoint called `name`.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        target = self.pointer(name) if name in POINTERS else name
+        folder = self.folder / "checkpoints" / (target or "")
+        if target is None or not folder.is_dir():
+            found = sorted(p.name for p in self.folder.glob("checkpoints/step-*"))
+            hint = f"it has {', '.join([*POINTERS, *found])}" if found else "training saved none yet"
+            raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
+        return folder
+
+    def pointer(self, name: str) -> str | None:
+        """The checkpoint that `best` or `last` means, if there is one."""
+        path = self.folder / f"{name}.txt"
+        return path.read_text(encoding="utf-8").strip() if path.is_file() else None
+
+    def point(self, name: str, *, step: int) -> None:
+        """Let `best` or `last` mean the checkpoint after `step`."""
+        write_atomically(self.folder / f"{name}.txt", f"{checkpoint_name(step)}\n".encode())
+
+    def remove_unused_checkpoints(self) -> None:
+        """Delete every checkpoint that neither `best` nor `last` means."""
+        used = {self.pointer(name) for name in POINTERS}
+        for folder in self.folder.glob("checkpoints/step-*"):
+            if folder.name not in used:
+                shutil.rmtree(folder)
+
+    def append_metrics(self, record: Mapping[str, object]) -> None:
+        """Add a line to metrics.jsonl."""
+        with self.metrics_path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def write_status(self, status: Mapping[str, object]) -> None:
+        """Replace status.json."""
+        write_json(self.folder / "status.json", dict(status))
+
+
+def build_model(
+    config: ModelConfig, *, src_vocab_size: int, tgt_vocab_size: int, seed: int
+) -> TranslationModel:
+    """A model with fresh weights, the same for either backend."""
+    return TranslationModel(
+        src_vocab_size=src_vocab_size,
+        tgt_vocab_size=tgt_vocab_size,
+        generator=torch.Generator().manual_seed(seed),
+        **config.model_dump(),
+    )
+
+
+def create_run(
+    folder: Path,
+    config: Config,
+    *,
+    tokenizer_files: Mapping[str, bytes],
+    prepared: PreparedReference,
+    environment: Mapping[str, object],
+    overwrite: bool = False,
+) -> Run:
+    """Make a new run folder.
+
+    Raises:
+        UsageError: the folder exists, and `overwrite` is off or it is no run.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not overwrite:
+            raise UsageError(
+                f"{folder} exists; --resume goes on with it, --overwrite starts anew, --run names another"
+            )
+        if not (folder / "manifest.json").is_file():
+            raise UsageError(
+                f"{folder} is not a run folder, so --overwrite leaves it alone; name another with --run"
+            )
+        shutil.rmtree(folder)
+    files = {"config.toml": dump_config(config).encode()}
+    files |= {f"tokenizer/{name}": data for name, data in tokenizer_files.items()}
+    for name, data in files.items():
+        write_atomically(folder / name, data)
+    write_json(folder / "env.json", dict(environment))
+    manifest = {
+        "format": FORMAT,
+        "sha256": {name: sha256_bytes(data) for name, data in files.items()},
+        "prepared": {"folder": prepared.folder, "sha256": prepared.sha256},
+    }
+    write_json(folder / "manifest.json", manifest)
+    return open_run(folder)
+
+
+def open_run(folder: Path) -> Run:
+    """Open a run folder after checking the files that every command loads.
+
+    Raises:
+        UsageError: it is no run folder.
+        DataError: a file is missing or altered.
+    """
+    if not folder.is_dir() or not (folder / "manifest.json").is_file():
+        what = "no run folder (it has no manifest.json)" if folder.is_dir() else "no such run folder"
+        near = sorted(str(path.parent) for path in folder.parent.glob("*/manifest.json"))
+        hint = f"found: {', '.join(near)}" if near else "mt-cli train makes one"
+        raise UsageError(f"{folder}: {what}; {hint}")
+    manifest = read_json(folder / "manifest.json")
+    hashes, prepared = manifest.get("sha256"), manifest.get("prepared")
+    if manifest.get("format") != FORMAT or not isinstance(hashes, dict) or not isinstance(prepared, dict):
+        raise DataError(f"{folder / 'manifest.json'}: not a run manifest of format {FORMAT}")
+    check_hashes(folder, hashes)
+    reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
+    return Run(folder, load_config(folder / "config.toml"), reference)
