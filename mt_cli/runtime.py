@@ -1,0 +1,121 @@
+"""The machine: device, precision, threads and random state.
+
+The only module that asks what hardware there is; knows nothing of models or data.
+"""
+
+import contextlib
+import ctypes
+import os
+import platform
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mt_cli.config import Device, Precision
+from mt_cli.errors import ResourceError
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A device and the precision of its matrix products."""
+
+    device: torch.device
+    precision: Precision
+
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
+        """Inside it, matrix products run in this precision."""
+        if self.precision == "fp32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def set_up_runtime(*, device: Device = "auto", precision: Precision = "auto", threads: int = 0) -> Runtime:
+    """Choose device and precision, and set the number of CPU threads (0: one a core).
+
+    Raises:
+        ResourceError: there is no such device.
+    """
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    _keep_freed_memory()
+    chosen = _choose_device(device)
+    if precision == "auto":
+        precision = "bf16" if _is_fast_in_bf16(chosen) else "fp32"
+    return Runtime(chosen, precision)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch's global generators, which dropout draws from, and Python's."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """State of the generators that training draws from, as byte tensors."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_random_state(state: dict[str, Tensor], device: torch.device) -> None:
+    """Put back what `random_state` gave; a GPU's state is left out where there is none now."""
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def describe_machine(runtime: Runtime) -> dict[str, str | int]:
+    """What a reader of a result wants to know of the machine."""
+    facts: dict[str, str | int] = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": str(runtime.device),
+        "precision": runtime.precision,
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+    }
+    if runtime.device.type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(runtime.device)
+    return facts
+
+
+@contextlib.contextmanager
+def memory_errors_explained(hint: str) -> Iterator[None]:
+    """Turn an out-of-memory failure into a `ResourceError` that ends in `hint`."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ResourceError(f"out of GPU memory; {hint}") from error
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):
+            raise
+        raise ResourceError(f"out of memory; {hint}") from error
+
+
+def _choose_device(device: Device) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    if device == "cuda" and not has_cuda:
+        raise ResourceError("no CUDA device found; use --device cpu, or auto")
+    return torch.device("cuda" if has_cuda and device != "cpu" else "cpu")
+
+
+def _is_fast_in_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    has_amx: bool = torch.cpu._is_amx_tile_supported()
+    return has_amx
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc reuse large blocks: giving them back costs a page fault per 4 KiB at every step."""
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
+        libc.mallopt(M_TRIM_THRESHOLD, LARGEST)

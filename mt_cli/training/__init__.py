@@ -1,0 +1,1 @@
+"""How weights are found: objective, schedule, optimiser, trainer."""
