@@ -1,0 +1,1 @@
+"""The commands' work: prepare, train, evaluate, translate."""

@@ -1,0 +1,112 @@
+"""The `evaluate` command: translate test sets and score them against untouched references.
+
+Joins a run, its data and the scorer; knows nothing of search.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from mt_cli.artefacts.files import write_atomically, write_json
+from mt_cli.artefacts.prepared import Prepared, open_prepared
+from mt_cli.artefacts.run import Run, open_run
+from mt_cli.data.normalize import decode_line
+from mt_cli.errors import DataError, UsageError
+from mt_cli.stages.scoring import Scores, score
+from mt_cli.translator import Translator
+
+log = logging.getLogger(__name__)
+
+
+def evaluate(
+    run_dir: Path,
+    translator: Translator,
+    *,
+    decoding: str,
+    splits: Sequence[str] = (),
+    src_path: Path | None = None,
+    ref_path: Path | None = None,
+    data_dir: Path | None = None,
+) -> dict[str, Scores]:
+    """Scores by split; by default, of every test split that the run's data have.
+
+    `src_path` and `ref_path` name a parallel text of the user's own instead, scored as `files`.
+    Sources, references, translations and scores go to `eval/<split>-<decoding>/` in the run folder.
+
+    Raises:
+        UsageError: no run, no such split, or only one of the two files.
+        DataError: the data are gone or are not those of the run; the files are not parallel.
+    """
+    run = open_run(run_dir)
+    if (src_path is None) != (ref_path is None):
+        raise UsageError("--src and --ref go together: sources and their references, line by line")
+    if src_path is not None and ref_path is not None:
+        if splits:
+            raise UsageError("give either --split or --src and --ref, not both")
+        return {"files": _evaluate(run, translator, "files", _read(src_path, ref_path), decoding=decoding)}
+    prepared = _prepared_of(run, data_dir)
+    chosen = splits or [name for name in run.config.data.splits if name not in ("train", "val")]
+    unknown = [name for name in chosen if name not in run.config.data.splits]
+    if unknown:
+        raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(run.config.data.splits)}")
+    return {
+        name: _evaluate(
+            run,
+            translator,
+            name,
+            (prepared.lines(name, "src"), prepared.lines(name, "tgt")),
+            decoding=decoding,
+        )
+        for name in chosen
+    }
+
+
+def _evaluate(
+    run: Run, translator: Translator, name: str, lines: tuple[list[str], list[str]], *, decoding: str
+) -> Scores:
+    sources, refs = lines
+    hyps = translator.translate(sources)
+    scores = score(hyps, refs, lowercase=run.config.data.lowercase)
+    folder = run.folder / "eval" / f"{name}-{decoding}"
+    for file_name, content in (("src.txt", sources), ("ref.txt", refs), ("hyp.txt", hyps)):
+        write_atomically(folder / file_name, "".join(f"{line}\n" for line in content).encode())
+    write_json(folder / "scores.json", scores.as_json())
+    log.info("%s: %d sentences, translations in %s", name, scores.n, folder)
+    return scores
+
+
+def _prepared_of(run: Run, data_dir: Path | None) -> Prepared:
+    folder = data_dir or Path(run.prepared.folder)
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder}: the data that {run.folder} was trained on are not here; say where with --data DIR, "
+            "or score files of your own with --src FILE --ref FILE"
+        )
+    prepared = open_prepared(folder)
+    if prepared.sha256 != run.prepared.sha256:
+        raise DataError(
+            f"{folder}: not the data that {run.folder} was trained on (prepared anew since?); "
+            "name the right folder with --data DIR"
+        )
+    return prepared
+
+
+def _read(src_path: Path, ref_path: Path) -> tuple[list[str], list[str]]:
+    sources, refs = _read_lines(src_path), _read_lines(ref_path)
+    if len(sources) != len(refs):
+        raise DataError(
+            f"{ref_path}: {len(refs)} lines, but {src_path} has {len(sources)}; "
+            "the files must align line by line"
+        )
+    if not sources:
+        raise DataError(f"{src_path}: empty; there is nothing to score")
+    return sources, refs
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    raw = data.split(b"\n")
+    return [decode_line(line) for line in (raw[:-1] if raw[-1] == b"" else raw)]

@@ -1,0 +1,277 @@
+"""The `prepare` command: from a corpus to encoded splits, tokenizers and a report.
+
+Reads the training text twice and holds none of it: once to learn from, once to encode.
+"""
+
+import logging
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mt_cli.artefacts.corpora import (
+    Corpus,
+    RawPair,
+    corpus_hashes,
+    find_corpus,
+    pinned_hashes,
+)
+from mt_cli.artefacts.files import sync_folder, write_atomically, write_error, write_json
+from mt_cli.artefacts.prepared import (
+    MANIFEST,
+    REPORT,
+    TOKENIZER,
+    Manifest,
+    Prepared,
+    differing_keys,
+    hash_outputs,
+    open_prepared,
+    write_manifest,
+)
+from mt_cli.artefacts.sequence_files import SplitWriter, open_split
+from mt_cli.config import Config
+from mt_cli.data.encoded import id_type
+from mt_cli.data.encoding import EncodedPairs, encode_pairs
+from mt_cli.data.learning import build_word_tokenizers, learn_subword_tokenizers
+from mt_cli.data.report import Report, SplitReport, describe_side, format_report
+from mt_cli.data.tokenizer import Tokenizers
+from mt_cli.errors import DataError, UsageError
+from mt_cli.stages.survey import Survey, SurveyJob, count_common, read_groups, survey_split
+from mt_cli.stages.workers import ordered_map, usable_cores
+
+log = logging.getLogger(__name__)
+
+WORTH_SEVERAL_WORKERS = 1 << 25
+"""Bytes of input below which starting processes costs more time than they save."""
+
+
+@dataclass(frozen=True)
+class PrepareResult:
+    """What `prepare` made or found."""
+
+    folder: Path
+    report: Report
+    is_new: bool
+    """False where everything was there already and nothing had changed."""
+
+
+def prepare(
+    config: Config,
+    *,
+    out: Path,
+    config_path: Path,
+    source: Path | None = None,
+    raw_dir: Path = Path("data/raw"),
+    offline: bool = False,
+    force: bool = False,
+    workers: int = 1,
+) -> PrepareResult:
+    """Prepare `config`'s corpus into the folder `out`, unless it is there already and nothing changed.
+
+    `workers` processes do the work, 0 choosing by size; the result is the same to the byte.
+    """
+    existing = _open_existing(out)
+    if force:
+        existing = None
+    # Pinned files are known without being at hand; those of --from are looked at all the same.
+    if existing and source is None and _is_made_of(existing, config, pinned_hashes(config.data)):
+        return _unchanged(existing, config_path)
+    corpus = find_corpus(config.data, source=source, raw_dir=raw_dir, offline=offline)
+    if existing and _is_made_of(existing, config, corpus_hashes(corpus)):
+        return _unchanged(existing, config_path)
+    started_at = time.monotonic()
+    with _replacing(out) as folder:
+        report = _build(config, corpus, folder, workers=workers or _choose_workers(corpus))
+    log.info("%s prepared in %.1f s\n%s", out, time.monotonic() - started_at, format_report(report))
+    return PrepareResult(out, report, is_new=True)
+
+
+def _open_existing(out: Path) -> Prepared | None:
+    """What `out` holds already; None where that is nothing, or damaged.
+
+    Raises:
+        UsageError: `out` holds something else, which must not be replaced.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    if not (out / MANIFEST).is_file():
+        raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
+    try:
+        return open_prepared(out)
+    except DataError as error:
+        log.warning("preparing again: %s", error)
+        return None
+
+
+def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str] | None) -> bool:
+    return existing.manifest.inputs == inputs and not differing_keys(existing.manifest, config)
+
+
+def _unchanged(existing: Prepared, config_path: Path) -> PrepareResult:
+    log.info(
+        "%s: nothing has changed; to prepare it again: mt-cli prepare %s --force",
+        existing.folder,
+        config_path,
+    )
+    return PrepareResult(existing.folder, existing.report(), is_new=False)
+
+
+def _choose_workers(corpus: Corpus) -> int:
+    paths = [path for split in corpus.values() for path in (split.src.path, split.tgt.path)]
+    num_bytes = sum(path.stat().st_size * (3 if path.suffix == ".gz" else 1) for path in paths)
+    return usable_cores() if num_bytes >= WORTH_SEVERAL_WORKERS else 1
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """A folder to fill, which takes the place of `out` once it is complete, or else is removed."""
+    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    outgoing = out.with_name(f".{out.name}.{os.getpid()}.outgoing")
+    _remove_leftovers(out)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        if out.exists():
+            out.replace(outgoing)
+        partial.replace(out)
+        sync_folder(out.parent)
+    except OSError as error:
+        raise write_error(out, error) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(outgoing, ignore_errors=True)
+
+
+def _remove_leftovers(out: Path) -> None:
+    """Remove what a killed process left beside `out`; one that is still at work keeps its own."""
+    for path in out.parent.glob(f".{out.name}.*"):
+        _, number, kind = path.name.rsplit(".", 2)
+        if kind in {"partial", "outgoing"} and number.isdecimal() and not _is_other_process(int(number)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_other_process(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return number != os.getpid()
+
+
+def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Report:
+    surveys = {name: _survey(config, corpus, name, workers=workers) for name in corpus}
+    tokenizers = _learn(config, surveys["train"])
+    for name, data in tokenizers.to_files().items():
+        write_atomically(folder / TOKENIZER / name, data)
+    splits = {}
+    for name in corpus:
+        dropped = _encode_split(config, corpus, name, tokenizers, folder, workers=workers)
+        splits[name] = _describe_split(folder, name, surveys, dropped)
+    report = Report(
+        src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
+    )
+    write_json(folder / REPORT, report.as_json())
+    _write_manifest(config, corpus, folder, report)
+    return report
+
+
+def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Survey:
+    is_words, is_train = config.tokenizer.kind == "spacy", name == "train"
+    job = SurveyJob(
+        src_lang=config.data.src_lang,
+        tgt_lang=config.data.tgt_lang,
+        lowercase=config.data.lowercase,
+        counts_words=is_train and is_words,
+        samples_pairs=is_train and not is_words,
+    )
+    survey = survey_split(corpus[name], job, label=f"reading {name}", workers=workers if is_train else 1)
+    log.debug("%s: %d lines read", name, survey.lines)
+    if not survey.lines:
+        raise DataError(f"{corpus[name].src.path}: empty; '{name}' needs at least one line")
+    if is_train and not len(survey.pair_hashes):
+        raise DataError(f"{corpus[name].src.path}: no line of '{name}' has text on both sides")
+    return survey
+
+
+def _learn(config: Config, survey: Survey) -> Tokenizers:
+    data, tokenizer = config.data, config.tokenizer
+    if tokenizer.kind == "spacy":
+        return build_word_tokenizers(
+            survey.counts,
+            tokenizer,
+            src_lang=data.src_lang,
+            tgt_lang=data.tgt_lang,
+            lowercase=data.lowercase,
+        )
+    return learn_subword_tokenizers(
+        survey.sample.pairs,
+        tokenizer,
+        src_lang=data.src_lang,
+        tgt_lang=data.tgt_lang,
+        lowercase=data.lowercase,
+    )
+
+
+@dataclass(frozen=True)
+class EncodeJob:
+    """Encoding raw pairs, as sent to each worker."""
+
+    tokenizers: Tokenizers
+    max_len: int | None
+
+    def __call__(self, raw: list[RawPair]) -> EncodedPairs:
+        """Encode `raw`."""
+        return encode_pairs(raw, self.tokenizers, max_len=self.max_len)
+
+
+def _encode_split(
+    config: Config, corpus: Corpus, name: str, tokenizers: Tokenizers, folder: Path, *, workers: int
+) -> Counter[str]:
+    """Write the encoded split; how many pairs were dropped, by reason."""
+    is_train = name == "train"
+    job = EncodeJob(tokenizers, max_len=config.data.max_len if is_train else None)
+    src_type, tgt_type = id_type(tokenizers.src.vocab_size), id_type(tokenizers.tgt.vocab_size)
+    dropped: Counter[str] = Counter()
+    with SplitWriter(folder, name, src_type=src_type, tgt_type=tgt_type) as writer:
+        groups = read_groups(corpus[name], label=f"encoding {name}")
+        for pairs in ordered_map(job, groups, workers=workers if is_train else 1):
+            writer.write(pairs)
+            dropped.update(pairs.dropped)
+    if is_train and not writer.num_pairs:
+        raise DataError(f"{corpus[name].src.path}: every training pair was dropped: {dict(dropped)}")
+    return dropped
+
+
+def _describe_split(
+    folder: Path, name: str, surveys: dict[str, Survey], dropped: Counter[str]
+) -> SplitReport:
+    survey, train, split = surveys[name], surveys["train"], open_split(folder, name)
+    is_train = name == "train"
+    return SplitReport(
+        lines=survey.lines,
+        pairs=len(split),
+        dropped=dict(sorted(dropped.items())),
+        duplicates=survey.duplicates,
+        src_in_train=None if is_train else count_common(survey.src_hashes, train.src_hashes),
+        pairs_in_train=None if is_train else count_common(survey.pair_hashes, train.pair_hashes),
+        src=describe_side(split.src),
+        tgt=describe_side(split.tgt),
+    )
+
+
+def _write_manifest(config: Config, corpus: Corpus, folder: Path, report: Report) -> None:
+    manifest = Manifest(
+        data=config.data.model_dump(mode="json"),
+        tokenizer=config.tokenizer.model_dump(mode="json"),
+        inputs=corpus_hashes(corpus),
+        outputs=hash_outputs(folder),
+        pairs={name: split.pairs for name, split in report.splits.items()},
+        dropped={name: split.dropped for name, split in report.splits.items()},
+    )
+    write_manifest(folder, manifest)

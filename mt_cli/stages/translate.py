@@ -1,0 +1,106 @@
+"""The `translate` command: a stream of source lines in, one line out for each.
+
+Owns how bytes become lines and back, and when to translate what has arrived; knows no model.
+"""
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from mt_cli.artefacts.files import write_error
+from mt_cli.data.normalize import decode_line
+from mt_cli.errors import DataError, ResourceError, UsageError
+from mt_cli.translator import Translator
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 1 << 16
+LINES_AT_ONCE = 2048
+"""Enough that sorting by length fills batches evenly, few enough that the first lines come soon."""
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def translate_stream(
+    translator: Translator,
+    source: io.BufferedIOBase,
+    write: Callable[[list[str], list[str]], None],
+) -> int:
+    r"""Translate each line of `source`, hand (sources, translations) to `write` in order; gives their number.
+
+    Lines are translated as soon as they have arrived: one by one when a person types, many at once from a
+    file. Only `\n` ends a line, and an unterminated last line counts.
+    """
+    num_lines = 0
+    for chunk in _chunks(source):
+        lines = [decode_line(raw) for raw in chunk]
+        for number, (raw, line) in enumerate(zip(chunk, lines, strict=True), start=num_lines + 1):
+            if REPLACEMENT in line and REPLACEMENT.encode() not in raw:
+                log.warning("line %d: not valid UTF-8; what could not be read was left out", number)
+        write(lines, translator.translate(lines))
+        num_lines += len(lines)
+    return num_lines
+
+
+@contextmanager
+def open_source(name: str, *, text: str | None = None) -> Iterator[io.BufferedIOBase]:
+    """The bytes to translate: `text` if given, else the file `name`, where `-` is stdin."""
+    if text is not None:
+        if name != "-":
+            raise UsageError("give either --text or --input, not both")
+        yield io.BytesIO(text.encode("utf-8", "surrogateescape") + b"\n")
+    elif name == "-":
+        if sys.stdin is None:
+            raise UsageError("standard input is closed; name a file with --input, or use --text")
+        yield cast("io.BufferedReader", sys.stdin.buffer)
+    else:
+        try:
+            file = Path(name).open("rb")  # noqa: SIM115 — closed below
+        except OSError as error:
+            raise DataError(f"{name}: cannot be read: {error.strerror}") from error
+        with file:
+            yield file
+
+
+@contextmanager
+def open_target(name: str) -> Iterator[BinaryIO]:
+    """Where translations go: stdout for `-`, else a file that appears under its name when complete."""
+    if name == "-":
+        if sys.stdout is None:
+            raise ResourceError("standard output is closed; name a file with --output")
+        yield sys.stdout.buffer
+        return
+    path = Path(name)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(path)
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _chunks(source: io.BufferedIOBase) -> Iterator[list[bytes]]:
+    r"""Lines without their `\n`, in lists of what had arrived, at most `LINES_AT_ONCE` long."""
+    rest = b""
+    pending: list[bytes] = []
+    while data := source.read1(READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        pending += lines
+        while len(pending) >= LINES_AT_ONCE:
+            yield pending[:LINES_AT_ONCE]
+            pending = pending[LINES_AT_ONCE:]
+        # A short read means that nothing more is waiting.
+        if len(data) < READ_BYTES and pending:
+            yield pending
+            pending = []
+    if rest:
+        pending.append(rest)
+    if pending:
+        yield pending

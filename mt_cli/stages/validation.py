@@ -1,0 +1,78 @@
+"""Validation while training: loss, and BLEU through the very Translator that users get.
+
+Knows the validation split and the model; never decides what follows from a score.
+"""
+
+from dataclasses import dataclass
+
+from mt_cli.artefacts.prepared import Prepared
+from mt_cli.artefacts.run import Run
+from mt_cli.config import Config
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.runtime import Runtime
+from mt_cli.stages.scoring import Score, score
+from mt_cli.training.trainer import mean_nll
+from mt_cli.translator import Translator
+
+NUM_SAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What the validation split says of the model after `step` updates."""
+
+    step: int
+    nll: float
+    """Negative log-likelihood per target token, in nats."""
+    bleu: Score
+    samples: list[str]
+    """A few sources with their translations."""
+
+    def as_json(self) -> dict[str, object]:
+        """The form that metrics.jsonl keeps."""
+        return {
+            "step": self.step,
+            "nll": self.nll,
+            "bleu": self.bleu.score,
+            "bleu_signature": self.bleu.signature,
+        }
+
+
+class Validator:
+    """Scores a model that is being trained on the `val` split."""
+
+    def __init__(
+        self, model: TranslationModel, run: Run, prepared: Prepared, config: Config, *, runtime: Runtime
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._runtime = runtime
+        self._split = prepared.split("val")
+        self._sources = prepared.lines("val", "src")
+        self._refs = prepared.lines("val", "tgt")
+        self._translator = Translator(
+            _cached_twin(model, run), run.tokenizers, config.decoding, runtime=runtime
+        )
+
+    def validate(self, step: int) -> Validation:
+        """Score the model as it is now, after `step` updates."""
+        nll = mean_nll(
+            self._model,
+            self._split,
+            tokens_per_batch=self._config.training.tokens_per_batch,
+            runtime=self._runtime,
+        )
+        hyps = self._translator.translate(self._sources)
+        bleu = score(hyps, self._refs, lowercase=self._config.data.lowercase).bleu
+        return Validation(step, nll, bleu, self._samples(hyps))
+
+    def _samples(self, hyps: list[str]) -> list[str]:
+        spread = range(0, len(hyps), max(1, len(hyps) // NUM_SAMPLES))
+        return [f"{self._sources[i]} → {hyps[i]}" for i in spread][:NUM_SAMPLES]
+
+
+def _cached_twin(model: TranslationModel, run: Run) -> TranslationModel:
+    """The same weights, in the same memory, on the backend that decodes with a cache."""
+    twin = run.build_model(backend="scratch").to(next(model.parameters()).device)
+    twin.load_state_dict(model.state_dict(), assign=True)
+    return twin

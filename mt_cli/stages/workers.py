@@ -1,0 +1,77 @@
+"""Doing one job to many items in several processes, in order.
+
+Knows neither the job nor the items.
+"""
+
+import multiprocessing
+import os
+import pickle
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar, cast
+
+from mt_cli.errors import ResourceError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MOST_WORKERS = 16
+WAITING_PER_WORKER = 3
+"""Items handed out ahead, which bounds the memory; an executor's own map would read them all at once."""
+
+
+def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers: int) -> Iterator[Result]:
+    """`job` of each item, in order; with one worker, in this process.
+
+    `job` is sent to each worker once: it must be picklable, and may be large.
+
+    Raises:
+        ResourceError: a worker died.
+    """
+    if workers == 1:
+        yield from map(job, items)
+        return
+    # Fork is unsafe with threads about, and tokenizers and torch start some.
+    executor = ProcessPoolExecutor(
+        workers,
+        multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(pickle.dumps(job),),
+    )
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            waiting.append(cast("Future[Result]", executor.submit(_do_job, item)))
+            if len(waiting) >= workers * WAITING_PER_WORKER:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise ResourceError(
+            "a worker process died, most likely for lack of memory; use fewer with --workers"
+        ) from error
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, at most as many as workers make sense."""
+    return min(MOST_WORKERS, len(os.sched_getaffinity(0)))
+
+
+_job: Callable[[object], object] | None = None  # a worker process has one, for its whole life
+
+
+def _start_worker(pickled_job: bytes) -> None:
+    global _job  # noqa: PLW0603
+    _job = pickle.loads(pickled_job)
+    # Ctrl-C reaches every process of the group; the parent alone answers it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _do_job(item: object) -> object:
+    assert _job is not None
+    return _job(item)

@@ -1,0 +1,107 @@
+"""Standard streams: results to stdout, everything else to stderr, failures to exit codes.
+
+Knows errors and streams, none of the commands.
+"""
+
+import errno
+import functools
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Never, ParamSpec
+
+from tqdm import tqdm
+
+from mt_cli.errors import MtCliError, ResourceError
+
+P = ParamSpec("P")
+
+BUG = "this is a bug in mt-cli; the lines above say where"
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
+    """The one error boundary: every failure of `command` becomes a message and an exit code."""
+
+    @functools.wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except BrokenPipeError:
+            _drop_stdout()
+            raise SystemExit(128 + signal.SIGPIPE) from None
+        except KeyboardInterrupt:
+            _fail("interrupted", 128 + signal.SIGINT)
+        except MtCliError as error:
+            _fail(f"error: {error}", error.exit_code)
+        except MemoryError:
+            _fail("error: out of memory; use a smaller batch or model", ResourceError.exit_code)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                traceback.print_exc()
+                _fail(f"error: {BUG}", 1)
+            _drop_stdout()
+            _fail(f"error: no space left on the disk ({error.filename or 'standard output'})", 5)
+        except Exception:
+            traceback.print_exc()
+            _fail(f"error: {BUG}", 1)
+
+    return guarded
+
+
+def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
+    """Send the package's log to stderr: warnings, progress unless quiet, details if verbose."""
+    handler = _StderrHandler()
+    handler.setLevel(logging.WARNING if is_quiet else logging.DEBUG if is_verbose else logging.INFO)
+    handler.setFormatter(_LevelFormatter())
+    package = logging.getLogger("mt_cli")
+    package.handlers = [handler]
+    package.setLevel(logging.DEBUG)
+    package.propagate = False
+
+
+def print_lines(text: str) -> None:
+    """Write `text` and a line end to stdout, as UTF-8 whatever the locale, and make sure it got there."""
+    write_bytes(f"{text}\n".encode())
+
+
+def print_json(value: object) -> None:
+    """Write one JSON document to stdout."""
+    print_lines(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def write_bytes(data: bytes) -> None:
+    """Write `data` to stdout at once."""
+    if sys.stdout is None:
+        raise ResourceError("standard output is closed; nothing could be written")
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+class _StderrHandler(logging.Handler):
+    """Writes above a progress bar, if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if sys.stderr is not None:
+            tqdm.write(self.format(record), file=sys.stderr)
+
+
+class _LevelFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        message = super().format(record)
+        return f"{record.levelname.lower()}: {message}" if record.levelno >= logging.WARNING else message
+
+
+def _fail(message: str, code: int) -> Never:
+    if sys.stderr is not None:
+        sys.stderr.write(f"{message}\n")
+    raise SystemExit(code) from None
+
+
+def _drop_stdout() -> None:
+    """Point stdout at nothing, so that Python's own flush at exit does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
