@@ -272,6 +272,7 @@ def _prepared_dir(config: Path) -> Path:
     return Path("data") / "prepared" / config.stem
 
 
+@exit_codes
 def main() -> None:
     """Run the command line."""
     app()

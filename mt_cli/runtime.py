@@ -36,12 +36,13 @@ class Runtime:
 
 
 def set_up_runtime(*, device: Device = "auto", precision: Precision = "auto", threads: int = 0) -> Runtime:
-    """Choose device and precision, and set the number of CPU threads (0: one a core).
+    """Choose device and precision, and set the number of CPU threads (0: PyTorch's choice).
 
     Raises:
         ResourceError: there is no such device.
     """
-    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    if threads:
+        torch.set_num_threads(threads)
     _keep_freed_memory()
     chosen = _choose_device(device)
     if precision == "auto":
@@ -78,7 +79,7 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int]:
         "device": str(runtime.device),
         "precision": runtime.precision,
         "cpu": torch.backends.cpu.get_cpu_capability(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
     }
     if runtime.device.type == "cuda":

@@ -3,6 +3,7 @@
 Knows errors and streams, none of the commands.
 """
 
+import contextlib
 import errno
 import functools
 import json
@@ -41,11 +42,10 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
         except MemoryError:
             _fail("error: out of memory; use a smaller batch or model", ResourceError.exit_code)
         except OSError as error:
-            if error.errno not in NO_SPACE:
-                traceback.print_exc()
-                _fail(f"error: {BUG}", 1)
             _drop_stdout()
-            _fail(f"error: no space left on the disk ({error.filename or 'standard output'})", 5)
+            full = error.errno in NO_SPACE
+            reason = "no space left on the disk" if full else error.strerror or str(error)
+            _fail(f"error: {reason} ({error.filename or 'standard output'})", ResourceError.exit_code)
         except Exception:
             traceback.print_exc()
             _fail(f"error: {BUG}", 1)
@@ -66,7 +66,7 @@ def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
 
 def print_lines(text: str) -> None:
     """Write `text` and a line end to stdout, as UTF-8 whatever the locale, and make sure it got there."""
-    write_bytes(f"{text}\n".encode())
+    write_bytes(f"{text}\n".encode("utf-8", "surrogateescape"))
 
 
 def print_json(value: object) -> None:
@@ -86,8 +86,10 @@ class _StderrHandler(logging.Handler):
     """Writes above a progress bar, if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if sys.stderr is not None:
-            tqdm.write(self.format(record), file=sys.stderr)
+        # Nobody may be reading any more, which must not end the work.
+        with contextlib.suppress(OSError):
+            if sys.stderr is not None:
+                tqdm.write(self.format(record), file=sys.stderr)
 
 
 class _LevelFormatter(logging.Formatter):
@@ -97,11 +99,14 @@ class _LevelFormatter(logging.Formatter):
 
 
 def _fail(message: str, code: int) -> Never:
-    if sys.stderr is not None:
-        sys.stderr.write(f"{message}\n")
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"{message}\n")
+            sys.stderr.flush()
     raise SystemExit(code) from None
 
 
 def _drop_stdout() -> None:
     """Point stdout at nothing, so that Python's own flush at exit does not fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -52,11 +52,14 @@ class Translator:
         config = opened.config.decoding
         if batch_size is not None:
             config = config.model_copy(update={"batch_size": batch_size})
-        model = opened.load_model(checkpoint=checkpoint, backend=backend)
-        return cls(model, opened.tokenizers, config, runtime=runtime)
+        with memory_errors_explained("the model does not fit"):
+            model = opened.load_model(checkpoint=checkpoint, backend=backend)
+            return cls(model, opened.tokenizers, config, runtime=runtime)
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty."""
+        if isinstance(lines, str):
+            raise TypeError("translate takes a list of lines; put the one line into a list")
         texts = [normalize(line, lowercase=self._tokenizers.lowercase) for line in lines]
         sources = self._encode(texts)
         filled = [i for i, ids in enumerate(sources) if ids]
@@ -87,13 +90,12 @@ class Translator:
     @torch.inference_mode()
     def _search(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """Target ids of each of `sources`."""
-        was_training = self._model.training
-        self._model.eval()
         src_ids = pad_ids([np.append(ids, EOS_ID) for ids in sources]).to(self._runtime.device)
         limits = [self._limit(len(ids)) for ids in sources]
         hint = f"lower --batch-size (now {self._config.batch_size})"
+        self._model.eval()
         with self._runtime.autocast(), memory_errors_explained(hint):
-            hyps = greedy_search(
+            return greedy_search(
                 self._model.step,
                 self._model.start(src_ids, max_len=max(limits)),
                 limits,
@@ -102,8 +104,6 @@ class Translator:
                 forbidden_ids=(PAD_ID, BOS_ID),
                 device=self._runtime.device,
             )
-        self._model.train(was_training)
-        return hyps
 
     def _limit(self, src_length: int) -> int:
         wanted = int(self._config.max_len_factor * src_length) + self._config.max_len_extra

@@ -6,8 +6,15 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
+import pytest
 from hypothesis import settings
+from workspace import Workspace, shared_workspace
 
 # The same tree gives the same answer, on a busy machine too.
 settings.register_profile("mt_cli", deadline=None, derandomize=True, database=None)
 settings.load_profile("mt_cli")
+
+
+@pytest.fixture(scope="session")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return shared_workspace(tmp_path_factory.getbasetemp())

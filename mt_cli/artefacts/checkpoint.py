@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from mt_cli.artefacts.files import (
     check_hashes,
     read_json,
+    replace_folder,
     sha256_file,
     sync_folder,
     write_atomically,
@@ -70,9 +71,7 @@ def save_checkpoint(
         write_json(partial / PROGRESS, asdict(state))
         hashes = {name: sha256_file(partial / name) for name in (MODEL, STATE, PROGRESS)}
         write_json(partial / MANIFEST, {"sha256": hashes})
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
+        replace_folder(folder, partial)
         sync_folder(folder.parent)
     except OSError as error:
         raise write_error(folder, error) from error
@@ -89,7 +88,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
     _check(folder, MODEL)
     tensors = _read_tensors(folder / MODEL)
     parameters = dict(model.named_parameters())
-    for name in parameters.keys() | tensors.keys():
+    for name in sorted(parameters.keys() | tensors.keys()):
         found = tuple(tensors[name].shape) if name in tensors else "nothing"
         expected = tuple(parameters[name].shape) if name in parameters else "nothing"
         if found != expected:

@@ -33,7 +33,10 @@ def download(url: str, path: Path, *, sha256: str, backoff_s: float = BACKOFF_S)
         ResourceError: the network, the server or the disk fails.
         DataError: what the server sends is another file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(path.parent, error) from error
     for attempt in range(1, ATTEMPTS + 1):
         try:
             _fetch(url, path, sha256=sha256)
@@ -84,6 +87,8 @@ def _read(url: str) -> Iterator[bytes]:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
             while chunk := response.read(CHUNK):
                 yield chunk
+            if response.length:  # a connection that ends early is no error to read(n)
+                raise http.client.IncompleteRead(b"", response.length)
     except (http.client.HTTPException, OSError) as error:  # URLError and timeouts are OSErrors
         raise ResourceError(
             f"{url}: cannot be fetched: {getattr(error, 'reason', None) or error or type(error).__name__}; "

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,6 +51,29 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def replace_folder(folder: Path, new: Path) -> None:
+    """Let `new` be `folder`; what was `folder` is moved aside, and deleted when nothing can go wrong.
+
+    Raises:
+        ResourceError: it cannot be done; what was there still is.
+    """
+    old = folder.with_name(f".{folder.name}.old")
+    try:
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
+        sync_folder(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise write_error(folder, error) from error
 
 
 def write_json(path: Path, value: object) -> None:
@@ -97,6 +121,8 @@ def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
     """
     for name, digest in expected.items():
         path = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise DataError(f"{folder / 'manifest.json'}: lists {name!r}, which is not in its folder")
         if not path.is_file():
             raise DataError(f"{path}: missing, though {folder / 'manifest.json'} lists it")
         found = sha256_file(path)

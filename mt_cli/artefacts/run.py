@@ -3,9 +3,13 @@
 Knows files and their names; never how to train or translate.
 """
 
+import fcntl
 import json
+import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +17,14 @@ from pathlib import Path
 import torch
 
 from mt_cli.artefacts.checkpoint import checkpoint_name, load_weights
-from mt_cli.artefacts.files import check_hashes, read_json, sha256_bytes, write_atomically, write_json
+from mt_cli.artefacts.files import (
+    check_hashes,
+    read_json,
+    replace_folder,
+    sha256_bytes,
+    write_atomically,
+    write_json,
+)
 from mt_cli.config import Backend, Config, ModelConfig, dump_config, load_config
 from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.errors import DataError, UsageError
@@ -21,6 +32,9 @@ from mt_cli.model.translation_model import TranslationModel
 
 FORMAT = 1
 POINTERS = ("best", "last")
+CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
+OWN_FOLDER = re.compile(r"step-\d{8,}|\.step-\d{8,}\.(partial|old)")
+TOKENIZER = "tokenizer/"
 
 
 @dataclass(frozen=True)
@@ -38,12 +52,14 @@ class Run:
     folder: Path
     config: Config
     prepared: PreparedReference
+    tokenizer_files: tuple[str, ...]
+    """Names in `tokenizer/`, each with a hash that was checked."""
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers, as they were when training began."""
-        files = {path.name: path.read_bytes() for path in (self.folder / "tokenizer").iterdir()}
-        return Tokenizers.from_files(files)
+        folder = self.folder / "tokenizer"
+        return Tokenizers.from_files({name: (folder / name).read_bytes() for name in self.tokenizer_files})
 
     @property
     def metrics_path(self) -> Path:
@@ -77,28 +93,61 @@ class Run:
             UsageError: there is none of that name.
         """
         target = self.pointer(name) if name in POINTERS else name
-        folder = self.folder / "checkpoints" / (target or "")
-        if target is None or not folder.is_dir():
-            found = sorted(p.name for p in self.folder.glob("checkpoints/step-*"))
-            hint = f"it has {', '.join([*POINTERS, *found])}" if found else "training saved none yet"
+        folders = sorted(path.name for path in self.folder.glob("checkpoints/step-*"))
+        if target not in folders:
+            found = [pointer for pointer in POINTERS if self.pointer(pointer)] + folders
+            hint = f"it has {', '.join(found)}" if found else "training saved none yet"
             raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
-        return folder
+        return self.folder / "checkpoints" / target
 
     def pointer(self, name: str) -> str | None:
         """The checkpoint that `best` or `last` means, if there is one."""
         path = self.folder / f"{name}.txt"
-        return path.read_text(encoding="utf-8").strip() if path.is_file() else None
+        if not path.is_file():
+            return None
+        target = path.read_bytes().strip().decode(errors="replace")
+        if not CHECKPOINT_NAME.fullmatch(target):
+            raise DataError(f"{path}: names no checkpoint: {target!r}; write the name of one into it")
+        return target
 
     def point(self, name: str, *, step: int) -> None:
         """Let `best` or `last` mean the checkpoint after `step`."""
         write_atomically(self.folder / f"{name}.txt", f"{checkpoint_name(step)}\n".encode())
 
     def remove_unused_checkpoints(self) -> None:
-        """Delete every checkpoint that neither `best` nor `last` means."""
+        """Delete every checkpoint that neither `best` nor `last` means, and what a kill left half-written."""
         used = {self.pointer(name) for name in POINTERS}
-        for folder in self.folder.glob("checkpoints/step-*"):
-            if folder.name not in used:
+        for folder in (self.folder / "checkpoints").iterdir():
+            if OWN_FOLDER.fullmatch(folder.name) and folder.name not in used:
                 shutil.rmtree(folder)
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drop the lines of updates that were lost with a kill, and half a line if it left one."""
+        kept = []
+        for line in self.metrics_path.read_bytes().splitlines() if self.metrics_path.is_file() else ():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if record["step"] <= step:
+                kept.append(line + b"\n")
+        write_atomically(self.metrics_path, b"".join(kept))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training in this folder.
+
+        Raises:
+            UsageError: one is at it.
+        """
+        with (self.folder / "train.log").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"{self.folder}: another process is training there; wait for its end"
+                ) from None
+            yield
 
     def append_metrics(self, record: Mapping[str, object]) -> None:
         """Add a line to metrics.jsonl."""
@@ -141,22 +190,27 @@ def create_run(
             raise UsageError(
                 f"{folder} exists; --resume goes on with it, --overwrite starts anew, --run names another"
             )
-        if not (folder / "manifest.json").is_file():
+        # Prepared folders have a manifest too.
+        if not all((folder / name).is_file() for name in ("manifest.json", "config.toml")):
             raise UsageError(
                 f"{folder} is not a run folder, so --overwrite leaves it alone; name another with --run"
             )
-        shutil.rmtree(folder)
     files = {"config.toml": dump_config(config).encode()}
-    files |= {f"tokenizer/{name}": data for name, data in tokenizer_files.items()}
+    files |= {f"{TOKENIZER}{name}": data for name, data in tokenizer_files.items()}
+    # Built beside its place: a kill leaves either no run or a whole one.
+    folder = folder.resolve() if folder.is_symlink() else folder
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
     for name, data in files.items():
-        write_atomically(folder / name, data)
-    write_json(folder / "env.json", dict(environment))
+        write_atomically(partial / name, data)
+    write_json(partial / "env.json", dict(environment))
     manifest = {
         "format": FORMAT,
         "sha256": {name: sha256_bytes(data) for name, data in files.items()},
         "prepared": {"folder": prepared.folder, "sha256": prepared.sha256},
     }
-    write_json(folder / "manifest.json", manifest)
+    write_json(partial / "manifest.json", manifest)
+    replace_folder(folder, partial)
     return open_run(folder)
 
 
@@ -176,6 +230,9 @@ def open_run(folder: Path) -> Run:
     hashes, prepared = manifest.get("sha256"), manifest.get("prepared")
     if manifest.get("format") != FORMAT or not isinstance(hashes, dict) or not isinstance(prepared, dict):
         raise DataError(f"{folder / 'manifest.json'}: not a run manifest of format {FORMAT}")
-    check_hashes(folder, hashes)
+    if "config.toml" not in hashes:
+        raise DataError(f"{folder / 'manifest.json'}: lists no config.toml; the file is damaged")
+    check_hashes(folder, {name: str(digest) for name, digest in hashes.items()})
     reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
-    return Run(folder, load_config(folder / "config.toml"), reference)
+    tokenizer_files = tuple(name.removeprefix(TOKENIZER) for name in hashes if name.startswith(TOKENIZER))
+    return Run(folder, load_config(folder / "config.toml"), reference, tokenizer_files)

@@ -126,7 +126,7 @@ def _open_side(folder: Path, split: str, side: Side) -> Sequences:
 def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
     try:
         array: NDArray[np.generic] = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as an array ({error}); prepare the data again") from error
     if array.dtype.type not in types or array.ndim != 1:
         raise DataError(f"{path}: {array.dtype} numbers of shape {array.shape} are not what belongs there")

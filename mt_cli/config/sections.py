@@ -215,7 +215,7 @@ class RuntimeConfig(Section):
     precision: Precision = "auto"
     """Of matrix products: `auto` is bf16 where the device is faster in it, else fp32."""
     threads: int = Field(default=0, ge=0)
-    """CPU threads; 0 is one for each core."""
+    """CPU threads; 0 is PyTorch's choice: one for each core, or what OMP_NUM_THREADS says."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of everything that is random."""
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from mt_cli.data.encoded import EncodedSplit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mt_cli.data.encoded import EncodedSplit
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100

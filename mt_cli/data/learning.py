@@ -14,8 +14,8 @@ from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.data.vocabulary import learn_vocabulary
 from mt_cli.data.words import WordTokenizer, count_words
 
-SAMPLE_SIZE = 1_000_000
-"""Pairs that subwords are learned from; more change little and cost memory."""
+SAMPLE_SIZE = 500_000
+"""Pairs, so a million lines, that subwords are learned from; more change little and cost memory."""
 COUNTED_TOGETHER = 1000
 """Pairs whose words are counted at a time."""
 

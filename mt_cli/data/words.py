@@ -19,7 +19,7 @@ ESCAPE = "\u2060"
 """Word joiner: invisible, and never in normalised text, so that it needs no escape of its own."""
 LONGEST_CHUNK = 100
 """spaCy takes quadratic time over a chunk without white space; longer ones are cut, losing nothing."""
-REMEMBERED_CHUNKS = 1 << 20
+REMEMBERED_CHUNKS = 1 << 18
 
 _INVISIBLE_IDS = frozenset((PAD_ID, BOS_ID, EOS_ID))
 

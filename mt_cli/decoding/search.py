@@ -53,7 +53,7 @@ def greedy_search(
             break
         if len(live) < len(rows):
             rows, ids, limits, state = rows[live], ids[live], limits[live], state.select(live)
-    return [_until(eos_id, hyp) for hyp in hyps.tolist()]
+    return [_until(eos_id, hyp[:limit]) for hyp, limit in zip(hyps.tolist(), max_lens, strict=True)]
 
 
 def _until(eos_id: int, ids: list[int]) -> list[int]:

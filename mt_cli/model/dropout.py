@@ -14,7 +14,8 @@ class Dropout(nn.Module):
     """Zero each element with probability `p`, scale the others by 1/(1-p) (Srivastava et al. 2014).
 
     On a CPU, PyTorch draws one number per element, which takes nearly half of a training step.
-    Here each 64-bit draw decides eight elements, so `p` is rounded to a multiple of 1/256 there.
+    Here each 64-bit draw decides eight elements, so `p` is rounded to a multiple of 1/256 there (unless
+    that were 0 or 1: such rates are left to PyTorch).
     """
 
     def __init__(self, p: float) -> None:
@@ -25,7 +26,7 @@ class Dropout(nn.Module):
         """`x`, of any shape, dropped out while training."""
         if not self.training or self.p == 0:
             return x
-        if x.device.type == "cpu":
+        if x.device.type == "cpu" and 0 < round(self.p * 256) < 256:
             return _ByteDropout.apply(x, self.p)  # type: ignore[no-any-return, no-untyped-call]
         return F.dropout(x, self.p)
 

@@ -48,6 +48,11 @@ class Meter:
         """Let the clock run on."""
         self._resumed_at = time.perf_counter()
 
+    @property
+    def has_reports(self) -> bool:
+        """Whether anything was added since the last reading."""
+        return bool(self._reports)
+
     def read(self) -> Reading:
         """Means over the reports since the last reading (at least one), weighted by tokens."""
         reports, last = self._reports, self._reports[-1]

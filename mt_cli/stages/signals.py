@@ -9,16 +9,20 @@ from typing import Self
 
 
 class StopSignals:
-    """Within its block, SIGINT and SIGTERM are remembered instead of obeyed; a second one is obeyed."""
+    """Within its block, signals are remembered instead of obeyed; a second one is obeyed.
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    One that the process ignores, as under `nohup`, stays ignored.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self._previous = {number: signal.getsignal(number) for number in self.SIGNALS}
+        handlers = {number: signal.getsignal(number) for number in self.SIGNALS}
+        self._previous = {n: handler for n, handler in handlers.items() if handler != signal.SIG_IGN}
 
     def __enter__(self) -> Self:
-        for number in self.SIGNALS:
+        for number in self._previous:
             signal.signal(number, self._remember)
         return self
 

@@ -4,18 +4,17 @@ Knows raw and normalised pairs, never ids.
 """
 
 import hashlib
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from mt_cli.artefacts.corpora import CorpusSplit, RawPair, read_pairs
 from mt_cli.data.learning import SAMPLE_SIZE, PairSample, WordCounts, count_pairs
 from mt_cli.data.normalize import decode_line, normalize
+from mt_cli.stages.progress import progress_bar
 from mt_cli.stages.workers import ordered_map
 
 PAIRS_PER_JOB = 2000
@@ -111,7 +110,7 @@ def read_groups(split: CorpusSplit, *, label: str) -> Iterator[list[RawPair]]:
     """
     pairs = read_pairs(split)
     # delay: a bar that would be gone at once is no help
-    with tqdm(desc=label, unit=" lines", disable=None, file=sys.stderr, leave=False, delay=1) as bar:
+    with progress_bar(label=label, unit=" lines", delay_s=1) as bar:
         while group := list(islice(pairs, PAIRS_PER_JOB)):
             yield group
             bar.update(len(group))

@@ -19,7 +19,7 @@ from mt_cli.translator import Translator
 
 log = logging.getLogger(__name__)
 
-READ_BYTES = 1 << 16
+READ_BYTES = 1 << 18
 LINES_AT_ONCE = 2048
 """Enough that sorting by length fills batches evenly, few enough that the first lines come soon."""
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -74,33 +74,46 @@ def open_target(name: str) -> Iterator[BinaryIO]:
             raise ResourceError("standard output is closed; name a file with --output")
         yield sys.stdout.buffer
         return
-    path = Path(name)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    path = Path(name).resolve()  # behind a link, the file is replaced and not the link
+    with _explained(Path(name)):
+        if path.exists() and not path.is_file():  # a pipe or a device, which must not be replaced
+            with path.open("wb") as file:
+                yield file
+            return
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            with partial.open("wb") as file:
+                yield file
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say of a failed write that it was `path` which could not be written."""
     try:
-        with partial.open("wb") as file:
-            yield file
-        partial.replace(path)
+        yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise write_error(path, error) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _chunks(source: io.BufferedIOBase) -> Iterator[list[bytes]]:
     r"""Lines without their `\n`, in lists of what had arrived, at most `LINES_AT_ONCE` long."""
     rest = b""
-    pending: list[bytes] = []
-    while data := source.read1(READ_BYTES):
+    while data := _read(source):
         *lines, rest = (rest + data).split(b"\n")
-        pending += lines
-        while len(pending) >= LINES_AT_ONCE:
-            yield pending[:LINES_AT_ONCE]
-            pending = pending[LINES_AT_ONCE:]
-        # A short read means that nothing more is waiting.
-        if len(data) < READ_BYTES and pending:
-            yield pending
-            pending = []
+        # Never kept back for more to come: whoever writes may be waiting for the answer.
+        for begin in range(0, len(lines), LINES_AT_ONCE):
+            yield lines[begin : begin + LINES_AT_ONCE]
     if rest:
-        pending.append(rest)
-    if pending:
-        yield pending
+        yield [rest]
+
+
+def _read(source: io.BufferedIOBase) -> bytes:
+    try:
+        return source.read1(READ_BYTES)
+    except OSError as error:
+        raise DataError(f"the input cannot be read: {error.strerror}") from error

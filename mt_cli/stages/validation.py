@@ -3,16 +3,22 @@
 Knows the validation split and the model; never decides what follows from a score.
 """
 
+import logging
 from dataclasses import dataclass
+
+import numpy as np
 
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
+from mt_cli.data.encoded import EncodedSplit, Sequences
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime
 from mt_cli.stages.scoring import Score, score
 from mt_cli.training.trainer import mean_nll
 from mt_cli.translator import Translator
+
+log = logging.getLogger(__name__)
 
 NUM_SAMPLES = 3
 
@@ -47,7 +53,7 @@ class Validator:
         self._model = model
         self._config = config
         self._runtime = runtime
-        self._split = prepared.split("val")
+        self._split = _fitting(prepared.split("val"), max_len=model.max_len)
         self._sources = prepared.lines("val", "src")
         self._refs = prepared.lines("val", "tgt")
         self._translator = Translator(
@@ -76,3 +82,26 @@ def _cached_twin(model: TranslationModel, run: Run) -> TranslationModel:
     twin = run.build_model(backend="scratch").to(next(model.parameters()).device)
     twin.load_state_dict(model.state_dict(), assign=True)
     return twin
+
+
+def _fitting(split: EncodedSplit, *, max_len: int) -> EncodedSplit:
+    """`split` as far as a model of `max_len` can read it; no pair is left out."""
+    longest = max_len - 1  # room for <s> or </s>
+    num_cut = int((np.maximum(split.src.lengths, split.tgt.lengths) > longest).sum())
+    if num_cut == 0:
+        return split
+    log.warning(
+        "%d of %d validation pairs are longer than the model's %d tokens; the loss counts no more of them",
+        num_cut,
+        len(split),
+        longest,
+    )
+    return EncodedSplit(_cut(split.src, longest), _cut(split.tgt, longest))
+
+
+def _cut(sequences: Sequences, longest: int) -> Sequences:
+    """The first `longest` ids of each sentence."""
+    lengths = sequences.lengths
+    places = np.arange(lengths.sum()) - np.repeat(sequences.offsets[:-1], lengths)
+    offsets = np.concatenate((np.zeros(1, np.int64), np.minimum(lengths, longest).cumsum()))
+    return Sequences(sequences.ids[places < longest], offsets)

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -59,7 +60,8 @@ def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers
 
 def usable_cores() -> int:
     """Cores that this process may use, at most as many as workers make sense."""
-    return min(MOST_WORKERS, len(os.sched_getaffinity(0)))
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
+    return min(MOST_WORKERS, len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1)
 
 
 _job: Callable[[object], object] | None = None  # a worker process has one, for its whole life
@@ -70,6 +72,15 @@ def _start_worker(pickled_job: bytes) -> None:
     _job = pickle.loads(pickled_job)
     # Ctrl-C reaches every process of the group; the parent alone answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End at once where the parent was killed, or this process would wait for items for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _do_job(item: object) -> object:

@@ -3,6 +3,7 @@
 Owns everything that changes while training, and saves and restores it; knows no files, logs or scores.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -74,6 +75,7 @@ class Trainer:
         self._config = config
         self._runtime = runtime
         self._seed = seed
+        self._src_lengths, self._tgt_lengths = split.src.lengths, split.tgt.lengths
         self._optimiser = build_optimiser(
             model,
             optimizer=config.optimizer,
@@ -82,10 +84,7 @@ class Trainer:
             weight_decay=config.weight_decay,
         )
         self.steps_per_epoch = len(self._plan_updates(epoch=0))
-        self.total_steps = min(
-            config.max_epochs * self.steps_per_epoch,
-            config.max_steps or config.max_epochs * self.steps_per_epoch,
-        )
+        self.total_steps = self._count_steps()
 
     def run(self) -> Iterator[StepReport]:
         """Make the updates that are left, one for each report."""
@@ -93,6 +92,9 @@ class Trainer:
         while progress.step < self.total_steps:
             updates = self._plan_updates(epoch=progress.epoch)
             epoch = progress.epoch + 1
+            if progress.update_of_epoch >= len(updates):  # saved under a longer plan
+                progress.epoch, progress.update_of_epoch = epoch, 0
+                continue
             for update in updates[progress.update_of_epoch :]:
                 if progress.step == self.total_steps:
                     return
@@ -114,11 +116,20 @@ class Trainer:
         saved = {k.removeprefix("random:"): v for k, v in tensors.items() if k.startswith("random:")}
         restore_random_state(saved, self._runtime.device)
 
+    def _count_steps(self) -> int:
+        """Updates of the whole training; counted, because epochs differ by a few batches."""
+        total, limit = 0, self._config.max_steps or sys.maxsize
+        for epoch in range(self._config.max_epochs):
+            if total >= limit:
+                break
+            total += len(self._plan_updates(epoch=epoch))
+        return min(total, limit)
+
     def _plan_updates(self, *, epoch: int) -> list[list[NDArray[np.int64]]]:
         """The batches of each update of `epoch` (from 0), the same whenever they are asked for."""
         batches = plan_epoch(
-            self._split.src.lengths,
-            self._split.tgt.lengths,
+            self._src_lengths,
+            self._tgt_lengths,
             tokens_per_batch=self._config.tokens_per_batch,
             rng=np.random.default_rng([self._seed, epoch]),
         )
@@ -128,7 +139,7 @@ class Trainer:
     def _update(self, batches: list[NDArray[np.int64]], *, epoch: int, is_end_of_epoch: bool) -> StepReport:
         self.model.train()
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
-        tgt_tokens = sum(int((self._split.tgt.lengths[batch] + 1).sum()) for batch in batches)
+        tgt_tokens = sum(int((self._tgt_lengths[batch] + 1).sum()) for batch in batches)
         sums = torch.zeros(2, device=self._runtime.device)
         for batch in batches:
             sums += self._accumulate(batch, tgt_tokens=tgt_tokens)

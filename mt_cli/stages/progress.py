@@ -1,0 +1,34 @@
+"""Progress bars: on stderr, only where a person watches it.
+
+Knows nothing of what progresses.
+"""
+
+import logging
+import sys
+from typing import Never
+
+from tqdm import tqdm
+
+
+def progress_bar(
+    *, label: str | None = None, unit: str, total: int | None = None, initial: int = 0, delay_s: float = 0
+) -> "tqdm[Never]":
+    """A bar that vanishes when done; none where stderr is closed, is no terminal, or wants warnings only."""
+    return tqdm(
+        desc=label,
+        unit=unit,
+        total=total,
+        initial=initial,
+        delay=delay_s,
+        disable=None if _is_watched() else True,  # None: where stderr is no terminal
+        file=sys.stderr,
+        leave=False,
+        dynamic_ncols=True,
+    )
+
+
+def _is_watched() -> bool:
+    """Whether somebody, not a file, listens to what the package says."""
+    handlers = logging.getLogger("mt_cli").handlers
+    listening = [h for h in handlers if h.level <= logging.INFO and not isinstance(h, logging.FileHandler)]
+    return sys.stderr is not None and bool(listening)

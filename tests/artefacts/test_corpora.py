@@ -1,0 +1,223 @@
+import gzip
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from mt_cli.artefacts import corpora, multi30k
+from mt_cli.artefacts.corpora import (
+    CorpusFile,
+    CorpusSplit,
+    corpus_hashes,
+    find_corpus,
+    pinned_hashes,
+    read_pairs,
+)
+from mt_cli.config import DataConfig, FilesConfig
+from mt_cli.errors import ConfigError, DataError, ResourceError
+
+SPLITS = ("train", "val")
+NAMES = ("train.de", "train.en", "val.de", "val.en")
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def pinned(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """Small files in place of Multi30k's, by name, gzipped, with their hashes pinned."""
+    plain = {name: f"eins {name}\nzwei\n".encode() for name in NAMES}
+    gzipped = {name: gzip.compress(data, mtime=0) for name, data in plain.items()}
+    monkeypatch.setattr(multi30k, "GZIPPED_SHA256", {name: sha256(data) for name, data in gzipped.items()})
+    monkeypatch.setattr(multi30k, "PLAIN_SHA256", {name: sha256(data) for name, data in plain.items()})
+    return gzipped
+
+
+@pytest.fixture
+def config() -> DataConfig:
+    return DataConfig(corpus="multi30k", splits=SPLITS)
+
+
+def write(folder: Path, files: dict[str, bytes], *, suffix: str = ".gz") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / f"{name}{suffix}").write_bytes(data)
+    return folder
+
+
+def split_of(src: Path, tgt: Path) -> CorpusSplit:
+    return CorpusSplit(CorpusFile(src, ""), CorpusFile(tgt, ""))
+
+
+class TestMulti30k:
+    def test_files_come_from_a_folder(
+        self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
+    ) -> None:
+        corpus = find_corpus(config, source=write(tmp_path, pinned))
+        assert list(corpus) == ["train", "val"]
+        assert corpus["train"].src.path == tmp_path / "train.de.gz"
+        assert corpus_hashes(corpus) == pinned_hashes(config)
+
+    def test_plain_files_count_as_the_same(
+        self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
+    ) -> None:
+        plain = {name: gzip.decompress(data) for name, data in pinned.items()}
+        corpus = find_corpus(config, source=write(tmp_path, plain, suffix=""))
+        assert corpus["val"].tgt.path == tmp_path / "val.en"
+        assert corpus_hashes(corpus) == pinned_hashes(config)
+
+    def test_only_the_named_splits_are_needed(
+        self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
+    ) -> None:
+        assert "test_2016_flickr.de" not in pinned
+        assert list(find_corpus(config, source=write(tmp_path, pinned))) == list(SPLITS)
+
+    def test_altered_file_is_named_with_both_hashes(
+        self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
+    ) -> None:
+        write(tmp_path, pinned | {"val.en": b"altered"})
+        expected = rf"val\.en\.gz: sha256 {sha256(b'altered')} found, {sha256(pinned['val.en'])} expected"
+        with pytest.raises(DataError, match=expected):
+            find_corpus(config, source=tmp_path)
+
+    def test_missing_files_are_listed(
+        self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
+    ) -> None:
+        write(tmp_path, pinned)
+        (tmp_path / "train.en.gz").unlink()
+        (tmp_path / "val.de.gz").unlink()
+        message = r"2 corpus files are missing: looked for train\.en\[\.gz\], val\.de\[\.gz\]"
+        with pytest.raises(DataError, match=message):
+            find_corpus(config, source=tmp_path)
+
+    def test_missing_folder_is_named(self, config: DataConfig, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"nowhere: no such folder"):
+            find_corpus(config, source=tmp_path / "nowhere")
+
+    def test_plain_file_without_a_pin_is_refused(
+        self,
+        config: DataConfig,
+        pinned: dict[str, bytes],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(multi30k, "PLAIN_SHA256", {})
+        plain = {name: gzip.decompress(data) for name, data in pinned.items()}
+        with pytest.raises(DataError, match=r"only train\.de\.gz can be verified"):
+            find_corpus(config, source=write(tmp_path, plain, suffix=""))
+
+    def test_offline_says_what_to_do(self, config: DataConfig, tmp_path: Path) -> None:
+        with pytest.raises(ResourceError, match=r"4 corpus files .*train\.de\.gz.*--from DIR"):
+            find_corpus(config, raw_dir=tmp_path, offline=True)
+
+    def test_fetched_files_serve_offline(
+        self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
+    ) -> None:
+        write(tmp_path / "multi30k", pinned)
+        corpus = find_corpus(config, raw_dir=tmp_path, offline=True)
+        assert corpus["train"].src.path == tmp_path / "multi30k" / "train.de.gz"
+
+    def test_only_missing_files_are_fetched(
+        self,
+        config: DataConfig,
+        pinned: dict[str, bytes],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        fetched: list[str] = []
+
+        def fake_download(url: str, path: Path, *, sha256: str) -> None:
+            fetched.append(f"{url} {sha256}")
+            path.write_bytes(pinned[path.stem])
+
+        monkeypatch.setattr(corpora, "download", fake_download)
+        write(tmp_path / "multi30k", {name: pinned[name] for name in NAMES[:3]})
+        find_corpus(config, raw_dir=tmp_path, base_url="http://127.0.0.1/raw")
+        assert fetched == [f"http://127.0.0.1/raw/val.en.gz {sha256(pinned['val.en'])}"]
+
+    def test_damaged_download_of_before_is_noticed(
+        self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
+    ) -> None:
+        write(tmp_path / "multi30k", pinned | {"train.de": b"cut off"})
+        with pytest.raises(DataError, match=r"train\.de\.gz: sha256 .* remove it and get it anew"):
+            find_corpus(config, raw_dir=tmp_path)
+
+    def test_unknown_split_is_answered_with_the_known_ones(self) -> None:
+        config = DataConfig(corpus="multi30k", splits=("train", "val", "test"))
+        with pytest.raises(ConfigError, match=r"multi30k has no 'test'; known: train, val, test_2016_flickr"):
+            find_corpus(config)
+
+    def test_unpinned_language_is_refused(self) -> None:
+        config = DataConfig(corpus="multi30k", splits=SPLITS, src_lang="fr")
+        with pytest.raises(ConfigError, match=r"language 'fr'; known: de, en"):
+            find_corpus(config)
+
+    def test_direction_can_be_turned(self, pinned: dict[str, bytes], tmp_path: Path) -> None:
+        config = DataConfig(corpus="multi30k", splits=SPLITS, src_lang="en", tgt_lang="de")
+        assert find_corpus(config, source=write(tmp_path, pinned))["val"].src.path.name == "val.en.gz"
+
+    def test_every_split_is_pinned_in_both_languages(self) -> None:
+        expected = {f"{split}.{lang}" for split in multi30k.SPLITS for lang in multi30k.LANGUAGES}
+        assert set(multi30k.GZIPPED_SHA256) == expected
+        assert set(multi30k.PLAIN_SHA256) < expected
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in multi30k.GZIPPED_SHA256.values())
+
+
+class TestSample:
+    def test_sample_needs_no_folder(self) -> None:
+        corpus = find_corpus(DataConfig(), offline=True)
+        assert list(corpus) == ["train", "val", "test"]
+        assert sum(1 for _ in read_pairs(corpus["test"])) >= 200
+
+    def test_sample_is_not_pinned(self) -> None:
+        assert pinned_hashes(DataConfig()) is None
+
+
+class TestFiles:
+    @staticmethod
+    def config(folder: Path) -> DataConfig:
+        files = {name: FilesConfig(src=folder / f"{name}.x", tgt=folder / f"{name}.y") for name in SPLITS}
+        return DataConfig(corpus="files", splits=SPLITS, files=files)
+
+    def test_named_files_are_found(self, tmp_path: Path) -> None:
+        write(tmp_path, dict.fromkeys(("train.x", "train.y", "val.x", "val.y"), b"a\n"), suffix="")
+        corpus = find_corpus(self.config(tmp_path))
+        assert corpus["val"].tgt == CorpusFile(tmp_path / "val.y", sha256(b"a\n"))
+
+    def test_relative_paths_start_at_the_folder_given(self, tmp_path: Path) -> None:
+        write(tmp_path / "a", dict.fromkeys(("train.x", "train.y", "val.x", "val.y"), b"a\n"), suffix="")
+        corpus = find_corpus(self.config(Path("a")), source=tmp_path)
+        assert corpus["train"].src.path == tmp_path / "a" / "train.x"
+
+    def test_missing_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"train\.x: no such file; \[data\.files\] .* and 3 more"):
+            find_corpus(self.config(tmp_path))
+
+
+class TestReading:
+    @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzipped"])
+    def test_only_newline_ends_a_line(self, tmp_path: Path, pack: type[bytes]) -> None:
+        text = "a\u2028b\x0bc\x85\r\n\nletzte"
+        write(tmp_path, {"src": pack(text.encode()), "tgt": pack(b"1\n2\n3\n")}, suffix="")
+        pairs = list(read_pairs(split_of(tmp_path / "src", tmp_path / "tgt")))
+        assert [src for src, _ in pairs] == ["a\u2028b\x0bc\x85\r\n".encode(), b"\n", b"letzte"]
+        assert [tgt for _, tgt in pairs] == [b"1\n", b"2\n", b"3\n"]
+
+    @pytest.mark.parametrize(("num_src", "num_tgt"), [(5, 3), (2, 7), (0, 1)])
+    def test_unequal_length_is_told_with_both_counts(
+        self, tmp_path: Path, num_src: int, num_tgt: int
+    ) -> None:
+        write(tmp_path, {"src": b"a\n" * num_src, "tgt": b"b\n" * num_tgt}, suffix="")
+        src, tgt = tmp_path / "src", tmp_path / "tgt"
+        message = f"{tgt}: {num_tgt} lines, but {src} has {num_src}; the files must align line by line"
+        with pytest.raises(DataError, match=re.escape(message)):
+            list(read_pairs(split_of(src, tgt)))
+
+    @pytest.mark.parametrize("cut", [10, -4, 30])
+    def test_damaged_gzip_file_is_named(self, tmp_path: Path, cut: int) -> None:
+        lines = b"".join(b"%d\n" % i for i in range(1000))
+        write(tmp_path, {"src": gzip.compress(lines)[:cut], "tgt": lines}, suffix="")
+        with pytest.raises(DataError, match=r"src: damaged gzip file"):
+            list(read_pairs(split_of(tmp_path / "src", tmp_path / "tgt")))

@@ -1,0 +1,135 @@
+"""Files: whole or not at all, and hashes that tell when they changed."""
+
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from mt_cli.artefacts.files import (
+    check_hashes,
+    read_json,
+    sha256_bytes,
+    sha256_file,
+    write_atomically,
+    write_json,
+)
+from mt_cli.errors import DataError, ResourceError
+
+ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of FIPS 180-2, B.1
+
+
+def full_disk(_: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+# Writing
+
+
+@pytest.mark.parametrize("data", [b"", b"abc\r\n\xff\x00", b"x" * 3_000_000], ids=["empty", "bytes", "large"])
+def test_content_is_written_as_given(tmp_path: Path, data: bytes) -> None:
+    write_atomically(tmp_path / "file", data)
+    assert (tmp_path / "file").read_bytes() == data
+
+
+def test_missing_folders_are_made(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a" / "b" / "file", b"x")
+    assert (tmp_path / "a" / "b" / "file").read_bytes() == b"x"
+
+
+def test_old_content_is_replaced_whole(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "file", b"something long")
+    write_atomically(tmp_path / "file", b"short")
+    assert (tmp_path / "file").read_bytes() == b"short"
+
+
+def test_nothing_is_left_beside_the_file(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "file", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_full_disk_leaves_the_old_content_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_atomically(tmp_path / "file", b"old")
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(ResourceError, match=r"file: cannot be written: no space left on the disk; free some"):
+        write_atomically(tmp_path / "file", b"new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
+
+
+def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"in the way")
+    with pytest.raises(ResourceError, match=r"file/below: cannot be written: (File exists|Not a directory)"):
+        write_atomically(tmp_path / "file" / "below", b"x")
+
+
+# JSON
+
+
+def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
+    value: dict[str, object] = {"name": "Größe", "list": [1, 2.5, None], "inner": {"is_true": True}}
+    write_json(tmp_path / "x.json", value)
+    assert read_json(tmp_path / "x.json") == value
+
+
+def test_json_is_readable(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"name": "Größe", "size": 3})
+    assert (tmp_path / "x.json").read_text(encoding="utf-8") == '{\n  "name": "Größe",\n  "size": 3\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b'{"a": 1', r"x\.json: not valid JSON \(.+\); the file is damaged"),
+        (b"", r"x\.json: not valid JSON"),
+        (b'{"a": "\xff\xfe"}', r"x\.json: not valid JSON"),
+        (b"[1, 2]", r"x\.json: expected a JSON object, found list"),
+        (b"null", r"x\.json: expected a JSON object, found NoneType"),
+    ],
+    ids=["truncated", "empty", "not text", "list", "null"],
+)
+def test_damaged_json_is_named(tmp_path: Path, content: bytes, complaint: str) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(DataError, match=complaint):
+        read_json(tmp_path / "x.json")
+
+
+def test_missing_json_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"x\.json: no such file$"):
+        read_json(tmp_path / "x.json")
+
+
+# Hashes
+
+
+def test_sha256_is_that_of_the_standard(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert sha256_bytes(b"abc") == ABC
+    assert sha256_file(tmp_path / "abc") == ABC
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (2 << 20) + 7])
+def test_files_of_any_size_are_hashed_whole(tmp_path: Path, size: int) -> None:
+    data = os.urandom(size)
+    (tmp_path / "file").write_bytes(data)
+    assert sha256_file(tmp_path / "file") == hashlib.sha256(data).hexdigest()
+
+
+def test_unchanged_files_pass(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "below" / "abc", b"abc")
+    check_hashes(tmp_path, {"below/abc": ABC})
+
+
+def test_altered_file_is_named_with_both_hashes(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abd")
+    found = hashlib.sha256(b"abd").hexdigest()[:12]
+    complaint = rf"abc: altered or damaged: sha256 {found}… found, ba7816bf8f01… expected; restore it"
+    with pytest.raises(DataError, match=complaint):
+        check_hashes(tmp_path, {"abc": ABC})
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"abc: missing, though .*manifest\.json lists it"):
+        check_hashes(tmp_path, {"abc": ABC})

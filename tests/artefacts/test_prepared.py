@@ -1,0 +1,133 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
+from mt_cli.config import Config, DataConfig, FilesConfig, ModelConfig, TokenizerConfig
+from mt_cli.errors import DataError
+from mt_cli.stages.prepare import prepare
+
+LINES = {
+    "train.src": "ein Hund\nein Ball\n",
+    "train.tgt": "a dog\na ball\n",
+    "val.src": "  ein\u00a0Hund  \n\nder\u2028Ball\r\n",
+    "val.tgt": "a  dog \nnothing\nthe\x0bball",
+}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    folder = tmp_path_factory.mktemp("corpus")
+    for name, text in LINES.items():
+        (folder / name).write_bytes(text.encode())
+    files = {
+        name: FilesConfig(src=folder / f"{name}.src", tgt=folder / f"{name}.tgt") for name in ("train", "val")
+    }
+    config = Config(
+        data=DataConfig(corpus="files", splits=("train", "val"), files=files),
+        tokenizer=TokenizerConfig(kind="bpe", vocab_size=300),
+    )
+    prepare(config, out=folder / "made", config_path=Path("made.toml"))
+    return open_prepared(folder / "made")
+
+
+@pytest.fixture
+def folder(original: Prepared, tmp_path: Path) -> Path:
+    """A copy that may be damaged."""
+    return Path(shutil.copytree(original.folder, tmp_path / "copy"))
+
+
+def config_of(prepared: Prepared) -> Config:
+    return Config.model_validate({"data": prepared.manifest.data, "tokenizer": prepared.manifest.tokenizer})
+
+
+def test_lines_are_those_of_the_corpus(original: Prepared) -> None:
+    assert original.lines("val", "src") == ["  ein\u00a0Hund  ", "", "der\u2028Ball"]
+    assert original.lines("val", "tgt") == ["a  dog ", "nothing", "the\x0bball"]
+
+
+def test_split_holds_every_line_in_order(original: Prepared) -> None:
+    split = original.split("val")
+    decoded = original.tokenizers.src.decode([split.src[i].tolist() for i in range(len(split))])
+    assert decoded == ["ein Hund", "", "der Ball"]
+
+
+def test_unknown_split_is_answered_with_the_known_ones(original: Prepared) -> None:
+    with pytest.raises(DataError, match=r"no split 'test'; it has train, val"):
+        original.split("test")
+    with pytest.raises(DataError, match=r"no split 'test'; it has train, val"):
+        original.lines("test", "tgt")
+
+
+def test_identity_does_not_depend_on_the_place(original: Prepared, folder: Path) -> None:
+    assert open_prepared(folder).sha256 == original.sha256
+
+
+def test_identity_changes_with_the_content(original: Prepared, folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["outputs"]["train.src.npy"] = "0" * 64
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert open_prepared(folder, verify=False).sha256 != original.sha256
+
+
+def test_missing_folder_is_answered_with_the_command(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no prepared data; run: mt-cli prepare configs/multi30k\.toml"):
+        open_prepared(tmp_path / "multi30k")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["train.src.npy", "val.tgt.offsets.npy", "val.tgt.txt", "tokenizer/joint.model", "report.json"],
+)
+def test_flipped_byte_is_noticed(folder: Path, name: str) -> None:
+    path = folder / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{name}: altered or damaged"):
+        open_prepared(folder)
+
+
+def test_missing_file_is_noticed(folder: Path) -> None:
+    (folder / "val.src.txt").unlink()
+    with pytest.raises(DataError, match=r"val\.src\.txt: missing"):
+        open_prepared(folder)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"format": 99}'], ids=["empty", "no manifest", "of later"])
+def test_manifest_of_another_kind_is_refused(folder: Path, content: str) -> None:
+    (folder / "manifest.json").write_text(content)
+    with pytest.raises(DataError, match=r"manifest\.json: damaged, or of another version"):
+        open_prepared(folder)
+
+
+def test_missing_tokenizer_is_named_where_hashes_are_not_checked(folder: Path) -> None:
+    shutil.rmtree(folder / "tokenizer")
+    with pytest.raises(DataError, match=r"tokenizer: no such folder; run: mt-cli prepare"):
+        _ = open_prepared(folder, verify=False).tokenizers
+
+
+def test_stored_report_is_the_one_of_preparing(original: Prepared) -> None:
+    assert original.report().splits["val"].lines == 3
+
+
+def test_same_config_fits(original: Prepared) -> None:
+    config = config_of(original)
+    check_prepared_for(original, config.model_copy(update={"model": ModelConfig(d_model=64)}))
+
+
+def test_other_config_is_answered_with_the_keys_that_differ(original: Prepared) -> None:
+    config = config_of(original)
+    other = config.model_copy(
+        update={
+            "data": config.data.model_copy(update={"lowercase": True}),
+            "tokenizer": config.tokenizer.model_copy(update={"vocab_size": 400}),
+        }
+    )
+    message = (
+        r"data\.lowercase was false, is true; tokenizer\.vocab_size was 300, is 400; run: mt-cli prepare"
+    )
+    with pytest.raises(DataError, match=message):
+        check_prepared_for(original, other)

@@ -1,0 +1,300 @@
+"""Run folders: made once, opened only when they are what they were, and found by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import TINY, random_ids, randomised
+
+from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
+from mt_cli.artefacts.run import PreparedReference, Run, build_model, create_run, open_run
+from mt_cli.config import Config, DataConfig, TokenizerConfig
+from mt_cli.data.learning import learn_tokenizers
+from mt_cli.errors import DataError, UsageError
+
+CONFIG = Config(model=TINY, data=DataConfig(max_len=14))
+PREPARED = PreparedReference("data/prepared/sample", "abc123")
+TOKENIZER_FILES = {"tokenizer.json": b'{"format": 1}', "joint.model": b"\x00\xffmodel"}
+
+
+def create(folder: Path, *, overwrite: bool = False, config: Config = CONFIG) -> Run:
+    return create_run(
+        folder,
+        config,
+        tokenizer_files=TOKENIZER_FILES,
+        prepared=PREPARED,
+        environment={"torch": "2.x", "threads": 2},
+        overwrite=overwrite,
+    )
+
+
+def add_checkpoint(run: Run, step: int) -> None:
+    folder = run.folder / "checkpoints" / checkpoint_name(step)
+    model = build_model(run.config.model, src_vocab_size=11, tgt_vocab_size=11, seed=step)
+    save_checkpoint(folder, model, tensors={}, state=CheckpointState(step, 0, step))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return create(tmp_path / "runs" / "first")
+
+
+# Making and opening
+
+
+def test_a_run_opens_as_it_was_made(run: Run) -> None:
+    opened = open_run(run.folder)
+    assert opened.config == CONFIG
+    assert opened.prepared == PREPARED
+    assert opened == run
+
+
+def test_a_run_holds_its_tokenizers_files(run: Run) -> None:
+    found = {path.name: path.read_bytes() for path in (run.folder / "tokenizer").iterdir()}
+    assert found == TOKENIZER_FILES
+
+
+def test_a_run_notes_its_environment(run: Run) -> None:
+    environment = json.loads((run.folder / "env.json").read_text(encoding="utf-8"))
+    assert environment == {"torch": "2.x", "threads": 2}
+
+
+def test_a_run_can_be_moved(run: Run) -> None:
+    moved = run.folder.parent / "elsewhere"
+    run.folder.rename(moved)
+    assert open_run(moved).config == CONFIG
+
+
+def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    assert create(tmp_path / "x").config == CONFIG
+
+
+# Existing folders
+
+
+def test_an_existing_run_is_not_touched_unasked(run: Run) -> None:
+    with pytest.raises(
+        UsageError, match=r"first exists; --resume goes on with it, --overwrite starts anew, --run names"
+    ):
+        create(run.folder, config=Config())
+    assert open_run(run.folder).config == CONFIG
+
+
+def test_overwriting_leaves_nothing_of_the_old_run(run: Run) -> None:
+    add_checkpoint(run, 3)
+    run.point("best", step=3)
+    run.append_metrics({"step": 3})
+    anew = create(run.folder, overwrite=True, config=Config())
+    assert anew.config == Config()
+    assert sorted(path.name for path in run.folder.iterdir()) == [
+        "config.toml",
+        "env.json",
+        "manifest.json",
+        "tokenizer",
+    ]
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_folder_of_something_else_is_never_overwritten(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("dear", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"thesis (exists|is not a run folder, so --overwrite leaves it)"):
+        create(tmp_path / "thesis", overwrite=overwrite)
+    assert (tmp_path / "thesis" / "chapter.txt").read_text(encoding="utf-8") == "dear"
+
+
+def test_a_prepared_folder_is_not_overwritten_for_a_run(tmp_path: Path) -> None:
+    # It has a manifest.json too.
+    (tmp_path / "sample").mkdir()
+    (tmp_path / "sample" / "manifest.json").write_text('{"format": 1, "sha256": {}}', encoding="utf-8")
+    with pytest.raises(
+        UsageError, match=r"is not a run folder, so --overwrite leaves it alone; name another"
+    ):
+        create(tmp_path / "sample", overwrite=True)
+    assert (tmp_path / "sample" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_file_is_never_overwritten_by_a_run(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "x").write_text("dear", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"x (exists|is not a run folder)"):
+        create(tmp_path / "x", overwrite=overwrite)
+    assert (tmp_path / "x").read_text(encoding="utf-8") == "dear"
+
+
+# What is no run, or no longer
+
+
+def test_a_missing_run_is_named_with_those_there_are(run: Run) -> None:
+    with pytest.raises(UsageError, match=r"runs/second: no such run folder; found: .*runs/first$"):
+        open_run(run.folder.parent / "second")
+
+
+def test_without_any_run_the_error_says_what_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"x: no such run folder; mt-cli train makes one"):
+        open_run(tmp_path / "x")
+
+
+def test_a_folder_without_manifest_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    with pytest.raises(UsageError, match=r"x: no run folder \(it has no manifest.json\)"):
+        open_run(tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["config.toml", "tokenizer/tokenizer.json", "tokenizer/joint.model"])
+def test_an_altered_file_is_named(run: Run, name: str) -> None:
+    with (run.folder / name).open("ab") as file:
+        file.write(b"\n")
+    with pytest.raises(DataError, match=rf"first/{name}: altered or damaged"):
+        open_run(run.folder)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "tokenizer/joint.model"])
+def test_a_missing_file_is_named(run: Run, name: str) -> None:
+    (run.folder / name).unlink()
+    with pytest.raises(DataError, match=rf"first/{name}: missing"):
+        open_run(run.folder)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "{}",
+        '{"format": 2, "sha256": {}, "prepared": {}}',
+        '{"format": 1, "sha256": [], "prepared": {}}',
+        '{"format": 1, "sha256": {}}',
+    ],
+    ids=["empty", "other format", "no hashes", "no data"],
+)
+def test_a_manifest_of_another_kind_is_refused(run: Run, manifest: str) -> None:
+    (run.folder / "manifest.json").write_text(manifest, encoding="utf-8")
+    with pytest.raises(DataError, match=r"manifest\.json: not a run manifest of format 1"):
+        open_run(run.folder)
+
+
+def test_a_hash_that_is_none_fits_no_file(run: Run) -> None:
+    manifest = '{"format": 1, "sha256": {"config.toml": 5}, "prepared": {}}'
+    (run.folder / "manifest.json").write_text(manifest, encoding="utf-8")
+    with pytest.raises(DataError, match=r"config\.toml: altered or damaged"):
+        open_run(run.folder)
+
+
+# Checkpoints by name
+
+
+@pytest.fixture
+def trained(run: Run) -> Run:
+    add_checkpoint(run, 100)
+    add_checkpoint(run, 200)
+    run.point("best", step=100)
+    run.point("last", step=200)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("best", "step-00000100"), ("last", "step-00000200"), ("step-00000100", "step-00000100")],
+)
+def test_checkpoints_are_found_by_name(trained: Run, name: str, folder: str) -> None:
+    assert trained.checkpoint_folder(name) == trained.folder / "checkpoints" / folder
+
+
+@pytest.mark.parametrize("name", ["newest", "step-00000300", "", "..", "../tokenizer"])
+def test_an_unknown_checkpoint_is_refused_with_those_there_are(trained: Run, name: str) -> None:
+    complaint = rf"first: no checkpoint '{name}'; it has best, last, step-00000100, step-00000200$"
+    with pytest.raises(UsageError, match=complaint):
+        trained.checkpoint_folder(name)
+
+
+@pytest.mark.parametrize("name", ["best", "last", "step-00000100"])
+def test_an_untrained_run_says_that_it_has_no_checkpoint(run: Run, name: str) -> None:
+    with pytest.raises(UsageError, match=rf"first: no checkpoint '{name}'; training saved none yet"):
+        run.checkpoint_folder(name)
+
+
+def test_pointers_follow_the_training(trained: Run) -> None:
+    trained.point("best", step=200)
+    assert trained.pointer("best") == trained.pointer("last") == "step-00000200"
+
+
+def test_an_untrained_run_points_nowhere(run: Run) -> None:
+    assert run.pointer("best") is None
+
+
+def test_only_unused_checkpoints_are_removed(trained: Run) -> None:
+    add_checkpoint(trained, 150)
+    trained.remove_unused_checkpoints()
+    left = sorted(path.name for path in (trained.folder / "checkpoints").iterdir())
+    assert left == ["step-00000100", "step-00000200"]
+
+
+# Notes
+
+
+def test_metrics_grow_by_a_line_each(run: Run) -> None:
+    run.append_metrics({"kind": "step", "loss": 2.5})
+    run.append_metrics({"kind": "step", "loss": 2.25})
+    lines = run.metrics_path.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["loss"] for line in lines] == [2.5, 2.25]
+
+
+def test_status_is_replaced(run: Run) -> None:
+    run.write_status({"state": "running", "step": 1})
+    run.write_status({"state": "finished"})
+    assert json.loads((run.folder / "status.json").read_text(encoding="utf-8")) == {"state": "finished"}
+
+
+def test_notes_do_not_make_a_run_look_altered(run: Run) -> None:
+    run.append_metrics({"loss": 1})
+    run.write_status({"state": "running"})
+    assert open_run(run.folder) == run
+
+
+# Models
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Run:
+    """A run with tokenizers that can be read."""
+    pairs = [("ein hund schläft", "a dog sleeps"), ("zwei hunde spielen", "two dogs play")]
+    tokenizers = learn_tokenizers(
+        pairs,
+        TokenizerConfig(kind="spacy", min_freq=1, joint=False),
+        src_lang="de",
+        tgt_lang="en",
+        lowercase=False,
+    )
+    return create_run(
+        tmp_path / "run",
+        CONFIG,
+        tokenizer_files=tokenizers.to_files(),
+        prepared=PREPARED,
+        environment={},
+    )
+
+
+def test_model_has_the_vocabularies_of_the_tokenizers(real: Run) -> None:
+    model = real.build_model()
+    assert model.src_embedding.num_embeddings == real.tokenizers.src.vocab_size
+    assert model.tgt_embedding.num_embeddings == real.tokenizers.tgt.vocab_size
+
+
+def test_same_seed_builds_the_same_model(real: Run) -> None:
+    first, second = real.build_model(seed=3), real.build_model(seed=3, backend="torch")
+    torch.testing.assert_close(
+        dict(first.named_parameters()), dict(second.named_parameters()), rtol=0, atol=0
+    )
+
+
+@pytest.mark.parametrize("backend", ["torch", "scratch", None])
+def test_trained_model_is_loaded_in_eval_mode_on_either_backend(real: Run, backend: None) -> None:
+    model = randomised(real.build_model())
+    folder = real.folder / "checkpoints" / checkpoint_name(5)
+    save_checkpoint(folder, model, tensors={}, state=CheckpointState(5, 1, 0))
+    real.point("best", step=5)
+    loaded = real.load_model(backend=backend)
+    assert not loaded.training
+    src_ids, tgt_in = random_ids(1, 3, vocab_size=6), random_ids(1, 2, vocab_size=6)
+    torch.testing.assert_close(loaded(src_ids, tgt_in), model(src_ids, tgt_in), rtol=1e-4, atol=1e-5)

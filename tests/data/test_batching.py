@@ -1,0 +1,170 @@
+"""Batches: each pair once, within the budget, and shifted by one for teacher forcing."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tiny import split_of
+
+from mt_cli.data import batching
+from mt_cli.data.batching import Batch, collate, group_by_budget, pad_ids, plan_epoch
+
+pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
+budgets = st.integers(1, 120)
+
+
+def plan(
+    lengths: Sequence[tuple[int, int]], *, budget: int, seed: int = 0, pool_batches: int = 100
+) -> list[list[int]]:
+    """The planned batches of pairs of `lengths`, as lists."""
+    src, tgt = np.array(lengths, dtype=np.int64).reshape(-1, 2).T
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(batching, "POOL_BATCHES", pool_batches)
+        batches = plan_epoch(src, tgt, tokens_per_batch=budget, rng=np.random.default_rng(seed))
+    return [batch.tolist() for batch in batches]
+
+
+def padded_tokens(batch: Sequence[int], lengths: Sequence[tuple[int, int]]) -> int:
+    """Places of the larger side of `batch`, padding and `</s>` counted."""
+    return len(batch) * max(1 + max(lengths[i]) for i in batch)
+
+
+# Planning
+
+many_lengths = [(3 + i % 17, 2 + i % 17 + i % 3) for i in range(500)]
+
+
+@given(pair_lengths, budgets, st.integers(1, 3))
+def test_every_pair_comes_exactly_once(
+    lengths: list[tuple[int, int]], budget: int, pool_batches: int
+) -> None:
+    batches = plan(lengths, budget=budget, pool_batches=pool_batches)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+
+
+@given(pair_lengths, budgets, st.integers(1, 3))
+def test_a_batch_of_several_pairs_stays_in_the_budget(
+    lengths: list[tuple[int, int]], budget: int, pool_batches: int
+) -> None:
+    batches = plan(lengths, budget=budget, pool_batches=pool_batches)
+    assert all(padded_tokens(batch, lengths) <= budget for batch in batches if len(batch) > 1)
+
+
+@given(pair_lengths, budgets)
+def test_no_batch_is_empty(lengths: list[tuple[int, int]], budget: int) -> None:
+    assert all(plan(lengths, budget=budget))
+
+
+@pytest.mark.parametrize("longer", [(9, 3), (3, 9)], ids=["source", "target"])
+def test_a_pair_beyond_the_budget_stands_alone(longer: tuple[int, int]) -> None:
+    batches = plan([(1, 1), longer, (1, 1)], budget=8)
+    assert sorted(map(sorted, batches)) == [[0, 2], [1]]
+
+
+def test_a_budget_that_just_suffices_is_used_to_the_full() -> None:
+    # Four pairs of 4 tokens and </s> fill 20 places.
+    assert [len(batch) for batch in plan([(4, 2)] * 8, budget=20)] == [4, 4]
+
+
+def test_same_generator_gives_the_same_plan() -> None:
+    assert plan(many_lengths, budget=100, seed=3) == plan(many_lengths, budget=100, seed=3)
+
+
+def test_epochs_differ_in_order_and_in_company() -> None:
+    first, second = plan(many_lengths, budget=100, seed=1), plan(many_lengths, budget=100, seed=2)
+    assert first != second
+    assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}
+
+
+def test_pairs_of_a_batch_are_alike_in_length() -> None:
+    places = sum(padded_tokens(batch, many_lengths) for batch in plan(many_lengths, budget=200))
+    assert sum(1 + max(pair) for pair in many_lengths) / places > 0.95
+
+
+def test_batches_do_not_come_sorted_by_length() -> None:
+    widths = [max(max(many_lengths[i]) for i in batch) for batch in plan(many_lengths, budget=100)]
+    assert widths != sorted(widths)
+    assert widths != sorted(widths, reverse=True)
+
+
+def test_a_short_last_batch_is_kept() -> None:
+    assert sorted(len(batch) for batch in plan([(4, 4)] * 5, budget=20)) == [1, 4]
+
+
+def test_no_pairs_make_no_batches() -> None:
+    assert plan([], budget=10) == []
+
+
+def test_groups_of_a_hand_worked_case() -> None:
+    groups = group_by_budget(np.array([4, 2, 0, 1, 3]), np.array([3, 3, 2, 9, 2]), tokens_per_batch=6)
+    assert [group.tolist() for group in groups] == [[4, 2], [0, 1], [3]]
+
+
+# Collating
+
+
+def hand_worked() -> Batch:
+    return collate(split_of([([5, 6], [7]), ([8], [9, 10, 4])]), [0, 1])
+
+
+def test_sources_end_in_a_sentence_end_and_are_padded() -> None:
+    assert hand_worked().src_ids.tolist() == [[5, 6, 3], [8, 3, 0]]
+
+
+def test_decoder_is_given_the_target_from_the_start_symbol_on() -> None:
+    assert hand_worked().tgt_in.tolist() == [[2, 7, 3, 0], [2, 9, 10, 4]]
+
+
+def test_decoder_has_to_predict_the_target_one_place_ahead() -> None:
+    assert hand_worked().tgt_out.tolist() == [[7, 3, 0, 0], [9, 10, 4, 3]]
+
+
+def test_pairs_come_in_the_order_asked_for() -> None:
+    split = split_of([([5], [6]), ([7], [8]), ([9], [10])])
+    assert collate(split, np.array([2, 0])).src_ids.tolist() == [[9, 3], [5, 3]]
+
+
+def test_an_empty_sentence_is_only_its_symbols() -> None:
+    batch = collate(split_of([([], [])]), [0])
+    assert batch.src_ids.tolist() == [[3]]
+    assert batch.tgt_ids.tolist() == [[2, 3]]
+
+
+def test_ids_beyond_sixteen_bits_survive() -> None:
+    batch = collate(split_of([([70_000], [69_999])], vocab_size=80_000), [0])
+    assert batch.src_ids.tolist() == [[70_000, 3]]
+    assert batch.tgt_ids.tolist() == [[2, 69_999, 3]]
+
+
+def test_a_batch_moves_as_a_whole() -> None:
+    moved = hand_worked().to(torch.device("meta"))
+    assert moved.src_ids.device.type == moved.tgt_ids.device.type == "meta"
+
+
+# Padding
+
+
+@pytest.mark.parametrize(
+    ("sequences", "expected"),
+    [
+        ([[1, 2, 3], [4]], [[1, 2, 3], [4, 0, 0]]),
+        ([[], [5]], [[0], [5]]),
+        ([[]], [[]]),
+        ([], []),
+    ],
+    ids=["ragged", "one empty", "only empty", "none"],
+)
+def test_rows_are_padded_on_the_right(sequences: list[list[int]], expected: list[list[int]]) -> None:
+    assert pad_ids(sequences).tolist() == expected
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.int64])
+def test_arrays_of_any_integers_are_padded(kind: type[np.integer]) -> None:
+    rows: list[NDArray[np.integer]] = [np.array([1, 60_000], dtype=kind), np.array([2], dtype=kind)]
+    padded = pad_ids(rows)
+    assert padded.dtype == torch.int64
+    assert padded.tolist() == [[1, 60_000], [2, 0]]

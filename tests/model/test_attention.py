@@ -1,0 +1,175 @@
+"""Attention against PyTorch's own, and what its weights are."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mt_cli.model.attention import MultiHeadAttention, attention, attention_weights
+from mt_cli.model.masks import causal_mask
+
+B, H, T, S, K = 2, 3, 4, 5, 6
+CPU = torch.device("cpu")
+MASKS = {
+    "nothing hidden": torch.ones(1, dtype=torch.bool),
+    "padding": torch.tensor([[True] * 5, [True, True, False, False, False]])[:, None, None, :],
+    "causal": causal_mask(5, device=CPU)[:T],
+    "causal and padding": causal_mask(5, device=CPU)[:T]
+    & torch.tensor([[True] * 5, [True, True, False, False, False]])[:, None, None, :],
+}
+every_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def queries_keys_values() -> tuple[Tensor, Tensor, Tensor]:
+    return random(B, H, T, K, seed=1), random(B, H, S, K, seed=2), random(B, H, S, K, seed=3)
+
+
+def twins(*, d_model: int = 12, num_heads: int = 3) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+    """Ours and PyTorch's, with the same random weights."""
+    reference = nn.MultiheadAttention(d_model, num_heads, batch_first=True, dtype=torch.float64)
+    reference.load_state_dict(
+        {name: random(*p.shape, seed=len(name)) for name, p in reference.state_dict().items()}
+    )
+    ours = MultiHeadAttention(d_model, num_heads, nn.Identity()).double()
+    ours.load_state_dict(reference.state_dict())
+    return ours, reference
+
+
+def assert_same(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+
+
+# Attention
+
+
+@every_mask
+def test_attention_equals_torch(mask: Tensor) -> None:
+    q, k, v = queries_keys_values()
+    assert_same(
+        attention(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(B, H, T, S))
+    )
+
+
+def test_attention_of_a_hand_worked_case() -> None:
+    # One query that matches the first key by ln 3 more than the second: weights 3/4 and 1/4.
+    q = torch.tensor([[2 * math.log(3), 0.0, 0.0, 0.0]])
+    k = torch.tensor([[1.0, 5.0, 0.0, 0.0], [0.0, 0.0, 7.0, 0.0]])
+    v = torch.tensor([[4.0, 0.0], [0.0, 8.0]])
+    out = attention(q, k, v, torch.ones(1, dtype=torch.bool))
+    torch.testing.assert_close(out, torch.tensor([[3.0, 2.0]]))
+
+
+@every_mask
+def test_weights_of_each_query_sum_to_one(mask: Tensor) -> None:
+    q, k, _ = queries_keys_values()
+    weights = attention_weights(q, k, mask)
+    assert weights.shape == (B, H, T, S)
+    assert_same(weights.sum(-1), torch.ones(B, H, T, dtype=torch.float64))
+
+
+@every_mask
+def test_weights_are_exactly_zero_where_hidden_and_only_there(mask: Tensor) -> None:
+    q, k, _ = queries_keys_values()
+    weights = attention_weights(q, k, mask)
+    assert torch.equal(weights > 0, mask.expand(B, H, T, S))
+    assert weights[~mask.expand(B, H, T, S)].abs().sum() == 0
+
+
+def test_a_query_that_may_attend_to_nothing_gives_nan() -> None:
+    q, k, v = queries_keys_values()
+    mask = torch.ones(T, S, dtype=torch.bool)
+    mask[2] = False
+    is_nan = attention(q, k, v, mask).isnan().all(-1)  # (B, H, T)
+    assert torch.equal(is_nan, torch.tensor([False, False, True, False]).expand(B, H, T))
+
+
+def test_large_scores_do_not_overflow() -> None:
+    q, k, v = queries_keys_values()
+    out = attention(q * 1e8, k, v, MASKS["nothing hidden"])
+    assert out.isfinite().all()
+
+
+def test_attention_passes_gradcheck() -> None:
+    q, k, v = (x[:1, :1].requires_grad_() for x in queries_keys_values())
+    assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, MASKS["causal"]), (q, k, v))
+
+
+class Doubling(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+
+def test_dropout_is_applied_to_the_weights() -> None:
+    q, k, v = queries_keys_values()
+    mask = MASKS["padding"]
+    assert_same(attention(q, k, v, mask, dropout=Doubling()), 2 * attention(q, k, v, mask))
+
+
+# Multi-head attention
+
+
+def test_self_attention_equals_torch() -> None:
+    ours, reference = twins()
+    x = random(B, T, 12)
+    assert_same(ours(x, x, MASKS["nothing hidden"]), reference(x, x, x)[0])
+
+
+def test_cross_attention_equals_torch() -> None:
+    ours, reference = twins()
+    x, memory = random(B, T, 12), random(B, S, 12, seed=1)
+    assert_same(ours(x, memory, MASKS["nothing hidden"]), reference(x, memory, memory)[0])
+
+
+def test_padding_mask_equals_torch() -> None:
+    ours, reference = twins()
+    x, memory = random(B, T, 12), random(B, S, 12, seed=1)
+    mask = MASKS["padding"]
+    expected = reference(x, memory, memory, key_padding_mask=~mask[:, 0, 0])[0]
+    assert_same(ours(x, memory, mask), expected)
+
+
+def test_causal_mask_equals_torch() -> None:
+    ours, reference = twins()
+    x = random(B, T, 12)
+    mask = causal_mask(T, device=CPU)
+    assert_same(ours(x, x, mask), reference(x, x, x, attn_mask=~mask)[0])
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 6, 12])
+def test_any_number_of_heads_equals_torch(num_heads: int) -> None:
+    ours, reference = twins(num_heads=num_heads)
+    x, memory = random(B, T, 12), random(B, S, 12, seed=1)
+    assert_same(ours(x, memory, MASKS["nothing hidden"]), reference(x, memory, memory)[0])
+
+
+def test_gradients_equal_torch() -> None:
+    ours, reference = twins()
+    x, memory = random(B, T, 12), random(B, S, 12, seed=1)
+    ours(x, memory, MASKS["nothing hidden"]).square().sum().backward()
+    reference(x, memory, memory)[0].square().sum().backward()
+    torch.testing.assert_close(
+        {name: p.grad for name, p in ours.named_parameters()},
+        {name: p.grad for name, p in reference.named_parameters()},
+        rtol=1e-10,
+        atol=1e-10,
+    )
+
+
+def test_self_attention_in_one_product_is_attention_to_itself() -> None:
+    ours, _ = twins()
+    x, mask = random(B, T, 12), causal_mask(T, device=CPU)
+    assert_same(ours.self_attention(x, mask), ours(x, x, mask))
+
+
+def test_projections_put_heads_before_positions() -> None:
+    ours, _ = twins(num_heads=3)
+    k, v = ours.project_memory(random(B, S, 12))
+    assert ours.project_query(random(B, T, 12)).shape == (B, 3, T, 4)
+    assert k.shape == v.shape == (B, 3, S, 4)

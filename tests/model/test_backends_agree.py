@@ -1,0 +1,180 @@
+"""One model, two backends: same names, same weights, same numbers."""
+
+import itertools
+from collections.abc import Mapping
+
+import pytest
+import torch
+from tiny import random_ids, randomised, tiny_model
+from torch import Tensor, nn
+
+from mt_cli.model.dropout import Dropout
+from mt_cli.model.layers import DecoderLayer, EncoderLayer
+from mt_cli.model.translation_model import TranslationModel
+
+OPTIONS: dict[str, tuple[object, ...]] = {
+    "norm": ("pre", "post"),
+    "final_norm": (True, False),
+    "positions": ("sinusoidal", "learned"),
+    "scale_embeddings": (True, False),
+    "tie": ("none", "decoder", "all"),
+    "activation": ("relu", "gelu"),
+    "output_bias": (True, False),
+}
+CASES = [dict(zip(OPTIONS, values, strict=True)) for values in itertools.product(*OPTIONS.values())]
+SRC_IDS = random_ids(3, 6, lengths=[6, 2, 4], vocab_size=9)
+TGT_IN = random_ids(3, 5, seed=1, lengths=[3, 5, 4])
+
+
+def describe(options: dict[str, object]) -> str:
+    return " ".join(f"{name}={value}" for name, value in options.items())
+
+
+def twins(options: Mapping[str, object]) -> tuple[TranslationModel, TranslationModel]:
+    """The torch and the scratch model of `options`, with the same random weights."""
+    sizes = (11, 11) if options.get("tie") == "all" else (9, 11)
+    reference, scratch = (
+        tiny_model(backend, src_vocab_size=sizes[0], tgt_vocab_size=sizes[1], options=options)
+        for backend in ("torch", "scratch")
+    )
+    scratch.load_state_dict(randomised(reference, std=0.25).state_dict())
+    return reference, scratch
+
+
+def gradients(model: TranslationModel, logits: Tensor) -> dict[str, Tensor]:
+    """Gradient of every parameter, of a loss that weighs each logit differently."""
+    weights = torch.linspace(-1, 1, logits.numel()).view_as(logits)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad((logits * weights).sum(), parameters), strict=True))
+
+
+@pytest.mark.parametrize("options", CASES, ids=describe)
+def test_equal_weights_give_equal_logits_and_gradients(options: dict[str, object]) -> None:
+    reference, scratch = twins(options)
+    expected, actual = reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    expected_gradients, actual_gradients = gradients(reference, expected), gradients(scratch, actual)
+    torch.testing.assert_close(actual_gradients, expected_gradients, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_agreement_is_one_of_formulas_not_of_rounding(norm: str) -> None:
+    reference, scratch = (model.double() for model in twins({"norm": norm, "activation": "gelu"}))
+    expected, actual = reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        gradients(scratch, actual), gradients(reference, expected), rtol=1e-10, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_torch_backend_gives_the_same_on_its_fast_path(norm: str) -> None:
+    # In eval mode without gradients, nn.TransformerEncoderLayer runs other kernels.
+    reference, scratch = twins({"norm": norm})
+    with torch.no_grad():
+        memory, src_mask = reference.encode(SRC_IDS)
+        torch.testing.assert_close(
+            memory[src_mask], scratch.encode(SRC_IDS)[0][src_mask], rtol=1e-4, atol=1e-5
+        )
+        torch.testing.assert_close(reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tie", OPTIONS["tie"])
+@pytest.mark.parametrize("final_norm", OPTIONS["final_norm"])
+def test_parameters_bear_the_same_names_and_shapes(final_norm: bool, tie: str) -> None:
+    reference, scratch = (
+        tiny_model(backend, final_norm=final_norm, tie=tie, positions="learned", output_bias=True)
+        for backend in ("torch", "scratch")
+    )
+    assert {name: p.shape for name, p in reference.named_parameters()} == {
+        name: p.shape for name, p in scratch.named_parameters()
+    }
+
+
+@pytest.mark.parametrize("tie", ["none", "decoder", "all"])
+@pytest.mark.parametrize("init", ["xavier", "normal"])
+def test_same_seed_gives_the_same_weights(init: str, tie: str) -> None:
+    reference, scratch = (
+        tiny_model(backend, seed=5, init=init, tie=tie, positions="learned")
+        for backend in ("torch", "scratch")
+    )
+    torch.testing.assert_close(
+        dict(scratch.named_parameters()), dict(reference.named_parameters()), rtol=0, atol=0
+    )
+
+
+def test_other_seeds_give_other_weights() -> None:
+    first, second = tiny_model(seed=1), tiny_model(seed=2)
+    assert not torch.equal(first.output.weight, second.output.weight)
+
+
+@pytest.mark.parametrize("tie", ["none", "decoder", "all"])
+@pytest.mark.parametrize(("giver", "taker"), [("torch", "scratch"), ("scratch", "torch")])
+def test_state_dict_loads_either_way(giver: str, taker: str, tie: str) -> None:
+    given = randomised(tiny_model(giver, tie=tie, output_bias=True))
+    taken = tiny_model(taker, tie=tie, output_bias=True)
+    taken.load_state_dict(given.state_dict(), strict=True)
+    src_ids, tgt_in = random_ids(2, 4), random_ids(2, 3)
+    torch.testing.assert_close(taken(src_ids, tgt_in), given(src_ids, tgt_in), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tie", ["none", "decoder", "all"])
+def test_twin_by_assignment_follows_the_original(tie: str) -> None:
+    original, twin = randomised(tiny_model("torch", tie=tie)), tiny_model("scratch", tie=tie)
+    twin.load_state_dict(original.state_dict(), assign=True)
+    randomised(original, seed=7)
+    src_ids, tgt_in = random_ids(2, 4), random_ids(2, 3)
+    torch.testing.assert_close(twin(src_ids, tgt_in), original(src_ids, tgt_in), rtol=1e-4, atol=1e-5)
+
+
+# Where dropout is
+
+RATES = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
+
+
+def rate(module: nn.Module) -> float:
+    assert isinstance(module, Dropout)
+    return module.p
+
+
+def test_rates_are_where_the_options_say_on_the_scratch_backend() -> None:
+    model = tiny_model("scratch", options=RATES)
+    encoder = model.get_submodule("backend.encoder.layers.1")
+    decoder = model.get_submodule("backend.decoder.layers.0")
+    assert isinstance(encoder, EncoderLayer)
+    assert isinstance(decoder, DecoderLayer)
+    assert rate(model.dropout) == 0.1
+    assert [rate(encoder.dropout), rate(decoder.dropout)] == [0.1, 0.1]
+    assert [rate(encoder.activation_dropout), rate(decoder.activation_dropout)] == [0.3, 0.3]
+    attentions = (encoder.self_attn, decoder.self_attn, decoder.multihead_attn)
+    assert [rate(attention.dropout) for attention in attentions] == [0.2, 0.2, 0.2]
+
+
+def test_rates_are_where_the_options_say_on_the_torch_backend() -> None:
+    model = tiny_model("torch", options=RATES)
+    encoder = model.get_submodule("backend.encoder.layers.1")
+    decoder = model.get_submodule("backend.decoder.layers.0")
+    assert isinstance(encoder, nn.TransformerEncoderLayer)
+    assert isinstance(decoder, nn.TransformerDecoderLayer)
+    assert rate(model.dropout) == 0.1
+    assert [rate(encoder.dropout1), rate(encoder.dropout2)] == [0.1, 0.1]
+    assert [rate(decoder.dropout1), rate(decoder.dropout2), rate(decoder.dropout3)] == [0.1, 0.1, 0.1]
+    assert [rate(encoder.dropout), rate(decoder.dropout)] == [0.3, 0.3]
+    attentions = (encoder.self_attn, decoder.self_attn, decoder.multihead_attn)
+    assert [attention.dropout for attention in attentions] == [0.2, 0.2, 0.2]
+
+
+@torch.no_grad()
+def spread(model: TranslationModel) -> Tensor:
+    """How far training-mode logits are spread, (T, V), over many copies of one pair."""
+    copies = 4000
+    src, tgt = random_ids(1, 3, vocab_size=9), random_ids(1, 3, seed=1)
+    torch.manual_seed(1)
+    logits: Tensor = model.train()(src.expand(copies, -1), tgt.expand(copies, -1))
+    return logits.std(0)
+
+
+@pytest.mark.parametrize("name", list(RATES))
+def test_dropout_spreads_the_logits_alike_in_both_backends(name: str) -> None:
+    reference, scratch = twins({name: 0.25})
+    torch.testing.assert_close(spread(scratch), spread(reference), rtol=0.1, atol=0)

@@ -1,0 +1,277 @@
+"""The contract of both backends: what may influence a logit, and what may not."""
+
+import pytest
+import torch
+from tiny import BACKENDS, random_ids, randomised, tiny_model, with_bos
+from torch import Tensor
+
+from mt_cli.model.backend import DecoderState
+from mt_cli.model.translation_model import TranslationModel
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["pre", "post"])
+def model(backend: str, request: pytest.FixtureRequest) -> TranslationModel:
+    return randomised(tiny_model(backend, norm=request.param, decoder_layers=2, output_bias=True))
+
+
+@torch.no_grad()
+def logits_of(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
+    logits: Tensor = model(src_ids, tgt_in)
+    return logits
+
+
+@torch.no_grad()
+def steps(model: TranslationModel, tgt_in: Tensor, state: DecoderState) -> Tensor:
+    """Logits (B, T, V) of feeding `tgt_in` (B, T) token by token."""
+    return torch.stack([model.step(ids, state) for ids in tgt_in.unbind(1)], dim=1)
+
+
+@torch.no_grad()
+def start(model: TranslationModel, src_ids: Tensor, max_len: int = 16) -> DecoderState:
+    return model.start(src_ids, max_len=max_len)
+
+
+def assert_same(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=5e-6)
+
+
+# Shapes
+
+
+def test_logits_have_a_row_for_each_target_position(backend: str) -> None:
+    model = tiny_model(backend, src_vocab_size=7, tgt_vocab_size=9)
+    assert model(random_ids(2, 3, vocab_size=7), random_ids(2, 4, vocab_size=9)).shape == (2, 4, 9)
+
+
+def test_hidden_is_what_the_output_layer_is_given(model: TranslationModel) -> None:
+    src, tgt = random_ids(2, 3), random_ids(2, 4)
+    hidden = model.hidden(src, tgt)
+    assert hidden.shape == (2, 4, 8)
+    assert_same(hidden @ model.output.weight.T + model.output.bias, model(src, tgt))
+
+
+def test_memory_has_a_vector_for_each_source_position(model: TranslationModel) -> None:
+    memory, src_mask = model.encode(random_ids(2, 5, lengths=[5, 3]))
+    assert memory.shape == (2, 5, 8)
+    assert src_mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
+
+
+# Causality
+
+
+@pytest.mark.parametrize("position", range(5))
+def test_a_token_changes_no_logits_before_it(model: TranslationModel, position: int) -> None:
+    src, tgt = random_ids(1, 4), random_ids(1, 5, seed=1)
+    changed = tgt.clone()
+    changed[:, position] = tgt[:, position] % 10 + 1
+    before, after = logits_of(model, src, tgt), logits_of(model, src, changed)
+    assert_same(after[:, :position], before[:, :position])
+
+
+@pytest.mark.parametrize("position", range(5))
+def test_a_token_changes_the_logits_from_its_place_on(model: TranslationModel, position: int) -> None:
+    src, tgt = random_ids(1, 4), random_ids(1, 5, seed=1)
+    changed = tgt.clone()
+    changed[:, position] = tgt[:, position] % 10 + 1
+    difference = (logits_of(model, src, tgt) - logits_of(model, src, changed)).abs().amax(-1)
+    assert (difference[:, position:] > 1e-4).all()
+
+
+@pytest.mark.parametrize("position", range(4))
+def test_every_source_token_matters_at_every_target_position(model: TranslationModel, position: int) -> None:
+    src, tgt = random_ids(1, 4), random_ids(1, 5, seed=1)
+    changed = src.clone()
+    changed[:, position] = src[:, position] % 10 + 1
+    difference = (logits_of(model, src, tgt) - logits_of(model, changed, tgt)).abs().amax(-1)
+    assert (difference > 1e-5).all()
+
+
+def test_order_of_the_source_matters(model: TranslationModel) -> None:
+    src, tgt = torch.tensor([[4, 5, 6]]), random_ids(1, 2)
+    assert (logits_of(model, src, tgt) - logits_of(model, src.flip(1), tgt)).abs().max() > 1e-3
+
+
+# Padding
+
+
+@pytest.mark.parametrize("extra", [1, 7])
+def test_source_padding_changes_nothing(model: TranslationModel, extra: int) -> None:
+    src, tgt = random_ids(2, 4), random_ids(2, 5, seed=1)
+    padded = torch.nn.functional.pad(src, (0, extra), value=model.pad_id)
+    assert_same(logits_of(model, padded, tgt), logits_of(model, src, tgt))
+
+
+def test_target_padding_changes_nothing_before_it(model: TranslationModel) -> None:
+    src, tgt = random_ids(2, 4), random_ids(2, 5, seed=1)
+    padded = torch.nn.functional.pad(tgt, (0, 3), value=model.pad_id)
+    assert_same(logits_of(model, src, padded)[:, :5], logits_of(model, src, tgt))
+
+
+def test_other_rows_of_the_batch_change_nothing(model: TranslationModel) -> None:
+    src = random_ids(4, 9, lengths=[3, 9, 1, 6])
+    tgt = random_ids(4, 5, seed=1)
+    assert_same(logits_of(model, src, tgt)[:1], logits_of(model, src[:1, :3], tgt[:1]))
+
+
+def test_padding_receives_no_gradient(model: TranslationModel) -> None:
+    model(random_ids(2, 6, lengths=[6, 2]), random_ids(2, 3)).sum().backward()
+    gradient = model.src_embedding.weight.grad
+    assert gradient is not None
+    assert gradient[model.pad_id].abs().max() == 0
+
+
+# Step by step
+
+
+def test_steps_equal_the_teacher_forced_forward(model: TranslationModel) -> None:
+    src, tgt = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 8, seed=1))
+    assert_same(steps(model, tgt, start(model, src)), logits_of(model, src, tgt))
+
+
+def test_as_many_steps_may_be_taken_as_were_announced(model: TranslationModel) -> None:
+    src, tgt = random_ids(2, 3), with_bos(random_ids(2, 4, seed=1))
+    assert_same(steps(model, tgt, start(model, src, max_len=5)), logits_of(model, src, tgt))
+
+
+def test_state_counts_the_steps_taken(model: TranslationModel) -> None:
+    state = start(model, random_ids(2, 3))
+    assert state.length == 0
+    steps(model, random_ids(2, 4), state)
+    assert state.length == 4
+
+
+@pytest.mark.parametrize(
+    "rows", [[2, 0, 1], [1, 1, 0, 2, 1], [2], [0, 2]], ids=["reorder", "repeat", "keep one", "drop one"]
+)
+def test_selected_state_goes_on_as_its_rows_would(model: TranslationModel, rows: list[int]) -> None:
+    src, tgt = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 7, seed=1))
+    state = start(model, src)
+    steps(model, tgt[:, :3], state)
+    selected = state.select(torch.tensor(rows))
+    assert selected.length == 3
+    assert_same(steps(model, tgt[rows, 3:], selected), logits_of(model, src, tgt)[rows, 3:])
+
+
+def test_selected_state_leaves_the_original_as_it_was(model: TranslationModel) -> None:
+    src, tgt = random_ids(3, 4), with_bos(random_ids(3, 5, seed=1))
+    state = start(model, src)
+    steps(model, tgt[:, :2], state)
+    steps(model, random_ids(2, 3, seed=2), state.select(torch.tensor([2, 0])))
+    assert_same(steps(model, tgt[:, 2:], state), logits_of(model, src, tgt)[:, 2:])
+
+
+def test_repeated_rows_go_separate_ways(model: TranslationModel) -> None:
+    src, tgt = random_ids(1, 4), with_bos(random_ids(2, 5, seed=1))
+    state = start(model, src)
+    steps(model, tgt[:1, :1], state)
+    forked = state.select(torch.tensor([0, 0]))
+    assert_same(steps(model, tgt[:, 1:], forked), logits_of(model, src.expand(2, -1), tgt)[:, 1:])
+
+
+# Lengths
+
+
+def test_sequences_of_max_len_are_taken(model: TranslationModel) -> None:
+    assert logits_of(model, random_ids(1, 16), random_ids(1, 16)).shape == (1, 16, 11)
+
+
+@pytest.mark.parametrize(("S", "T"), [(17, 3), (3, 17)], ids=["source", "target"])
+def test_longer_sequences_are_refused_in_words(model: TranslationModel, S: int, T: int) -> None:  # noqa: N803
+    with pytest.raises(ValueError, match=r"^17 tokens, but the model takes 16; shorten the input$"):
+        model(random_ids(1, S), random_ids(1, T))
+
+
+def test_step_past_max_len_is_refused_in_words(model: TranslationModel) -> None:
+    state = start(model, random_ids(1, 3), max_len=99)
+    steps(model, random_ids(1, 16), state)
+    with pytest.raises(ValueError, match=r"^17 tokens, but the model takes 16; shorten the input$"):
+        steps(model, random_ids(1, 1), state)
+
+
+def test_tying_all_needs_one_vocabulary(backend: str) -> None:
+    with pytest.raises(ValueError, match=r"tie 'all' needs one vocabulary, found sizes 7, 9"):
+        tiny_model(backend, tie="all", src_vocab_size=7, tgt_vocab_size=9)
+
+
+# Tying
+
+
+def test_nothing_is_shared_unless_tied(backend: str) -> None:
+    model = tiny_model(backend, tie="none")
+    pointers = {w.weight.data_ptr() for w in (model.src_embedding, model.tgt_embedding, model.output)}
+    assert len(pointers) == 3
+
+
+def test_tied_decoder_shares_target_embedding_and_output(backend: str) -> None:
+    model = tiny_model(backend, tie="decoder", src_vocab_size=7, tgt_vocab_size=9)
+    assert model.output.weight is model.tgt_embedding.weight
+    assert model.src_embedding.weight is not model.tgt_embedding.weight
+
+
+def test_tied_model_shares_all_three(backend: str) -> None:
+    model = tiny_model(backend, tie="all")
+    assert model.output.weight is model.tgt_embedding.weight
+    assert model.src_embedding.weight is model.tgt_embedding.weight
+
+
+# Embeddings
+
+
+@pytest.mark.parametrize(("scaled", "factor"), [(True, 8**0.5), (False, 1.0)], ids=["scaled", "plain"])
+def test_encoder_is_given_embeddings_scaled_as_asked(
+    backend: str, scaled: bool, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = randomised(tiny_model(backend, scale_embeddings=scaled, positions="learned"))
+    # A backend that encodes nothing shows what it is given.
+    monkeypatch.setattr(model.backend, "encode", lambda src, src_mask: src)
+    given, _ = model.encode(torch.tensor([[5, 9]]))
+    expected = model.src_embedding.weight[[5, 9]] * factor + model.get_parameter("src_positions.weight")[:2]
+    assert_same(given[0], expected)
+
+
+# Dropout
+
+RATES = ("dropout", "attention_dropout", "activation_dropout")
+
+
+def test_train_and_eval_agree_without_dropout(backend: str) -> None:
+    model = randomised(tiny_model(backend))
+    src, tgt = random_ids(2, 4, lengths=[4, 2]), random_ids(2, 5)
+    evaluated = logits_of(model, src, tgt)
+    assert_same(logits_of(model.train(), src, tgt), evaluated)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_eval_mode_is_deterministic(backend: str, rate: str) -> None:
+    model = randomised(tiny_model(backend, options={rate: 0.5}))
+    src, tgt = random_ids(2, 4), random_ids(2, 5)
+    assert torch.equal(logits_of(model, src, tgt), logits_of(model, src, tgt))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_dropout_never_changes_the_model_in_eval_mode(backend: str, rate: str) -> None:
+    src, tgt = random_ids(2, 4), random_ids(2, 5)
+    plain, dropping = randomised(tiny_model(backend)), randomised(tiny_model(backend, options={rate: 0.5}))
+    assert torch.equal(logits_of(plain, src, tgt), logits_of(dropping, src, tgt))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_each_rate_makes_training_random(backend: str, rate: str) -> None:
+    model = randomised(tiny_model(backend, options={rate: 0.5})).train()
+    src, tgt = random_ids(2, 4), random_ids(2, 5)
+    assert not torch.equal(logits_of(model, src, tgt), logits_of(model, src, tgt))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_training_repeats_from_the_same_seed(backend: str, rate: str) -> None:
+    model = randomised(tiny_model(backend, options={rate: 0.5})).train()
+    src, tgt = random_ids(2, 4), random_ids(2, 5)
+    torch.manual_seed(3)
+    first = logits_of(model, src, tgt)
+    torch.manual_seed(3)
+    assert torch.equal(logits_of(model, src, tgt), first)

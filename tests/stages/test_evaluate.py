@@ -1,0 +1,215 @@
+"""The `evaluate` command: scores with signatures, and the files they can be checked with."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from sacrebleu_command import command_scores
+from workspace import Outcome, Workspace
+
+BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
+CHRF = r"chrF2 \d+\.\d\d  nrefs:1\|case:mixed\|eff:yes\|nc:6\|nw:0\|space:no\|version:[\d.]+"
+
+
+@pytest.fixture
+def run(workspace: Workspace, tmp_path: Path) -> Path:
+    """A run of one's own, since evaluating writes into it."""
+    return workspace.copy_run(tmp_path / "run")
+
+
+def evaluate(workspace: Workspace, run: Path, *args: object, cwd: Path | None = None) -> Outcome:
+    return workspace.call("evaluate", run, "--quiet", *args, cwd=cwd)
+
+
+def scores_in(outcome: Outcome, split: str) -> dict[str, float]:
+    """BLEU and chrF of a `--json` outcome."""
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)["splits"][split]
+    return {name: found[name]["score"] for name in ("bleu", "chrf")}
+
+
+def lines_in(path: Path) -> list[str]:
+    *lines, rest = path.read_bytes().decode().split("\n")
+    assert rest == ""
+    return lines
+
+
+def test_score_is_printed_with_its_signature(workspace: Workspace, run: Path) -> None:
+    outcome = workspace.call("evaluate", run)
+    bleu, chrf = outcome.lines
+    assert outcome.code == 0
+    assert re.fullmatch(f"test  {BLEU}", bleu)
+    assert re.fullmatch(f"test  {CHRF}", chrf)
+    assert f"test: 20 sentences, translations in {run}/eval/test-greedy" in outcome.err
+
+
+def test_files_give_the_sacrebleu_command_the_same_score(
+    workspace: Workspace, run: Path, tmp_path: Path
+) -> None:
+    scores = scores_in(evaluate(workspace, run, "--json"), "test")
+    folder = run / "eval" / "test-greedy"
+    by_command = command_scores(tmp_path, lines_in(folder / "hyp.txt"), lines_in(folder / "ref.txt"))
+    assert by_command == {"BLEU": f"{scores['bleu']:.10f}", "chrF2": f"{scores['chrf']:.10f}"}
+    assert scores["bleu"] > 0.1
+    assert folder.joinpath("ref.txt").read_bytes() == workspace.corpus("test.en").read_bytes()
+    assert folder.joinpath("src.txt").read_bytes() == workspace.corpus("test.de").read_bytes()
+
+
+def test_json_is_one_document_by_split(workspace: Workspace, run: Path) -> None:
+    outcome = evaluate(workspace, run, "--json", "--split", "val", "--split", "test")
+    document = json.loads(outcome.out)
+    stored = json.loads(run.joinpath("eval/val-greedy/scores.json").read_bytes())
+    assert (outcome.code, outcome.err) == (0, "")
+    assert list(document) == ["splits"]
+    assert list(document["splits"]) == ["val", "test"]
+    assert document["splits"]["val"] == stored
+    assert (stored["n"], stored["bleu"]["name"], stored["chrf"]["name"]) == (20, "BLEU", "chrF2")
+    assert stored["bleu"]["signature"].startswith("nrefs:1|case:mixed|")
+
+
+def test_translations_are_those_of_translate(workspace: Workspace, run: Path) -> None:
+    evaluate(workspace, run)
+    translated = workspace.call("translate", run, "-i", "corpus/test.de")
+    assert run.joinpath("eval/test-greedy/hyp.txt").read_bytes() == translated.out
+
+
+def test_score_seen_in_training_is_the_score_given(workspace: Workspace, run: Path) -> None:
+    records = [json.loads(line) for line in lines_in(run / "metrics.jsonl")]
+    seen = [record["bleu"] for record in records if record["kind"] == "validation"]
+    scores = scores_in(evaluate(workspace, run, "--json", "--split", "val"), "val")
+    assert scores["bleu"] == max(seen)
+
+
+def test_backends_write_the_same_translations(workspace: Workspace, run: Path) -> None:
+    scratch = evaluate(workspace, run)
+    oracle = evaluate(workspace, run, "--backend", "torch")
+    assert oracle == scratch
+    cached, recomputed = (run / "eval" / name / "hyp.txt" for name in ("test-greedy", "test-greedy-torch"))
+    assert recomputed.read_bytes() == cached.read_bytes()
+
+
+def test_last_checkpoint_has_a_folder_of_its_own(workspace: Workspace, run: Path) -> None:
+    assert evaluate(workspace, run, "--checkpoint", "last").code == 0
+    assert [path.name for path in run.joinpath("eval").iterdir()] == ["test-greedy-last"]
+
+
+def test_batch_size_changes_no_score(workspace: Workspace, run: Path) -> None:
+    assert evaluate(workspace, run, "--batch-size", 3) == evaluate(workspace, run)
+
+
+# Files of one's own
+
+
+def test_own_files_score_as_the_split_that_they_equal(workspace: Workspace, run: Path) -> None:
+    files = ("--src", "corpus/test.de", "--ref", "corpus/test.en")
+    assert scores_in(evaluate(workspace, run, *files, "--json"), "files") == scores_in(
+        evaluate(workspace, run, "--json"), "test"
+    )
+
+
+def test_own_files_need_no_prepared_data(workspace: Workspace, run: Path, tmp_path: Path) -> None:
+    files = ("--src", workspace.corpus("test.de"), "--ref", workspace.corpus("test.en"))
+    outcome = evaluate(workspace, run, *files, cwd=tmp_path)
+    assert outcome.code == 0
+    assert re.fullmatch(f"files  {BLEU}", outcome.lines[0])
+
+
+def test_references_with_awkward_lines_score_as_by_the_command(
+    workspace: Workspace, run: Path, tmp_path: Path
+) -> None:
+    awkward = ["A dog\u2028runs. ", " Two\u00a0 dogs\x0b", "", "\ufeffA man.", "B\x85c"]
+    src, ref = tmp_path / "src.txt", tmp_path / "ref.txt"
+    src.write_bytes(b"Ein Hund.\nZwei Hunde.\n\nEin Mann.\nB")
+    ref.write_bytes("\n".join(awkward).encode())
+    scores = scores_in(evaluate(workspace, run, "--src", src, "--ref", ref, "--json"), "files")
+    folder = run / "eval" / "files-greedy"
+    assert lines_in(folder / "ref.txt") == awkward
+    by_command = command_scores(tmp_path, lines_in(folder / "hyp.txt"), awkward)
+    assert by_command == {"BLEU": f"{scores['bleu']:.10f}", "chrF2": f"{scores['chrf']:.10f}"}
+
+
+@pytest.mark.parametrize("flag", ["--src", "--ref"])
+def test_one_file_alone_exits_2(workspace: Workspace, flag: str) -> None:
+    outcome = evaluate(workspace, workspace.run, flag, "corpus/test.de")
+    assert outcome == Outcome(
+        2, b"", "error: --src and --ref go together: sources and their references, line by line\n"
+    )
+
+
+def test_split_and_files_exclude_each_other(workspace: Workspace) -> None:
+    files = ("--src", "corpus/test.de", "--ref", "corpus/test.en")
+    outcome = evaluate(workspace, workspace.run, "--split", "test", *files)
+    assert outcome == Outcome(2, b"", "error: give either --split or --src and --ref, not both\n")
+
+
+def test_files_of_unequal_length_exit_3_with_both_numbers(workspace: Workspace) -> None:
+    outcome = evaluate(workspace, workspace.run, "--src", "corpus/test.de", "--ref", "corpus/train.en")
+    message = (
+        "error: corpus/train.en: 80 lines, but corpus/test.de has 20; the files must align line by line\n"
+    )
+    assert outcome == Outcome(3, b"", message)
+
+
+def test_missing_file_exits_3(workspace: Workspace) -> None:
+    outcome = evaluate(workspace, workspace.run, "--src", "corpus/test.de", "--ref", "none.en")
+    assert outcome == Outcome(3, b"", "error: none.en: cannot be read: No such file or directory\n")
+
+
+def test_empty_files_exit_3(workspace: Workspace, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    outcome = evaluate(workspace, workspace.run, "--src", empty, "--ref", empty)
+    assert outcome == Outcome(3, b"", f"error: {empty}: empty; there is nothing to score\n")
+
+
+# The prepared data
+
+
+def test_unknown_split_exits_2_and_lists_those_there(workspace: Workspace) -> None:
+    outcome = evaluate(workspace, workspace.run, "--split", "tset")
+    assert outcome == Outcome(2, b"", "error: unknown split 'tset'; the run has train, val, test\n")
+
+
+def test_data_that_have_moved_are_named_with_a_flag(workspace: Workspace, run: Path, tmp_path: Path) -> None:
+    lost = evaluate(workspace, run, cwd=tmp_path)
+    assert (lost.code, lost.out) == (3, b"")
+    assert "data/prepared/tiny: the data that" in lost.err
+    assert "--data DIR" in lost.err
+    shutil.copytree(workspace.prepared, tmp_path / "elsewhere")
+    found = evaluate(workspace, run, "--data", "elsewhere", cwd=tmp_path)
+    assert found == evaluate(workspace, run)
+
+
+def test_altered_data_exit_3_and_the_file_is_named(workspace: Workspace, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(workspace.prepared, data)
+    with data.joinpath("test.tgt.txt").open("ab") as file:
+        file.write(b"One more.\n")
+    outcome = evaluate(workspace, workspace.run, "--data", data)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert outcome.err.startswith(f"error: {data}/test.tgt.txt: altered or damaged")
+
+
+def test_data_prepared_anew_with_other_words_exit_3(workspace: Workspace, tmp_path: Path) -> None:
+    shutil.copytree(workspace.folder / "corpus", tmp_path / "corpus")
+    shutil.copy(workspace.folder / "tiny.toml", tmp_path)
+    prepared = workspace.call("prepare", "tiny.toml", "--set", "tokenizer.vocab_size=400", cwd=tmp_path)
+    assert prepared.code == 0
+    outcome = evaluate(workspace, workspace.run, "--data", tmp_path / "data" / "prepared" / "tiny")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert "not the data that" in outcome.err
+    assert "--data DIR" in outcome.err
+
+
+def test_run_without_test_split_asks_for_a_split(workspace: Workspace, tmp_path: Path) -> None:
+    splits = ("--set", 'data.splits=["train", "val"]')
+    for name in ("corpus", "tiny.toml"):
+        tmp_path.joinpath(name).symlink_to(workspace.folder / name)
+    assert workspace.call("prepare", "tiny.toml", *splits, cwd=tmp_path).code == 0
+    assert workspace.call("train", "tiny.toml", *splits, "--max-steps", 1, cwd=tmp_path).code == 0
+    outcome = evaluate(workspace, Path("runs/tiny"), cwd=tmp_path)
+    assert outcome == Outcome(
+        2, b"", "error: runs/tiny has no test split; name one of train, val with --split\n"
+    )

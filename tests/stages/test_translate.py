@@ -1,0 +1,407 @@
+"""The `translate` command: one line out for each line in, whatever the lines and the streams."""
+
+import io
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
+
+from mt_cli.data.normalize import decode_line
+from mt_cli.stages.translate import LINES_AT_ONCE, open_target, translate_stream
+from mt_cli.translator import Translator
+
+AWKWARD = b"Ein Mann schl\xc3\xa4ft.\n\n\xff\xfe kaputt\nZwei Hunde spielen im Schnee."
+RUN = "runs/tiny"
+
+
+class Upper:
+    """Stands for a Translator where the model does not matter."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        self.sizes.append(len(lines))
+        return [line.upper() for line in lines]
+
+
+class Pieces(io.BufferedIOBase):
+    """A stream whose bytes arrive in the given pieces."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = [piece for piece in pieces if piece]
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+def stream(stub: Upper, source: io.BufferedIOBase) -> list[tuple[str, str]]:
+    """What `translate_stream` hands on, as pairs of source and translation."""
+    pairs: list[tuple[str, str]] = []
+
+    def write(sources: list[str], translations: list[str]) -> None:
+        pairs.extend(zip(sources, translations, strict=True))
+
+    count = translate_stream(cast("Translator", stub), source, write)
+    assert count == len(pairs)
+    return pairs
+
+
+def lines_of(data: bytes) -> list[bytes]:
+    r"""Lines by the rule: only `\n` ends one, and an unterminated last one counts."""
+    parts = data.split(b"\n")
+    return parts if parts[-1] else parts[:-1]
+
+
+# The stream
+
+
+text_bytes = st.lists(
+    st.sampled_from([b"\n", b"\r\n", b"a", b" ", b"\xff", "ä".encode(), "\u2028".encode(), b"\x0b", b"\x85"])
+).map(b"".join)
+
+
+@given(text_bytes, st.lists(st.integers(min_value=0, max_value=9)))
+def test_stream_gives_one_translation_a_line_in_order_however_it_arrives(
+    data: bytes, sizes: list[int]
+) -> None:
+    pieces, rest = [], data
+    for size in sizes:
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    sources = [decode_line(line) for line in lines_of(data)]
+    assert stream(Upper(), Pieces([*pieces, rest])) == [(line, line.upper()) for line in sources]
+
+
+@pytest.mark.parametrize(
+    "mark", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r", "\0"], ids=ascii
+)
+def test_only_a_line_feed_ends_a_line(mark: str) -> None:
+    assert stream(Upper(), io.BytesIO(f"a{mark}b\nc".encode())) == [
+        (f"a{mark}b", f"A{mark}B".upper()),
+        ("c", "C"),
+    ]
+
+
+def test_stream_of_many_lines_is_translated_in_large_parts() -> None:
+    stub = Upper()
+    assert len(stream(stub, io.BytesIO(b"ein Mann\n" * 5000))) == 5000
+    assert max(stub.sizes) == LINES_AT_ONCE
+    assert len(stub.sizes) == 3
+
+
+def test_lines_are_translated_before_the_next_ones_are_asked_for() -> None:
+    stub, seen = Upper(), []
+
+    class Typist(Pieces):
+        def read1(self, size: int = -1, /) -> bytes:
+            seen.append(sum(stub.sizes))
+            return super().read1(size)
+
+    # A piece that fills a pipe, too: whoever sent it may wait for the answer.
+    stream(stub, Typist([b"a\n", b"b\nc", b"\n", b"x" * 65535 + b"\n"]))
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_invalid_utf8_is_warned_of_by_line_number(caplog: pytest.LogCaptureFixture) -> None:
+    stream(Upper(), Pieces([b"a\nb", b"\xff\n\xef\xbf\xbd\n", b"\xfe"]))
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["line 2", "line 4"]
+
+
+# The command
+
+
+def test_awkward_lines_give_as_many_lines(workspace: Workspace) -> None:
+    outcome = workspace.call("translate", RUN, stdin=AWKWARD)
+    first, empty, third, last = outcome.lines
+    assert outcome.code == 0
+    assert empty == ""
+    assert "" not in (first, third, last)
+    assert outcome.err == "warning: line 3: not valid UTF-8; what could not be read was left out\n"
+
+
+def test_locale_does_not_matter(workspace: Workspace) -> None:
+    ascii_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    outcome = workspace.execute("translate", RUN, stdin=AWKWARD, env=ascii_locale)
+    assert outcome == workspace.call("translate", RUN, stdin=AWKWARD)
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        (b"", 0),
+        (b"\n", 1),
+        (b"\n\n\n", 3),
+        (b"Ein Hund.", 1),
+        (b"Ein Hund.\n", 1),
+        (b"Ein Hund.\r\nZwei Hunde.\r\n", 2),
+        ("Ein\u2028Hund\x0bund\x85noch\x1eein\x0cHund\n".encode(), 1),
+        (b"Ein\rHund\n", 1),
+        (b"<s> </s> <pad> <unk>\n</s>\n", 2),
+        ("犬が走る\n🐶🐶🐶\n".encode(), 2),
+        (b"\0\0 Ein \x1b[31m Hund\n", 1),
+        (b"." * 20_000 + b"\n", 1),
+    ],
+    ids=[
+        "nothing",
+        "empty line",
+        "empty lines",
+        "unterminated",
+        "terminated",
+        "DOS",
+        "Unicode line ends",
+        "CR",
+        "special symbols",
+        "other scripts",
+        "control characters",
+        "very long",
+    ],
+)
+def test_number_of_lines_is_kept(workspace: Workspace, source: bytes, count: int) -> None:
+    outcome = workspace.call("translate", RUN, stdin=source)
+    assert (outcome.code, len(outcome.lines)) == (0, count)
+
+
+def test_dos_line_ends_change_no_translation(workspace: Workspace) -> None:
+    unix = workspace.call("translate", RUN, stdin=b"Ein Hund.\nZwei Hunde.\n")
+    assert workspace.call("translate", RUN, stdin=b"Ein Hund.\r\nZwei Hunde.\r\n") == unix
+
+
+@pytest.mark.parametrize(
+    "line",
+    [" ", "\t \u00a0", "\u200b\u200c\u200d\ufeff", "\u202a\u202c\u2066", "\x00\x1b", "\u2028"],
+    ids=["space", "white space", "zero width", "bidi marks", "control characters", "line separator"],
+)
+def test_line_that_is_empty_after_normalisation_stays_empty(workspace: Workspace, line: str) -> None:
+    outcome = workspace.call("translate", RUN, stdin=f"{line}\nEin Hund.\n".encode())
+    empty, filled = outcome.lines
+    assert (outcome.code, outcome.err, empty) == (0, "", "")
+    assert filled != ""
+
+
+def test_line_longer_than_the_model_is_cut_with_a_warning(workspace: Workspace) -> None:
+    outcome = workspace.call("translate", RUN, stdin=b"Ein Hund. " * 200 + b"\nEin Hund.\n")
+    assert (outcome.code, len(outcome.lines)) == (0, 2)
+    assert outcome.err.startswith("warning: a sentence of ")
+    assert "tokens was cut to the model's 47: Ein Hund. Ein Hund." in outcome.err
+
+
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_batch_size_and_order_change_no_translation(workspace: Workspace, batch_size: int) -> None:
+    lines = lines_of(workspace.corpus("test.de").read_bytes() + workspace.corpus("val.de").read_bytes())
+    usual = workspace.call("translate", RUN, "--quiet", "--batch-size", 128, stdin=b"\n".join(lines)).lines
+    backwards = workspace.call(
+        "translate", RUN, "--quiet", "--batch-size", batch_size, stdin=b"\n".join(lines[::-1])
+    ).lines
+    assert backwards[::-1] == usual
+    assert len(set(usual)) > len(usual) / 2  # a model that says the same of everything would prove nothing
+
+
+def test_backends_translate_alike(workspace: Workspace) -> None:
+    source = workspace.corpus("test.de").read_bytes()
+    scratch, oracle = (
+        workspace.call("translate", RUN, "--quiet", "--backend", backend, stdin=source)
+        for backend in ("scratch", "torch")
+    )
+    assert (oracle, oracle.code) == (scratch, 0)
+
+
+def test_run_folder_is_all_that_is_needed(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.copy_run(tmp_path / "moved")
+    there = workspace.call("translate", "moved", stdin=AWKWARD, cwd=tmp_path)
+    assert there == workspace.call("translate", RUN, stdin=AWKWARD)
+    assert there.code == 0
+
+
+# Where the text comes from, and where it goes
+
+
+@pytest.fixture
+def two_lines(tmp_path: Path) -> Path:
+    path = tmp_path / "german.txt"
+    path.write_text("Ein Hund.\nZwei Hunde.\n")
+    return path
+
+
+def translated(workspace: Workspace) -> Outcome:
+    """The translation of `two_lines`."""
+    return workspace.call("translate", RUN, stdin=b"Ein Hund.\nZwei Hunde.\n")
+
+
+def test_files_are_read_and_written(workspace: Workspace, two_lines: Path) -> None:
+    target = two_lines.with_name("english.txt")
+    outcome = workspace.call("translate", RUN, "-i", two_lines, "-o", target)
+    assert outcome == Outcome(0, b"", "")
+    assert target.read_bytes() == translated(workspace).out
+    assert sorted(path.name for path in target.parent.iterdir()) == ["english.txt", "german.txt"]
+
+
+def test_output_may_replace_the_input(workspace: Workspace, two_lines: Path) -> None:
+    outcome = workspace.call("translate", RUN, "-i", two_lines, "-o", two_lines)
+    assert outcome == Outcome(0, b"", "")
+    assert two_lines.read_bytes() == translated(workspace).out
+
+
+def test_output_through_a_link_keeps_the_link(workspace: Workspace, two_lines: Path) -> None:
+    link, target = two_lines.with_name("link"), two_lines.with_name("english.txt")
+    link.symlink_to(target)
+    assert workspace.call("translate", RUN, "-i", two_lines, "-o", link).code == 0
+    assert link.is_symlink()
+    assert target.read_bytes() == translated(workspace).out
+
+
+def test_output_to_a_named_pipe_is_written_into_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    with open_target(str(pipe)) as file:
+        file.write(b"A dog.\n")
+    reader.join(timeout=60)
+    assert received == [b"A dog.\n"]
+    assert pipe.is_fifo()
+
+
+def test_failed_translation_leaves_the_output_as_it_was(workspace: Workspace, two_lines: Path) -> None:
+    target = two_lines.with_name("english.txt")
+    target.write_text("precious\n")
+    outcome = workspace.call("translate", RUN, "-i", two_lines, "-o", target, "--checkpoint", "none")
+    assert outcome.code == 2
+    assert target.read_text() == "precious\n"
+    assert sorted(path.name for path in target.parent.iterdir()) == ["english.txt", "german.txt"]
+
+
+def test_text_is_taken_from_the_command_line(workspace: Workspace) -> None:
+    outcome = workspace.call("translate", RUN, "--text", "Ein Hund.", stdin=b"Zwei Hunde.\n")
+    assert outcome == workspace.call("translate", RUN, stdin=b"Ein Hund.\n")
+
+
+def test_text_and_input_exclude_each_other(workspace: Workspace, two_lines: Path) -> None:
+    outcome = workspace.call("translate", RUN, "--text", "Ein Hund.", "-i", two_lines)
+    assert outcome == Outcome(2, b"", "error: give either --text or --input, not both\n")
+
+
+def test_json_has_a_line_for_each_line_with_its_source(workspace: Workspace) -> None:
+    outcome = workspace.call("translate", RUN, "--json", stdin=AWKWARD)
+    records = [json.loads(line) for line in outcome.lines]
+    plain = workspace.call("translate", RUN, stdin=AWKWARD)
+    assert [record["translation"] for record in records] == plain.lines
+    assert [record["source"] for record in records] == [decode_line(line) for line in lines_of(AWKWARD)]
+    assert "schläft" in outcome.lines[0]
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "."], ids=["missing", "a folder"])
+def test_input_that_cannot_be_read_exits_3(workspace: Workspace, name: str) -> None:
+    outcome = workspace.call("translate", RUN, "-i", name)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert outcome.err.startswith(f"error: {name}: cannot be read: ")
+
+
+@pytest.mark.parametrize("name", ["missing/english.txt", "."], ids=["no such folder", "a folder"])
+def test_output_that_cannot_be_written_exits_5(workspace: Workspace, name: str) -> None:
+    outcome = workspace.call("translate", RUN, "-o", name, stdin=b"Ein Hund.\n")
+    assert (outcome.code, outcome.out) == (5, b"")
+    assert outcome.err.startswith(f"error: {name}: cannot be written: ")
+
+
+def test_input_that_breaks_off_exits_3() -> None:
+    class Broken(io.BufferedIOBase):
+        def read1(self, size: int = -1, /) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(Exception, match="the input cannot be read: Input/output error") as caught:
+        stream(Upper(), Broken())
+    assert getattr(caught.value, "exit_code", None) == 3
+
+
+@pytest.mark.parametrize("name", ["open_target"])
+def test_full_disk_under_an_output_file_is_said(name: str) -> None:
+    with (
+        pytest.raises(Exception, match="/dev/full: cannot be written: no space left on the disk") as caught,
+        open_target("/dev/full") as file,
+    ):
+        file.write(b"A dog.\n")
+    assert getattr(caught.value, "exit_code", None) == 5
+    assert Path("/dev/full").is_char_device()
+
+
+# Real streams
+
+
+def start(workspace: Workspace) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [*MT_CLI, "translate", RUN],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=workspace.folder,
+    )
+
+
+def test_typed_line_is_answered_before_the_next(workspace: Workspace) -> None:
+    expected = translated(workspace).lines
+    with start(workspace) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        guard = threading.Timer(TIMEOUT_S, process.kill)  # reading would wait for ever
+        guard.start()
+        answers = [
+            ask(process.stdin, process.stdout, b"Ein Hund.\n"),
+            ask(process.stdin, process.stdout, b"Zwei Hunde.\n"),
+        ]
+        process.stdin.close()
+        rest = process.stdout.read()
+        guard.cancel()
+    assert answers == [f"{line}\n".encode() for line in expected]
+    assert (rest, process.returncode) == (b"", 0)
+
+
+def ask(stdin: BinaryIO, stdout: BinaryIO, line: bytes) -> bytes:
+    stdin.write(line)
+    stdin.flush()
+    return stdout.readline()
+
+
+def test_reader_that_leaves_ends_it_with_141_and_no_word(workspace: Workspace) -> None:
+    workspace.folder.joinpath("train.out").stat()
+    script = f'(while echo "Ein Hund."; do :; done) | "$0" -m mt_cli translate {RUN} | head -n 1; '
+    done = subprocess.run(
+        ["bash", "-c", script + 'echo "${PIPESTATUS[1]}"', MT_CLI[0]],
+        capture_output=True,
+        cwd=workspace.folder,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.stderr == b""
+    assert done.stdout.decode().split("\n")[1:] == ["141", ""]
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [
+        (">/dev/full", 5, "error: no space left on the disk (standard output)\n"),
+        (">&-", 5, "error: standard output is closed; name a file with --output\n"),
+        ("<&-", 2, "error: standard input is closed; name a file with --input, or use --text\n"),
+        ("< .", 3, "error: the input cannot be read: Is a directory\n"),
+    ],
+    ids=["full disk", "closed stdout", "closed stdin", "folder as stdin"],
+)
+def test_unusable_stream_is_said(workspace: Workspace, redirection: str, code: int, message: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f'"$0" -m mt_cli translate {RUN} {redirection}', MT_CLI[0]],
+        input=b"Ein Hund.\n",
+        capture_output=True,
+        cwd=workspace.folder,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (code, b"", message)

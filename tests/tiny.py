@@ -1,0 +1,97 @@
+"""Tiny models and splits, small enough to compare with a computation by hand."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from mt_cli.config import ModelConfig
+from mt_cli.data.encoded import EncodedSplit, Sequences
+from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.runtime import Runtime
+
+BACKENDS = ("torch", "scratch")
+VOCAB_SIZE = 11
+CPU = Runtime(torch.device("cpu"), "fp32")
+
+# Different numbers of layers, so that an encoder taken for a decoder shows.
+TINY = ModelConfig(
+    d_model=8,
+    num_heads=2,
+    encoder_layers=2,
+    decoder_layers=1,
+    d_ff=16,
+    max_len=16,
+    tie="none",
+    dropout=0.0,
+)
+
+
+def tiny_model(
+    backend: str = "scratch",
+    *,
+    seed: int = 0,
+    src_vocab_size: int = VOCAB_SIZE,
+    tgt_vocab_size: int = VOCAB_SIZE,
+    options: Mapping[str, object] = MappingProxyType({}),
+    **named: object,
+) -> TranslationModel:
+    """A freshly initialised model in eval mode; `options`, and those named, are of `ModelConfig`."""
+    config = TINY.model_copy(update={"backend": backend, **options, **named})
+    model = TranslationModel(
+        src_vocab_size=src_vocab_size,
+        tgt_vocab_size=tgt_vocab_size,
+        generator=torch.Generator().manual_seed(seed),
+        **config.model_dump(),
+    )
+    return model.eval()
+
+
+@torch.no_grad()
+def randomised(model: TranslationModel, *, seed: int = 1, std: float = 0.5) -> TranslationModel:
+    """`model` with every parameter drawn anew, biases and norms too, so that none goes unnoticed."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in sorted(model.named_parameters()):
+        parameter.normal_(std=std, generator=generator)
+        if "norm" in name and name.endswith("weight"):
+            parameter.add_(1.0)
+    return model
+
+
+def random_ids(
+    *shape: int, seed: int = 0, lengths: Sequence[int] = (), vocab_size: int = VOCAB_SIZE
+) -> Tensor:
+    """Ids of real tokens; rows are padded after `lengths`, where given."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(EOS_ID + 1, vocab_size, shape, generator=generator)
+    for row, length in zip(ids, lengths, strict=False):
+        row[length:] = PAD_ID
+    return ids
+
+
+def split_of(pairs: Sequence[tuple[list[int], list[int]]], *, vocab_size: int = VOCAB_SIZE) -> EncodedSplit:
+    """Pairs of ids, encoded."""
+    sources, targets = [src for src, _ in pairs], [tgt for _, tgt in pairs]
+    return EncodedSplit(
+        Sequences.of(sources, vocab_size=vocab_size), Sequences.of(targets, vocab_size=vocab_size)
+    )
+
+
+def random_pairs(
+    count: int, *, seed: int = 0, longest: int = 7, vocab_size: int = VOCAB_SIZE
+) -> list[tuple[list[int], list[int]]]:
+    """Pairs of different lengths, from 1 to `longest`."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def sentences() -> Iterator[list[int]]:
+        for length in torch.randint(1, longest + 1, (count,), generator=generator).tolist():
+            yield torch.randint(EOS_ID + 1, vocab_size, (length,), generator=generator).tolist()
+
+    return list(zip(sentences(), sentences(), strict=True))
+
+
+def with_bos(ids: Tensor) -> Tensor:
+    """`ids` (B, T) after `<s>`, (B, T+1)."""
+    return torch.cat([torch.full_like(ids[:, :1], BOS_ID), ids], dim=1)

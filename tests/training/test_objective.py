@@ -1,0 +1,193 @@
+"""The objective against PyTorch's cross-entropy, value and gradients."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import random_ids, randomised, split_of, tiny_model
+from torch import Tensor
+from torch.nn import functional as F
+
+from mt_cli.data.batching import collate
+from mt_cli.training import objective
+from mt_cli.training.objective import batch_loss, smoothed_cross_entropy
+
+N, D, V = 7, 5, 11
+
+
+def operands(
+    *, num_tokens: int = N, d_model: int = D, vocab_size: int = V, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Hidden vectors, weight and bias, which want gradients, and targets."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((num_tokens, d_model), (vocab_size, d_model), (vocab_size,))
+    hidden, weight, bias = (torch.randn(s, generator=generator).requires_grad_() for s in shapes)
+    return hidden, weight, bias, torch.randint(vocab_size, (num_tokens,), generator=generator)
+
+
+def expected_loss(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+) -> Tensor:
+    logits = F.linear(hidden, weight, bias)
+    return F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+
+
+def gradients(loss: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(loss, tensors)
+
+
+def assert_close(actual: object, expected: object) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+every_smoothing = pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+every_chunk = pytest.mark.parametrize("chunk", [1, V - 1, V, 2 * V, 3 * V + 1, N * V, 1 << 20])
+
+
+@every_smoothing
+@every_chunk
+def test_value_equals_torch(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+    hidden, weight, bias, targets = operands()
+    loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
+    assert_close(loss.smoothed, expected_loss(hidden, weight, bias, targets, smoothing))
+
+
+@every_smoothing
+@every_chunk
+def test_nll_is_the_loss_without_smoothing(
+    smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+    hidden, weight, bias, targets = operands()
+    loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
+    assert_close(loss.nll, expected_loss(hidden, weight, bias, targets, 0.0).detach())
+    assert not loss.nll.requires_grad
+
+
+@every_smoothing
+@every_chunk
+def test_gradients_equal_torch(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+    hidden, weight, bias, targets = operands()
+    loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
+    expected = expected_loss(hidden, weight, bias, targets, smoothing)
+    assert_close(gradients(loss.smoothed, hidden, weight, bias), gradients(expected, hidden, weight, bias))
+
+
+@every_smoothing
+def test_bias_may_be_absent(smoothing: float) -> None:
+    hidden, weight, _, targets = operands()
+    loss = smoothed_cross_entropy(hidden, weight, None, targets, label_smoothing=smoothing).smoothed
+    expected = expected_loss(hidden, weight, None, targets, smoothing)
+    assert_close(loss, expected)
+    assert_close(gradients(loss, hidden, weight), gradients(expected, hidden, weight))
+
+
+@pytest.mark.parametrize("scale", [0.0, -2.0, 1 / 4096])
+def test_gradients_follow_the_scale_of_what_comes_after(scale: float) -> None:
+    hidden, weight, bias, targets = operands()
+    loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1).smoothed
+    expected = expected_loss(hidden, weight, bias, targets, 0.1)
+    assert_close(
+        gradients(scale * loss, hidden, weight, bias), gradients(scale * expected, hidden, weight, bias)
+    )
+
+
+@given(
+    num_tokens=st.integers(0, 9),
+    d_model=st.integers(1, 6),
+    vocab_size=st.integers(1, 9),
+    chunk=st.integers(1, 40),
+    smoothing=st.floats(0, 0.99),
+)
+def test_any_shape_equals_torch(
+    num_tokens: int, d_model: int, vocab_size: int, chunk: int, smoothing: float
+) -> None:
+    hidden, weight, bias, targets = operands(num_tokens=num_tokens, d_model=d_model, vocab_size=vocab_size)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+        loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing).smoothed
+    expected = expected_loss(hidden, weight, bias, targets, smoothing)
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        gradients(loss, hidden, weight, bias),
+        gradients(expected, hidden, weight, bias),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_a_hand_worked_case() -> None:
+    # Logits ln 3 and 0: probabilities 3/4 and 1/4; smoothed label 0.9 and 0.1.
+    hidden, weight = torch.tensor([[1.0]]), torch.tensor([[3.0], [1.0]]).log()
+    loss = smoothed_cross_entropy(hidden, weight, None, torch.tensor([0]), label_smoothing=0.2)
+    assert loss.nll.item() == pytest.approx(0.2876820724)
+    assert loss.smoothed.item() == pytest.approx(0.9 * 0.2876820724 + 0.1 * 1.3862943611)
+
+
+def test_huge_logits_stay_finite() -> None:
+    hidden, weight, bias, targets = operands()
+    loss = smoothed_cross_entropy(hidden * 1e6, weight, bias, targets, label_smoothing=0.1).smoothed
+    assert loss.isfinite()
+    assert torch.cat([g.flatten() for g in gradients(loss, hidden, weight, bias)]).isfinite().all()
+
+
+def test_bf16_hidden_is_close_to_fp32() -> None:
+    hidden, weight, bias, targets = operands(num_tokens=200, d_model=32, vocab_size=100)
+    loss = smoothed_cross_entropy(hidden.bfloat16(), weight, bias, targets, label_smoothing=0.1).smoothed
+    expected = expected_loss(hidden, weight, bias, targets, 0.1)
+    torch.testing.assert_close(loss, expected, rtol=5e-3, atol=0)
+    errors = [
+        ((actual - exact).norm() / exact.norm()).item()
+        for actual, exact in zip(
+            gradients(loss, hidden, weight, bias), gradients(expected, hidden, weight, bias), strict=True
+        )
+    ]
+    assert max(errors) < 0.02
+
+
+def test_bf16_gradients_have_the_types_of_what_they_are_of() -> None:
+    hidden, weight, bias, targets = operands()
+    low = hidden.detach().bfloat16().requires_grad_()
+    loss = smoothed_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).smoothed
+    types = [g.dtype for g in gradients(loss, low, weight, bias)]
+    assert types == [torch.bfloat16, torch.float32, torch.float32]
+
+
+def test_no_gradients_are_computed_where_none_are_wanted() -> None:
+    hidden, weight, bias, targets = operands()
+    with torch.no_grad():
+        loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1)
+    assert not loss.smoothed.requires_grad
+    assert_close(loss.smoothed, expected_loss(hidden, weight, bias, targets, 0.1).detach())
+
+
+@pytest.mark.parametrize("output_bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("tie", ["none", "decoder", "all"])
+def test_batch_loss_counts_real_tokens_only(tie: str, output_bias: bool) -> None:
+    model = randomised(tiny_model(tie=tie, output_bias=output_bias))
+    batch = collate(split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])]), [0, 1])
+    loss = batch_loss(model, batch, label_smoothing=0.1).smoothed
+    logits = model(batch.src_ids, batch.tgt_in)
+    expected = F.cross_entropy(
+        logits.transpose(1, 2), batch.tgt_out, ignore_index=0, label_smoothing=0.1, reduction="sum"
+    )
+    assert_close(loss, expected)
+    assert_close(gradients(loss, *model.parameters()), gradients(expected, *model.parameters()))
+
+
+def test_batch_loss_is_the_sum_of_its_pairs_losses() -> None:
+    model = randomised(tiny_model())
+    split = split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])])
+    alone = [batch_loss(model, collate(split, [i]), label_smoothing=0.1).smoothed for i in (0, 1)]
+    together = batch_loss(model, collate(split, [0, 1]), label_smoothing=0.1).smoothed
+    assert_close(together, torch.stack(alone).sum())
+
+
+def test_targets_of_a_fresh_model_cost_about_log_v() -> None:
+    model = tiny_model(tie="decoder", tgt_vocab_size=1000)
+    ids = random_ids(50, 8, vocab_size=1000).tolist()
+    batch = collate(split_of([([5], row) for row in ids]), range(50))
+    nll = batch_loss(model, batch, label_smoothing=0.0).nll.item() / (50 * 9)
+    assert nll == pytest.approx(torch.tensor(1000.0).log().item(), abs=1.0)

@@ -1,0 +1,168 @@
+"""The optimiser: what decays, by how much, and how its state is kept."""
+
+from typing import Literal
+
+import pytest
+import torch
+from tiny import BACKENDS, random_ids, randomised, tiny_model
+from torch import Tensor
+
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.training.optimiser import (
+    build_optimiser,
+    optimiser_tensors,
+    restore_optimiser,
+    set_learning_rate,
+)
+
+Kind = Literal["adam", "adamw"]
+
+
+def optimiser_of(
+    model: TranslationModel, *, kind: Kind = "adamw", weight_decay: float = 0.0, lr: float = 0.01
+) -> torch.optim.Adam:
+    optimiser = build_optimiser(model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay)
+    set_learning_rate(optimiser, lr)
+    return optimiser
+
+
+def update(model: TranslationModel, optimiser: torch.optim.Optimizer, *, seed: int = 0) -> None:
+    """One update towards larger logits of random pairs."""
+    optimiser.zero_grad()
+    model(random_ids(2, 4, seed=seed), random_ids(2, 3, seed=seed + 1)).logsumexp(-1).sum().backward()
+    optimiser.step()
+
+
+def after_an_update_without_gradient(kind: Kind, **options: object) -> dict[str, Tensor]:
+    """How many times its old value each parameter has, after an update of pure decay."""
+    model = randomised(tiny_model(options=options))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimiser = optimiser_of(model, kind=kind, weight_decay=0.5, lr=0.1)
+    torch.autograd.backward([p.sum() * 0 for p in model.parameters()])
+    optimiser.step()
+    return {name: p.detach() / before[name] for name, p in model.named_parameters()}
+
+
+def decayed(ratios: dict[str, Tensor]) -> set[str]:
+    return {name for name, ratio in ratios.items() if not torch.allclose(ratio, torch.ones(1))}
+
+
+# Weight decay
+
+
+def test_adamw_shrinks_matrices_by_rate_times_decay() -> None:
+    ratios = after_an_update_without_gradient("adamw")
+    matrix = ratios["backend.encoder.layers.0.linear1.weight"]
+    torch.testing.assert_close(matrix, torch.full_like(matrix, 1 - 0.1 * 0.5))
+
+
+def test_adam_takes_decay_for_a_gradient() -> None:
+    # Its first update moves by the learning rate, whatever the size of the gradient.
+    model = randomised(tiny_model())
+    matrix = model.get_parameter("output.weight")
+    before = matrix.detach().clone()
+    optimiser = optimiser_of(model, kind="adam", weight_decay=0.5, lr=0.1)
+    torch.autograd.backward([p.sum() * 0 for p in model.parameters()])
+    optimiser.step()
+    torch.testing.assert_close(matrix.detach(), before - 0.1 * before.sign())
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_only_matrices_outside_embeddings_decay(kind: Kind) -> None:
+    ratios = after_an_update_without_gradient(kind, positions="learned", output_bias=True)
+    expected = {
+        name
+        for name in ratios
+        if name.endswith(("in_proj_weight", "out_proj.weight", "linear1.weight", "linear2.weight"))
+    } | {"output.weight"}
+    assert decayed(ratios) == expected
+
+
+@pytest.mark.parametrize("tie", ["decoder", "all"])
+def test_a_tied_output_layer_is_an_embedding_and_does_not_decay(tie: str) -> None:
+    ratios = after_an_update_without_gradient("adamw", tie=tie)
+    assert not {name for name in decayed(ratios) if "embedding" in name or "output" in name}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("tie", ["none", "all"])
+def test_every_parameter_is_updated_by_exactly_one_group(backend: str, tie: str) -> None:
+    model = tiny_model(backend, tie=tie, positions="learned")
+    grouped = [id(p) for group in optimiser_of(model).param_groups for p in group["params"]]
+    assert sorted(grouped) == sorted(id(p) for p in model.parameters())
+
+
+# Kind and rate
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
+def test_kind_is_the_one_asked_for(kind: Kind, expected: type) -> None:
+    assert type(optimiser_of(tiny_model(), kind=kind)) is expected
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_an_update_is_the_formula_of_the_paper(kind: Kind) -> None:
+    model = randomised(tiny_model())
+    weight = model.get_parameter("output.weight")
+    before = weight.detach().clone().double()
+    optimiser = optimiser_of(model, kind=kind, lr=0.01)
+    update(model, optimiser, seed=0)
+    assert weight.grad is not None
+    first = weight.grad.double().clone()
+    update(model, optimiser, seed=5)
+    second = weight.grad.double()
+    # Kingma and Ba 2015, algorithm 1, of two updates.
+    m = (0.9 * 0.1 * first + 0.1 * second) / (1 - 0.9**2)
+    v = (0.98 * 0.02 * first**2 + 0.02 * second**2) / (1 - 0.98**2)
+    expected = before - 0.01 * first / (first.abs() + 1e-9) - 0.01 * m / (v.sqrt() + 1e-9)
+    torch.testing.assert_close(weight.detach().double(), expected, rtol=0, atol=1e-5)
+
+
+def test_rate_is_set_for_every_group() -> None:
+    optimiser = optimiser_of(tiny_model())
+    set_learning_rate(optimiser, 0.125)
+    assert [group["lr"] for group in optimiser.param_groups] == [0.125, 0.125]
+
+
+# State
+
+
+def test_nothing_is_kept_before_the_first_update() -> None:
+    model = tiny_model()
+    assert optimiser_tensors(model, optimiser_of(model)) == {}
+
+
+def test_state_is_named_by_parameter() -> None:
+    model = tiny_model(tie="all")
+    optimiser = optimiser_of(model)
+    update(model, optimiser)
+    expected = {
+        f"{name}:{key}" for name, _ in model.named_parameters() for key in ("step", "exp_avg", "exp_avg_sq")
+    }
+    assert optimiser_tensors(model, optimiser).keys() == expected
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_a_restored_optimiser_goes_on_as_the_first_would(kind: Kind) -> None:
+    model = randomised(tiny_model())
+    optimiser = optimiser_of(model, kind=kind, weight_decay=0.1)
+    update(model, optimiser)
+    state = {name: tensor.clone() for name, tensor in optimiser_tensors(model, optimiser).items()}
+    other = tiny_model()
+    other.load_state_dict(model.state_dict())
+    restored = optimiser_of(other, kind=kind, weight_decay=0.1)
+    restore_optimiser(other, restored, state)
+    update(model, optimiser, seed=5)
+    update(other, restored, seed=5)
+    torch.testing.assert_close(list(other.parameters()), list(model.parameters()), rtol=0, atol=0)
+
+
+def test_a_fresh_optimiser_goes_on_differently() -> None:
+    model = randomised(tiny_model())
+    optimiser = optimiser_of(model)
+    update(model, optimiser)
+    other = tiny_model()
+    other.load_state_dict(model.state_dict())
+    update(model, optimiser, seed=5)
+    update(other, optimiser_of(other), seed=5)
+    assert not torch.allclose(model.output.weight, other.output.weight)

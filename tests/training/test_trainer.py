@@ -1,0 +1,328 @@
+"""The trainer: that it learns, what an update is, and that it resumes as if nothing had happened."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+import torch
+from tiny import BACKENDS, CPU, TINY, random_pairs, randomised, split_of, tiny_model
+from torch import Tensor
+
+from mt_cli.config import TrainingConfig
+from mt_cli.data import batching
+from mt_cli.data.batching import collate, pad_ids
+from mt_cli.data.symbols import BOS_ID, EOS_ID
+from mt_cli.decoding.search import greedy_search
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.training.schedule import learning_rate
+from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
+
+Pairs = list[tuple[list[int], list[int]]]
+
+PLAIN = TrainingConfig(
+    max_epochs=1,
+    tokens_per_batch=1000,
+    schedule="constant",
+    warmup_steps=0,
+    peak_lr=0.01,
+    label_smoothing=0.1,
+    clip_norm=0.0,
+)
+PAIRS = random_pairs(40)
+
+
+def trainer_of(model: TranslationModel, *, pairs: Pairs = PAIRS, seed: int = 1, **options: object) -> Trainer:
+    return Trainer(model, split_of(pairs), PLAIN.model_copy(update=options), runtime=CPU, seed=seed)
+
+
+def losses(reports: list[StepReport]) -> list[float]:
+    return [report.loss.item() for report in reports]
+
+
+def summed_loss(model: TranslationModel, pairs: Pairs, *, label_smoothing: float) -> Tensor:
+    """The loss by PyTorch's cross-entropy, pair by pair."""
+    total = torch.zeros(())
+    for src, tgt in pairs:
+        logits = model(torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tgt]]))[0]
+        total = total + torch.nn.functional.cross_entropy(
+            logits, torch.tensor([*tgt, EOS_ID]), label_smoothing=label_smoothing, reduction="sum"
+        )
+    return total
+
+
+def num_targets(pairs: Pairs) -> int:
+    return sum(len(tgt) + 1 for _, tgt in pairs)
+
+
+# Learning
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_eight_pairs_are_learned_without_an_error(backend: str) -> None:
+    pairs = random_pairs(8, seed=4)
+    model = tiny_model(backend, d_model=32, d_ff=64, decoder_layers=2, tie="all")
+    trainer = trainer_of(model, pairs=pairs, max_epochs=60, peak_lr=0.02, warmup_steps=10, schedule="cosine")
+    list(trainer.run())
+    model.eval()
+    with torch.no_grad():
+        state = model.start(pad_ids([[*src, EOS_ID] for src, _ in pairs]), max_len=12)
+        hyps = greedy_search(model.step, state, [12] * 8, bos_id=BOS_ID, eos_id=EOS_ID)
+    assert hyps == [tgt for _, tgt in pairs]
+
+
+def test_loss_falls() -> None:
+    reports = list(trainer_of(tiny_model(d_model=32), max_epochs=15).run())
+    assert reports[-1].loss < 0.8 * reports[0].loss
+
+
+# An update
+
+
+def test_report_gives_loss_and_nll_per_target_token() -> None:
+    model = randomised(tiny_model())
+    expected_loss, expected_nll = (
+        (summed_loss(model, PAIRS, label_smoothing=smoothing) / num_targets(PAIRS)).item()
+        for smoothing in (0.1, 0.0)
+    )
+    report = next(trainer_of(model).run())
+    assert report.loss.item() == pytest.approx(expected_loss, rel=1e-5)
+    assert report.nll.item() == pytest.approx(expected_nll, rel=1e-5)
+    assert report.tgt_tokens == num_targets(PAIRS)
+
+
+def test_report_gives_the_norm_of_the_gradient_before_clipping() -> None:
+    model = randomised(tiny_model())
+    loss = summed_loss(model, PAIRS, label_smoothing=0.1) / num_targets(PAIRS)
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    expected = torch.cat([g.flatten() for g in gradients]).norm().item()
+    report = next(trainer_of(model, clip_norm=0.01).run())
+    assert report.grad_norm.item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(("clip_norm", "expected"), [(0.01, 0.01), (0.0, None), (1e6, None)])
+def test_gradient_is_clipped_to_the_norm_asked_for(clip_norm: float, expected: float | None) -> None:
+    trainer = trainer_of(randomised(tiny_model()), clip_norm=clip_norm)
+    report = next(trainer.run())
+    means = [t.flatten() for name, t in trainer.tensors().items() if name.endswith(":exp_avg")]
+    # After one update, Adam's running mean is a tenth of the gradient.
+    used = 10 * torch.cat(means).norm().item()
+    assert used == pytest.approx(expected or report.grad_norm.item(), rel=1e-4)
+
+
+def test_an_update_moves_weights_by_the_reported_rate() -> None:
+    model = randomised(tiny_model())
+    before = model.output.weight.detach().clone()
+    report = next(trainer_of(model, schedule="cosine", warmup_steps=4, peak_lr=0.008).run())
+    assert report.lr == pytest.approx(0.002)
+    # Adam's first update moves each weight by the rate, up or down.
+    moved = (model.output.weight.detach() - before).abs()
+    assert moved[EOS_ID:].median().item() == pytest.approx(0.002, rel=1e-3)
+
+
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "constant"])
+def test_rates_follow_the_schedule(schedule: str) -> None:
+    trainer = trainer_of(tiny_model(), max_epochs=3, tokens_per_batch=100, warmup_steps=2, schedule=schedule)
+    rates = [report.lr for report in trainer.run()]
+    assert rates == [
+        learning_rate(
+            step,
+            schedule=trainer._config.schedule,
+            peak_lr=0.01,
+            warmup_steps=2,
+            total_steps=trainer.total_steps,
+        )
+        for step in range(1, trainer.total_steps + 1)
+    ]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_accumulation_of_two_equals_a_double_batch(backend: str) -> None:
+    # Two batches of unequal numbers of tokens, so that a mean of means would show.
+    pairs: Pairs = [([4, 5], [6])] * 4 + [([4, 5, 6], [7, 8, 9, 10, 4, 5, 6])] * 4
+    parts, whole = (randomised(tiny_model(backend)) for _ in range(2))
+    accumulating = trainer_of(parts, pairs=pairs, tokens_per_batch=32, accumulation=2)
+    double = trainer_of(whole, pairs=pairs, tokens_per_batch=64)
+    (accumulated,), (doubled,) = list(accumulating.run()), list(double.run())
+    assert accumulated.tgt_tokens == doubled.tgt_tokens
+    torch.testing.assert_close(accumulated.loss, doubled.loss)
+    torch.testing.assert_close(accumulated.grad_norm, doubled.grad_norm)
+    running_means = [
+        {name: t for name, t in trainer.tensors().items() if name.endswith(":exp_avg")}
+        for trainer in (accumulating, double)
+    ]
+    torch.testing.assert_close(running_means[0], running_means[1], rtol=1e-4, atol=1e-7)
+
+
+def test_accumulation_counts_updates_not_batches() -> None:
+    pairs: Pairs = [([4], [5])] * 10  # ten batches of one pair
+    trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=2, accumulation=4)
+    assert [report.tgt_tokens for report in trainer.run()] == [8, 8, 4]
+
+
+def test_gradients_do_not_pile_up_over_updates() -> None:
+    model = tiny_model()
+    list(trainer_of(model, max_epochs=2).run())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_model_trains_even_when_it_was_left_in_eval_mode() -> None:
+    model = tiny_model()
+    trainer = trainer_of(model, max_epochs=2)
+    updates = trainer.run()
+    next(updates)
+    model.eval()
+    next(updates)
+    assert model.training
+
+
+# Epochs and steps
+
+
+def test_an_epoch_sees_every_target_token_once() -> None:
+    reports = list(trainer_of(tiny_model(), tokens_per_batch=50, max_epochs=2).run())
+    seen = [sum(r.tgt_tokens for r in reports if r.epoch == epoch) for epoch in (1, 2)]
+    assert seen == [num_targets(PAIRS)] * 2
+
+
+def test_reports_count_steps_from_one() -> None:
+    trainer = trainer_of(tiny_model(), tokens_per_batch=50, max_epochs=2)
+    steps = [report.step for report in trainer.run()]
+    assert steps == list(range(1, trainer.total_steps + 1))
+
+
+@pytest.mark.parametrize("pairs_seed", [1, 4], ids=["a longer epoch", "a shorter epoch"])
+def test_training_ends_exactly_after_its_epochs(pairs_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "POOL_BATCHES", 1)
+    pairs = random_pairs(20, seed=pairs_seed, longest=12)
+    trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=60, max_epochs=3)
+    reports = list(trainer.run())
+    assert len(reports) != 3 * trainer.steps_per_epoch  # else this shows nothing
+    assert [report.epoch for report in reports if report.is_end_of_epoch] == [1, 2, 3]
+    assert reports[-1].is_end_of_epoch
+    assert len(reports) == trainer.total_steps
+
+
+@pytest.mark.parametrize(("max_steps", "expected"), [(1, 1), (5, 5), (10**6, 6), (None, 6)])
+def test_max_steps_ends_training_before_max_epochs(max_steps: int | None, expected: int) -> None:
+    pairs: Pairs = [([4], [5])] * 4  # two batches an epoch
+    trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=4, max_epochs=3, max_steps=max_steps)
+    assert trainer.total_steps == expected
+    assert len(list(trainer.run())) == expected
+
+
+def test_a_finished_trainer_has_nothing_left_to_do() -> None:
+    trainer = trainer_of(tiny_model(), max_epochs=2)
+    list(trainer.run())
+    assert list(trainer.run()) == []
+
+
+def test_epochs_come_in_different_orders() -> None:
+    reports = list(trainer_of(tiny_model(), tokens_per_batch=50, max_epochs=2).run())
+    sizes = [[r.tgt_tokens for r in reports if r.epoch == epoch] for epoch in (1, 2)]
+    assert sizes[0] != sizes[1]
+
+
+def test_another_seed_gives_another_order() -> None:
+    first, second = (
+        [r.tgt_tokens for r in trainer_of(tiny_model(), tokens_per_batch=50, seed=seed).run()]
+        for seed in (1, 2)
+    )
+    assert first != second
+
+
+# Resuming
+
+DROPPING = {"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.1}
+
+
+def resumable(model: TranslationModel) -> Trainer:
+    return trainer_of(
+        model,
+        tokens_per_batch=60,
+        max_epochs=3,
+        schedule="cosine",
+        warmup_steps=3,
+        clip_norm=0.5,
+        weight_decay=0.1,
+        accumulation=2,
+    )
+
+
+def interrupted(backend: str, *, after: int, disturb: Callable[[], object]) -> list[float]:
+    """Losses of a training that stops after some updates and is resumed by a new trainer."""
+    torch.manual_seed(1)
+    model = tiny_model(backend, options=DROPPING)
+    trainer = resumable(model)
+    before = losses(list(islice(trainer.run(), after)))
+    progress = replace(trainer.progress)
+    tensors = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    disturb()
+    resumed = tiny_model(backend, seed=9, options=DROPPING)
+    resumed.load_state_dict(weights)
+    other = resumable(resumed)
+    other.restore(progress, tensors)
+    return before + losses(list(other.run()))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("after", [1, 2, 3, 4, 5])
+def test_a_resumed_training_has_exactly_the_losses_of_one_that_never_stopped(
+    backend: str, after: int
+) -> None:
+    torch.manual_seed(1)
+    uninterrupted = losses(list(resumable(tiny_model(backend, options=DROPPING)).run()))
+    assert len(set(uninterrupted)) > 6
+    assert interrupted(backend, after=after, disturb=lambda: torch.manual_seed(999)) == uninterrupted
+
+
+def test_progress_stands_in_the_middle_of_an_epoch() -> None:
+    pairs: Pairs = [([4], [5])] * 6  # three batches an epoch
+    trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=4, max_epochs=2)
+    stations = [replace(trainer.progress) for _ in trainer.run()]
+    assert stations == [
+        Progress(step=1, epoch=0, update_of_epoch=1),
+        Progress(step=2, epoch=0, update_of_epoch=2),
+        Progress(step=3, epoch=1, update_of_epoch=0),
+        Progress(step=4, epoch=1, update_of_epoch=1),
+        Progress(step=5, epoch=1, update_of_epoch=2),
+        Progress(step=6, epoch=2, update_of_epoch=0),
+    ]
+
+
+# Validation loss
+
+
+@pytest.mark.parametrize("tokens_per_batch", [1, 40, 10_000])
+def test_mean_nll_equals_the_sum_over_pairs(tokens_per_batch: int) -> None:
+    model = randomised(tiny_model(dropout=0.5))
+    with torch.no_grad():
+        expected = summed_loss(model, PAIRS, label_smoothing=0.0).item() / num_targets(PAIRS)
+    actual = mean_nll(model.train(), split_of(PAIRS), tokens_per_batch=tokens_per_batch, runtime=CPU)
+    assert actual == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_mean_nll_leaves_the_mode_as_it_was(is_training: bool) -> None:
+    model = tiny_model().train(is_training)
+    mean_nll(model, split_of(PAIRS), tokens_per_batch=100, runtime=CPU)
+    assert model.training is is_training
+
+
+def test_mean_nll_draws_no_random_numbers() -> None:
+    model = tiny_model(dropout=0.5).train()
+    before = torch.get_rng_state()
+    mean_nll(model, split_of(PAIRS), tokens_per_batch=100, runtime=CPU)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_mean_nll_of_training_batch_is_near_the_reported_one() -> None:
+    model = randomised(tiny_model(TINY.backend))
+    before = mean_nll(model, split_of(PAIRS), tokens_per_batch=1000, runtime=CPU)
+    assert next(trainer_of(model).run()).nll.item() == pytest.approx(before, rel=1e-5)
+
+
+def test_collated_training_pairs_are_what_the_trainer_sees() -> None:
+    split = split_of(PAIRS)
+    assert int((collate(split, range(len(split))).tgt_out != 0).sum()) == num_targets(PAIRS)

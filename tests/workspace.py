@@ -1,0 +1,176 @@
+"""A folder in which a tiny corpus has been prepared and a tiny model trained, by the real commands.
+
+Built once for all tests of a session, which therefore leave it as it is: runs are copied before they change.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from mt_cli.cli import app
+
+SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
+TIMEOUT_S = 600
+
+CONFIG = """\
+[data]
+corpus = "files"
+max_len = 40
+
+[data.files]
+train = { src = "corpus/train.de", tgt = "corpus/train.en" }
+val = { src = "corpus/val.de", tgt = "corpus/val.en" }
+test = { src = "corpus/test.de", tgt = "corpus/test.en" }
+
+[tokenizer]
+vocab_size = 420
+
+[model]
+d_model = 32
+num_heads = 2
+encoder_layers = 1
+decoder_layers = 1
+d_ff = 64
+max_len = 48
+dropout = 0.1
+
+[training]
+max_epochs = 25
+tokens_per_batch = 600
+peak_lr = 1e-2
+warmup_steps = 20
+label_smoothing = 0.0
+validate_every = 40
+log_every = 10
+
+[runtime]
+device = "cpu"
+precision = "fp32"
+threads = 1
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        """stdout, which is UTF-8 whatever the locale."""
+        return self.out.decode()
+
+    @property
+    def lines(self) -> list[str]:
+        r"""Lines of stdout, each of which must have ended in `\n`."""
+        *lines, rest = self.text.split("\n")
+        assert rest == "", "stdout does not end in a line end"
+        return lines
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A working directory with `tiny.toml`, `corpus/`, `data/prepared/tiny/` and `runs/tiny/`."""
+
+    folder: Path
+
+    @property
+    def run(self) -> Path:
+        """The trained run."""
+        return self.folder / "runs" / "tiny"
+
+    @property
+    def prepared(self) -> Path:
+        """The data it was trained on."""
+        return self.folder / "data" / "prepared" / "tiny"
+
+    def corpus(self, name: str) -> Path:
+        """A file of the corpus, such as `test.de`."""
+        return self.folder / "corpus" / name
+
+    def copy_run(self, place: Path) -> Path:
+        """A run of one's own, to change at will."""
+        shutil.copytree(self.run, place)
+        return place
+
+    def call(self, *args: object, stdin: bytes = b"", cwd: Path | None = None) -> Outcome:
+        """Run mt-cli in this process, which costs no start, but lacks real streams and signals."""
+        with contextlib.chdir(cwd or self.folder), _logging_kept():
+            result = CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
+        return Outcome(result.exit_code, result.stdout_bytes, result.stderr)
+
+    def execute(
+        self,
+        *args: object,
+        stdin: bytes = b"",
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        """Run mt-cli in a process of its own."""
+        done = subprocess.run(
+            [*MT_CLI, *map(str, args)],
+            input=stdin,
+            capture_output=True,
+            cwd=cwd or self.folder,
+            env={**os.environ, **(env or {})},
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr.decode(errors="backslashreplace"))
+
+
+MT_CLI = (sys.executable, "-m", "mt_cli")
+
+
+def shared_workspace(basetemp: Path) -> Workspace:
+    """The session's workspace below pytest's `basetemp`, which the first to ask builds."""
+    # Each xdist worker has a folder of its own inside the session's.
+    base = basetemp.parent if "PYTEST_XDIST_WORKER" in os.environ else basetemp
+    workspace = Workspace(base / "workspace")
+    with (base / "workspace.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (workspace.folder / "train.out").is_file():
+            _build(workspace)
+    return workspace
+
+
+def _build(workspace: Workspace) -> None:
+    shutil.rmtree(workspace.folder, ignore_errors=True)
+    workspace.folder.joinpath("corpus").mkdir(parents=True)
+    workspace.folder.joinpath("tiny.toml").write_text(CONFIG)
+    for lang in ("de", "en"):
+        train = SAMPLE.joinpath(f"train.{lang}").read_bytes().splitlines(keepends=True)[:80]
+        test = SAMPLE.joinpath(f"test.{lang}").read_bytes().splitlines(keepends=True)[:8]
+        workspace.corpus(f"train.{lang}").write_bytes(b"".join(train))
+        workspace.corpus(f"val.{lang}").write_bytes(b"".join(train[60:]))
+        # Some that a model this small has seen, or it would score 0.
+        workspace.corpus(f"test.{lang}").write_bytes(b"".join(test + train[:12]))
+    for command in ("prepare", "train"):
+        outcome = workspace.execute(command, "tiny.toml")
+        assert outcome.code == 0, outcome.err
+        workspace.folder.joinpath(f"{command}.err").write_text(outcome.err)
+        workspace.folder.joinpath(f"{command}.out").write_bytes(outcome.out)
+
+
+@contextlib.contextmanager
+def _logging_kept() -> Iterator[None]:
+    """Undo what the command does to the package's log, which other tests read."""
+    package = logging.getLogger("mt_cli")
+    handlers, level, propagate = package.handlers, package.level, package.propagate
+    try:
+        yield
+    finally:
+        package.handlers, package.propagate = handlers, propagate
+        package.setLevel(level)
