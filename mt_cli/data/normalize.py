@@ -19,6 +19,15 @@ def decode_line(raw: bytes) -> str:
     return strip_line_end(raw).decode("utf-8", errors="replace")
 
 
+def is_valid_utf8(raw: bytes) -> bool:
+    """Whether `decode_line` loses nothing of `raw`."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def strip_line_end(raw: bytes) -> bytes:
     r"""A line without `\n`, nor a `\r` before it."""
     return raw.removesuffix(b"\n").removesuffix(b"\r")

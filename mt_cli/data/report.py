@@ -42,6 +42,8 @@ class SplitReport(Record):
     """Pairs kept."""
     dropped: dict[str, int]
     """Pairs left out, by reason; only of the training split."""
+    invalid_utf8: int = 0
+    """Lines with a side that is not valid UTF-8; what could not be read of them is left out."""
     duplicates: int
     """Lines whose pair stood on an earlier line already, normalised."""
     src_in_train: int | None
@@ -125,6 +127,8 @@ def _notes(report: Report) -> Iterator[str]:
     for name, split in report.splits.items():
         for reason, count in sorted(split.dropped.items()):
             yield f"{name}: {count:,} pairs dropped: {reason}"
+        if split.invalid_utf8:
+            yield f"{name}: {split.invalid_utf8:,} lines are not valid UTF-8"
         if split.src_in_train:
             yield (
                 f"{name}: {split.src_in_train:,} of {split.lines:,} sources occur in train "

@@ -41,10 +41,12 @@ from mt_cli.data.report import Report, SplitReport, describe_side, format_report
 from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.errors import DataError, UsageError
 from mt_cli.stages.survey import Survey, SurveyJob, count_common, read_groups, survey_split
-from mt_cli.stages.workers import ordered_map, usable_cores
+from mt_cli.stages.workers import MOST_WORKERS, ordered_map, usable_cores
 
 log = logging.getLogger(__name__)
 
+MOST_INVALID = 0.05
+"""Share of lines that are not UTF-8 above which the files must be in another encoding."""
 WORTH_SEVERAL_WORKERS = 1 << 25
 """Bytes of input below which starting processes costs more time than they save."""
 
@@ -85,7 +87,7 @@ def prepare(
         return _unchanged(existing, config_path)
     started_at = time.monotonic()
     with _replacing(out) as folder:
-        report = _build(config, corpus, folder, workers=workers or _choose_workers(corpus))
+        report = _build(config, corpus, folder, workers=min(workers or _choose_workers(corpus), MOST_WORKERS))
     log.info("%s prepared in %.1f s\n%s", out, time.monotonic() - started_at, format_report(report))
     return PrepareResult(out, report, is_new=True)
 
@@ -192,6 +194,15 @@ def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Surve
     )
     survey = survey_split(corpus[name], job, label=f"reading {name}", workers=workers if is_train else 1)
     log.debug("%s: %d lines read", name, survey.lines)
+    if survey.invalid > survey.lines * MOST_INVALID:
+        raise DataError(
+            f"{corpus[name].src.path}: {survey.invalid} of {survey.lines} pairs are not valid UTF-8; "
+            "convert the files first, with iconv -f latin1 -t utf-8 for instance"
+        )
+    if survey.invalid:
+        log.warning(
+            "%s: %d pairs are not valid UTF-8; what could not be read is left out", name, survey.invalid
+        )
     if not survey.lines:
         raise DataError(f"{corpus[name].src.path}: empty; '{name}' needs at least one line")
     if is_train and not len(survey.pair_hashes):
@@ -257,6 +268,7 @@ def _describe_split(
         lines=survey.lines,
         pairs=len(split),
         dropped=dict(sorted(dropped.items())),
+        invalid_utf8=survey.invalid,
         duplicates=survey.duplicates,
         src_in_train=None if is_train else count_common(survey.src_hashes, train.src_hashes),
         pairs_in_train=None if is_train else count_common(survey.pair_hashes, train.pair_hashes),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mt_cli.artefacts.corpora import CorpusSplit, RawPair, read_pairs
 from mt_cli.data.learning import SAMPLE_SIZE, PairSample, WordCounts, count_pairs
-from mt_cli.data.normalize import decode_line, normalize
+from mt_cli.data.normalize import decode_line, is_valid_utf8, normalize
 from mt_cli.stages.progress import progress_bar
 from mt_cli.stages.workers import ordered_map
 
@@ -38,6 +38,7 @@ class SurveyJob:
         filled = [(src, tgt) for src, tgt in pairs if src and tgt]
         return SurveyedPairs(
             lines=len(raw),
+            invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
             src_hashes=_hash_all(src for src, _ in filled),
             pair_hashes=_hash_all(f"{src}\n{tgt}" for src, tgt in filled),
             counts=count_pairs(filled, src_lang=self.src_lang, tgt_lang=self.tgt_lang)
@@ -55,6 +56,7 @@ class SurveyedPairs:
     """What was found in some raw pairs; those with an empty side count as lines only."""
 
     lines: int
+    invalid: int
     src_hashes: Hashes
     pair_hashes: Hashes
     counts: WordCounts | None
@@ -66,6 +68,8 @@ class Survey:
     """What was found in a whole split."""
 
     lines: int = 0
+    invalid: int = 0
+    """Lines with a side that is not valid UTF-8."""
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     """64 bits of each filled pair, sorted: eight bytes a pair, and one false alarm in 2^64 comparisons."""
@@ -84,6 +88,7 @@ def survey_split(split: CorpusSplit, job: SurveyJob, *, label: str, workers: int
     src_hashes, pair_hashes = [survey.src_hashes], [survey.pair_hashes]
     for part in ordered_map(job, read_groups(split, label=label), workers=workers):
         survey.lines += part.lines
+        survey.invalid += part.invalid
         src_hashes.append(part.src_hashes)
         pair_hashes.append(part.pair_hashes)
         if part.counts is not None:

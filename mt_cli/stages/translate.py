@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from mt_cli.artefacts.files import write_error
-from mt_cli.data.normalize import decode_line
+from mt_cli.data.normalize import decode_line, is_valid_utf8
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.translator import Translator
 
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 READ_BYTES = 1 << 18
 LINES_AT_ONCE = 2048
 """Enough that sorting by length fills batches evenly, few enough that the first lines come soon."""
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def translate_stream(
@@ -38,8 +37,8 @@ def translate_stream(
     num_lines = 0
     for chunk in _chunks(source):
         lines = [decode_line(raw) for raw in chunk]
-        for number, (raw, line) in enumerate(zip(chunk, lines, strict=True), start=num_lines + 1):
-            if REPLACEMENT in line and REPLACEMENT.encode() not in raw:
+        for number, raw in enumerate(chunk, start=num_lines + 1):
+            if not is_valid_utf8(raw):
                 log.warning("line %d: not valid UTF-8; what could not be read was left out", number)
         write(lines, translator.translate(lines))
         num_lines += len(lines)

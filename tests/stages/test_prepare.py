@@ -11,7 +11,7 @@ import pytest
 from mt_cli.artefacts.corpora import find_corpus
 from mt_cli.artefacts.files import sha256_file
 from mt_cli.artefacts.prepared import open_prepared
-from mt_cli.config import Config, DataConfig, FilesConfig, TokenizerConfig
+from mt_cli.config import Config, DataConfig, FilesConfig, TokenizerConfig, parse_config
 from mt_cli.errors import ConfigError, DataError, ResourceError, UsageError
 from mt_cli.stages import prepare as stage
 from mt_cli.stages import survey
@@ -349,3 +349,16 @@ def test_pinned_files_need_not_be_at_hand_again(
     corpus.path("train", 0).unlink()
     monkeypatch.setattr(stage, "pinned_hashes", lambda config: inputs)
     assert not corpus.prepare().is_new
+
+
+def test_a_corpus_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    corpus = tmp_path / "latin"
+    corpus.mkdir()
+    line = "Ein Mädchen hört zu.\n".encode("latin1")
+    for split in ("train", "val"):
+        (corpus / f"{split}.de").write_bytes(line * 20)
+        (corpus / f"{split}.en").write_text("A girl is listening.\n" * 20)
+    files = {s: {"src": str(corpus / f"{s}.de"), "tgt": str(corpus / f"{s}.en")} for s in ("train", "val")}
+    config = parse_config({"data": {"corpus": "files", "splits": ["train", "val"], "files": files}})
+    with pytest.raises(DataError, match=r"20 of 20 pairs are not valid UTF-8; convert the files"):
+        prepare(config, out=tmp_path / "out", config_path=Path("c.toml"))

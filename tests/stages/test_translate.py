@@ -7,7 +7,7 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import IO, cast
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
 from mt_cli.data.normalize import decode_line
+from mt_cli.errors import DataError, ResourceError
 from mt_cli.stages.translate import LINES_AT_ONCE, open_target, translate_stream
 from mt_cli.translator import Translator
 
@@ -196,7 +197,7 @@ def test_line_longer_than_the_model_is_cut_with_a_warning(workspace: Workspace) 
 
 @pytest.mark.parametrize("batch_size", [1, 7])
 def test_batch_size_and_order_change_no_translation(workspace: Workspace, batch_size: int) -> None:
-    lines = lines_of(workspace.corpus("test.de").read_bytes() + workspace.corpus("val.de").read_bytes())
+    lines = lines_of(workspace.corpus("test.de").read_bytes())
     usual = workspace.call("translate", RUN, "--quiet", "--batch-size", 128, stdin=b"\n".join(lines)).lines
     backwards = workspace.call(
         "translate", RUN, "--quiet", "--batch-size", batch_size, stdin=b"\n".join(lines[::-1])
@@ -313,24 +314,19 @@ def test_output_that_cannot_be_written_exits_5(workspace: Workspace, name: str) 
     assert outcome.err.startswith(f"error: {name}: cannot be written: ")
 
 
-def test_input_that_breaks_off_exits_3() -> None:
+def test_input_that_breaks_off_is_said() -> None:
     class Broken(io.BufferedIOBase):
         def read1(self, size: int = -1, /) -> bytes:
             raise OSError(5, "Input/output error")
 
-    with pytest.raises(Exception, match="the input cannot be read: Input/output error") as caught:
+    with pytest.raises(DataError, match="the input cannot be read: Input/output error"):
         stream(Upper(), Broken())
-    assert getattr(caught.value, "exit_code", None) == 3
 
 
-@pytest.mark.parametrize("name", ["open_target"])
-def test_full_disk_under_an_output_file_is_said(name: str) -> None:
-    with (
-        pytest.raises(Exception, match="/dev/full: cannot be written: no space left on the disk") as caught,
-        open_target("/dev/full") as file,
-    ):
+def test_full_disk_under_an_output_file_is_said() -> None:
+    message = "/dev/full: cannot be written: no space left on the disk"
+    with pytest.raises(ResourceError, match=message), open_target("/dev/full") as file:
         file.write(b"A dog.\n")
-    assert getattr(caught.value, "exit_code", None) == 5
     assert Path("/dev/full").is_char_device()
 
 
@@ -365,14 +361,13 @@ def test_typed_line_is_answered_before_the_next(workspace: Workspace) -> None:
     assert (rest, process.returncode) == (b"", 0)
 
 
-def ask(stdin: BinaryIO, stdout: BinaryIO, line: bytes) -> bytes:
+def ask(stdin: IO[bytes], stdout: IO[bytes], line: bytes) -> bytes:
     stdin.write(line)
     stdin.flush()
     return stdout.readline()
 
 
 def test_reader_that_leaves_ends_it_with_141_and_no_word(workspace: Workspace) -> None:
-    workspace.folder.joinpath("train.out").stat()
     script = f'(while echo "Ein Hund."; do :; done) | "$0" -m mt_cli translate {RUN} | head -n 1; '
     done = subprocess.run(
         ["bash", "-c", script + 'echo "${PIPESTATUS[1]}"', MT_CLI[0]],
@@ -391,9 +386,8 @@ def test_reader_that_leaves_ends_it_with_141_and_no_word(workspace: Workspace) -
         (">/dev/full", 5, "error: no space left on the disk (standard output)\n"),
         (">&-", 5, "error: standard output is closed; name a file with --output\n"),
         ("<&-", 2, "error: standard input is closed; name a file with --input, or use --text\n"),
-        ("< .", 3, "error: the input cannot be read: Is a directory\n"),
     ],
-    ids=["full disk", "closed stdout", "closed stdin", "folder as stdin"],
+    ids=["full disk", "closed stdout", "closed stdin"],
 )
 def test_unusable_stream_is_said(workspace: Workspace, redirection: str, code: int, message: str) -> None:
     done = subprocess.run(
