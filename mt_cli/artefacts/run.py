@@ -140,13 +140,7 @@ class Run:
         Raises:
             UsageError: one is at it.
         """
-        with (self.folder / "train.log").open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(
-                    f"{self.folder}: another process is training there; wait for its end"
-                ) from None
+        with _locked(self.folder):
             yield
 
     def append_metrics(self, record: Mapping[str, object]) -> None:
@@ -195,6 +189,8 @@ def create_run(
             raise UsageError(
                 f"{folder} is not a run folder, so --overwrite leaves it alone; name another with --run"
             )
+        with _locked(folder):
+            pass  # nobody is at it
     files = {"config.toml": dump_config(config).encode()}
     files |= {f"{TOKENIZER}{name}": data for name, data in tokenizer_files.items()}
     # Built beside its place: a kill leaves either no run or a whole one.
@@ -236,3 +232,13 @@ def open_run(folder: Path) -> Run:
     reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
     tokenizer_files = tuple(name.removeprefix(TOKENIZER) for name in hashes if name.startswith(TOKENIZER))
     return Run(folder, load_config(folder / "config.toml"), reference, tokenizer_files)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "train.log").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{folder}: another process is training there; wait for its end") from None
+        yield

@@ -7,6 +7,7 @@ import pty
 import shutil
 import signal
 import subprocess
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
+from mt_cli.artefacts.run import open_run
 from mt_cli.config import load_config
 
 # Validations every 8 updates, about 4 an epoch: an end after 11 falls between two validations.
@@ -54,15 +56,15 @@ def uninterrupted(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory
 
 
 class AtStep(logging.Handler):
-    """Does something in the very moment in which a step is logged."""
+    """Does something in the very moment in which a step is first logged."""
 
     def __init__(self, step: int, action: Callable[[], None]) -> None:
         super().__init__()
-        self._beginning, self._action = f"step {step} ", action
+        self._beginning, self._actions = f"step {step} ", [action]
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith(self._beginning):
-            self._action()
+        if self._actions and record.getMessage().startswith(self._beginning):
+            self._actions.pop()()
 
 
 @pytest.fixture
@@ -154,6 +156,7 @@ def test_json_says_how_it_ended(workspace: Workspace, tmp_path: Path) -> None:
 
 def test_progress_bar_is_drawn_where_stderr_is_a_terminal(workspace: Workspace, tmp_path: Path) -> None:
     terminal, stderr = pty.openpty()
+    termios.tcsetwinsize(stderr, (24, 80))
     args = ["train", "tiny.toml", "--run", str(tmp_path / "run"), "--max-steps", "3"]
     with subprocess.Popen(
         [*MT_CLI, *args], stdout=subprocess.PIPE, stderr=stderr, cwd=workspace.folder
@@ -219,10 +222,10 @@ def test_resume_of_no_run_exits_2(workspace: Workspace, tmp_path: Path) -> None:
     assert f"{tmp_path / 'none'}: no such run folder" in outcome.err
 
 
-def test_resume_with_another_model_exits_2_and_names_the_section(workspace: Workspace) -> None:
+def test_resume_with_another_model_exits_2_and_names_the_key(workspace: Workspace) -> None:
     outcome = train(workspace, Path("runs/tiny"), "--resume", "--set", "model.d_ff=32")
     assert (outcome.code, outcome.out) == (2, b"")
-    assert "runs/tiny has another [model] than the config; --resume needs the same" in outcome.err
+    assert outcome.err.startswith("error: runs/tiny began with another model.d_ff; --resume needs the same")
 
 
 def test_resume_of_a_finished_run_changes_nothing(workspace: Workspace, tmp_path: Path) -> None:
@@ -232,6 +235,18 @@ def test_resume_of_a_finished_run_changes_nothing(workspace: Workspace, tmp_path
     assert records(run, "step") == records(workspace.run, "step")
     assert weights(run) == weights(workspace.run)
     assert status(run)["state"] == "finished"
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--overwrite"])
+def test_run_that_another_process_trains_is_left_to_it(
+    workspace: Workspace, tmp_path: Path, flag: str
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    with open_run(run).locked():
+        outcome = train(workspace, run, flag)
+    message = f"error: {run}: another process is training there; wait for its end\n"
+    assert outcome == Outcome(2, b"", message)
+    assert weights(run) == weights(workspace.run)
 
 
 # Ends before the end
@@ -276,7 +291,7 @@ def test_signal_saves_the_state_and_gives_its_code(
     workspace: Workspace, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     run = tmp_path / "run"
-    endless = ("--set", "training.max_epochs=2000", "--set", "training.log_every=1")
+    endless = ("--set", "training.max_epochs=1000", "--set", "training.log_every=1")
     args = ("train", "tiny.toml", "--run", str(run), *endless)
     with subprocess.Popen(
         [*MT_CLI, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, cwd=workspace.folder
