@@ -5,7 +5,7 @@ Letters: B batch, S source length, T target length, D d_model.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from mt_cli.model.dropout import Dropout
 from mt_cli.model.layers import LayerOptions
 from mt_cli.model.masks import causal_mask
+
+Layer = TypeVar("Layer", nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
 @dataclass
@@ -49,13 +51,13 @@ class TorchBackend(nn.Transformer):
             d_model=options.d_model,
             nhead=options.num_heads,
             custom_encoder=nn.TransformerEncoder(
-                _encoder_layer(options),
+                _build_layer(nn.TransformerEncoderLayer, options),
                 encoder_layers,
                 norm=nn.LayerNorm(options.d_model) if final_norm else None,
                 enable_nested_tensor=False,  # it truncates padding and changes results (pytorch #97111)
             ),
             custom_decoder=nn.TransformerDecoder(
-                _decoder_layer(options),
+                _build_layer(nn.TransformerDecoderLayer, options),
                 decoder_layers,
                 norm=nn.LayerNorm(options.d_model) if final_norm else None,
             ),
@@ -84,8 +86,8 @@ class TorchBackend(nn.Transformer):
         return self.decode(state.prefix, state.memory, state.src_mask)[:, -1]
 
 
-def _encoder_layer(options: LayerOptions) -> nn.TransformerEncoderLayer:
-    layer = nn.TransformerEncoderLayer(
+def _build_layer(kind: type[Layer], options: LayerOptions) -> Layer:
+    layer = kind(
         options.d_model,
         options.num_heads,
         options.d_ff,
@@ -93,30 +95,12 @@ def _encoder_layer(options: LayerOptions) -> nn.TransformerEncoderLayer:
         batch_first=True,
         norm_first=options.is_pre_norm,
     )
-    _set_dropout(layer, options)
-    return layer
-
-
-def _decoder_layer(options: LayerOptions) -> nn.TransformerDecoderLayer:
-    layer = nn.TransformerDecoderLayer(
-        options.d_model,
-        options.num_heads,
-        options.d_ff,
-        activation=options.activation,
-        batch_first=True,
-        norm_first=options.is_pre_norm,
-    )
-    _set_dropout(layer, options)
-    layer.dropout3 = Dropout(options.dropout)  # type: ignore[assignment]
-    layer.multihead_attn.dropout = options.attention_dropout
-    return layer
-
-
-def _set_dropout(
-    layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer, options: LayerOptions
-) -> None:
-    """PyTorch takes one rate for all three places; the layer's parts take one each."""
-    layer.dropout = Dropout(options.activation_dropout)  # type: ignore[assignment]
-    layer.dropout1 = Dropout(options.dropout)  # type: ignore[assignment]
-    layer.dropout2 = Dropout(options.dropout)  # type: ignore[assignment]
+    # PyTorch takes one rate for all places; the layer's parts take one each.
     layer.self_attn.dropout = options.attention_dropout
+    layer.dropout = Dropout(options.activation_dropout)
+    layer.dropout1 = Dropout(options.dropout)
+    layer.dropout2 = Dropout(options.dropout)
+    if isinstance(layer, nn.TransformerDecoderLayer):
+        layer.multihead_attn.dropout = options.attention_dropout
+        layer.dropout3 = Dropout(options.dropout)
+    return layer

@@ -100,7 +100,3 @@ def test_dropout_passes_gradcheck() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_type_is_kept(dtype: torch.dtype) -> None:
     assert dropped(torch.ones(9, dtype=dtype), 0.5).dtype == dtype
-
-
-def test_rate_is_shown() -> None:
-    assert repr(Dropout(0.25)) == "Dropout(p=0.25)"
