@@ -1,6 +1,5 @@
 """The machine: device, precision, threads, and random numbers that can be repeated."""
 
-import os
 import platform
 import random
 from collections.abc import Iterator
@@ -59,9 +58,11 @@ def test_threads_are_as_many_as_asked_for(threads: int) -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_threads_are_one_a_core_by_default() -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_are_left_to_pytorch_by_default(threads: int) -> None:
+    torch.set_num_threads(threads)
     set_up_runtime(device="cpu")
-    assert torch.get_num_threads() == len(os.sched_getaffinity(0))
+    assert torch.get_num_threads() == threads
 
 
 # Precision

@@ -151,4 +151,5 @@ def differing_keys(manifest: Manifest, config: Config) -> list[str]:
 
 
 def _how_to_prepare(folder: Path) -> str:
-    return f"run: mt-cli prepare configs/{folder.name}.toml"
+    config = Path("configs") / f"{folder.name}.toml"
+    return f"run: mt-cli prepare {config if config.is_file() else 'CONFIG'}"
