@@ -1,4 +1,4 @@
-"""The command line: four verbs over four stages.
+"""The command line: each verb a thin shell over its stage.
 
 Owns flags and what is printed; every piece of work is a function of `mt_cli.stages`, imported when
 its command runs, so that `--help` loads neither torch nor spaCy.
@@ -12,8 +12,22 @@ from typing import Annotated
 import typer
 
 from mt_cli import __version__
-from mt_cli.config import Backend, Device, Precision, load_config
-from mt_cli.errors import UsageError
+from mt_cli.config import load_config
+from mt_cli.errors import CheckFailedError, UsageError
+from mt_cli.flags import (
+    BackendFlag,
+    BatchSize,
+    Checkpoint,
+    ConfigPath,
+    DeviceFlag,
+    Json,
+    PrecisionFlag,
+    Quiet,
+    RunPath,
+    Settings,
+    Threads,
+    Verbose,
+)
 from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
 
 app = typer.Typer(
@@ -25,29 +39,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as configs/sample.toml.")]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A config value to use instead of the file's."),
-]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout in place of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only on stderr.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Details on stderr.")]
-DeviceFlag = Annotated[Device | None, typer.Option("--device", help="auto takes a GPU if there is one.")]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads; one a core by default.")]
-PrecisionFlag = Annotated[
-    Precision | None,
-    typer.Option("--precision", help="auto is bf16 where that is faster."),
-]
-BackendFlag = Annotated[
-    Backend, typer.Option("--backend", help="Layers to decode with: cached, or nn.Transformer as the oracle.")
-]
-Checkpoint = Annotated[
-    str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
-]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="Sentences decoded together.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -258,6 +249,32 @@ def translate(
             lines_out.flush()
 
         translate_stream(translator, lines_in, write)
+
+
+@app.command()
+@exit_codes
+def doctor(
+    run: RunPath,
+    checkpoint: Checkpoint = "best",
+    slow: Annotated[
+        bool, typer.Option("--slow", help="Also overfit eight pairs, from fresh weights.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Check that a trained model computes what a Transformer should: masks, cache, both backends."""
+    set_up_logging(is_quiet=quiet, is_verbose=verbose)
+    from mt_cli.stages.doctor import examine_run
+
+    checks = examine_run(run, checkpoint=checkpoint, is_slow=slow)
+    if as_json:
+        print_json({"checks": [check.as_json() for check in checks]})
+    else:
+        print_lines("\n".join(str(check) for check in checks))
+    failed = [check.name for check in checks if not check.passed]
+    if failed:
+        raise CheckFailedError(f"{run}: {len(failed)} of {len(checks)} checks failed: {'; '.join(failed)}")
 
 
 def parse_duration(text: str) -> float:

@@ -17,7 +17,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "optimisation": ("training",),
     "translation": ("translator",),
     "stages": ("stages",),
-    "surface": ("cli", "terminal", "__main__"),
+    "surface": ("cli", "flags", "terminal", "__main__"),
 }
 MEMBERS = {member: layer for layer, members in LAYERS.items() for member in members}
 # Layers whose members may import each other; those of the domain may not.

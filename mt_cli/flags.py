@@ -1,0 +1,34 @@
+"""Flags that several commands share, one alias each, so that a flag means the same in every command.
+
+Knows types and help texts, none of the commands.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mt_cli.config import Backend, Device, Precision
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as configs/sample.toml.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A config value to use instead of the file's."),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout in place of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only on stderr.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Details on stderr.")]
+DeviceFlag = Annotated[Device | None, typer.Option("--device", help="auto takes a GPU if there is one.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads; one a core by default.")]
+PrecisionFlag = Annotated[
+    Precision | None,
+    typer.Option("--precision", help="auto is bf16 where that is faster."),
+]
+BackendFlag = Annotated[
+    Backend, typer.Option("--backend", help="Layers to decode with: cached, or nn.Transformer as the oracle.")
+]
+Checkpoint = Annotated[
+    str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
+]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="Sentences decoded together.")]

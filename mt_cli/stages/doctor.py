@@ -1,0 +1,173 @@
+"""The `doctor` command: does a trained model compute what a Transformer should?
+
+Checks a checkpoint through the model's public methods alone, so that a broken mask, cache or backend shows;
+knows nothing of how they are built. Letters: B batch, S source length, T target length, V vocabulary.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mt_cli.artefacts.run import open_run
+from mt_cli.data.batching import Batch
+from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS
+from mt_cli.decoding.search import greedy_search
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.runtime import set_up_runtime
+from mt_cli.training.objective import batch_loss
+
+NUM_SENTENCES = 6
+LONGEST = 20
+TOLERANCE = 1e-3
+"""Of log-probabilities in fp32; what a wrong mask or cache does is thousands of times larger."""
+OVERFIT_PAIRS, OVERFIT_STEPS = 8, 400
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was looked at, and how far it was from what it should be."""
+
+    name: str
+    difference: float
+    """The largest seen: of log-probabilities, or in tokens where the tolerance is 0."""
+    tolerance: float
+
+    def as_json(self) -> dict[str, object]:
+        """The form that `doctor --json` prints."""
+        return {**asdict(self), "passed": self.passed}
+
+    @property
+    def passed(self) -> bool:
+        """Whether the difference is within the tolerance; one that is no number is not."""
+        return self.difference <= self.tolerance
+
+    def __str__(self) -> str:
+        verdict = "pass" if self.passed else "FAIL"
+        return f"{verdict}  {self.name}  difference {self.difference:.1e}  allowed {self.tolerance:.0e}"
+
+
+def examine_run(run_dir: Path, *, checkpoint: str = "best", is_slow: bool = False) -> list[Check]:
+    """Check the model of `checkpoint` in `run_dir` on both backends, in fp32 on the CPU.
+
+    `is_slow` adds one that trains a copy of the model's shape, from fresh weights, on eight pairs.
+    """
+    set_up_runtime(device="cpu", precision="fp32")
+    run = open_run(run_dir)
+    scratch = run.load_model(checkpoint=checkpoint, backend="scratch")
+    pytorch = run.load_model(checkpoint=checkpoint, backend="torch")
+    checks = list(examine(scratch, pytorch))
+    if is_slow:
+        checks.append(check_overfits(run.build_model(seed=1)))
+    return checks
+
+
+@torch.no_grad()
+def examine(scratch: TranslationModel, pytorch: TranslationModel) -> Iterator[Check]:
+    """The checks of one model on its two backends, in eval mode."""
+    src_ids, tgt_in = _random_batch(scratch)
+    for name, model in (("scratch", scratch), ("torch", pytorch)):
+        yield check_causality(model, src_ids, tgt_in, name=name)
+        yield check_padding(model, src_ids, tgt_in, name=name)
+        yield check_steps(model, src_ids, tgt_in, name=name)
+        yield check_greedy_prefix(model, src_ids, name=name)
+    both = [_log_probs(model, src_ids, tgt_in) for model in (scratch, pytorch)]
+    yield Check("both backends give the same probabilities", _distance(*both), TOLERANCE)
+
+
+def check_causality(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, name: str) -> Check:
+    """Change the second half of `tgt_in` (B, T): the output of the first half must not move."""
+    half = tgt_in.shape[1] // 2
+    changed = tgt_in.clone()
+    changed[:, half:] = tgt_in[:, half:].flip(0)
+    before, after = (_log_probs(model, src_ids, tgt)[:, :half] for tgt in (tgt_in, changed))
+    return Check(f"no information from future tokens ({name})", _distance(before, after), TOLERANCE)
+
+
+def check_padding(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, name: str) -> Check:
+    """Each sentence of `src_ids` (B, S) alone, without padding, must give what it gives in the batch."""
+    together = _log_probs(model, src_ids, tgt_in)
+    alone = torch.cat(
+        [
+            _log_probs(model, row[row != PAD_ID].unsqueeze(0), tgt.unsqueeze(0))
+            for row, tgt in zip(src_ids, tgt_in, strict=True)
+        ]
+    )
+    return Check(
+        f"padding and the rest of the batch change nothing ({name})", _distance(together, alone), TOLERANCE
+    )
+
+
+def check_steps(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, name: str) -> Check:
+    """Step by step over `tgt_in` (B, T), the probabilities must be those of one full pass."""
+    state = model.start(src_ids, max_len=tgt_in.shape[1])
+    steps = torch.stack([model.step(ids, state) for ids in tgt_in.unbind(1)], dim=1)  # (B, T, V)
+    full = _log_probs(model, src_ids, tgt_in)
+    return Check(
+        f"step by step equals the full pass ({name})", _distance(steps.log_softmax(-1), full), TOLERANCE
+    )
+
+
+def check_greedy_prefix(model: TranslationModel, src_ids: Tensor, *, name: str) -> Check:
+    """Teacher-forced on its own greedy translation, the model must predict that translation."""
+    limit = min(LONGEST, model.max_len - 1)
+    hyps = greedy_search(
+        model.step,
+        model.start(src_ids, max_len=limit),
+        [limit] * len(src_ids),
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+    )
+    wrong = 0
+    for row, hyp in zip(src_ids, hyps, strict=True):
+        logits = model(row.unsqueeze(0), torch.tensor([[BOS_ID, *hyp]]))[0]  # (T, V)
+        wrong += sum(a != b for a, b in zip(logits.argmax(-1).tolist(), hyp, strict=False))
+    return Check(f"teacher-forced argmax equals the greedy prefix ({name})", wrong, 0)
+
+
+def check_overfits(model: TranslationModel) -> Check:
+    """Trained on eight pairs, with an optimiser of its own, the model must learn them by heart."""
+    torch.manual_seed(1)
+    src_ids, tgt_in = _random_batch(model, num_sentences=OVERFIT_PAIRS)
+    ends = torch.full((len(tgt_in), 1), EOS_ID)
+    batch = Batch(src_ids, torch.cat([tgt_in, ends], dim=1))
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-4)
+    for _ in range(OVERFIT_STEPS):
+        loss = batch_loss(model.train(), batch, label_smoothing=0.0).smoothed / batch.tgt_out.numel()
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+    with torch.no_grad():
+        predicted = model.eval()(batch.src_ids, batch.tgt_in).argmax(-1)
+    wrong = int((predicted != batch.tgt_out).sum())
+    return Check(f"{OVERFIT_PAIRS} pairs are learnt by heart", wrong, 0)
+
+
+def _random_batch(model: TranslationModel, *, num_sentences: int = NUM_SENTENCES) -> tuple[Tensor, Tensor]:
+    """Source ids (B, S) of different lengths, padded, and target ids (B, T) after `<s>`."""
+    generator = torch.Generator().manual_seed(0)
+    first = len(SPECIALS)
+    longest = min(LONGEST, model.max_len - 2)
+    src_vocab_size = model.src_embedding.num_embeddings
+    tgt_vocab_size = model.tgt_embedding.num_embeddings
+    src_ids = torch.randint(first, src_vocab_size, (num_sentences, longest + 1), generator=generator)
+    lengths = torch.linspace(1, longest, num_sentences).long()  # (B,)
+    src_ids[torch.arange(num_sentences), lengths] = EOS_ID
+    src_ids[torch.arange(longest + 1) > lengths.unsqueeze(1)] = PAD_ID
+    tgt_in = torch.randint(first, tgt_vocab_size, (num_sentences, longest), generator=generator)
+    tgt_in[:, 0] = BOS_ID
+    return src_ids, tgt_in
+
+
+def _log_probs(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
+    log_probs: Tensor = model(src_ids, tgt_in).log_softmax(-1)  # (B, T, V)
+    return log_probs
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    largest = float((a - b).abs().max())
+    return largest if math.isfinite(largest) else math.inf

@@ -1,0 +1,111 @@
+"""A doctor is good for something only if the sick are found: each test breaks one thing on purpose."""
+
+import json
+import math
+
+import pytest
+import torch
+from tiny import randomised, tiny_model
+from torch import Tensor
+from workspace import Workspace
+
+from mt_cli.model import pytorch, scratch, translation_model
+from mt_cli.model.attention import MultiHeadAttention
+from mt_cli.model.layers import DecoderLayer, LayerCache
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.stages.doctor import Check, check_overfits, examine
+
+
+def models() -> tuple[TranslationModel, TranslationModel]:
+    ours, theirs = randomised(tiny_model("scratch")), tiny_model("torch")
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def failures() -> list[str]:
+    return [check.name for check in examine(*models()) if not check.passed]
+
+
+def test_a_sound_model_passes_every_check() -> None:
+    assert failures() == []
+
+
+def everything_may_be_seen(length: int, *, device: torch.device) -> Tensor:
+    return torch.ones(length, length, dtype=torch.bool, device=device)
+
+
+def nothing_is_padding(ids: Tensor, *, pad_id: int) -> Tensor:
+    return torch.ones_like(ids, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(scratch, "scratch"), (pytorch, "torch")], ids=["scratch", "torch"]
+)
+def test_a_missing_causal_mask_is_named(monkeypatch: pytest.MonkeyPatch, module: object, name: str) -> None:
+    monkeypatch.setattr(module, "causal_mask", everything_may_be_seen)
+    found = failures()
+    assert f"no information from future tokens ({name})" in found
+    assert "both backends give the same probabilities" in found
+
+
+@pytest.mark.parametrize("name", ["scratch", "torch"])
+def test_a_missing_padding_mask_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(translation_model, "padding_mask", nothing_is_padding)
+    assert f"padding and the rest of the batch change nothing ({name})" in failures()
+
+
+def test_a_cache_that_forgets_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    remember = DecoderLayer._cached_self_attention
+
+    def forget(layer: DecoderLayer, x: Tensor, cache: LayerCache, position: int) -> Tensor:
+        out = remember(layer, x, cache, position)
+        cache.self_v[:, :, : position + 1] = 0
+        return out
+
+    monkeypatch.setattr(DecoderLayer, "_cached_self_attention", forget)
+    found = failures()
+    assert found[0] == "step by step equals the full pass (scratch)"
+    assert "step by step equals the full pass (torch)" not in found
+
+
+def test_a_wrong_projection_makes_the_backends_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = MultiHeadAttention.project_memory
+
+    def value_by_the_key(attention: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
+        k, _ = project(attention, memory)
+        return k, k
+
+    monkeypatch.setattr(MultiHeadAttention, "project_memory", value_by_the_key)
+    assert failures() == ["both backends give the same probabilities"]
+
+
+def test_a_difference_that_is_no_number_fails() -> None:
+    assert not Check("x", math.nan, 1.0).passed
+    assert not Check("x", math.inf, 1.0).passed
+
+
+def test_eight_pairs_are_learnt_by_heart() -> None:
+    assert check_overfits(tiny_model("scratch", d_model=32, d_ff=64)).passed
+
+
+def test_a_model_that_cannot_learn_is_found() -> None:
+    model = tiny_model("scratch", d_model=32, d_ff=64)
+    for parameter in model.backend.parameters():  # type: ignore[attr-defined]
+        parameter.detach_().zero_()
+    assert not check_overfits(model).passed
+
+
+def test_doctor_prints_a_line_for_each_check(workspace: Workspace) -> None:
+    outcome = workspace.call("doctor", str(workspace.run))
+    assert outcome.code == 0
+    assert len(outcome.out.splitlines()) == 9
+    assert all(line.startswith(b"pass  ") for line in outcome.out.splitlines())
+
+
+def test_a_failed_check_is_exit_code_six(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "causal_mask", everything_may_be_seen)
+    outcome = workspace.call("doctor", str(workspace.run), "--json")
+    assert outcome.code == 6
+    assert "checks failed: no information from future tokens (scratch)" in outcome.err
+    checks = json.loads(outcome.out)["checks"]
+    assert [check["passed"] for check in checks].count(False) >= 2
