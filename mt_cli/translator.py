@@ -14,13 +14,16 @@ from mt_cli.artefacts.run import open_run
 from mt_cli.config import Backend, DecodingConfig, Device, Precision
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.normalize import normalize
-from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.decoding.search import greedy_search
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime, memory_errors_explained, set_up_runtime
 
 log = logging.getLogger(__name__)
+
+NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
+"""No reader has any use for `<unk>`: the likeliest real word stands in its place."""
 
 
 class Translator:
@@ -101,7 +104,7 @@ class Translator:
                 limits,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
-                forbidden_ids=(PAD_ID, BOS_ID),
+                forbidden_ids=NEVER_SAID,
                 device=self._runtime.device,
             )
 

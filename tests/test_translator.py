@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from workspace import Workspace
 
 import mt_cli
+from mt_cli.data.symbols import UNK_ID
 from mt_cli.errors import UsageError
+from mt_cli.model.backend import DecoderState
+from mt_cli.model.translation_model import TranslationModel
 from mt_cli.translator import Translator
 
 
@@ -116,3 +120,16 @@ def test_any_lines_give_as_many_lines_without_line_ends(translator: Translator, 
     translations = translator.translate(lines)
     assert len(translations) == len(lines)
     assert [text for text in translations if "\n" in text] == []
+
+
+def test_unknown_words_are_never_said(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = TranslationModel.step
+
+    def prefer_unknown(model: TranslationModel, ids: Tensor, state: DecoderState) -> Tensor:
+        logits = step(model, ids, state)
+        logits[:, UNK_ID] = 1e6
+        return logits
+
+    expected = translator.translate(["Ein Mann schläft."])
+    monkeypatch.setattr(TranslationModel, "step", prefer_unknown)
+    assert translator.translate(["Ein Mann schläft."]) == expected
