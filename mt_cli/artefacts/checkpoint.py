@@ -24,7 +24,6 @@ from mt_cli.artefacts.files import (
     read_json,
     replace_folder,
     sha256_file,
-    sync_folder,
     write_atomically,
     write_error,
     write_json,
@@ -72,7 +71,6 @@ def save_checkpoint(
         hashes = {name: sha256_file(partial / name) for name in (MODEL, STATE, PROGRESS)}
         write_json(partial / MANIFEST, {"sha256": hashes})
         replace_folder(folder, partial)
-        sync_folder(folder.parent)
     except OSError as error:
         raise write_error(folder, error) from error
     finally:

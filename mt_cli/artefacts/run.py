@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -58,7 +58,7 @@ class Run:
     @cached_property
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers, as they were when training began."""
-        folder = self.folder / "tokenizer"
+        folder = self.folder / TOKENIZER
         return Tokenizers.from_files({name: (folder / name).read_bytes() for name in self.tokenizer_files})
 
     @property
@@ -133,15 +133,13 @@ class Run:
                 kept.append(line + b"\n")
         write_atomically(self.metrics_path, b"".join(kept))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from training in this folder.
 
         Raises:
             UsageError: one is at it.
         """
-        with _locked(self.folder):
-            yield
+        return _locked(self.folder)
 
     def append_metrics(self, record: Mapping[str, object]) -> None:
         """Add a line to metrics.jsonl."""

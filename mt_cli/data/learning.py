@@ -16,8 +16,6 @@ from mt_cli.data.words import WordTokenizer, count_words
 
 SAMPLE_SIZE = 500_000
 """Pairs, so a million lines, that subwords are learned from; more change little and cost memory."""
-COUNTED_TOGETHER = 1000
-"""Pairs whose words are counted at a time."""
 
 
 @dataclass(frozen=True)
@@ -54,31 +52,6 @@ class PairSample:
         place = self._random.randrange(self._seen)
         if place < self._size:
             self.pairs[place] = pair
-
-
-def learn_tokenizers(
-    pairs: Iterable[tuple[str, str]],
-    config: TokenizerConfig,
-    *,
-    src_lang: str,
-    tgt_lang: str,
-    lowercase: bool,
-    seed: int = 0,
-) -> Tokenizers:
-    """Tokenizers of both sides, learned from normalised training `pairs`, which are read once."""
-    if config.kind == "spacy":
-        counts = WordCounts()
-        for group in _grouped(pairs, COUNTED_TOGETHER):
-            counts.update(count_pairs(group, src_lang=src_lang, tgt_lang=tgt_lang))
-        return build_word_tokenizers(
-            counts, config, src_lang=src_lang, tgt_lang=tgt_lang, lowercase=lowercase
-        )
-    sample = PairSample(SAMPLE_SIZE, seed=seed)
-    for pair in pairs:
-        sample.add(pair)
-    return learn_subword_tokenizers(
-        sample.pairs, config, src_lang=src_lang, tgt_lang=tgt_lang, lowercase=lowercase
-    )
 
 
 def count_pairs(pairs: Iterable[tuple[str, str]], *, src_lang: str, tgt_lang: str) -> WordCounts:
@@ -135,13 +108,3 @@ def learn_subword_tokenizers(
         tgt_lang=tgt_lang,
         lowercase=lowercase,
     )
-
-
-def _grouped(pairs: Iterable[tuple[str, str]], size: int) -> Iterable[list[tuple[str, str]]]:
-    group: list[tuple[str, str]] = []
-    for pair in pairs:
-        group.append(pair)
-        if len(group) == size:
-            yield group
-            group = []
-    yield group

@@ -49,8 +49,6 @@ def evaluate(
     if not chosen:
         known = ", ".join(run.config.data.splits)
         raise UsageError(f"{run_dir} has no test split; name one of {known} with --split")
-    if not chosen:
-        raise UsageError(f"{run_dir} has no test split; name one of {', '.join(run.config.data.splits)}")
     unknown = [name for name in chosen if name not in run.config.data.splits]
     if unknown:
         raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(run.config.data.splits)}")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from learned import learn_tokenizers
 from tiny import TINY, random_ids, randomised
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
 from mt_cli.artefacts.run import PreparedReference, Run, build_model, create_run, open_run
 from mt_cli.config import Config, DataConfig, TokenizerConfig
-from mt_cli.data.learning import learn_tokenizers
 from mt_cli.errors import DataError, UsageError
 
 CONFIG = Config(model=TINY, data=DataConfig(max_len=14))

@@ -1,10 +1,9 @@
 from collections import Counter
 
-import pytest
+from learned import learn_tokenizers
 
 from mt_cli.config import TokenizerConfig
-from mt_cli.data import learning
-from mt_cli.data.learning import PairSample, learn_tokenizers
+from mt_cli.data.learning import PairSample
 from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.data.words import WordTokenizer
 
@@ -37,11 +36,13 @@ def test_sides_may_differ_in_size() -> None:
     assert (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size) == (8, 9)
 
 
-def test_counting_in_groups_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counting_in_groups_changes_nothing() -> None:
     config = TokenizerConfig(kind="spacy", joint=False, min_freq=1)
     whole = learn(PAIRS, config).to_files()
-    monkeypatch.setattr(learning, "COUNTED_TOGETHER", 2)
-    assert learn(PAIRS, config).to_files() == whole
+    grouped = learn_tokenizers(
+        PAIRS, config, src_lang="de", tgt_lang="en", lowercase=False, counted_together=2
+    )
+    assert grouped.to_files() == whole
 
 
 def test_sample_keeps_a_short_stream_in_order() -> None:

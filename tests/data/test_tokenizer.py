@@ -1,9 +1,9 @@
 import json
 
 import pytest
+from learned import learn_tokenizers
 
 from mt_cli.config import TokenizerConfig
-from mt_cli.data.learning import learn_tokenizers
 from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.errors import DataError
 

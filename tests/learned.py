@@ -1,0 +1,40 @@
+"""Tokenizers learned from pairs at hand, as `prepare` learns them from a corpus."""
+
+from collections.abc import Iterable
+from itertools import islice
+
+from mt_cli.config import TokenizerConfig
+from mt_cli.data.learning import (
+    SAMPLE_SIZE,
+    PairSample,
+    WordCounts,
+    build_word_tokenizers,
+    count_pairs,
+    learn_subword_tokenizers,
+)
+from mt_cli.data.tokenizer import Tokenizers
+
+
+def learn_tokenizers(
+    pairs: Iterable[tuple[str, str]],
+    config: TokenizerConfig,
+    *,
+    src_lang: str,
+    tgt_lang: str,
+    lowercase: bool,
+    counted_together: int = 1000,
+) -> Tokenizers:
+    """Tokenizers of both sides, learned from normalised `pairs`."""
+    if config.kind == "spacy":
+        counts, stream = WordCounts(), iter(pairs)
+        while group := list(islice(stream, counted_together)):
+            counts.update(count_pairs(group, src_lang=src_lang, tgt_lang=tgt_lang))
+        return build_word_tokenizers(
+            counts, config, src_lang=src_lang, tgt_lang=tgt_lang, lowercase=lowercase
+        )
+    sample = PairSample(SAMPLE_SIZE, seed=0)
+    for pair in pairs:
+        sample.add(pair)
+    return learn_subword_tokenizers(
+        sample.pairs, config, src_lang=src_lang, tgt_lang=tgt_lang, lowercase=lowercase
+    )
