@@ -15,14 +15,15 @@ NORMAL_DEVIATION = 0.02
 def initialise(model: nn.Module, *, kind: str, d_model: int, generator: torch.Generator) -> None:
     """Fill every parameter of `model` anew, by sorted name, so that module order does not matter.
 
-    Embeddings are normal with deviation 1/√D (so that scaling by √D makes them unit), matrices follow
-    `kind` (`xavier`: Glorot and Bengio 2010; `normal`: deviation 0.02), biases are 0 and norm gains 1.
+    Embeddings are normal with deviation 1/√D (so that scaling by √D makes them unit), learned positions
+    are 0, matrices follow `kind` (`xavier`: Glorot and Bengio 2010; `normal`: deviation 0.02), biases are 0
+    and norm gains 1.
     """
     for name, parameter in sorted(model.named_parameters()):
         if "embedding" in name:
             parameter.normal_(std=1 / math.sqrt(d_model), generator=generator)
         elif "positions" in name:
-            parameter.normal_(std=NORMAL_DEVIATION, generator=generator)
+            parameter.zero_()
         elif parameter.dim() == 1:
             parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
         elif kind == "normal":
