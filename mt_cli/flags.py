@@ -4,7 +4,7 @@ Knows types and help texts, none of the commands.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -31,4 +31,26 @@ BackendFlag = Annotated[
 Checkpoint = Annotated[
     str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
 ]
+AttentionFile = Annotated[
+    str | None,
+    typer.Option(
+        "--attention",
+        metavar="FILE",
+        help="Draw who attends to whom in --text: .png, .svg or .json; - is the terminal, on stderr.",
+    ),
+]
+AttentionOf = Annotated[
+    Literal["encoder", "decoder", "cross"] | None,
+    typer.Option("--attention-of", help="Source to source, target to target, or target to source (cross)."),
+]
+Layer = Annotated[int | None, typer.Option("--layer", min=1, help="Layer of the attention; the last.")]
+Head = Annotated[
+    str | None,
+    typer.Option("--head", metavar="N|mean|all", help="Head of the attention; the mean."),
+]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="Sentences decoded together.")]
+
+
+def prepared_dir(config: Path) -> Path:
+    """Where the data of the config file `config` lie unless `--data` says otherwise."""
+    return Path("data") / "prepared" / config.stem

@@ -8,8 +8,9 @@ import ctypes
 import os
 import platform
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from mt_cli.errors import ResourceError
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 LARGEST = 2**31 - 1
+PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
+"""Those besides torch whose version a result may depend on."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int]:
     facts: dict[str, str | int] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
+        **_versions(PACKAGES),
         "device": str(runtime.device),
         "precision": runtime.precision,
         "cpu": torch.backends.cpu.get_cpu_capability(),
@@ -85,6 +89,15 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int]:
     if runtime.device.type == "cuda":
         facts["gpu"] = torch.cuda.get_device_name(runtime.device)
     return facts
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    found = {}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 @contextlib.contextmanager

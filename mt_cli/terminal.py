@@ -64,6 +64,11 @@ def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
     package.propagate = False
 
 
+def decode_argument(text: str) -> str:
+    """A command-line argument as UTF-8, whatever the locale; bytes that are none are left out."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "ignore")
+
+
 def print_lines(text: str) -> None:
     """Write `text` and a line end to stdout, as UTF-8 whatever the locale, and make sure it got there."""
     write_bytes(f"{text}\n".encode("utf-8", "surrogateescape"))
@@ -72,6 +77,23 @@ def print_lines(text: str) -> None:
 def print_json(value: object) -> None:
     """Write one JSON document to stdout."""
     print_lines(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_aside(text: str) -> None:
+    """Write `text`, which was asked for but is not the result, to stderr."""
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+
+def stderr_can_show(text: str) -> bool:
+    """Whether stderr's encoding has all of `text`."""
+    try:
+        text.encode(getattr(sys.stderr, "encoding", None) or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def write_bytes(data: bytes) -> None:
@@ -99,10 +121,7 @@ class _LevelFormatter(logging.Formatter):
 
 
 def _fail(message: str, code: int) -> Never:
-    with contextlib.suppress(OSError):
-        if sys.stderr is not None:
-            sys.stderr.write(f"{message}\n")
-            sys.stderr.flush()
+    print_aside(message)
     raise SystemExit(code) from None
 
 

@@ -4,26 +4,69 @@ Knows no files or streams; the commands, and validation while training, all tran
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mt_cli.artefacts.run import open_run
 from mt_cli.config import Backend, DecodingConfig, Device, Precision
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.normalize import normalize
-from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.decoding.search import greedy_search
+from mt_cli.errors import UsageError
+from mt_cli.model.maps import MapKind, attention_maps
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime, memory_errors_explained, set_up_runtime
 
 log = logging.getLogger(__name__)
 
+
+@dataclass(frozen=True)
+class TeacherForced:
+    """A sentence and its own translation, as the model is given them when it is taught: one row each."""
+
+    source: str
+    translation: str
+    src_ids: Tensor
+    """(1, S), ending in `</s>`."""
+    tgt_in: Tensor
+    """(1, T), beginning with `<s>`."""
+    src_tokens: tuple[str, ...]
+    """What stands at each of the S source positions."""
+    tgt_tokens: tuple[str, ...]
+    """What stands at each of the T target positions."""
+    predicted_tokens: tuple[str, ...]
+    """What is predicted at each of them: the next token."""
+
+
 NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
 """No reader has any use for `<unk>`: the likeliest real word stands in its place."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention maps of one sentence and its translation."""
+
+    pair: TeacherForced
+    weights: Mapping[MapKind, Tensor]
+    """`encoder` (L, H, S, S), `decoder` (L, H, T, T), `cross` (L, H, T, S)."""
+
+    def labels(self, kind: MapKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Tokens of the rows, which attend, and of the columns, which are attended to.
+
+        A row of the cross-attention is labelled with the token that was predicted there.
+        """
+        if kind == "encoder":
+            return self.pair.src_tokens, self.pair.src_tokens
+        if kind == "decoder":
+            return self.pair.tgt_tokens, self.pair.tgt_tokens
+        return self.pair.predicted_tokens, self.pair.src_tokens
 
 
 class Translator:
@@ -32,7 +75,7 @@ class Translator:
     def __init__(
         self, model: TranslationModel, tokenizers: Tokenizers, config: DecodingConfig, *, runtime: Runtime
     ) -> None:
-        self._model = model.to(runtime.device)
+        self.model = model.to(runtime.device)
         self._tokenizers = tokenizers
         self._config = config
         self._runtime = runtime
@@ -76,9 +119,43 @@ class Translator:
                 translations[i] = text
         return translations
 
+    def teacher_force(self, line: str) -> TeacherForced:
+        """`line` and its translation as one pass of the model takes them, for looking inside.
+
+        Raises:
+            UsageError: `line` is empty, so that there is nothing to look at.
+        """
+        (ids,) = self._encode([normalize(line, lowercase=self._tokenizers.lowercase)])
+        if not ids:
+            raise UsageError("the text is empty: there is nothing to look at; give a sentence with --text")
+        (hyp,) = self._search([ids])
+        tokens = self._tokenizers.tgt.tokens(hyp)
+        # A translation that ran into its limit has no end.
+        end = [SPECIALS[EOS_ID]] if len(hyp) < self._limit(len(ids)) else []
+        tgt_in = [BOS_ID, *hyp] if end else [BOS_ID, *hyp[:-1]]
+        return TeacherForced(
+            source=line,
+            translation=self._tokenizers.tgt.decode([hyp])[0],
+            src_ids=torch.tensor([[*ids, EOS_ID]], device=self._runtime.device),
+            tgt_in=torch.tensor([tgt_in], device=self._runtime.device),
+            src_tokens=(*self._tokenizers.src.tokens(ids), SPECIALS[EOS_ID]),
+            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[: len(tgt_in)],
+            predicted_tokens=(*tokens, *end),
+        )
+
+    def attention(self, line: str) -> "Attention":
+        """Who attends to whom when `line` has been translated: every layer and head, in fp32.
+
+        Raises:
+            UsageError: `line` is empty.
+        """
+        pair = self.teacher_force(line)
+        maps = attention_maps(self.model, pair.src_ids, pair.tgt_in)
+        return Attention(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
+
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, cut at what the model can take."""
-        longest = self._model.max_len - 1  # room for </s>
+        longest = self.model.max_len - 1  # room for </s>
         sources = self._tokenizers.src.encode(texts)
         for number, ids in enumerate(sources):
             if len(ids) > longest:
@@ -96,11 +173,11 @@ class Translator:
         src_ids = pad_ids([np.append(ids, EOS_ID) for ids in sources]).to(self._runtime.device)
         limits = [self._limit(len(ids)) for ids in sources]
         hint = f"lower --batch-size (now {self._config.batch_size})"
-        self._model.eval()
+        self.model.eval()
         with self._runtime.autocast(), memory_errors_explained(hint):
             return greedy_search(
-                self._model.step,
-                self._model.start(src_ids, max_len=max(limits)),
+                self.model.step,
+                self.model.start(src_ids, max_len=max(limits)),
                 limits,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
@@ -110,4 +187,4 @@ class Translator:
 
     def _limit(self, src_length: int) -> int:
         wanted = int(self._config.max_len_factor * src_length) + self._config.max_len_extra
-        return min(wanted, self._model.max_len - 1)
+        return min(wanted, self.model.max_len - 1)

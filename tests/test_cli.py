@@ -9,7 +9,7 @@ import pytest
 from workspace import Workspace
 
 from mt_cli import __version__
-from mt_cli.cli import parse_duration
+from mt_cli.commands.train import parse_duration
 from mt_cli.errors import UsageError
 
 VERBS = ("prepare", "train", "evaluate", "translate")

@@ -151,5 +151,5 @@ def differing_keys(manifest: Manifest, config: Config) -> list[str]:
 
 
 def _how_to_prepare(folder: Path) -> str:
-    config = Path("configs") / f"{folder.name}.toml"
-    return f"run: mt-cli prepare {config if config.is_file() else 'CONFIG'}"
+    configs = sorted(Path("configs").rglob(f"{folder.name}.toml"))
+    return f"run: mt-cli prepare {configs[0] if configs else 'CONFIG'}"

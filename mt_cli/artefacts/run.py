@@ -52,14 +52,14 @@ class Run:
     folder: Path
     config: Config
     prepared: PreparedReference
-    tokenizer_files: tuple[str, ...]
-    """Names in `tokenizer/`, each with a hash that was checked."""
+    sha256: Mapping[str, str]
+    """Of the files that every command loads, by relative path; checked."""
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers, as they were when training began."""
-        folder = self.folder / TOKENIZER
-        return Tokenizers.from_files({name: (folder / name).read_bytes() for name in self.tokenizer_files})
+        paths = [self.folder / name for name in self.sha256 if name.startswith(TOKENIZER)]
+        return Tokenizers.from_files({path.name: path.read_bytes() for path in paths})
 
     @property
     def metrics_path(self) -> Path:
@@ -226,10 +226,10 @@ def open_run(folder: Path) -> Run:
         raise DataError(f"{folder / 'manifest.json'}: not a run manifest of format {FORMAT}")
     if "config.toml" not in hashes:
         raise DataError(f"{folder / 'manifest.json'}: lists no config.toml; the file is damaged")
-    check_hashes(folder, {name: str(digest) for name, digest in hashes.items()})
+    sha256 = {name: str(digest) for name, digest in hashes.items()}
+    check_hashes(folder, sha256)
     reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
-    tokenizer_files = tuple(name.removeprefix(TOKENIZER) for name in hashes if name.startswith(TOKENIZER))
-    return Run(folder, load_config(folder / "config.toml"), reference, tokenizer_files)
+    return Run(folder, load_config(folder / "config.toml"), reference, sha256)
 
 
 @contextmanager

@@ -66,10 +66,13 @@ class WordTokenizer:
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids."""
-        return [join_words(self.tokens(ids)) for ids in sequences]
+        return [join_words(self._marked_tokens(ids)) for ids in sequences]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The tokens that `ids` stand for, without padding and sentence ends."""
+        """The words that `ids` stand for, without marks, padding and sentence ends."""
+        return [token.removeprefix(JOINER).replace(ESCAPE, "") for token in self._marked_tokens(ids)]
+
+    def _marked_tokens(self, ids: Sequence[int]) -> list[str]:
         return [self.vocabulary.tokens[i] for i in ids if i not in _INVISIBLE_IDS]
 
 

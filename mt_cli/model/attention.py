@@ -27,6 +27,18 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     return scores.masked_fill(~mask, -math.inf).softmax(-1)
 
 
+class ScaledDotProductAttention(nn.Module):
+    """`attention` as a module, so that hooks can look on; what it drops out are the weights."""
+
+    def __init__(self, dropout: nn.Module) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `mask` allows: (B, H, T, K)."""
+        return attention(q, k, v, mask, dropout=self.dropout)
+
+
 class MultiHeadAttention(nn.Module):
     """H attentions side by side, each over its own projection of queries, keys and values.
 
@@ -39,18 +51,17 @@ class MultiHeadAttention(nn.Module):
         self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
         self.out_proj = nn.Linear(d_model, d_model)
-        self.dropout = dropout
+        self.attention = ScaledDotProductAttention(dropout)
         nn.init.xavier_uniform_(self.in_proj_weight)
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """`x` (B, T, D) attends to `memory` (B, S, D) where `mask` (broadcast to (B, H, T, S)) allows."""
-        k, v = self.project_memory(memory)
-        return self.attend(self.project_query(x), k, v, mask)
+    def forward(self, x: Tensor, mask: Tensor, *, memory: Tensor | None = None) -> Tensor:
+        """`x` (B, T, D) attends to `memory` (B, S, D), or without one to itself: (B, T, D).
 
-    def self_attention(self, x: Tensor, mask: Tensor) -> Tensor:
-        """`x` (B, T, D) attends to itself; the same as `forward(x, x, mask)` in one matrix product."""
-        q, k, v = self.project_all(x)
-        return self.attend(q, k, v, mask)
+        `mask` broadcasts to (B, H, T, S), True = may be attended.
+        """
+        if memory is None:
+            return self.attend(*self.project_all(x), mask)
+        return self.attend(self.project_query(x), *self.project_memory(memory), mask)
 
     def project_all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of `x` (B, T, D), each (B, H, T, K)."""
@@ -70,7 +81,7 @@ class MultiHeadAttention(nn.Module):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """Attention of projected `q` (B, H, T, K) to `k`, `v` (B, H, S, K), heads joined: (B, T, D)."""
-        heads = attention(q, k, v, mask, dropout=self.dropout)
+        heads = self.attention(q, k, v, mask)  # (B, H, T, K)
         joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
         return joined
 

@@ -88,7 +88,7 @@ class EncoderLayer(Layer):
 
     def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
         """`x` (B, S, D) under `src_mask` (B, 1, 1, S): (B, S, D)."""
-        x = self.residual(x, self.norm1, lambda y: self.self_attn.self_attention(y, src_mask))
+        x = self.residual(x, self.norm1, lambda y: self.self_attn(y, src_mask))
         return self.residual(x, self.norm2, self.feed_forward)
 
 
@@ -105,8 +105,8 @@ class DecoderLayer(Layer):
 
     def forward(self, x: Tensor, memory: Tensor, *, tgt_mask: Tensor, src_mask: Tensor) -> Tensor:
         """`x` (B, T, D) and `memory` (B, S, D) under `tgt_mask` (T, T) and `src_mask` (B, 1, 1, S)."""
-        x = self.residual(x, self.norm1, lambda y: self.self_attn.self_attention(y, tgt_mask))
-        x = self.residual(x, self.norm2, lambda y: self.multihead_attn(y, memory, src_mask))
+        x = self.residual(x, self.norm1, lambda y: self.self_attn(y, tgt_mask))
+        x = self.residual(x, self.norm2, lambda y: self.multihead_attn(y, src_mask, memory=memory))
         return self.residual(x, self.norm3, self.feed_forward)
 
     def start(self, memory: Tensor, *, max_len: int) -> LayerCache:

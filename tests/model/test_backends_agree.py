@@ -147,7 +147,7 @@ def test_rates_are_where_the_options_say_on_the_scratch_backend() -> None:
     assert [rate(encoder.dropout), rate(decoder.dropout)] == [0.1, 0.1]
     assert [rate(encoder.activation_dropout), rate(decoder.activation_dropout)] == [0.3, 0.3]
     attentions = (encoder.self_attn, decoder.self_attn, decoder.multihead_attn)
-    assert [rate(attention.dropout) for attention in attentions] == [0.2, 0.2, 0.2]
+    assert [rate(each.attention.dropout) for each in attentions] == [0.2, 0.2, 0.2]
 
 
 def test_rates_are_where_the_options_say_on_the_torch_backend() -> None:

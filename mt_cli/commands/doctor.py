@@ -1,0 +1,34 @@
+"""`mt-cli doctor`."""
+
+from typing import Annotated
+
+import typer
+
+from mt_cli.errors import CheckFailedError
+from mt_cli.flags import Checkpoint, Json, Quiet, RunPath, Verbose
+from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
+
+
+@exit_codes
+def doctor(
+    run: RunPath,
+    checkpoint: Checkpoint = "best",
+    slow: Annotated[
+        bool, typer.Option("--slow", help="Also overfit eight pairs, from fresh weights.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Check that a trained model computes what a Transformer should: masks, cache, both backends."""
+    set_up_logging(is_quiet=quiet, is_verbose=verbose)
+    from mt_cli.stages.doctor import examine_run
+
+    checks = examine_run(run, checkpoint=checkpoint, is_slow=slow)
+    if as_json:
+        print_json({"checks": [check.as_json() for check in checks]})
+    else:
+        print_lines("\n".join(str(check) for check in checks))
+    failed = [check.name for check in checks if not check.passed]
+    if failed:
+        raise CheckFailedError(f"{run}: {len(failed)} of {len(checks)} checks failed: {'; '.join(failed)}")

@@ -1,0 +1,77 @@
+"""`mt-cli evaluate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mt_cli.flags import (
+    BackendFlag,
+    BatchSize,
+    Checkpoint,
+    DeviceFlag,
+    Json,
+    PrecisionFlag,
+    Quiet,
+    RunPath,
+    Threads,
+    Verbose,
+)
+from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
+
+
+@exit_codes
+def evaluate(
+    run: RunPath,
+    split: Annotated[
+        list[str] | None,
+        typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
+    ] = None,
+    src: Annotated[
+        Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
+    ] = None,
+    ref: Annotated[
+        Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
+    ] = None,
+    backend: BackendFlag = "scratch",
+    checkpoint: Checkpoint = "best",
+    batch_size: BatchSize = None,
+    device: DeviceFlag = None,
+    threads: Threads = None,
+    precision: PrecisionFlag = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Translate test sets and score them with sacreBLEU."""
+    set_up_logging(is_quiet=quiet, is_verbose=verbose)
+    from mt_cli.stages.evaluate import evaluate as run_stage
+    from mt_cli.translator import Translator
+
+    translator = Translator.load(
+        run,
+        checkpoint=checkpoint,
+        backend=backend,
+        batch_size=batch_size,
+        device=device or "auto",
+        precision=precision or "auto",
+        threads=threads or 0,
+    )
+    variant = [part for part, usual in ((backend, "scratch"), (checkpoint, "best")) if part != usual]
+    scores = run_stage(
+        run,
+        translator,
+        decoding="-".join(["greedy", *variant]),
+        splits=split or (),
+        src_path=src,
+        ref_path=ref,
+        data_dir=data,
+    )
+    if as_json:
+        print_json({"splits": {name: each.as_json() for name, each in scores.items()}})
+    else:
+        for name, each in scores.items():
+            print_lines(f"{name}  {each.bleu}\n{name}  {each.chrf}")

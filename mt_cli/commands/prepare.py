@@ -1,0 +1,44 @@
+"""`mt-cli prepare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mt_cli.config import load_config
+from mt_cli.flags import ConfigPath, Json, Quiet, Settings, Verbose, prepared_dir
+from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
+
+
+@exit_codes
+def prepare(
+    config: ConfigPath,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Folder that holds the corpus files already.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Use no network.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Prepare again though nothing has changed.")] = False,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes; 0 chooses by size.")] = 0,
+    settings: Settings = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Get a corpus, clean and tokenise it, build vocabularies, write encoded splits."""
+    set_up_logging(is_quiet=quiet, is_verbose=verbose)
+    loaded = load_config(config, settings or ())
+    from mt_cli.stages.prepare import prepare as run_stage
+
+    result = run_stage(
+        loaded,
+        out=prepared_dir(config),
+        config_path=config,
+        source=source,
+        offline=offline,
+        force=force,
+        workers=workers,
+    )
+    if as_json:
+        print_json({"folder": str(result.folder), "is_new": result.is_new, "report": result.report.as_json()})
+    else:
+        print_lines(str(result.folder))

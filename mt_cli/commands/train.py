@@ -1,0 +1,86 @@
+"""`mt-cli train`."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mt_cli.config import load_config
+from mt_cli.errors import UsageError
+from mt_cli.flags import (
+    ConfigPath,
+    DeviceFlag,
+    Json,
+    PrecisionFlag,
+    Quiet,
+    Settings,
+    Threads,
+    Verbose,
+    prepared_dir,
+)
+from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
+
+
+@exit_codes
+def train(
+    config: ConfigPath,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="Run folder; runs/<config name>.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Prepared folder; data/prepared/<config name>."),
+    ] = None,
+    settings: Settings = None,
+    device: DeviceFlag = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")] = None,
+    max_steps: Annotated[int | None, typer.Option("--max-steps", min=1, help="Updates to end after.")] = None,
+    time_limit: Annotated[
+        str | None, typer.Option("--time-limit", metavar="TIME", help="Stop, saved, after 90s, 10m or 2h.")
+    ] = None,
+    threads: Threads = None,
+    precision: PrecisionFlag = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train a model on prepared data, keeping its best and its last checkpoint."""
+    set_up_logging(is_quiet=quiet, is_verbose=verbose)
+    if resume and overwrite:
+        raise UsageError("--resume goes on with a run and --overwrite replaces it; give one of them")
+    limit_s = None if time_limit is None else parse_duration(time_limit)
+    flags = {
+        "runtime.device": device,
+        "runtime.seed": seed,
+        "runtime.threads": threads,
+        "runtime.precision": precision,
+        "training.max_steps": max_steps,
+    }
+    given = [f"{key}={json.dumps(value)}" for key, value in flags.items() if value is not None]
+    loaded = load_config(config, [*(settings or ()), *given])
+    from mt_cli.stages.train import train as run_stage
+
+    result = run_stage(
+        loaded,
+        run_dir=run or Path("runs") / config.stem,
+        prepared_dir=data or prepared_dir(config),
+        resume=resume,
+        overwrite=overwrite,
+        time_limit_s=limit_s,
+    )
+    if as_json:
+        print_json(result.as_json())
+    else:
+        print_lines(str(result.folder))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `90`, `90s`, `10m` or `1.5h`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if match is None:
+        raise UsageError(f"--time-limit {text!r}: expected a time such as 90s, 10m or 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

@@ -1,0 +1,96 @@
+"""`mt-cli translate`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mt_cli.errors import UsageError
+from mt_cli.flags import (
+    AttentionFile,
+    AttentionOf,
+    BackendFlag,
+    BatchSize,
+    Checkpoint,
+    DeviceFlag,
+    Head,
+    Json,
+    Layer,
+    PrecisionFlag,
+    Quiet,
+    RunPath,
+    Threads,
+    Verbose,
+)
+from mt_cli.terminal import decode_argument, exit_codes, print_aside, set_up_logging, stderr_can_show
+
+
+@exit_codes
+def translate(
+    run: RunPath,
+    source: Annotated[
+        str, typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin.")
+    ] = "-",
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE", help="Where the translations go; - is stdout.")
+    ] = "-",
+    text: Annotated[str | None, typer.Option("--text", help="Text to translate in place of a file.")] = None,
+    backend: BackendFlag = "scratch",
+    checkpoint: Checkpoint = "best",
+    attention: AttentionFile = None,
+    attention_of: AttentionOf = None,
+    layer: Layer = None,
+    head: Head = None,
+    batch_size: BatchSize = None,
+    device: DeviceFlag = None,
+    threads: Threads = None,
+    precision: PrecisionFlag = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Translate German lines into English, one line for one line."""
+    set_up_logging(is_quiet=quiet, is_verbose=verbose)
+    shows_attention = any(flag is not None for flag in (attention, attention_of, layer, head))
+    if shows_attention and (text is None or "\n" in text):
+        raise UsageError("attention is shown for one sentence; give it with --text")
+    from mt_cli.stages.attention import ENDINGS, AttentionMaps, choose_maps
+    from mt_cli.stages.drawing import ASCII_SHADES, SHADES, check_ending
+    from mt_cli.stages.translate import open_source, open_target, translate_stream
+    from mt_cli.translator import Translator
+
+    picture = Path(attention) if attention not in (None, "-") else None
+    if picture is not None:
+        check_ending(picture, ENDINGS)
+    with open_source(source, text=text) as lines_in, open_target(output) as lines_out:
+        translator = Translator.load(
+            run,
+            checkpoint=checkpoint,
+            backend=backend,
+            batch_size=batch_size,
+            device=device or "auto",
+            precision=precision or "auto",
+            threads=threads or 0,
+        )
+
+        maps: AttentionMaps | None = None
+        if shows_attention and text is not None:
+            maps = choose_maps(
+                translator.attention(decode_argument(text)),
+                kind=attention_of or "cross",
+                layer=layer,
+                head=head or "mean",
+            )
+
+        def write(sources: list[str], translations: list[str]) -> None:
+            pairs = zip(sources, translations, strict=True)
+            texts = [json.dumps({"source": s, "translation": t}, ensure_ascii=False) for s, t in pairs]
+            lines_out.write("".join(f"{line}\n" for line in (texts if as_json else translations)).encode())
+            lines_out.flush()
+
+        translate_stream(translator, lines_in, write)
+        if maps is not None and picture is not None:
+            maps.write(picture)
+        elif maps is not None:
+            print_aside(maps.as_text(shades=SHADES if stderr_can_show(SHADES) else ASCII_SHADES))

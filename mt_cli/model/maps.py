@@ -1,0 +1,79 @@
+"""Attention maps: who attended to whom in a pass of the model, on either backend.
+
+Listens with hooks and changes neither backend. Letters: B batch, S source length, T target length, L layers,
+H heads.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mt_cli.model.attention import MultiHeadAttention, attention_weights
+from mt_cli.model.translation_model import TranslationModel
+
+MapKind = Literal["encoder", "decoder", "cross"]
+"""Source to source, target to target, target to source."""
+
+PLACES: Mapping[MapKind, tuple[str, str]] = {
+    "encoder": ("encoder", "self_attn"),
+    "decoder": ("decoder", "self_attn"),
+    "cross": ("decoder", "multihead_attn"),
+}
+"""Which stack, and which attention of its layers; the names are the same on both backends."""
+
+
+@torch.no_grad()
+def attention_maps(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> dict[MapKind, Tensor]:
+    """Weights of every attention when `model` reads `src_ids` (B, S) and predicts from `tgt_in` (B, T).
+
+    `model` is in eval mode. Gives `encoder` (L, B, H, S, S), `decoder` (L, B, H, T, T) and `cross`
+    (L, B, H, T, S); each row of a map is a distribution over what may be attended.
+    """
+    seen: dict[MapKind, list[Tensor]] = {kind: [] for kind in PLACES}
+    with ExitStack() as hooks:
+        for kind, weights in seen.items():
+            for attention in _attentions(model, kind):
+                hooks.enter_context(_listening(attention, weights))
+        model(src_ids, tgt_in)
+    return {kind: torch.stack(weights) for kind, weights in seen.items()}
+
+
+def _attentions(model: TranslationModel, kind: MapKind) -> Iterator[nn.Module]:
+    stack, name = PLACES[kind]
+    for layer in model.get_submodule(f"backend.{stack}.layers").children():
+        yield layer.get_submodule(name)
+
+
+@contextmanager
+def _listening(attention: nn.Module, into: list[Tensor]) -> Iterator[None]:
+    """Append the weights (B, H, T, S) of each call of `attention` to `into`."""
+    if isinstance(attention, MultiHeadAttention):
+        handles = [attention.attention.register_forward_hook(_weigh_again(into))]
+    else:
+        handles = [
+            attention.register_forward_pre_hook(_ask_for_weights, with_kwargs=True),
+            attention.register_forward_hook(lambda _module, _args, output: into.append(output[1])),
+        ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _weigh_again(into: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+    def hook(_module: nn.Module, args: tuple[Tensor, ...], _output: Tensor) -> None:
+        q, k, _, mask = args
+        into.append(attention_weights(q, k, mask))
+
+    return hook
+
+
+def _ask_for_weights(
+    _module: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, object]
+) -> tuple[tuple[Tensor, ...], dict[str, object]]:
+    """Have nn.MultiheadAttention return every head's weights, which nn.Transformer tells it not to."""
+    return args, {**kwargs, "need_weights": True, "average_attn_weights": False}

@@ -1,0 +1,177 @@
+"""Shape tracing: every tensor on the way from ids to logits, by the paper's name and with its shape.
+
+Listens to the scratch backend with hooks and computes nothing of its own but what attention keeps to itself.
+Letters: B batch, S source length, T target length, D d_model, H heads, K head size, F d_ff, V vocabulary.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from mt_cli.model.attention import MultiHeadAttention, attention_weights
+from mt_cli.model.layers import ACTIVATIONS, DecoderLayer, EncoderLayer
+from mt_cli.model.translation_model import TranslationModel
+
+Level = Literal["model", "layer", "block", "head", "attention"]
+"""How close one looks, from afar to near; each level shows the ones before it too."""
+LEVELS: tuple[Level, ...] = get_args(Level)
+
+
+@dataclass(frozen=True)
+class TracedTensor:
+    """One tensor that was seen passing."""
+
+    level: Level
+    place: str
+    """Such as `encoder layer 1, self-attention`; empty for the model as a whole."""
+    name: str
+    """In the paper's symbols (Vaswani et al. 2017), such as `QKᵀ/√d_k`."""
+    letters: str
+    """Letters of the legend, one a dimension, such as `B H T S`."""
+    shape: tuple[int, ...]
+
+
+class _Trace:
+    """What has been seen so far, and the hooks that see it."""
+
+    def __init__(self) -> None:
+        self.tensors: list[TracedTensor] = []
+        self._hooks = ExitStack()
+
+    def add(self, level: Level, place: str, name: str, letters: str, tensor: Tensor) -> None:
+        self.tensors.append(TracedTensor(level, place, name, letters, tuple(tensor.shape)))
+
+    def before(self, module: nn.Module, see: Callable[..., None]) -> None:
+        """Call `see` with the arguments of each call of `module`, before it."""
+        handle = module.register_forward_pre_hook(
+            lambda _module, args, kwargs: see(*args, **kwargs), with_kwargs=True
+        )
+        self._hooks.callback(handle.remove)
+
+    def after(self, module: nn.Module, see: Callable[..., None]) -> None:
+        """Call `see` with the result and the arguments of each call of `module`, after it."""
+        handle = module.register_forward_hook(
+            lambda _module, args, kwargs, output: see(output, *args, **kwargs), with_kwargs=True
+        )
+        self._hooks.callback(handle.remove)
+
+    def __enter__(self) -> "_Trace":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hooks.close()
+
+
+@torch.no_grad()
+def trace_shapes(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> list[TracedTensor]:
+    """What flows when `model`, on the scratch backend, reads `src_ids` (B, S) and `tgt_in` (B, T).
+
+    Of equal layers only the first is looked into. In the order in which the tensors come about.
+    """
+    encoder_layer = model.get_submodule("backend.encoder.layers.0")
+    decoder_layer = model.get_submodule("backend.decoder.layers.0")
+    if not isinstance(encoder_layer, EncoderLayer) or not isinstance(decoder_layer, DecoderLayer):
+        raise TypeError("only the scratch backend can be traced; load the checkpoint with it")
+    with _Trace() as trace:
+        _watch_input(trace, model.src_positions, "source", "S", scaled=model.scale != 1)
+        _watch_layer(trace, encoder_layer, "encoder layer 1", "S")
+        trace.after(model.get_submodule("backend.encoder"), _model_level(trace, "memory", "B S D"))
+        _watch_input(trace, model.tgt_positions, "target", "T", scaled=model.scale != 1)
+        _watch_layer(trace, decoder_layer, "decoder layer 1", "T")
+        trace.after(model.get_submodule("backend.decoder"), _model_level(trace, "decoder output", "B T D"))
+        trace.after(model.output, _model_level(trace, "logits", "B T V"))
+        trace.add("model", "", "source ids", "B S", src_ids)
+        trace.add("model", "", "target ids, shifted right", "B T", tgt_in)
+        model(src_ids, tgt_in)
+    return trace.tensors
+
+
+def legend(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> dict[str, int]:
+    """What each letter stands for when `model` reads `src_ids` (B, S) and `tgt_in` (B, T)."""
+    layer = model.get_submodule("backend.encoder.layers.0")
+    if not isinstance(layer, EncoderLayer):
+        raise TypeError("only the scratch backend can be traced; load the checkpoint with it")
+    D, H = layer.linear1.in_features, layer.self_attn.num_heads
+    return {
+        "B": src_ids.shape[0],
+        "S": src_ids.shape[1],
+        "T": tgt_in.shape[1],
+        "D": D,
+        "H": H,
+        "K": D // H,
+        "F": layer.linear1.out_features,
+        "V": model.output.out_features,
+    }
+
+
+def _model_level(trace: _Trace, name: str, letters: str) -> Callable[..., None]:
+    return lambda output, *_args, **_kwargs: trace.add("model", "", name, letters, output)
+
+
+def _watch_input(trace: _Trace, positions: nn.Module, side: str, length: str, *, scaled: bool) -> None:
+    def see(output: Tensor, embedded: Tensor, **_: object) -> None:
+        factor = "√d_model · " if scaled else ""
+        trace.add("model", "", f"{side}, embedded: {factor}E[ids]", f"B {length} D", embedded)
+        trace.add("model", "", f"{side}, plus positions: + PE", f"B {length} D", output)
+
+    trace.after(positions, see)
+
+
+def _watch_layer(trace: _Trace, layer: EncoderLayer | DecoderLayer, place: str, length: str) -> None:
+    letters = f"B {length} D"
+    x = "LayerNorm(x)" if layer.is_pre_norm else "x"
+    linear1 = "xW₁ + b₁"
+    activated = f"max(0, {linear1})" if layer.activation is ACTIVATIONS["relu"] else f"GELU({linear1})"
+
+    def of_layer(name: str) -> Callable[..., None]:
+        return lambda tensor, *_args, **_kwargs: trace.add("layer", place, name, letters, tensor)
+
+    def of_feed_forward(name: str, letters: str) -> Callable[..., None]:
+        where = f"{place}, feed-forward"
+        return lambda output, *_args: trace.add("block", where, name, letters, output)
+
+    trace.before(layer, of_layer("x"))
+    _watch_attention(trace, layer.self_attn, f"{place}, self-attention", length, length)
+    trace.after(layer.self_attn, of_layer(f"self-attention({x})"))
+    if isinstance(layer, DecoderLayer):
+        _watch_attention(trace, layer.multihead_attn, f"{place}, cross-attention", length, "S")
+        trace.after(layer.multihead_attn, of_layer(f"cross-attention({x}, memory)"))
+    trace.after(layer.linear1, of_feed_forward(linear1, f"B {length} F"))
+    trace.after(layer.linear2, of_feed_forward(f"{activated}W₂ + b₂", letters))
+    trace.after(layer.linear2, of_layer(f"FFN({x})"))
+    trace.after(layer, of_layer("output"))
+
+
+def _watch_attention(
+    trace: _Trace, attention: MultiHeadAttention, place: str, queries: str, keys: str
+) -> None:
+    def see_inputs(x: Tensor, _mask: Tensor, *, memory: Tensor | None = None) -> None:
+        trace.add("block", place, "Q", f"B {queries} D", x)
+        trace.add("block", place, "K, V", f"B {keys} D", x if memory is None else memory)
+
+    def see_heads(heads: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> None:
+        for name, projected, length in (("Q", q, queries), ("K", k, keys), ("V", v, keys)):
+            head = projected[:, 0]
+            trace.add("head", place, f"{name}W₁^{name}", f"B {length} K", head)
+        each = f"B H {queries} {keys}"
+        mask_letters = f"{queries} {keys}" if mask.dim() == 2 else f"B 1 1 {keys}"
+        trace.add("attention", place, "QKᵀ/√d_k", each, q @ k.mT)
+        trace.add("attention", place, "mask", mask_letters, mask)
+        trace.add("attention", place, "softmax(QKᵀ/√d_k)", each, attention_weights(q, k, mask))
+        trace.add("attention", place, "softmax(QKᵀ/√d_k)V", f"B H {queries} K", heads)
+        trace.add("head", place, "head₁", f"B {queries} K", heads[:, 0])
+
+    def see_joined(joined: Tensor) -> None:
+        trace.add("block", place, "Concat(head₁, …, head_h)", f"B {queries} D", joined)
+
+    def see_output(output: Tensor, _joined: Tensor) -> None:
+        trace.add("block", place, "Concat(head₁, …, head_h)W^O", f"B {queries} D", output)
+
+    trace.before(attention, see_inputs)
+    trace.after(attention.attention, see_heads)
+    trace.before(attention.out_proj, see_joined)
+    trace.after(attention.out_proj, see_output)

@@ -1,0 +1,178 @@
+"""Labelled grids of numbers, as pictures and as text: attention maps and masks.
+
+Knows rows, columns and values from 0 to 1, nothing of what they mean.
+"""
+
+import io
+import logging
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_cli.artefacts.files import write_atomically
+from mt_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+log = logging.getLogger(__name__)
+
+PICTURES = (".png", ".svg")
+"""Endings of the files that can be drawn."""
+SHADES = " ░▒▓█"
+ASCII_SHADES = " .:*#"
+LONGEST_LABEL = 16
+"""Characters of a token that are shown."""
+CELL_CM = 0.62
+"""Side of a cell, in which a label of legible size has room."""
+CROWDED_CELL_CM = 0.36
+"""The same where many panels share a picture."""
+LARGEST_PANEL_CM = 40.0
+"""Side of a panel at which cells begin to shrink."""
+CM, POINT = 1 / 2.54, 1 / 72
+"""In inches, which matplotlib counts in."""
+LARGEST_FONT = 9.0
+"""In points."""
+DOTS_PER_INCH = 150
+PANELS_A_ROW = 4
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One grid."""
+
+    title: str
+    rows: Sequence[str]
+    """R labels."""
+    columns: Sequence[str]
+    """C labels."""
+    values: NDArray[np.float32]
+    """(R, C), from 0 to 1."""
+
+
+def check_ending(path: Path, endings: Sequence[str]) -> None:
+    """Complain about a file whose ending says nothing, before any work is done.
+
+    Raises:
+        UsageError: the ending of `path` is none of `endings`.
+    """
+    if path.suffix.lower() not in endings:
+        raise UsageError(f"{path}: the file's ending says how to draw; use {', '.join(endings)}")
+
+
+def draw(path: Path, panels: Sequence[Panel], *, title: str) -> None:
+    """Write a picture of `panels`, beside and below each other, all on one scale of colours.
+
+    The ending of `path` is one of `PICTURES`.
+    """
+    write_atomically(path, _render(panels, title=title, image_format=path.suffix.lower().removeprefix(".")))
+
+
+def heat_map(panel: Panel, *, shades: str = SHADES) -> str:
+    """`panel` in letters: a shade for each cell, and each row's highest column at its end."""
+    rows, columns = [_short(label) for label in panel.rows], [_short(label) for label in panel.columns]
+    margin = max(map(len, rows))
+    height = max(map(len, columns))
+    lines = [panel.title]
+    for place in range(height):
+        letters = (label.rjust(height)[place] for label in columns)
+        lines.append(" " * (margin + 1) + "".join(f"{letter} " for letter in letters).rstrip())
+    highest = float(panel.values.max()) or 1.0
+    for label, values in zip(rows, panel.values, strict=True):
+        cells = "".join(2 * shades[round(float(value) / highest * (len(shades) - 1))] for value in values)
+        top = int(values.argmax())
+        lines.append(f"{label:>{margin}} {cells}  {columns[top]} {values[top]:.2f}")
+    return "\n".join(lines)
+
+
+def _render(panels: Sequence[Panel], *, title: str, image_format: str) -> bytes:
+    import matplotlib as mpl  # late: it takes a second, and few commands draw
+
+    content = io.BytesIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "mt_cli"}), _letters_reported():
+        _compose(panels, title=title).savefig(
+            content,
+            format=image_format,
+            dpi=DOTS_PER_INCH,
+            bbox_inches="tight",
+            metadata={"Date": None} if image_format == "svg" else None,  # the same map, the same file
+        )
+    return content.getvalue()
+
+
+def _compose(panels: Sequence[Panel], *, title: str) -> "Figure":
+    from matplotlib.figure import Figure
+
+    across = min(len(panels), PANELS_A_ROW)
+    down = math.ceil(len(panels) / across)
+    cell = _cell(panels)
+    font_size = min(LARGEST_FONT, 0.75 * cell / POINT)
+    width, height = _panel_size(panels, cell, font_size)
+    figure = Figure(figsize=(across * width + 1, down * height + 0.6), layout="constrained")
+    figure.suptitle(title, parse_math=False)
+    places = figure.subplots(down, across, squeeze=False).flatten().tolist()
+    highest = max(float(panel.values.max()) for panel in panels)
+    images = [_draw_panel(ax, panel, highest, font_size) for ax, panel in zip(places, panels, strict=False)]
+    for ax in places[len(panels) :]:
+        ax.remove()
+    if any(np.any((panel.values > 0) & (panel.values < 1)) for panel in panels):  # more than yes and no
+        figure.colorbar(images[0], ax=places[: len(panels)], shrink=0.6, pad=0.02)
+    return figure
+
+
+@contextmanager
+def _letters_reported() -> Iterator[None]:
+    """Say once what matplotlib says of each letter that its font lacks."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    messages = [str(warning.message) for warning in caught]
+    if any("missing from font" in message for message in messages):
+        log.warning("the picture's font lacks some of the letters; an .svg leaves them to its viewer")
+    for message in messages:
+        if "missing from font" not in message:
+            log.warning("%s", message)
+
+
+def _draw_panel(ax: "Axes", panel: Panel, highest: float, font_size: float) -> "AxesImage":
+    image = ax.imshow(panel.values, cmap="Blues", vmin=0, vmax=highest, interpolation="nearest")
+    ax.set_anchor("N")
+    # A token may hold dollar signs, which are no formula here.
+    ax.set_xlabel(panel.title, fontsize=10, parse_math=False)
+    for axis, labels in ((ax.xaxis, panel.columns), (ax.yaxis, panel.rows)):
+        axis.set_ticks(range(len(labels)), [_short(label) for label in labels], parse_math=False)
+        axis.set_ticks(np.arange(0.5, len(labels) - 1), minor=True)
+    ax.tick_params(length=0, labelsize=font_size, top=False, labeltop=True, labelbottom=False)
+    ax.tick_params(axis="x", labelrotation=90)
+    ax.tick_params(which="minor", length=0)
+    ax.grid(which="minor", color="white", linewidth=0.6)
+    for side in ax.spines.values():
+        side.set_edgecolor("lightgrey")
+    return image
+
+
+def _cell(panels: Sequence[Panel]) -> float:
+    """Side of a cell in inches."""
+    most = max(max(len(panel.rows), len(panel.columns)) for panel in panels)
+    return CM * min(CELL_CM if len(panels) == 1 else CROWDED_CELL_CM, LARGEST_PANEL_CM / most)
+
+
+def _panel_size(panels: Sequence[Panel], cell: float, font_size: float) -> tuple[float, float]:
+    """Width and height in inches that the largest of `panels` needs, labels included."""
+    letter = 0.7 * font_size * POINT
+    widths = [len(p.columns) * cell + letter * max(len(_short(label)) for label in p.rows) for p in panels]
+    heights = [len(p.rows) * cell + letter * max(len(_short(label)) for label in p.columns) for p in panels]
+    return max(widths) + 0.3, max(heights) + 0.5
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"

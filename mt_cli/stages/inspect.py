@@ -1,0 +1,158 @@
+"""The `inspect` command: what is in a run folder.
+
+Reads and describes; scores nothing and translates nothing.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from mt_cli.artefacts.files import read_json
+from mt_cli.artefacts.prepared import open_prepared
+from mt_cli.artefacts.run import Run, open_run
+from mt_cli.config import dump_config
+from mt_cli.data.symbols import SPECIALS
+from mt_cli.data.tokenizer import Tokenizer
+from mt_cli.errors import DataError
+from mt_cli.model.translation_model import TranslationModel
+
+PARTS: Mapping[str, str] = {
+    "source embedding": r"src_embedding\.",
+    "target embedding": r"tgt_embedding\.",
+    "source positions": r"src_positions\.",
+    "target positions": r"tgt_positions\.",
+    "encoder self-attention": r"backend\.encoder\.layers\.\d+\.self_attn\.",
+    "encoder feed-forward": r"backend\.encoder\.layers\.\d+\.linear",
+    "encoder norms": r"backend\.encoder\..*\bnorm",
+    "decoder self-attention": r"backend\.decoder\.layers\.\d+\.self_attn\.",
+    "decoder cross-attention": r"backend\.decoder\.layers\.\d+\.multihead_attn\.",
+    "decoder feed-forward": r"backend\.decoder\.layers\.\d+\.linear",
+    "decoder norms": r"backend\.decoder\..*\bnorm",
+    "output layer": r"output\.",
+}
+"""Which parameters belong to a part of the model, by their names."""
+NUM_ENTRIES = 10
+"""Vocabulary entries that are shown of each side."""
+
+Report = dict[str, dict[str, object]]
+"""Facts by name, by section; JSON can hold it."""
+
+
+def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Report:
+    """What the run in `run_dir` is and has reached, with the hashes of `checkpoint`.
+
+    Raises:
+        UsageError: there is no such run or checkpoint.
+        DataError: a file is missing or altered.
+    """
+    run = open_run(run_dir)
+    folder = run.checkpoint_folder(checkpoint)
+    weights = read_json(folder / "manifest.json").get("sha256")
+    if not isinstance(weights, dict):
+        raise DataError(f"{folder / 'manifest.json'}: damaged; it lists no hashes")
+    return {
+        "run": {"folder": str(run_dir), "checkpoint": folder.name, **_describe_status(run)},
+        "parameters": parameters_by_part(run.build_model()),
+        "vocabulary": _describe_vocabulary(run),
+        "scores": _describe_scores(run, step=int(folder.name.removeprefix("step-"))),
+        "data": _describe_data(run),
+        "sha256": {**run.sha256, **{f"{folder.name}/{name}": digest for name, digest in weights.items()}},
+        "versions": _read_if_there(run_dir / "env.json"),
+        "config": run.config.model_dump(mode="json"),
+    }
+
+
+def parameters_by_part(model: TranslationModel) -> dict[str, object]:
+    """Number of parameters of each part, and in `total`; one that two parts share is the first one's."""
+    counts = dict.fromkeys(PARTS, 0)
+    for name, parameter in model.named_parameters():
+        (part,) = (part for part, pattern in PARTS.items() if re.match(pattern, name))
+        counts[part] += parameter.numel()
+    return {**counts, "total": sum(counts.values())}
+
+
+def report_as_text(report: Report, run_dir: Path) -> str:
+    """For people: a section after another, the config last, as the TOML that it is."""
+    sections = [
+        "\n".join([name, *_rows(facts)]) for name, facts in report.items() if name != "config" and facts
+    ]
+    return "\n\n".join([*sections, f"config\n{dump_config(open_run(run_dir).config).rstrip()}"])
+
+
+def _rows(facts: Mapping[str, object]) -> list[str]:
+    width = max(map(len, facts))
+    values = [_value(value) for value in facts.values()]
+    if all(isinstance(value, int) for value in facts.values()):
+        values = [value.rjust(max(map(len, values))) for value in values]
+    return [f"  {name:<{width}}  {value}" for name, value in zip(facts, values, strict=True)]
+
+
+def _value(value: object) -> str:
+    match value:
+        case {"bleu": {"score": float(score), "signature": signature}}:
+            return f"BLEU {score:.2f}  {signature}"
+        case {"bleu": float(score), "bleu_signature": signature, "nll": float(nll)}:
+            return f"BLEU {score:.2f}  {signature}  nll {nll:.4f}"
+        case bool():
+            return str(value).lower()
+        case int():
+            return f"{value:,}"
+        case list():
+            return "  ".join(map(str, value))
+        case _:
+            return str(value)
+
+
+def _describe_vocabulary(run: Run) -> dict[str, object]:
+    tokenizers = run.tokenizers
+    facts: dict[str, object] = {
+        "kind": tokenizers.kind,
+        "joint": tokenizers.joint,
+        "source entries": tokenizers.src.vocab_size,
+        "target entries": tokenizers.tgt.vocab_size,
+        "first of source": _first_entries(tokenizers.src),
+    }
+    return facts if tokenizers.joint else {**facts, "first of target": _first_entries(tokenizers.tgt)}
+
+
+def _first_entries(tokenizer: Tokenizer) -> list[str]:
+    """Of words the most frequent, of subwords the first learnt; special symbols and bytes left out."""
+    entries = tokenizer.tokens(range(len(SPECIALS), tokenizer.vocab_size))
+    words = [entry for entry in entries if not re.fullmatch(r"<0x[0-9A-F]{2}>", entry)]
+    return words[:NUM_ENTRIES]
+
+
+def _describe_data(run: Run) -> dict[str, object]:
+    """Hash of the prepared data, and of the corpus files where those data are still at hand."""
+    facts: dict[str, object] = {
+        "prepared": run.prepared.folder,
+        "sha256 of it": run.prepared.sha256,
+    }
+    try:
+        prepared = open_prepared(Path(run.prepared.folder), verify=False)
+    except DataError:
+        return facts
+    return {**facts, **prepared.manifest.inputs} if prepared.sha256 == run.prepared.sha256 else facts
+
+
+def _describe_status(run: Run) -> dict[str, object]:
+    # The best score stands among the scores, with its signature.
+    status = _read_if_there(run.folder / "status.json")
+    return {name: value for name, value in status.items() if name != "best_score"}
+
+
+def _describe_scores(run: Run, *, step: int) -> dict[str, object]:
+    """The validation at `step`, and what `evaluate` has scored, by folder."""
+    records = [json.loads(line) for line in run.metrics_path.read_bytes().splitlines()]
+    validations = {
+        f"val, step {step}": {key: record[key] for key in ("nll", "bleu", "bleu_signature")}
+        for record in records
+        if record["kind"] == "validation" and record["step"] == step
+    }
+    evaluated = {path.parent.name: read_json(path) for path in sorted(run.folder.glob("eval/*/scores.json"))}
+    return {**validations, **evaluated}
+
+
+def _read_if_there(path: Path) -> dict[str, object]:
+    return read_json(path) if path.is_file() else {}
