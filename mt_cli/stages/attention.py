@@ -37,7 +37,7 @@ class AttentionMaps:
     def as_text(self, *, shades: str) -> str:
         """For a terminal."""
         maps = (heat_map(panel, shades=shades) for panel in self.panels)
-        return "\n\n".join([f"{self.title}: rows attend to columns", *maps])
+        return "\n\n".join([self.title, *maps])
 
     def as_json(self) -> dict[str, object]:
         """The content of a .json file."""
@@ -82,7 +82,7 @@ def choose_maps(
     else:
         chosen = _heads(head, num_heads)
         panels = [Panel(f"head {i}", rows, columns, weights[i - 1]) for i in chosen]
-    title = f"{TITLES[kind]}, layer {layer} of {num_layers}"
+    title = f"{TITLES[kind]}, layer {layer} of {num_layers}: rows attend to columns"
     return AttentionMaps(attention.pair, kind, layer, title, panels)
 
 
