@@ -87,13 +87,10 @@ def print_aside(text: str) -> None:
             sys.stderr.flush()
 
 
-def stderr_can_show(text: str) -> bool:
-    """Whether stderr's encoding has all of `text`."""
-    try:
-        text.encode(getattr(sys.stderr, "encoding", None) or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
+def for_stderr(text: str) -> str:
+    """`text` with a ? in place of each letter that stderr cannot show, so that columns stay in line."""
+    encoding = getattr(sys.stderr, "encoding", None) or "ascii"
+    return text.encode(encoding, "replace").decode(encoding)
 
 
 def write_bytes(data: bytes) -> None:

@@ -12,8 +12,8 @@ from mt_cli import __version__
 from mt_cli.commands.train import parse_duration
 from mt_cli.errors import UsageError
 
-VERBS = ("prepare", "train", "evaluate", "translate")
-HEAVY = {"torch", "spacy", "sentencepiece", "sacrebleu", "torchtext", "numpy"}
+VERBS = ("prepare", "train", "evaluate", "translate", "inspect", "doctor")
+HEAVY = {"torch", "spacy", "sentencepiece", "sacrebleu", "torchtext", "numpy", "matplotlib"}
 
 IMPORTED_BY_HELP = """
 import sys

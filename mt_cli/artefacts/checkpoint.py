@@ -9,7 +9,7 @@ Knows tensors by name; never a model's structure or a run's history.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
     Raises:
         DataError: a file is missing or altered, or belongs to another model.
     """
-    _check(folder, MODEL)
+    checked_hashes(folder, names=[MODEL])
     tensors = _read_tensors(folder / MODEL)
     parameters = dict(model.named_parameters())
     for name in sorted(parameters.keys() | tensors.keys()):
@@ -100,26 +100,34 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 def load_training_tensors(folder: Path) -> dict[str, Tensor]:
     """Optimiser and random state of the checkpoint."""
-    _check(folder, STATE)
+    checked_hashes(folder, names=[STATE])
     return _read_tensors(folder / STATE)
 
 
 def load_state(folder: Path) -> CheckpointState:
     """Where training stood when the checkpoint was written."""
-    _check(folder, PROGRESS)
+    checked_hashes(folder, names=[PROGRESS])
     try:
         return TypeAdapter(CheckpointState).validate_python(read_json(folder / PROGRESS))
     except ValidationError as error:
         raise DataError(f"{folder / PROGRESS}: not a training state: {error}") from error
 
 
-def _check(folder: Path, name: str) -> None:
+def checked_hashes(folder: Path, *, names: Sequence[str] = (MODEL, STATE, PROGRESS)) -> dict[str, str]:
+    """sha256 of the checkpoint's files `names`, after comparing them.
+
+    Raises:
+        DataError: one is missing or altered.
+    """
     if not (folder / MANIFEST).is_file():
         raise DataError(f"{folder}: no complete checkpoint ({MANIFEST} is missing)")
     hashes = read_json(folder / MANIFEST).get("sha256")
-    if not isinstance(hashes, dict) or not isinstance(hashes.get(name), str):
-        raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
-    check_hashes(folder, {name: hashes[name]})
+    for name in names:
+        if not isinstance(hashes, dict) or not isinstance(hashes.get(name), str):
+            raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
+    found = {name: str(hashes[name]) for name in names} if isinstance(hashes, dict) else {}
+    check_hashes(folder, found)
+    return found
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

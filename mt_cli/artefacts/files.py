@@ -14,6 +14,12 @@ from pathlib import Path
 from mt_cli.errors import DataError, ResourceError
 
 CHUNK = 1 << 20
+REASONS = {
+    errno.ENOSPC: "no space left on the disk",
+    errno.EEXIST: "a file stands where a folder is needed",
+    errno.ENOTDIR: "a file stands where a folder is needed",
+}
+"""What some failures of writing mean here, where the system's own words would mislead."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -40,7 +46,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def write_error(path: Path, error: OSError) -> ResourceError:
     """The error to raise when `path` could not be written."""
-    reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror
+    reason = REASONS.get(error.errno or 0, error.strerror)
     return ResourceError(f"{path}: cannot be written: {reason}; free some space or name another folder")
 
 

@@ -3,6 +3,7 @@
 Knows files and their names; never how to train or translate.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -86,6 +87,12 @@ class Run:
         load_weights(self.checkpoint_folder(checkpoint), model)
         return model.eval()
 
+    @property
+    def checkpoints(self) -> list[str]:
+        """Names of the checkpoints that are there, the oldest first."""
+        names = (path.name for path in self.folder.glob("checkpoints/*"))
+        return sorted(name for name in names if CHECKPOINT_NAME.fullmatch(name))
+
     def checkpoint_folder(self, name: str) -> Path:
         """Folder of the checkpoint called `name`.
 
@@ -93,9 +100,9 @@ class Run:
             UsageError: there is none of that name.
         """
         target = self.pointer(name) if name in POINTERS else name
-        folders = sorted(path.name for path in self.folder.glob("checkpoints/step-*"))
+        folders = self.checkpoints
         if target not in folders:
-            found = [pointer for pointer in POINTERS if self.pointer(pointer)] + folders
+            found = [pointer for pointer in POINTERS if self.pointer(pointer) in folders] + folders
             hint = f"it has {', '.join(found)}" if found else "training saved none yet"
             raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
         return self.folder / "checkpoints" / target
@@ -123,15 +130,8 @@ class Run:
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop the lines of updates that were lost with a kill, and half a line if it left one."""
-        kept = []
-        for line in self.metrics_path.read_bytes().splitlines() if self.metrics_path.is_file() else ():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if record["step"] <= step:
-                kept.append(line + b"\n")
-        write_atomically(self.metrics_path, b"".join(kept))
+        kept = [record for at, record in self.metrics() if at <= step]
+        write_atomically(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from training in this folder.
@@ -140,6 +140,14 @@ class Run:
             UsageError: one is at it.
         """
         return _locked(self.folder)
+
+    def metrics(self) -> Iterator[tuple[int, dict[str, object]]]:
+        """Step and content of each record of metrics.jsonl; half a line that a kill left is passed over."""
+        for line in self.metrics_path.read_bytes().split(b"\n") if self.metrics_path.is_file() else ():
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict) and isinstance(record.get("step"), int):
+                    yield record["step"], record
 
     def append_metrics(self, record: Mapping[str, object]) -> None:
         """Add a line to metrics.jsonl."""

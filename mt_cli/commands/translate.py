@@ -23,7 +23,7 @@ from mt_cli.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.terminal import decode_argument, exit_codes, print_aside, set_up_logging, stderr_can_show
+from mt_cli.terminal import decode_argument, exit_codes, for_stderr, print_aside, set_up_logging
 
 
 @exit_codes
@@ -52,15 +52,17 @@ def translate(
 ) -> None:
     """Translate German lines into English, one line for one line."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
-    shows_attention = any(flag is not None for flag in (attention, attention_of, layer, head))
-    if shows_attention and (text is None or "\n" in text):
+    is_drawn = any(flag is not None for flag in (attention, attention_of, layer, head))
+    picture = Path(attention) if attention not in (None, "-") else None
+    if is_drawn and (text is None or "\n" in text):
         raise UsageError("attention is shown for one sentence; give it with --text")
-    from mt_cli.stages.attention import ENDINGS, AttentionMaps, choose_maps
+    if picture is not None and output != "-" and picture.resolve() == Path(output).resolve():
+        raise UsageError(f"{output}: --output and --attention name the same file; give two")
+    from mt_cli.stages.attention import ENDINGS, choose_maps
     from mt_cli.stages.drawing import ASCII_SHADES, SHADES, check_ending
     from mt_cli.stages.translate import open_source, open_target, translate_stream
     from mt_cli.translator import Translator
 
-    picture = Path(attention) if attention not in (None, "-") else None
     if picture is not None:
         check_ending(picture, ENDINGS)
     with open_source(source, text=text) as lines_in, open_target(output) as lines_out:
@@ -74,23 +76,24 @@ def translate(
             threads=threads or 0,
         )
 
-        maps: AttentionMaps | None = None
-        if shows_attention and text is not None:
-            maps = choose_maps(
-                translator.attention(decode_argument(text)),
-                kind=attention_of or "cross",
-                layer=layer,
-                head=head or "mean",
-            )
-
         def write(sources: list[str], translations: list[str]) -> None:
             pairs = zip(sources, translations, strict=True)
             texts = [json.dumps({"source": s, "translation": t}, ensure_ascii=False) for s, t in pairs]
             lines_out.write("".join(f"{line}\n" for line in (texts if as_json else translations)).encode())
             lines_out.flush()
 
-        translate_stream(translator, lines_in, write)
-        if maps is not None and picture is not None:
-            maps.write(picture)
-        elif maps is not None:
-            print_aside(maps.as_text(shades=SHADES if stderr_can_show(SHADES) else ASCII_SHADES))
+        if text is None or not is_drawn:
+            translate_stream(translator, lines_in, write)
+            return
+        maps = choose_maps(
+            translator.attention(decode_argument(text)),
+            kind=attention_of or "cross",
+            layer=layer,
+            head="mean" if head is None else head,
+        )
+        write([maps.pair.source], [maps.pair.translation])
+    if picture is not None:
+        maps.write(picture)
+    else:
+        shades = SHADES if for_stderr(SHADES) == SHADES else ASCII_SHADES
+        print_aside(for_stderr(maps.as_text(shades=shades)))

@@ -29,9 +29,11 @@ PLACES: Mapping[MapKind, tuple[str, str]] = {
 def attention_maps(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> dict[MapKind, Tensor]:
     """Weights of every attention when `model` reads `src_ids` (B, S) and predicts from `tgt_in` (B, T).
 
-    `model` is in eval mode. Gives `encoder` (L, B, H, S, S), `decoder` (L, B, H, T, T) and `cross`
+    Gives `encoder` (L, B, H, S, S), `decoder` (L, B, H, T, T) and `cross`
     (L, B, H, T, S); each row of a map is a distribution over what may be attended.
     """
+    if model.training:
+        raise ValueError("attention maps are of a model in eval mode; call model.eval()")
     seen: dict[MapKind, list[Tensor]] = {kind: [] for kind in PLACES}
     with ExitStack() as hooks:
         for kind, weights in seen.items():

@@ -3,7 +3,7 @@
 The translator makes the maps and `drawing` draws them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +31,10 @@ class AttentionMaps:
     layer: int
     """From 1."""
     title: str
+    heads: Sequence[int | str]
+    """From 1, or `mean`."""
     panels: list[Panel]
-    """One for each head that was chosen, or one for their mean."""
+    """One for each of `heads`."""
 
     def as_text(self, *, shades: str) -> str:
         """For a terminal."""
@@ -45,12 +47,12 @@ class AttentionMaps:
             {
                 "attention": self.kind,
                 "layer": self.layer,
-                "head": panel.title.removeprefix("head "),
+                "head": head,
                 "rows": panel.rows,
                 "columns": panel.columns,
                 "weights": panel.values.tolist(),
             }
-            for panel in self.panels
+            for head, panel in zip(self.heads, self.panels, strict=True)
         ]
         return {"source": self.pair.source, "translation": self.pair.translation, "maps": maps}
 
@@ -77,13 +79,13 @@ def choose_maps(
         raise UsageError(f"--layer {layer}: the model's {TITLES[kind]} has layers 1 to {num_layers}")
     weights = maps[layer - 1].numpy()  # (H, queries, keys)
     rows, columns = attention.labels(kind)
+    heads: Sequence[int | str] = [head] if head == "mean" else _heads(head, num_heads)
     if head == "mean":
         panels = [Panel(f"mean of {num_heads} heads", rows, columns, weights.mean(0))]
     else:
-        chosen = _heads(head, num_heads)
-        panels = [Panel(f"head {i}", rows, columns, weights[i - 1]) for i in chosen]
+        panels = [Panel(f"head {i}", rows, columns, weights[i - 1]) for i in map(int, heads)]
     title = f"{TITLES[kind]}, layer {layer} of {num_layers}: rows attend to columns"
-    return AttentionMaps(attention.pair, kind, layer, title, panels)
+    return AttentionMaps(attention.pair, kind, layer, title, heads, panels)
 
 
 def _heads(head: str, num_heads: int) -> list[int]:

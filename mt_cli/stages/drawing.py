@@ -6,6 +6,7 @@ Knows rows, columns and values from 0 to 1, nothing of what they mean.
 import io
 import logging
 import math
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -95,10 +96,14 @@ def heat_map(panel: Panel, *, shades: str = SHADES) -> str:
 
 
 def _render(panels: Sequence[Panel], *, title: str, image_format: str) -> bytes:
+    # Nothing is shown in a window, and what a notebook says here need not be installed.
+    os.environ["MPLBACKEND"] = "agg"
     import matplotlib as mpl  # late: it takes a second, and few commands draw
 
     content = io.BytesIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "mt_cli"}), _letters_reported():
+    with mpl.rc_context(), _letters_reported(keeps_text=image_format == "svg"):
+        mpl.rcdefaults()  # a picture depends on its content, not on the user's settings
+        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "mt_cli"})
         _compose(panels, title=title).savefig(
             content,
             format=image_format,
@@ -130,13 +135,13 @@ def _compose(panels: Sequence[Panel], *, title: str) -> "Figure":
 
 
 @contextmanager
-def _letters_reported() -> Iterator[None]:
-    """Say once what matplotlib says of each letter that its font lacks."""
+def _letters_reported(*, keeps_text: bool) -> Iterator[None]:
+    """Say once what matplotlib says of each letter that its font lacks, unless the file keeps its text."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
     messages = [str(warning.message) for warning in caught]
-    if any("missing from font" in message for message in messages):
+    if not keeps_text and any("missing from font" in message for message in messages):
         log.warning("the picture's font lacks some of the letters; an .svg leaves them to its viewer")
     for message in messages:
         if "missing from font" not in message:

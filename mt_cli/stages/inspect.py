@@ -3,11 +3,11 @@
 Reads and describes; scores nothing and translates nothing.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from mt_cli.artefacts.checkpoint import checked_hashes, checkpoint_name
 from mt_cli.artefacts.files import read_json
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import Run, open_run
@@ -18,18 +18,18 @@ from mt_cli.errors import DataError
 from mt_cli.model.translation_model import TranslationModel
 
 PARTS: Mapping[str, str] = {
-    "source embedding": r"src_embedding\.",
-    "target embedding": r"tgt_embedding\.",
-    "source positions": r"src_positions\.",
-    "target positions": r"tgt_positions\.",
-    "encoder self-attention": r"backend\.encoder\.layers\.\d+\.self_attn\.",
-    "encoder feed-forward": r"backend\.encoder\.layers\.\d+\.linear",
-    "encoder norms": r"backend\.encoder\..*\bnorm",
-    "decoder self-attention": r"backend\.decoder\.layers\.\d+\.self_attn\.",
-    "decoder cross-attention": r"backend\.decoder\.layers\.\d+\.multihead_attn\.",
-    "decoder feed-forward": r"backend\.decoder\.layers\.\d+\.linear",
-    "decoder norms": r"backend\.decoder\..*\bnorm",
-    "output layer": r"output\.",
+    "source_embedding": r"src_embedding\.",
+    "target_embedding": r"tgt_embedding\.",
+    "source_positions": r"src_positions\.",
+    "target_positions": r"tgt_positions\.",
+    "encoder_self_attention": r"backend\.encoder\.layers\.\d+\.self_attn\.",
+    "encoder_feed_forward": r"backend\.encoder\.layers\.\d+\.linear",
+    "encoder_norms": r"backend\.encoder\..*\bnorm",
+    "decoder_self_attention": r"backend\.decoder\.layers\.\d+\.self_attn\.",
+    "decoder_cross_attention": r"backend\.decoder\.layers\.\d+\.multihead_attn\.",
+    "decoder_feed_forward": r"backend\.decoder\.layers\.\d+\.linear",
+    "decoder_norms": r"backend\.decoder\..*\bnorm",
+    "output_layer": r"output\.",
 }
 """Which parameters belong to a part of the model, by their names."""
 NUM_ENTRIES = 10
@@ -43,21 +43,20 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Report:
     """What the run in `run_dir` is and has reached, with the hashes of `checkpoint`.
 
     Raises:
-        UsageError: there is no such run or checkpoint.
+        UsageError: there is no such run or checkpoint (one that has none yet is described without).
         DataError: a file is missing or altered.
     """
     run = open_run(run_dir)
-    folder = run.checkpoint_folder(checkpoint)
-    weights = read_json(folder / "manifest.json").get("sha256")
-    if not isinstance(weights, dict):
-        raise DataError(f"{folder / 'manifest.json'}: damaged; it lists no hashes")
+    folder = run.checkpoint_folder(checkpoint) if run.checkpoints else None
+    weights = {} if folder is None else checked_hashes(folder)
+    name = None if folder is None else folder.name
     return {
-        "run": {"folder": str(run_dir), "checkpoint": folder.name, **_describe_status(run)},
+        "run": {"folder": str(run_dir), "checkpoint": name, **_describe_status(run)},
         "parameters": parameters_by_part(run.build_model()),
         "vocabulary": _describe_vocabulary(run),
-        "scores": _describe_scores(run, step=int(folder.name.removeprefix("step-"))),
+        "scores": _describe_scores(run, checkpoint=name),
         "data": _describe_data(run),
-        "sha256": {**run.sha256, **{f"{folder.name}/{name}": digest for name, digest in weights.items()}},
+        "sha256": {**run.sha256, **{f"{name}/{file}": digest for file, digest in weights.items()}},
         "versions": _read_if_there(run_dir / "env.json"),
         "config": run.config.model_dump(mode="json"),
     }
@@ -109,11 +108,11 @@ def _describe_vocabulary(run: Run) -> dict[str, object]:
     facts: dict[str, object] = {
         "kind": tokenizers.kind,
         "joint": tokenizers.joint,
-        "source entries": tokenizers.src.vocab_size,
-        "target entries": tokenizers.tgt.vocab_size,
-        "first of source": _first_entries(tokenizers.src),
+        "src_entries": tokenizers.src.vocab_size,
+        "tgt_entries": tokenizers.tgt.vocab_size,
+        "src_first": _first_entries(tokenizers.src),
     }
-    return facts if tokenizers.joint else {**facts, "first of target": _first_entries(tokenizers.tgt)}
+    return facts if tokenizers.joint else {**facts, "tgt_first": _first_entries(tokenizers.tgt)}
 
 
 def _first_entries(tokenizer: Tokenizer) -> list[str]:
@@ -126,8 +125,8 @@ def _first_entries(tokenizer: Tokenizer) -> list[str]:
 def _describe_data(run: Run) -> dict[str, object]:
     """Hash of the prepared data, and of the corpus files where those data are still at hand."""
     facts: dict[str, object] = {
-        "prepared": run.prepared.folder,
-        "sha256 of it": run.prepared.sha256,
+        "prepared_folder": run.prepared.folder,
+        "prepared_sha256": run.prepared.sha256,
     }
     try:
         prepared = open_prepared(Path(run.prepared.folder), verify=False)
@@ -142,13 +141,12 @@ def _describe_status(run: Run) -> dict[str, object]:
     return {name: value for name, value in status.items() if name != "best_score"}
 
 
-def _describe_scores(run: Run, *, step: int) -> dict[str, object]:
-    """The validation at `step`, and what `evaluate` has scored, by folder."""
-    records = [json.loads(line) for line in run.metrics_path.read_bytes().splitlines()]
+def _describe_scores(run: Run, *, checkpoint: str | None) -> dict[str, object]:
+    """The validation of `checkpoint`, and what `evaluate` has scored, by folder."""
     validations = {
-        f"val, step {step}": {key: record[key] for key in ("nll", "bleu", "bleu_signature")}
-        for record in records
-        if record["kind"] == "validation" and record["step"] == step
+        f"val, step {step}": {key: record.get(key) for key in ("nll", "bleu", "bleu_signature")}
+        for step, record in run.metrics()
+        if record.get("kind") == "validation" and checkpoint == checkpoint_name(step)
     }
     evaluated = {path.parent.name: read_json(path) for path in sorted(run.folder.glob("eval/*/scores.json"))}
     return {**validations, **evaluated}
