@@ -29,7 +29,7 @@ class Map(TypedDict):
 
     attention: str
     layer: int
-    head: str
+    head: int | str
     rows: list[str]
     columns: list[str]
     weights: list[list[float]]
