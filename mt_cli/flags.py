@@ -43,10 +43,10 @@ AttentionOf = Annotated[
     Literal["encoder", "decoder", "cross"] | None,
     typer.Option("--attention-of", help="Source to source, target to target, or target to source (cross)."),
 ]
-Layer = Annotated[int | None, typer.Option("--layer", min=1, help="Layer of the attention; the last.")]
+Layer = Annotated[int | None, typer.Option("--layer", min=1, help="Its layer; by default the last.")]
 Head = Annotated[
     str | None,
-    typer.Option("--head", metavar="N|mean|all", help="Head of the attention; the mean."),
+    typer.Option("--head", metavar="N|mean|all", help="Its head; by default their mean."),
 ]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="Sentences decoded together.")]
 

@@ -64,11 +64,6 @@ def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
     package.propagate = False
 
 
-def decode_argument(text: str) -> str:
-    """A command-line argument as UTF-8, whatever the locale; bytes that are none are left out."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "ignore")
-
-
 def print_lines(text: str) -> None:
     """Write `text` and a line end to stdout, as UTF-8 whatever the locale, and make sure it got there."""
     write_bytes(f"{text}\n".encode("utf-8", "surrogateescape"))

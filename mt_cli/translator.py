@@ -27,6 +27,10 @@ from mt_cli.runtime import Runtime, memory_errors_explained, set_up_runtime
 log = logging.getLogger(__name__)
 
 
+NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
+"""No reader has any use for `<unk>`: the likeliest real word stands in its place."""
+
+
 @dataclass(frozen=True)
 class TeacherForced:
     """A sentence and its own translation, as the model is given them when it is taught: one row each."""
@@ -43,10 +47,6 @@ class TeacherForced:
     """What stands at each of the T target positions."""
     predicted_tokens: tuple[str, ...]
     """What is predicted at each of them: the next token."""
-
-
-NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
-"""No reader has any use for `<unk>`: the likeliest real word stands in its place."""
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def load_state(folder: Path) -> CheckpointState:
         raise DataError(f"{folder / PROGRESS}: not a training state: {error}") from error
 
 
-def checked_hashes(folder: Path, *, names: Sequence[str] = (MODEL, STATE, PROGRESS)) -> dict[str, str]:
+def checked_hashes(folder: Path, *, names: Sequence[str]) -> dict[str, str]:
     """sha256 of the checkpoint's files `names`, after comparing them.
 
     Raises:
@@ -121,11 +121,12 @@ def checked_hashes(folder: Path, *, names: Sequence[str] = (MODEL, STATE, PROGRE
     """
     if not (folder / MANIFEST).is_file():
         raise DataError(f"{folder}: no complete checkpoint ({MANIFEST} is missing)")
-    hashes = read_json(folder / MANIFEST).get("sha256")
+    listed = read_json(folder / MANIFEST).get("sha256")
+    hashes = listed if isinstance(listed, dict) else {}
     for name in names:
-        if not isinstance(hashes, dict) or not isinstance(hashes.get(name), str):
+        if not isinstance(hashes.get(name), str):
             raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
-    found = {name: str(hashes[name]) for name in names} if isinstance(hashes, dict) else {}
+    found = {name: str(hashes[name]) for name in names}
     check_hashes(folder, found)
     return found
 

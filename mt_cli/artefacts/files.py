@@ -15,7 +15,6 @@ from mt_cli.errors import DataError, ResourceError
 
 CHUNK = 1 << 20
 REASONS = {
-    errno.ENOSPC: "no space left on the disk",
     errno.EEXIST: "a file stands where a folder is needed",
     errno.ENOTDIR: "a file stands where a folder is needed",
 }
@@ -46,8 +45,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def write_error(path: Path, error: OSError) -> ResourceError:
     """The error to raise when `path` could not be written."""
+    if error.errno == errno.ENOSPC:
+        return ResourceError(f"{path}: cannot be written: no space left on the disk; free some of it")
     reason = REASONS.get(error.errno or 0, error.strerror)
-    return ResourceError(f"{path}: cannot be written: {reason}; free some space or name another folder")
+    return ResourceError(f"{path}: cannot be written: {reason}; name another place")
 
 
 def sync_folder(folder: Path) -> None:

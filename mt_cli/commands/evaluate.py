@@ -65,6 +65,7 @@ def evaluate(
         run,
         translator,
         decoding="-".join(["greedy", *variant]),
+        checkpoint=checkpoint,
         splits=split or (),
         src_path=src,
         ref_path=ref,

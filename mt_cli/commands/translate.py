@@ -23,7 +23,7 @@ from mt_cli.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.terminal import decode_argument, exit_codes, for_stderr, print_aside, set_up_logging
+from mt_cli.terminal import exit_codes, for_stderr, print_aside, set_up_logging
 
 
 @exit_codes
@@ -53,18 +53,13 @@ def translate(
     """Translate German lines into English, one line for one line."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     is_drawn = any(flag is not None for flag in (attention, attention_of, layer, head))
-    picture = Path(attention) if attention not in (None, "-") else None
     if is_drawn and (text is None or "\n" in text):
         raise UsageError("attention is shown for one sentence; give it with --text")
-    if picture is not None and output != "-" and picture.resolve() == Path(output).resolve():
-        raise UsageError(f"{output}: --output and --attention name the same file; give two")
-    from mt_cli.stages.attention import ENDINGS, choose_maps
-    from mt_cli.stages.drawing import ASCII_SHADES, SHADES, check_ending
-    from mt_cli.stages.translate import open_source, open_target, translate_stream
+    picture = _picture(attention, output)
+    from mt_cli.stages.attention import choose_maps
+    from mt_cli.stages.translate import decode_argument, open_source, open_target, translate_stream
     from mt_cli.translator import Translator
 
-    if picture is not None:
-        check_ending(picture, ENDINGS)
     with open_source(source, text=text) as lines_in, open_target(output) as lines_out:
         translator = Translator.load(
             run,
@@ -95,5 +90,18 @@ def translate(
     if picture is not None:
         maps.write(picture)
     else:
-        shades = SHADES if for_stderr(SHADES) == SHADES else ASCII_SHADES
-        print_aside(for_stderr(maps.as_text(shades=shades)))
+        print_aside(for_stderr(maps.as_text(is_ascii=for_stderr("█") != "█")))
+
+
+def _picture(attention: str | None, output: str) -> Path | None:
+    """The file that `--attention` names, if it names one that can be written beside `output`."""
+    if attention in (None, "-"):
+        return None
+    from mt_cli.stages.attention import ENDINGS
+    from mt_cli.stages.drawing import check_ending
+
+    picture = Path(attention)
+    check_ending(picture, ENDINGS)
+    if output != "-" and picture.resolve() == Path(output).resolve():
+        raise UsageError(f"{output}: --output and --attention name the same file; give two")
+    return picture

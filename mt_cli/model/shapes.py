@@ -4,6 +4,7 @@ Listens to the scratch backend with hooks and computes nothing of its own but wh
 Letters: B batch, S source length, T target length, D d_model, H heads, K head size, F d_ff, V vocabulary.
 """
 
+import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -66,46 +67,54 @@ class _Trace:
         self._hooks.close()
 
 
+@dataclass(frozen=True)
+class ShapeTrace:
+    """What flowed through a model, and what the letters of it stand for."""
+
+    tensors: list[TracedTensor]
+    """In the order in which they came about; of equal layers only the first is looked into."""
+    legend: dict[str, int]
+    """Size that each letter stands for."""
+    depths: dict[str, int]
+    """Number of layers of `encoder` and `decoder`."""
+
+
 @torch.no_grad()
-def trace_shapes(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> list[TracedTensor]:
+def trace_shapes(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> ShapeTrace:
     """What flows when `model`, on the scratch backend, reads `src_ids` (B, S) and `tgt_in` (B, T).
 
-    Of equal layers only the first is looked into. In the order in which the tensors come about.
+    Raises:
+        TypeError: the model is on another backend, whose inside cannot be seen.
     """
-    encoder_layer = model.get_submodule("backend.encoder.layers.0")
-    decoder_layer = model.get_submodule("backend.decoder.layers.0")
-    if not isinstance(encoder_layer, EncoderLayer) or not isinstance(decoder_layer, DecoderLayer):
+    encoder, decoder = (
+        list(model.get_submodule(f"backend.{stack}.layers").children()) for stack in ("encoder", "decoder")
+    )
+    first, second = encoder[0], decoder[0]
+    if not isinstance(first, EncoderLayer) or not isinstance(second, DecoderLayer):
         raise TypeError("only the scratch backend can be traced; load the checkpoint with it")
     with _Trace() as trace:
         _watch_input(trace, model.src_positions, "source", "S", scaled=model.scale != 1)
-        _watch_layer(trace, encoder_layer, "encoder layer 1", "S")
+        _watch_layer(trace, first, "encoder layer 1", "S")
         trace.after(model.get_submodule("backend.encoder"), _model_level(trace, "memory", "B S D"))
         _watch_input(trace, model.tgt_positions, "target", "T", scaled=model.scale != 1)
-        _watch_layer(trace, decoder_layer, "decoder layer 1", "T")
+        _watch_layer(trace, second, "decoder layer 1", "T")
         trace.after(model.get_submodule("backend.decoder"), _model_level(trace, "decoder output", "B T D"))
         trace.after(model.output, _model_level(trace, "logits", "B T V"))
         trace.add("model", "", "source ids", "B S", src_ids)
         trace.add("model", "", "target ids, shifted right", "B T", tgt_in)
         model(src_ids, tgt_in)
-    return trace.tensors
-
-
-def legend(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> dict[str, int]:
-    """What each letter stands for when `model` reads `src_ids` (B, S) and `tgt_in` (B, T)."""
-    layer = model.get_submodule("backend.encoder.layers.0")
-    if not isinstance(layer, EncoderLayer):
-        raise TypeError("only the scratch backend can be traced; load the checkpoint with it")
-    D, H = layer.linear1.in_features, layer.self_attn.num_heads
-    return {
+    D, H = first.linear1.in_features, first.self_attn.num_heads
+    legend = {
         "B": src_ids.shape[0],
         "S": src_ids.shape[1],
         "T": tgt_in.shape[1],
         "D": D,
         "H": H,
         "K": D // H,
-        "F": layer.linear1.out_features,
+        "F": first.linear1.out_features,
         "V": model.output.out_features,
     }
+    return ShapeTrace(trace.tensors, legend, {"encoder": len(encoder), "decoder": len(decoder)})
 
 
 def _model_level(trace: _Trace, name: str, letters: str) -> Callable[..., None]:
@@ -159,7 +168,7 @@ def _watch_attention(
             trace.add("head", place, f"{name}W₁^{name}", f"B {length} K", head)
         each = f"B H {queries} {keys}"
         mask_letters = f"{queries} {keys}" if mask.dim() == 2 else f"B 1 1 {keys}"
-        trace.add("attention", place, "QKᵀ/√d_k", each, q @ k.mT)
+        trace.add("attention", place, "QKᵀ/√d_k", each, q @ k.mT / math.sqrt(q.shape[-1]))
         trace.add("attention", place, "mask", mask_letters, mask)
         trace.add("attention", place, "softmax(QKᵀ/√d_k)", each, attention_weights(q, k, mask))
         trace.add("attention", place, "softmax(QKᵀ/√d_k)V", f"B H {queries} K", heads)

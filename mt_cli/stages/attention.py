@@ -10,7 +10,7 @@ from pathlib import Path
 from mt_cli.artefacts.files import write_json
 from mt_cli.errors import UsageError
 from mt_cli.model.maps import MapKind
-from mt_cli.stages.drawing import PICTURES, Panel, draw, heat_map
+from mt_cli.stages.drawing import ASCII_SHADES, PICTURES, SHADES, Panel, draw, heat_map
 from mt_cli.translator import Attention, TeacherForced
 
 TITLES: Mapping[MapKind, str] = {
@@ -36,8 +36,9 @@ class AttentionMaps:
     panels: list[Panel]
     """One for each of `heads`."""
 
-    def as_text(self, *, shades: str) -> str:
-        """For a terminal."""
+    def as_text(self, *, is_ascii: bool = False) -> str:
+        """For a terminal, perhaps one without block characters."""
+        shades = ASCII_SHADES if is_ascii else SHADES
         maps = (heat_map(panel, shades=shades) for panel in self.panels)
         return "\n\n".join([self.title, *maps])
 

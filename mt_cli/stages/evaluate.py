@@ -5,6 +5,7 @@ Joins a run, its data and the scorer; knows nothing of search.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mt_cli.artefacts.files import write_atomically, write_json
@@ -23,6 +24,7 @@ def evaluate(
     translator: Translator,
     *,
     decoding: str,
+    checkpoint: str = "best",
     splits: Sequence[str] = (),
     src_path: Path | None = None,
     ref_path: Path | None = None,
@@ -31,19 +33,21 @@ def evaluate(
     """Scores by split; by default, of every test split that the run's data have.
 
     `src_path` and `ref_path` name a parallel text of the user's own instead, scored as `files`.
-    Sources, references, translations and scores go to `eval/<split>-<decoding>/` in the run folder.
+    `checkpoint` is the one that `translator` was loaded from. Sources, references, translations and scores go
+    to `eval/<split>-<decoding>/` in the run folder.
 
     Raises:
         UsageError: no run, no such split, or only one of the two files.
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
     run = open_run(run_dir)
+    scorer = _Scorer(run, translator, decoding, run.checkpoint_folder(checkpoint).name)
     if (src_path is None) != (ref_path is None):
         raise UsageError("--src and --ref go together: sources and their references, line by line")
     if src_path is not None and ref_path is not None:
         if splits:
             raise UsageError("give either --split or --src and --ref, not both")
-        return {"files": _evaluate(run, translator, "files", _read(src_path, ref_path), decoding=decoding)}
+        return {"files": scorer.score("files", *_read(src_path, ref_path))}
     prepared = _prepared_of(run, data_dir)
     chosen = splits or [name for name in run.config.data.splits if name not in ("train", "val")]
     if not chosen:
@@ -53,29 +57,29 @@ def evaluate(
     if unknown:
         raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(run.config.data.splits)}")
     return {
-        name: _evaluate(
-            run,
-            translator,
-            name,
-            (prepared.lines(name, "src"), prepared.lines(name, "tgt")),
-            decoding=decoding,
-        )
-        for name in chosen
+        name: scorer.score(name, prepared.lines(name, "src"), prepared.lines(name, "tgt")) for name in chosen
     }
 
 
-def _evaluate(
-    run: Run, translator: Translator, name: str, lines: tuple[list[str], list[str]], *, decoding: str
-) -> Scores:
-    sources, refs = lines
-    hyps = translator.translate(sources)
-    scores = score(hyps, refs, lowercase=run.config.data.lowercase)
-    folder = run.folder / "eval" / f"{name}-{decoding}"
-    for file_name, content in (("src.txt", sources), ("ref.txt", refs), ("hyp.txt", hyps)):
-        write_atomically(folder / file_name, "".join(f"{line}\n" for line in content).encode())
-    write_json(folder / "scores.json", scores.as_json())
-    log.info("%s: %d sentences, translations in %s", name, scores.n, folder)
-    return scores
+@dataclass(frozen=True)
+class _Scorer:
+    """Translates, scores, and leaves both in the run folder."""
+
+    run: Run
+    translator: Translator
+    decoding: str
+    checkpoint: str
+    """Whose scores these are, because a run that goes on has others later."""
+
+    def score(self, name: str, sources: list[str], refs: list[str]) -> Scores:
+        hyps = self.translator.translate(sources)
+        scores = score(hyps, refs, lowercase=self.run.config.data.lowercase)
+        folder = self.run.folder / "eval" / f"{name}-{self.decoding}"
+        for file_name, content in (("src.txt", sources), ("ref.txt", refs), ("hyp.txt", hyps)):
+            write_atomically(folder / file_name, "".join(f"{line}\n" for line in content).encode())
+        write_json(folder / "scores.json", {**scores.as_json(), "checkpoint": self.checkpoint})
+        log.info("%s: %d sentences, translations in %s", name, scores.n, folder)
+        return scores
 
 
 def _prepared_of(run: Run, data_dir: Path | None) -> Prepared:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from mt_cli.artefacts.checkpoint import checked_hashes, checkpoint_name
+from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, checkpoint_name
 from mt_cli.artefacts.files import read_json
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import Run, open_run
-from mt_cli.config import dump_config
+from mt_cli.config import dump_config, parse_config
 from mt_cli.data.symbols import SPECIALS
 from mt_cli.data.tokenizer import Tokenizer
 from mt_cli.errors import DataError
@@ -48,7 +48,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Report:
     """
     run = open_run(run_dir)
     folder = run.checkpoint_folder(checkpoint) if run.checkpoints else None
-    weights = {} if folder is None else checked_hashes(folder)
+    weights = {} if folder is None else checked_hashes(folder, names=[MODEL])
     name = None if folder is None else folder.name
     return {
         "run": {"folder": str(run_dir), "checkpoint": name, **_describe_status(run)},
@@ -57,7 +57,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Report:
         "scores": _describe_scores(run, checkpoint=name),
         "data": _describe_data(run),
         "sha256": {**run.sha256, **{f"{name}/{file}": digest for file, digest in weights.items()}},
-        "versions": _read_if_there(run_dir / "env.json"),
+        "environment": _read_if_there(run_dir / "env.json"),
         "config": run.config.model_dump(mode="json"),
     }
 
@@ -71,12 +71,13 @@ def parameters_by_part(model: TranslationModel) -> dict[str, object]:
     return {**counts, "total": sum(counts.values())}
 
 
-def report_as_text(report: Report, run_dir: Path) -> str:
+def report_as_text(report: Report) -> str:
     """For people: a section after another, the config last, as the TOML that it is."""
     sections = [
         "\n".join([name, *_rows(facts)]) for name, facts in report.items() if name != "config" and facts
     ]
-    return "\n\n".join([*sections, f"config\n{dump_config(open_run(run_dir).config).rstrip()}"])
+    config = dump_config(parse_config(report["config"]))
+    return "\n\n".join([*sections, f"config\n{config.rstrip()}"])
 
 
 def _rows(facts: Mapping[str, object]) -> list[str]:
@@ -89,8 +90,8 @@ def _rows(facts: Mapping[str, object]) -> list[str]:
 
 def _value(value: object) -> str:
     match value:
-        case {"bleu": {"score": float(score), "signature": signature}}:
-            return f"BLEU {score:.2f}  {signature}"
+        case {"bleu": {"score": float(score), "signature": signature}, **others}:
+            return f"BLEU {score:.2f}  {signature}  {others.get('checkpoint', 'of an unnamed checkpoint')}"
         case {"bleu": float(score), "bleu_signature": signature, "nll": float(nll)}:
             return f"BLEU {score:.2f}  {signature}  nll {nll:.4f}"
         case bool():

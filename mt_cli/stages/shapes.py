@@ -1,6 +1,6 @@
 """One sentence on its way through the model: its tensors' shapes as text, and its masks.
 
-Formats what `model.shapes` has traced; owns no knowledge of layers.
+Formats what `model.shapes` has traced; knows no layers.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import torch
 
 from mt_cli.data.symbols import PAD_ID, SPECIALS
 from mt_cli.model.masks import causal_mask, padding_mask
-from mt_cli.model.shapes import LEVELS, Level, TracedTensor, legend, trace_shapes
+from mt_cli.model.shapes import LEVELS, Level, ShapeTrace, TracedTensor, trace_shapes
 from mt_cli.stages.drawing import Panel, draw
 from mt_cli.translator import TeacherForced, Translator
 
@@ -32,65 +32,53 @@ NUM_PADS = 3
 
 
 @dataclass(frozen=True)
-class ShapeTrace:
+class SentenceTrace:
     """Shapes of the tensors that one sentence and its translation became."""
 
     pair: TeacherForced
-    legend: dict[str, int]
-    num_layers: dict[str, int]
-    """Of `encoder` and `decoder`; the first of each is traced, the others are like it."""
-    tensors: list[TracedTensor]
+    trace: ShapeTrace
+    level: Level
+    """How near one looks."""
+
+    @property
+    def tensors(self) -> list[TracedTensor]:
+        """Those of `level`, and of those before it."""
+        shown = LEVELS[: LEVELS.index(self.level) + 1]
+        return [tensor for tensor in self.trace.tensors if tensor.level in shown]
 
     def as_json(self) -> dict[str, object]:
         """The form that `inspect --shapes --json` prints."""
         return {
             "source": self.pair.source,
             "translation": self.pair.translation,
-            "legend": self.legend,
-            "num_layers": self.num_layers,
+            "legend": self.trace.legend,
+            "depths": self.trace.depths,
             "tensors": [asdict(tensor) for tensor in self.tensors],
         }
 
     def __str__(self) -> str:
-        head = [
+        lines = [
             f"source  {' '.join(self.pair.src_tokens)}",
             f"target  {' '.join(self.pair.tgt_tokens)}",
             "",
-            *(f"{letter} = {size:<6} {NAMES[letter]}" for letter, size in self.legend.items()),
-            *(
-                f"N = {size:<6} {stack} layers, all alike; the first is shown"
-                for stack, size in self.num_layers.items()
-            ),
+            *(f"{letter} = {size:<6} {NAMES[letter]}" for letter, size in self.trace.legend.items()),
+            *(f"N = {size:<6} {stack} layers, all alike" for stack, size in self.trace.depths.items()),
         ]
         width = max(2 * LEVELS.index(each.level) + len(each.name) for each in self.tensors)
         for place, group in groupby(self.tensors, lambda tensor: tensor.place):
-            head += ["", place or "model"]
+            lines += ["", place or "model"]
             for tensor in group:
                 name = " " * 2 * LEVELS.index(tensor.level) + tensor.name
                 letters = f"({', '.join(tensor.letters.split())})"
-                head.append(f"  {name:<{width}}  {letters:<14}{' × '.join(map(str, tensor.shape))}")
-        return "\n".join(head)
+                lines.append(f"  {name:<{width}}  {letters:<14}{' × '.join(map(str, tensor.shape))}")
+        return "\n".join(lines)
 
 
-def trace_sentence(translator: Translator, line: str, *, level: Level = "attention") -> ShapeTrace:
-    """The shapes when `line` and its translation flow through the model, down to `level`.
-
-    Raises:
-        UsageError: `line` is empty.
-    """
-    pair = translator.teacher_force(line)
-    tensors = trace_shapes(translator.model, pair.src_ids, pair.tgt_in)
-    shown = LEVELS[: LEVELS.index(level) + 1]
-    return ShapeTrace(
-        pair,
-        legend(translator.model, pair.src_ids, pair.tgt_in),
-        {stack: _depth(translator, stack) for stack in ("encoder", "decoder")},
-        [tensor for tensor in tensors if tensor.level in shown],
-    )
-
-
-def _depth(translator: Translator, stack: str) -> int:
-    return len(list(translator.model.get_submodule(f"backend.{stack}.layers").children()))
+def trace_sentence(
+    translator: Translator, pair: TeacherForced, *, level: Level = "attention"
+) -> SentenceTrace:
+    """The shapes when `pair` flows through the model of `translator`, down to `level`."""
+    return SentenceTrace(pair, trace_shapes(translator.model, pair.src_ids, pair.tgt_in), level)
 
 
 def draw_masks(path: Path, pair: TeacherForced) -> None:

@@ -36,13 +36,21 @@ def translate_stream(
     """
     num_lines = 0
     for chunk in _chunks(source):
-        lines = [decode_line(raw) for raw in chunk]
-        for number, raw in enumerate(chunk, start=num_lines + 1):
-            if not is_valid_utf8(raw):
-                log.warning("line %d: not valid UTF-8; what could not be read was left out", number)
+        lines = [_decode(raw, number) for number, raw in enumerate(chunk, start=num_lines + 1)]
         write(lines, translator.translate(lines))
         num_lines += len(lines)
     return num_lines
+
+
+def decode_argument(text: str) -> str:
+    """A line given on the command line, where Python has kept bytes that are no UTF-8 as surrogates."""
+    return _decode(text.encode("utf-8", "surrogateescape"), 1)
+
+
+def _decode(raw: bytes, number: int) -> str:
+    if not is_valid_utf8(raw):
+        log.warning("line %d: not valid UTF-8; what could not be read was left out", number)
+    return decode_line(raw)
 
 
 @contextmanager

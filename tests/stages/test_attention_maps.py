@@ -269,7 +269,7 @@ def test_a_model_in_training_mode_is_looked_at_without_dropout(workspace: Worksp
 
 
 def test_text_has_a_title_and_a_grid_for_each_panel() -> None:
-    text = choose_maps(random_attention(), head="all").as_text(shades=" .:*#")
+    text = choose_maps(random_attention(), head="all").as_text(is_ascii=True)
     title, *grids = text.split("\n\n")
     assert title == "cross-attention, layer 3 of 3: rows attend to columns"
     assert [grid.split("\n")[0] for grid in grids] == ["head 1", "head 2", "head 3", "head 4"]

@@ -64,6 +64,7 @@ def test_json_is_one_document_by_split(workspace: Workspace, run: Path) -> None:
     assert outcome.code == 0
     assert list(document) == ["splits"]
     assert list(document["splits"]) == ["val", "test"]
+    assert stored.pop("checkpoint") == run.joinpath("best.txt").read_text().strip()
     assert document["splits"]["val"] == stored
     assert (stored["n"], stored["bleu"]["name"], stored["chrf"]["name"]) == (20, "BLEU", "chrF2")
     assert stored["bleu"]["signature"].startswith("nrefs:1|case:mixed|")

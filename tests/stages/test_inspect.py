@@ -23,7 +23,7 @@ from mt_cli.stages.shapes import mask_panels
 from mt_cli.translator import TeacherForced
 
 RUN = "runs/tiny"
-SECTIONS = ["run", "parameters", "vocabulary", "scores", "data", "sha256", "versions", "config"]
+SECTIONS = ["run", "parameters", "vocabulary", "scores", "data", "sha256", "environment", "config"]
 SENTENCE = "Ein Hund schläft."
 
 Document = dict[str, dict[str, object]]
@@ -182,9 +182,9 @@ def test_data_section_has_the_hashes_of_the_corpus(workspace: Workspace) -> None
     assert data == {**reference, **found}
 
 
-def test_versions_are_those_that_training_wrote_down(workspace: Workspace) -> None:
-    versions = document(inspect(workspace, RUN, "--json"))["versions"]
-    assert versions == json.loads(workspace.run.joinpath("env.json").read_bytes())
+def test_environment_is_that_that_training_wrote_down(workspace: Workspace) -> None:
+    environment = document(inspect(workspace, RUN, "--json"))["environment"]
+    assert environment == json.loads(workspace.run.joinpath("env.json").read_bytes())
 
 
 def test_config_section_is_the_runs_config_as_toml(workspace: Workspace) -> None:
@@ -230,11 +230,13 @@ def test_scores_of_evaluate_are_shown_with_their_signature(workspace: Workspace,
     scores = document(evaluated)["splits"]["test"]
     assert isinstance(scores, dict)
     bleu = scores["bleu"]
+    checkpoint = run.joinpath("best.txt").read_text().strip()
     lines = sections_of(inspect(workspace, run).text)["scores"]
     assert [line for line in lines if line.startswith("  test-greedy")] == [
-        f"  test-greedy   BLEU {bleu['score']:.2f}  {bleu['signature']}"
+        f"  test-greedy   BLEU {bleu['score']:.2f}  {bleu['signature']}  {checkpoint}"
     ]
-    assert document(inspect(workspace, run, "--json"))["scores"]["test-greedy"] == scores
+    stored = document(inspect(workspace, run, "--json"))["scores"]
+    assert stored["test-greedy"] == {**scores, "checkpoint": checkpoint}
 
 
 @pytest.mark.parametrize("pointer", ["best", "last"])
@@ -432,9 +434,9 @@ def tensors_of(workspace: Workspace, *args: object) -> list[dict[str, object]]:
 def test_shapes_as_json_say_of_what(workspace: Workspace) -> None:
     found = shapes_of(workspace)
     translated = workspace.call("translate", RUN, "--text", SENTENCE)
-    assert list(found) == ["source", "translation", "legend", "num_layers", "tensors"]
+    assert list(found) == ["source", "translation", "legend", "depths", "tensors"]
     assert [found["source"], found["translation"]] == [SENTENCE, *translated.lines]
-    assert found["num_layers"] == {"encoder": 1, "decoder": 1}
+    assert found["depths"] == {"encoder": 1, "decoder": 1}
 
 
 def test_legend_has_the_configs_sizes(workspace: Workspace) -> None:
@@ -487,7 +489,7 @@ def test_text_names_tokens_letters_and_places(workspace: Workspace) -> None:
     assert lines[0].endswith(" . </s>")
     assert lines[1].startswith("target  <s> ")
     assert "D = 32     d_model" in lines
-    assert "N = 1      encoder layers, all alike; the first is shown" in lines
+    assert "N = 1      encoder layers, all alike" in lines
     assert {"model", "encoder layer 1, self-attention", "decoder layer 1, cross-attention"} <= set(lines)
 
 
