@@ -1,10 +1,11 @@
-"""Greedy search over a next-token function.
+"""Greedy and beam search over a next-token function.
 
 Works on token ids and an opaque state; never sees text, vocabularies or modules.
-Letters: B sentences, N sentences still unfinished, V vocabulary.
+Letters: B sentences, M of them still unfinished, N beams, T length, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 import torch
@@ -12,14 +13,30 @@ from torch import Tensor
 
 
 class SearchState(Protocol):
-    """What the step function remembers, one row a sentence."""
+    """What the step function remembers, of each sentence and its beams (one at the start)."""
 
     def select(self, rows: Tensor) -> Self:
-        """The state of `rows` (N,) only, in that order."""
+        """The state of the sentences `rows` (M,) only, in that order."""
+        ...
+
+    def arrange(self, beams: Tensor) -> Self:
+        """The state in which beam n of sentence b goes on from its beam `beams[b, n]`, (B, N)."""
         ...
 
 
 State = TypeVar("State", bound=SearchState)
+
+
+@dataclass(frozen=True)
+class Hyp:
+    """One translation that a search found."""
+
+    ids: list[int]
+    """Without `bos_id` and `eos_id`."""
+    score: float
+    """What hypotheses are ranked by: `log_prob` divided by the length penalty."""
+    log_prob: float
+    """Natural logarithm of its probability, of its end too if it has one."""
 
 
 def greedy_search(
@@ -34,17 +51,17 @@ def greedy_search(
 ) -> list[list[int]]:
     """The likeliest next token, again and again, until `eos_id` or a sentence's limit.
 
-    `step` takes the latest ids (N,) and the state and gives logits (N, V). `max_lens` limits each of the
-    B sentences, `eos_id` not counted. `forbidden_ids` are never chosen. Finished rows leave the batch.
+    `step` takes the latest ids (M, 1) and the state and gives logits (M, 1, V). `max_lens` limits each of the
+    B sentences, `eos_id` not counted. `forbidden_ids` are never chosen. Finished sentences leave the batch.
     Returns B id sequences without `bos_id` and `eos_id`.
     """
     B = len(max_lens)
-    limits = torch.tensor(max_lens, device=device)  # (N,)
-    rows = torch.arange(B, device=device)  # (N,): which sentence each live row is
-    ids = torch.full((B,), bos_id, device=device)  # (N,)
+    limits = torch.tensor(max_lens, device=device)  # (M,)
+    rows = torch.arange(B, device=device)  # (M,): which sentence each live row is
+    ids = torch.full((B,), bos_id, device=device)  # (M,)
     hyps = torch.full((B, max(max_lens, default=0)), eos_id, device=device)
     for length in range(hyps.shape[1]):
-        logits = step(ids, state)  # (N, V)
+        logits = step(ids.unsqueeze(1), state).squeeze(1)  # (M, V)
         logits[:, list(forbidden_ids)] = -torch.inf
         ids = logits.argmax(-1)
         hyps[rows, length] = ids
@@ -54,6 +71,228 @@ def greedy_search(
         if len(live) < len(rows):
             rows, ids, limits, state = rows[live], ids[live], limits[live], state.select(live)
     return [_until(eos_id, hyp[:limit]) for hyp, limit in zip(hyps.tolist(), max_lens, strict=True)]
+
+
+def length_penalty(length: int | Tensor, alpha: float) -> float | Tensor:
+    """What a log-probability of `length` tokens, the end counted, is divided by (Wu et al. 2016, eq. 14).
+
+    With `alpha` 0 it is 1, so that the likeliest wins; with 1 it is in proportion to `length` + 5.
+    """
+    return ((5 + length) / 6) ** alpha
+
+
+def beam_search(
+    step: Callable[[Tensor, State], Tensor],
+    state: State,
+    max_lens: Sequence[int],
+    *,
+    beam_size: int,
+    alpha: float = 0.0,
+    n_best: int = 1,
+    min_len: int = 0,
+    bos_id: int,
+    eos_id: int,
+    forbidden_ids: Sequence[int] = (),
+    device: torch.device | None = None,
+) -> list[list[Hyp]]:
+    """The `n_best` best hypotheses of each sentence that `beam_size` beams find, the best first.
+
+    At each length the likeliest continuations of a sentence's live beams go on, as many as it has beams left;
+    one that ends takes its beam with it, so that one beam is greedy search. A sentence is done when it has no
+    beam left, or when no live beam could still come among its `n_best`: an upper bound of its score is its
+    present log-probability, which can only fall, over the largest penalty that its limit allows.
+
+    `step` takes the latest ids (M, N) and the state, which begins with one beam, and gives logits (M, N, V).
+    `max_lens` (from 1) limits each of the B sentences, `eos_id` not counted; at its limit a beam ends as it
+    is. No hypothesis is shorter than `min_len`, unless its limit is. `forbidden_ids` are never chosen.
+    """
+    search = _Beams(max_lens, beam_size=beam_size, alpha=alpha, n_best=n_best, device=device)
+    ids = torch.full((len(max_lens), 1), bos_id, device=device)  # (M, 1), then (M, N)
+    for length in range(max(max_lens, default=0)):
+        log_probs = step(ids, state).float().log_softmax(-1)  # (M, N, V)
+        log_probs[..., list(forbidden_ids)] = -torch.inf
+        if length < min_len:
+            log_probs[..., eos_id] = -torch.inf
+        beams, ids = search.extend(log_probs, eos_id=eos_id)
+        live = search.settle()
+        if len(live) == 0:
+            break
+        if len(live) < len(beams):
+            beams, ids, state = beams[live], ids[live], state.select(live)
+        state = state.arrange(beams)
+    return search.best()
+
+
+class _Beams:
+    """The live beams of the unfinished sentences, and the hypotheses that have ended."""
+
+    def __init__(
+        self,
+        max_lens: Sequence[int],
+        *,
+        beam_size: int,
+        alpha: float,
+        n_best: int,
+        bos_id: int,
+        device: torch.device | None,
+    ) -> None:
+        B, longest = len(max_lens), max(max_lens, default=0)
+        self._n_best, self._alpha = n_best, alpha
+        self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
+        self._limits = torch.tensor(max_lens, device=device)  # (M,)
+        self._free = torch.full((B,), beam_size, device=device)  # (M,): beams not yet ended
+        self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
+        self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
+        self._ended_ids = torch.zeros(B, beam_size, longest, dtype=torch.long, device=device)
+        self._ended_lengths = torch.zeros(B, beam_size, dtype=torch.long, device=device)
+        self._ended_log_probs = torch.full((B, beam_size), -torch.inf, device=device)
+        self._ended_scores = torch.full((B, beam_size), -torch.inf, device=device)
+
+    def extend(self, log_probs: Tensor, *, eos_id: int) -> tuple[Tensor, Tensor]:
+        """Let the likeliest continuations, of `log_probs` (M, N, V), go on.
+
+        Gives the beam that each came from, (M, N), and its new id, (M, N).
+        """
+        M, _, V = log_probs.shape
+        N = self._ended_scores.shape[1]
+        total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, N·V)
+        if total.shape[1] < N:
+            total = torch.nn.functional.pad(total, (0, N - total.shape[1]), value=-torch.inf)
+        best, places = total.topk(N)  # (M, N), the likeliest first
+        ranks = torch.arange(N, device=total.device)
+        self._log_probs = best.masked_fill(ranks >= self._free.unsqueeze(1), -torch.inf)
+        beams, ids = places // V, places % V
+        sentences = torch.arange(M, device=total.device).unsqueeze(1)
+        beams = beams.clamp(max=self._ids.shape[1] - 1)  # padding came from no beam
+        self._ids = torch.cat([self._ids[sentences, beams], ids.unsqueeze(-1)], dim=-1)
+        self._end(ids == eos_id)
+        return beams, ids
+
+    def settle(self) -> Tensor:
+        """Let go of the sentences that are done; gives the places (M,) of those that are not."""
+        finished, _ = self._ended_scores[self._rows].topk(self._n_best)  # (M, n_best)
+        hope = self._log_probs.max(-1).values / length_penalty(self._limits, self._alpha)  # (M,)
+        live = (hope > finished[:, -1]).nonzero().squeeze(1)
+        if len(live) < len(self._rows):
+            self._rows, self._limits, self._free = self._rows[live], self._limits[live], self._free[live]
+            self._log_probs, self._ids = self._log_probs[live], self._ids[live]
+        return live
+
+    def best(self) -> list[list[Hyp]]:
+        """The best hypotheses of each of the B sentences."""
+        scores, order = self._ended_scores.topk(self._n_best)  # (B, n_best), the best first
+        sentences = torch.arange(len(order), device=order.device).unsqueeze(1)
+        columns = (
+            self._ended_ids[sentences, order].tolist(),
+            self._ended_lengths[sentences, order].tolist(),
+            scores.tolist(),
+            self._ended_log_probs[sentences, order].tolist(),
+        )
+        return [
+            [Hyp(ids[:length], score, log_prob) for ids, length, score, log_prob in zip(*row, strict=True)]
+            for row in zip(*columns, strict=True)
+        ]
+
+    def _end(self, is_eos: Tensor) -> None:
+        """Put the live beams that `is_eos` (M, N) or that have reached their limit among the ended."""
+        length = self._ids.shape[-1]
+        ends = (is_eos | (self._limits == length).unsqueeze(1)) & self._log_probs.isfinite()  # (M, N)
+        places = (self._ended_scores.shape[1] - self._free).unsqueeze(1) + ends.cumsum(1) - 1  # (M, N)
+        m, n = ends.nonzero(as_tuple=True)
+        rows, places, log_probs = self._rows[m], places[m, n], self._log_probs[m, n]
+        self._ended_ids[rows, places, :length] = self._ids[m, n]
+        self._ended_lengths[rows, places] = length - is_eos[m, n].long()
+        self._ended_log_probs[rows, places] = log_probs
+        self._ended_scores[rows, places] = log_probs / length_penalty(length, self._alpha)
+        self._free = self._free - ends.sum(1)
+        self._log_probs = self._log_probs.masked_fill(ends, -torch.inf)
+
+
+def _until(eos_id: int, ids: list[int]) -> list[int]:
+    return ids[: ids.index(eos_id)] if eos_id in ids else ids
+
+
+class _Beams:
+    """The live beams of the unfinished sentences, and the hypotheses that have ended."""
+
+    def __init__(
+        self,
+        max_lens: Sequence[int],
+        *,
+        beam_size: int,
+        alpha: float,
+        n_best: int,
+        device: torch.device | None,
+    ) -> None:
+        B, longest = len(max_lens), max(max_lens, default=0)
+        self._n_best, self._alpha = n_best, alpha
+        self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
+        self._limits = torch.tensor(max_lens, device=device)  # (M,)
+        self._free = torch.full((B,), beam_size, device=device)  # (M,): beams not yet ended
+        self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
+        self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
+        self._ended_ids = torch.zeros(B, beam_size, longest, dtype=torch.long, device=device)
+        self._ended_lengths = torch.zeros(B, beam_size, dtype=torch.long, device=device)
+        self._ended_log_probs = torch.full((B, beam_size), -torch.inf, device=device)
+        self._ended_scores = torch.full((B, beam_size), -torch.inf, device=device)
+
+    def extend(self, log_probs: Tensor, *, eos_id: int) -> tuple[Tensor, Tensor]:
+        """Let the likeliest continuations, of `log_probs` (M, N, V), go on.
+
+        Gives the beam that each came from, (M, N), and its new id, (M, N).
+        """
+        M, beams_before, V = log_probs.shape
+        N = self._ended_scores.shape[1]
+        total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, beams_before·V)
+        if total.shape[1] < N:
+            total = torch.nn.functional.pad(total, (0, N - total.shape[1]), value=-torch.inf)
+        best, places = total.topk(N)  # (M, N), the likeliest first
+        ranks = torch.arange(N, device=total.device)
+        self._log_probs = best.masked_fill(ranks >= self._free.unsqueeze(1), -torch.inf)
+        beams, ids = (places // V).clamp(max=beams_before - 1), places % V  # padding came from no beam
+        sentences = torch.arange(M, device=total.device).unsqueeze(1)
+        self._ids = torch.cat([self._ids[sentences, beams], ids.unsqueeze(-1)], dim=-1)
+        self._end(ids == eos_id)
+        return beams, ids
+
+    def settle(self) -> Tensor:
+        """Let go of the sentences that are done; gives the places (M,) of those that are not."""
+        ended, _ = self._ended_scores[self._rows].topk(self._n_best)  # (M, n_best)
+        hope = self._log_probs.max(-1).values / length_penalty(self._limits, self._alpha)  # (M,)
+        live = (hope > ended[:, -1]).nonzero().squeeze(1)
+        if len(live) < len(self._rows):
+            self._rows, self._limits, self._free = self._rows[live], self._limits[live], self._free[live]
+            self._log_probs, self._ids = self._log_probs[live], self._ids[live]
+        return live
+
+    def best(self) -> list[list[Hyp]]:
+        """The best hypotheses of each of the B sentences."""
+        scores, order = self._ended_scores.topk(self._n_best)  # (B, n_best), the best first
+        sentences = torch.arange(len(order), device=order.device).unsqueeze(1)
+        columns = (
+            self._ended_ids[sentences, order].tolist(),
+            self._ended_lengths[sentences, order].tolist(),
+            scores.tolist(),
+            self._ended_log_probs[sentences, order].tolist(),
+        )
+        return [
+            [Hyp(ids[:length], score, log_prob) for ids, length, score, log_prob in zip(*row, strict=True)]
+            for row in zip(*columns, strict=True)
+        ]
+
+    def _end(self, is_eos: Tensor) -> None:
+        """Put the live beams that `is_eos` (M, N) or that have reached their limit among the ended."""
+        length = self._ids.shape[-1]
+        ends = (is_eos | (self._limits == length).unsqueeze(1)) & self._log_probs.isfinite()  # (M, N)
+        places = (self._ended_scores.shape[1] - self._free).unsqueeze(1) + ends.cumsum(1) - 1  # (M, N)
+        m, n = ends.nonzero(as_tuple=True)
+        rows, places, log_probs = self._rows[m], places[m, n], self._log_probs[m, n]
+        self._ended_ids[rows, places, :length] = self._ids[m, n]
+        self._ended_lengths[rows, places] = length - is_eos[m, n].long()
+        self._ended_log_probs[rows, places] = log_probs
+        self._ended_scores[rows, places] = log_probs / length_penalty(length, self._alpha)
+        self._free = self._free - ends.sum(1)
+        self._log_probs = self._log_probs.masked_fill(ends, -torch.inf)
 
 
 def _until(eos_id: int, ids: list[int]) -> list[int]:

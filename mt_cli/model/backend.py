@@ -1,6 +1,6 @@
 """What a backend, the swappable middle of the model, has to do.
 
-Knows vectors, not ids. Letters: B batch, S source length, T target length, D d_model.
+Knows vectors, not ids. Letters: B batch, N beams, S source length, T target length, D d_model.
 """
 
 from typing import Protocol, Self
@@ -9,13 +9,17 @@ from torch import Tensor
 
 
 class DecoderState(Protocol):
-    """What a decoder remembers between steps, one row a sentence."""
+    """What a decoder remembers between steps: B sentences, of N beams each (one at the start)."""
 
     length: int
     """Target positions seen so far."""
 
     def select(self, rows: Tensor) -> Self:
-        """The state of `rows` (N,) only, in that order; a row may occur more than once."""
+        """The state of the sentences `rows` (M,) only, in that order; a row may occur more than once."""
+        ...
+
+    def arrange(self, beams: Tensor) -> Self:
+        """The state in which beam n of sentence b goes on from its beam `beams[b, n]`, (B, N)."""
         ...
 
 
@@ -38,5 +42,8 @@ class TransformerBackend(Protocol):
         ...
 
     def step(self, tgt: Tensor, state: DecoderState) -> Tensor:
-        """Decoder output (B, D) for the next position, embedded as `tgt` (B, D); advances `state`."""
+        """Decoder output (B, N, D) for each beam's next position, embedded as `tgt` (B, N, D).
+
+        Advances `state`.
+        """
         ...

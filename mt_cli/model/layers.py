@@ -39,15 +39,22 @@ class LayerCache:
     """Projected keys and values of one decoder layer, computed once instead of at every step."""
 
     self_k: Tensor
-    """Of target positions so far, (B, H, max_len, K); later places are not yet written."""
+    """Of each beam's target positions so far, (B, N, H, max_len, K); later places are not yet written."""
     self_v: Tensor
     memory_k: Tensor
-    """Of the source, (B, H, S, K)."""
+    """Of the source, (B, H, S, K): one for all beams of a sentence."""
     memory_v: Tensor
 
     def select(self, rows: Tensor) -> Self:
-        """The cache of `rows` (N,)."""
+        """The cache of the sentences `rows` (M,)."""
         return type(self)(self.self_k[rows], self.self_v[rows], self.memory_k[rows], self.memory_v[rows])
+
+    def arrange(self, beams: Tensor, length: int) -> Self:
+        """The cache in which beam n of sentence b goes on from its beam `beams[b, n]`, (B, N)."""
+        return type(self)(
+            _arrange(self.self_k, beams, length), _arrange(self.self_v, beams, length),
+            self.memory_k, self.memory_v,
+        )  # fmt: skip
 
 
 class Layer(nn.Module):
@@ -110,30 +117,43 @@ class DecoderLayer(Layer):
         return self.residual(x, self.norm3, self.feed_forward)
 
     def start(self, memory: Tensor, *, max_len: int) -> LayerCache:
-        """Cache over `memory` (B, S, D) with room for `max_len` target positions."""
+        """Cache over `memory` (B, S, D), of one beam with room for `max_len` target positions."""
         k, v = self.multihead_attn.project_memory(memory)
         B, H, _, K = k.shape
-        room = k.new_empty(2, B, H, max_len, K)
+        room = k.new_empty(2, B, 1, H, max_len, K)
         return LayerCache(room[0], room[1], k.contiguous(), v.contiguous())
 
     def step(self, x: Tensor, cache: LayerCache, position: int, src_mask: Tensor) -> Tensor:
-        """The layer's output (B, 1, D) at `position` alone, whose input is `x` (B, 1, D); fills the cache."""
+        """Output (B, N, D) of each of N beams at `position` alone, given `x` (B, N, D); fills the cache."""
         x = self.residual(x, self.norm1, lambda y: self._cached_self_attention(y, cache, position))
         x = self.residual(x, self.norm2, lambda y: self._cached_cross_attention(y, cache, src_mask))
         return self.residual(x, self.norm3, self.feed_forward)
 
     def _cached_self_attention(self, x: Tensor, cache: LayerCache, position: int) -> Tensor:
-        q, k, v = self.self_attn.project_all(x)  # each (B, H, 1, K)
-        cache.self_k[:, :, position : position + 1] = k
-        cache.self_v[:, :, position : position + 1] = v
-        seen = slice(0, position + 1)
+        # Each beam has a past of its own, so it stands alone here: B·N sentences of one position.
+        B, N, D = x.shape
+        q, k, v = self.self_attn.project_all(x.reshape(B * N, 1, D))  # each (B·N, H, 1, K)
+        cache.self_k.flatten(0, 1)[:, :, position : position + 1] = k
+        cache.self_v.flatten(0, 1)[:, :, position : position + 1] = v
+        past_k = cache.self_k.flatten(0, 1)[:, :, : position + 1]  # (B·N, H, position + 1, K)
+        past_v = cache.self_v.flatten(0, 1)[:, :, : position + 1]
         # Only the past is in the cache, so nothing needs masking.
         everything = torch.ones(1, dtype=torch.bool, device=x.device)
-        return self.self_attn.attend(q, cache.self_k[:, :, seen], cache.self_v[:, :, seen], everything)
+        return self.self_attn.attend(q, past_k, past_v, everything).view(B, N, D)
 
     def _cached_cross_attention(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
-        q = self.multihead_attn.project_query(x)
+        # All beams of a sentence read the same memory, as so many queries.
+        q = self.multihead_attn.project_query(x)  # (B, H, N, K)
         return self.multihead_attn.attend(q, cache.memory_k, cache.memory_v, src_mask)
+
+
+def _arrange(cached: Tensor, beams: Tensor, length: int) -> Tensor:
+    """`cached` (B, N, H, max_len, K) with the first `length` places of `beams` (B, M) in the order given."""
+    B, M = beams.shape
+    arranged = cached.new_empty(B, M, *cached.shape[2:])
+    sentences = torch.arange(B, device=beams.device).unsqueeze(1)  # (B, 1)
+    arranged[..., :length, :] = cached[..., :length, :][sentences, beams]
+    return arranged
 
 
 def _attention(options: LayerOptions) -> MultiHeadAttention:

@@ -26,16 +26,21 @@ class PrefixState:
     src_mask: Tensor
     """(B, S), True = may be attended."""
     prefix: Tensor
-    """Embedded target so far, (B, T, D)."""
+    """Embedded target of each beam so far, (B, N, T, D)."""
 
     @property
     def length(self) -> int:
         """Target positions seen so far."""
-        return self.prefix.shape[1]
+        return self.prefix.shape[2]
 
     def select(self, rows: Tensor) -> Self:
-        """The state of `rows` (N,)."""
+        """The state of the sentences `rows` (M,)."""
         return type(self)(self.memory[rows], self.src_mask[rows], self.prefix[rows])
+
+    def arrange(self, beams: Tensor) -> Self:
+        """The state in which beam n of sentence b goes on from its beam `beams[b, n]`, (B, N)."""
+        sentences = torch.arange(len(beams), device=beams.device).unsqueeze(1)  # (B, 1)
+        return type(self)(self.memory, self.src_mask, self.prefix[sentences, beams])
 
 
 class TorchBackend(nn.Transformer):
@@ -78,12 +83,15 @@ class TorchBackend(nn.Transformer):
     def start(self, memory: Tensor, src_mask: Tensor, *, max_len: int) -> PrefixState:
         """State with an empty prefix; a prefix grows, so `max_len` does not matter."""
         del max_len
-        return PrefixState(memory, src_mask, memory[:, :0])
+        return PrefixState(memory, src_mask, memory[:, None, :0])
 
     def step(self, tgt: Tensor, state: PrefixState) -> Tensor:
-        """Output (B, D) at the next position, embedded as `tgt` (B, D)."""
-        state.prefix = torch.cat([state.prefix, tgt.unsqueeze(1)], dim=1)  # (B, T, D)
-        return self.decode(state.prefix, state.memory, state.src_mask)[:, -1]
+        """Output (B, N, D) at the next position of each beam, embedded as `tgt` (B, N, D)."""
+        B, N, _ = tgt.shape
+        state.prefix = torch.cat([state.prefix, tgt.unsqueeze(2)], dim=2)  # (B, N, T, D)
+        memory = state.memory.repeat_interleave(N, dim=0)  # (B·N, S, D)
+        src_mask = state.src_mask.repeat_interleave(N, dim=0)
+        return self.decode(state.prefix.flatten(0, 1), memory, src_mask)[:, -1].view(B, N, -1)
 
 
 def _build_layer(kind: type[Layer], options: LayerOptions) -> Layer:

@@ -22,8 +22,13 @@ class CachedState:
     length: int = 0
 
     def select(self, rows: Tensor) -> Self:
-        """The state of `rows` (N,)."""
+        """The state of the sentences `rows` (M,)."""
         return type(self)([cache.select(rows) for cache in self.layers], self.src_mask[rows], self.length)
+
+    def arrange(self, beams: Tensor) -> Self:
+        """The state in which beam n of sentence b goes on from its beam `beams[b, n]`, (B, N)."""
+        layers = [cache.arrange(beams, self.length) for cache in self.layers]
+        return type(self)(layers, self.src_mask, self.length)
 
 
 class Encoder(nn.Module):
@@ -62,7 +67,7 @@ class Decoder(nn.Module):
         return [layer.start(memory, max_len=max_len) for layer in self._layers()]
 
     def step(self, x: Tensor, caches: list[LayerCache], position: int, src_mask: Tensor) -> Tensor:
-        """Output (B, 1, D) at `position`, whose input is `x` (B, 1, D)."""
+        """Output (B, N, D) of each beam at `position`, whose input is `x` (B, N, D)."""
         for layer, cache in zip(self._layers(), caches, strict=True):
             x = layer.step(x, cache, position, src_mask)
         normed: Tensor = self.norm(x)
@@ -98,10 +103,10 @@ class ScratchBackend(nn.Module):
         return CachedState(self.decoder.start(memory, max_len=max_len), _for_heads(src_mask))
 
     def step(self, tgt: Tensor, state: CachedState) -> Tensor:
-        """Output (B, D) at the next position, embedded as `tgt` (B, D)."""
-        out = self.decoder.step(tgt.unsqueeze(1), state.layers, state.length, state.src_mask)  # (B, 1, D)
+        """Output (B, N, D) at the next position of each beam, embedded as `tgt` (B, N, D)."""
+        out = self.decoder.step(tgt, state.layers, state.length, state.src_mask)
         state.length += 1
-        return out.squeeze(1)
+        return out
 
 
 def _for_heads(src_mask: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """`TranslationModel`: ids in, logits out, around a swappable backend.
 
 Owns embeddings, positions, tying and the output layer; knows no text, vocabulary or config object.
-Letters: B batch, S source length, T target length, D d_model, V target vocabulary.
+Letters: B batch, N beams, S source length, T target length, D d_model, V target vocabulary.
 """
 
 import math
@@ -112,9 +112,10 @@ class TranslationModel(nn.Module):
         return self.backend.start(memory, src_mask, max_len=min(max_len, self.max_len))
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
-        """Logits (B, V) of the token after `ids` (B,), the latest of each row; advances `state`."""
-        tgt = self._embed(self.tgt_embedding, self.tgt_positions, ids.unsqueeze(1), start=state.length)
-        logits: Tensor = self.output(self.backend.step(tgt.squeeze(1), state))
+        """Logits (B, N, V) of the token after `ids` (B, N), the latest of each beam; advances `state`."""
+        latest = ids.flatten().unsqueeze(1)  # (B·N, 1): of each beam a sequence of one position
+        tgt = self._embed(self.tgt_embedding, self.tgt_positions, latest, start=state.length)
+        logits: Tensor = self.output(self.backend.step(tgt.view(*ids.shape, -1), state))
         return logits
 
     def _embed(self, embedding: nn.Embedding, positions: Positions, ids: Tensor, *, start: int = 0) -> Tensor:

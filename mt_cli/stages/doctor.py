@@ -103,7 +103,7 @@ def check_padding(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, n
 def check_steps(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, name: str) -> Check:
     """Step by step over `tgt_in` (B, T), the probabilities must be those of one full pass."""
     state = model.start(src_ids, max_len=tgt_in.shape[1])
-    steps = torch.stack([model.step(ids, state) for ids in tgt_in.unbind(1)], dim=1)  # (B, T, V)
+    steps = torch.cat([model.step(ids, state) for ids in tgt_in.unsqueeze(-1).unbind(1)], dim=1)  # (B, T, V)
     full = _log_probs(model, src_ids, tgt_in)
     return Check(
         f"step by step equals the full pass ({name})", _distance(steps.log_softmax(-1), full), TOLERANCE

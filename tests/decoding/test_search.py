@@ -110,12 +110,12 @@ def follow(
 
     def step(ids: Tensor, state: Script) -> Tensor:
         state.seen.append(list(state.rows))
-        state.given.append(ids.tolist())
-        logits = torch.zeros(len(state.rows), 10)
-        logits[:, second_best] = 1
+        state.given.append(ids.squeeze(1).tolist())
+        logits = torch.zeros(len(state.rows), 1, 10)
+        logits[..., second_best] = 1
         for row, line in enumerate(state.rows):
             wanted = lines[line][state.position] if state.position < len(lines[line]) else EOS_ID
-            logits[row, wanted] = 2
+            logits[row, 0, wanted] = 2
         state.position += 1
         return logits
 

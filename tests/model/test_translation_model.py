@@ -28,7 +28,7 @@ def logits_of(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Tenso
 @torch.no_grad()
 def steps(model: TranslationModel, tgt_in: Tensor, state: DecoderState) -> Tensor:
     """Logits (B, T, V) of feeding `tgt_in` (B, T) token by token."""
-    return torch.stack([model.step(ids, state) for ids in tgt_in.unbind(1)], dim=1)
+    return torch.cat([model.step(ids, state) for ids in tgt_in.unsqueeze(-1).unbind(1)], dim=1)
 
 
 @torch.no_grad()
