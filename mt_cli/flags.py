@@ -48,6 +48,13 @@ Head = Annotated[
     str | None,
     typer.Option("--head", metavar="N|mean|all", help="Its head; by default their mean."),
 ]
+BeamSize = Annotated[
+    int | None, typer.Option("--beam-size", min=1, help="Hypotheses kept of each sentence; 1 is greedy.")
+]
+LengthPenalty = Annotated[
+    float | None,
+    typer.Option("--length-penalty", min=0, help="Alpha of Wu et al. (2016); more favours longer ones."),
+]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="Sentences decoded together.")]
 
 

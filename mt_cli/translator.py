@@ -4,9 +4,11 @@ Knows no files or streams; the commands, and validation while training, all tran
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,13 +20,16 @@ from mt_cli.data.batching import pad_ids
 from mt_cli.data.normalize import normalize
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.data.tokenizer import Tokenizers
-from mt_cli.decoding.search import greedy_search
+from mt_cli.decoding.search import Hyp, beam_search, greedy_search
 from mt_cli.errors import UsageError
+from mt_cli.model.backend import DecoderState
 from mt_cli.model.maps import MapKind, attention_maps
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime, memory_errors_explained, set_up_runtime
 
 log = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
 
 
 NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
@@ -69,6 +74,15 @@ class Attention:
         return self.pair.predicted_tokens, self.pair.src_tokens
 
 
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a line."""
+
+    text: str
+    score: float
+    """Natural logarithm of its probability, over the length penalty."""
+
+
 class Translator:
     """Translates sentences with a trained model."""
 
@@ -87,17 +101,23 @@ class Translator:
         *,
         checkpoint: str = "best",
         backend: Backend | None = "scratch",
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
         batch_size: int | None = None,
         device: Device = "auto",
         precision: Precision = "auto",
         threads: int = 0,
     ) -> "Translator":
-        """Translator of the run folder `run`; `backend=None` is the one it was trained with."""
+        """Translator of the run folder `run`; `backend=None` is the one it was trained with.
+
+        `beam_size`, `length_penalty` and `batch_size` are the run's own unless given.
+        """
         runtime = set_up_runtime(device=device, precision=precision, threads=threads)
         opened = open_run(Path(run))
-        config = opened.config.decoding
-        if batch_size is not None:
-            config = config.model_copy(update={"batch_size": batch_size})
+        given = {"beam_size": beam_size, "length_penalty": length_penalty, "batch_size": batch_size}
+        config = opened.config.decoding.model_copy(
+            update={name: value for name, value in given.items() if value is not None}
+        )
         with memory_errors_explained("the model does not fit"):
             model = opened.load_model(checkpoint=checkpoint, backend=backend)
             return cls(model, opened.tokenizers, config, runtime=runtime)
@@ -106,18 +126,27 @@ class Translator:
         """The translation of each of `lines`, in order; an empty line's is empty."""
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines; put the one line into a list")
-        texts = [normalize(line, lowercase=self._tokenizers.lowercase) for line in lines]
-        sources = self._encode(texts)
-        filled = [i for i, ids in enumerate(sources) if ids]
-        # Like lengths together waste no padding; the longest come first, so that memory runs out early.
-        filled.sort(key=lambda i: len(sources[i]), reverse=True)
-        translations = [""] * len(lines)
-        for begin in range(0, len(filled), self._config.batch_size):
-            group = filled[begin : begin + self._config.batch_size]
-            hyps = self._search([sources[i] for i in group])
-            for i, text in zip(group, self._tokenizers.tgt.decode(hyps), strict=True):
-                translations[i] = text
-        return translations
+        hyps = self._in_batches(lines, self._search)
+        return self._tokenizers.tgt.decode([hyp or [] for hyp in hyps])
+
+    def translate_n_best(self, lines: Sequence[str], *, n_best: int = 1) -> list[list[Translation]]:
+        """The `n_best` best translations of each of `lines`, the best first; an empty line's are empty.
+
+        Raises:
+            UsageError: the beam is not wide enough.
+        """
+        if n_best > self._config.beam_size:
+            raise UsageError(f"{n_best} translations a line need as many beams; give --beam-size {n_best}")
+        hyps = self._in_batches(lines, lambda sources: self._search_beams(sources, n_best=n_best))
+        nothing = [Translation("", 0.0)] * n_best
+        return [nothing if of_line is None else self._detokenize(of_line) for of_line in hyps]
+
+    @property
+    def search_name(self) -> str:
+        """How translations are searched for, in a word that can name a folder."""
+        if self._config.beam_size == 1:
+            return "greedy"
+        return f"beam{self._config.beam_size}-alpha{self._config.length_penalty:g}"
 
     def teacher_force(self, line: str) -> TeacherForced:
         """`line` and its translation as one pass of the model takes them, for looking inside.
@@ -167,23 +196,65 @@ class Translator:
                 )
         return [ids[:longest] for ids in sources]
 
-    @torch.inference_mode()
+    def _in_batches(
+        self, lines: Sequence[str], search: Callable[[list[list[int]]], list[Found]]
+    ) -> list[Found | None]:
+        """What `search` finds for the ids of each of `lines`; nothing for an empty one."""
+        sources = self._encode([normalize(line, lowercase=self._tokenizers.lowercase) for line in lines])
+        filled = [i for i, ids in enumerate(sources) if ids]
+        # Like lengths together waste no padding; the longest come first, so that memory runs out early.
+        filled.sort(key=lambda i: len(sources[i]), reverse=True)
+        found: list[Found | None] = [None] * len(lines)
+        for begin in range(0, len(filled), self._config.batch_size):
+            group = filled[begin : begin + self._config.batch_size]
+            for i, each in zip(group, search([sources[i] for i in group]), strict=True):
+                found[i] = each
+        return found
+
     def _search(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Target ids of each of `sources`."""
-        src_ids = pad_ids([np.append(ids, EOS_ID) for ids in sources]).to(self._runtime.device)
-        limits = [self._limit(len(ids)) for ids in sources]
-        hint = f"lower --batch-size (now {self._config.batch_size})"
-        self.model.eval()
-        with self._runtime.autocast(), memory_errors_explained(hint):
+        """The best target ids of each of `sources`."""
+        if self._config.beam_size > 1:
+            return [hyps[0].ids for hyps in self._search_beams(sources, n_best=1)]
+        with self._ready(sources) as (state, limits):
             return greedy_search(
                 self.model.step,
-                self.model.start(src_ids, max_len=max(limits)),
+                state,
                 limits,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 forbidden_ids=NEVER_SAID,
                 device=self._runtime.device,
             )
+
+    def _search_beams(self, sources: Sequence[Sequence[int]], *, n_best: int) -> list[list[Hyp]]:
+        """The `n_best` best target ids of each of `sources`, with their scores."""
+        with self._ready(sources) as (state, limits):
+            return beam_search(
+                self.model.step,
+                state,
+                limits,
+                beam_size=self._config.beam_size,
+                length_penalty=self._config.length_penalty,
+                n_best=n_best,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                forbidden_ids=NEVER_SAID,
+                device=self._runtime.device,
+            )
+
+    @contextmanager
+    def _ready(self, sources: Sequence[Sequence[int]]) -> Iterator[tuple[DecoderState, list[int]]]:
+        """The state of a search over `sources`, and the longest that each translation may be."""
+        src_ids = pad_ids([np.append(ids, EOS_ID) for ids in sources]).to(self._runtime.device)
+        limits = [self._limit(len(ids)) for ids in sources]
+        self.model.eval()
+        hint = f"lower --batch-size (now {self._config.batch_size})"
+        with torch.inference_mode(), self._runtime.autocast(), memory_errors_explained(hint):
+            yield self.model.start(src_ids, max_len=max(limits)), limits
+
+    def _detokenize(self, hyps: Sequence[Hyp]) -> list[Translation]:
+        texts = self._tokenizers.tgt.decode([hyp.ids for hyp in hyps])
+        return [Translation(text, hyp.score) for text, hyp in zip(texts, hyps, strict=True)]
 
     def _limit(self, src_length: int) -> int:
         wanted = int(self._config.max_len_factor * src_length) + self._config.max_len_extra

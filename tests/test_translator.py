@@ -127,9 +127,60 @@ def test_unknown_words_are_never_said(translator: Translator, monkeypatch: pytes
 
     def prefer_unknown(model: TranslationModel, ids: Tensor, state: DecoderState) -> Tensor:
         logits = step(model, ids, state)
-        logits[:, UNK_ID] = 1e6
+        logits[..., UNK_ID] = 1e6
         return logits
 
     expected = translator.translate(["Ein Mann schläft."])
     monkeypatch.setattr(TranslationModel, "step", prefer_unknown)
     assert translator.translate(["Ein Mann schläft."]) == expected
+
+
+@pytest.fixture(scope="module")
+def beams(workspace: Workspace) -> Translator:
+    return Translator.load(
+        workspace.run, beam_size=4, length_penalty=0.6, device="cpu", precision="fp32", threads=1
+    )
+
+
+def test_best_of_several_is_the_translation(beams: Translator, sources: list[str]) -> None:
+    several = beams.translate_n_best(sources, n_best=3)
+    assert [each[0].text for each in several] == beams.translate(sources)
+
+
+def test_several_are_ranked_by_score_and_differ(beams: Translator, sources: list[str]) -> None:
+    for each in beams.translate_n_best(sources, n_best=4):
+        scores = [translation.score for translation in each]
+        assert scores == sorted(scores, reverse=True)
+        assert len(scores) == 4
+
+
+def test_beam_finds_no_less_likely_translations_than_greedy_search(
+    workspace: Workspace, sources: list[str]
+) -> None:
+    by_size = [
+        Translator.load(workspace.run, beam_size=size, device="cpu", precision="fp32", threads=1)
+        for size in (1, 8)
+    ]
+    greedy, wide = (
+        sum(each[0].score for each in translator.translate_n_best(sources)) for translator in by_size
+    )
+    assert wide >= greedy
+
+
+def test_scored_greedy_search_finds_the_same(translator: Translator, sources: list[str]) -> None:
+    scored = translator.translate_n_best(sources)
+    assert [each[0].text for each in scored] == translator.translate(sources)
+
+
+def test_empty_lines_have_as_many_empty_translations(beams: Translator) -> None:
+    empty, _ = beams.translate_n_best(["", "Ein Hund."], n_best=2)
+    assert [translation.text for translation in empty] == ["", ""]
+
+
+def test_more_translations_than_beams_are_refused(beams: Translator) -> None:
+    with pytest.raises(UsageError, match=r"^5 translations a line need as many beams; give --beam-size 5$"):
+        beams.translate_n_best(["Ein Hund."], n_best=5)
+
+
+def test_search_has_a_name_for_folders(translator: Translator, beams: Translator) -> None:
+    assert (translator.search_name, beams.search_name) == ("greedy", "beam4-alpha0.6")

@@ -8,9 +8,11 @@ import typer
 from mt_cli.flags import (
     BackendFlag,
     BatchSize,
+    BeamSize,
     Checkpoint,
     DeviceFlag,
     Json,
+    LengthPenalty,
     PrecisionFlag,
     Quiet,
     RunPath,
@@ -36,6 +38,8 @@ def evaluate(
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
     ] = None,
+    beam_size: BeamSize = None,
+    length_penalty: LengthPenalty = None,
     backend: BackendFlag = "scratch",
     checkpoint: Checkpoint = "best",
     batch_size: BatchSize = None,
@@ -55,6 +59,8 @@ def evaluate(
         run,
         checkpoint=checkpoint,
         backend=backend,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
         batch_size=batch_size,
         device=device or "auto",
         precision=precision or "auto",
@@ -64,7 +70,7 @@ def evaluate(
     scores = run_stage(
         run,
         translator,
-        decoding="-".join(["greedy", *variant]),
+        decoding="-".join([translator.search_name, *variant]),
         checkpoint=checkpoint,
         splits=split or (),
         src_path=src,

@@ -73,7 +73,7 @@ def greedy_search(
     return [_until(eos_id, hyp[:limit]) for hyp, limit in zip(hyps.tolist(), max_lens, strict=True)]
 
 
-def length_penalty(length: int | Tensor, alpha: float) -> float | Tensor:
+def penalty(length: int | Tensor, alpha: float) -> float | Tensor:
     """What a log-probability of `length` tokens, the end counted, is divided by (Wu et al. 2016, eq. 14).
 
     With `alpha` 0 it is 1, so that the likeliest wins; with 1 it is in proportion to `length` + 5.
@@ -87,7 +87,7 @@ def beam_search(
     max_lens: Sequence[int],
     *,
     beam_size: int,
-    alpha: float = 0.0,
+    length_penalty: float = 0.0,
     n_best: int = 1,
     min_len: int = 0,
     bos_id: int,
@@ -96,6 +96,8 @@ def beam_search(
     device: torch.device | None = None,
 ) -> list[list[Hyp]]:
     """The `n_best` best hypotheses of each sentence that `beam_size` beams find, the best first.
+
+    Hypotheses are ranked by `score`; `length_penalty` is the alpha of `penalty`.
 
     At each length the likeliest continuations of a sentence's live beams go on, as many as it has beams left;
     one that ends takes its beam with it, so that one beam is greedy search. A sentence is done when it has no
@@ -106,7 +108,7 @@ def beam_search(
     `max_lens` (from 1) limits each of the B sentences, `eos_id` not counted; at its limit a beam ends as it
     is. No hypothesis is shorter than `min_len`, unless its limit is. `forbidden_ids` are never chosen.
     """
-    search = _Beams(max_lens, beam_size=beam_size, alpha=alpha, n_best=n_best, device=device)
+    search = _Beams(max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, device=device)
     ids = torch.full((len(max_lens), 1), bos_id, device=device)  # (M, 1), then (M, N)
     for length in range(max(max_lens, default=0)):
         log_probs = step(ids, state).float().log_softmax(-1)  # (M, N, V)
@@ -169,7 +171,7 @@ class _Beams:
     def settle(self) -> Tensor:
         """Let go of the sentences that are done; gives the places (M,) of those that are not."""
         ended, _ = self._ended_scores[self._rows].topk(self._n_best)  # (M, n_best)
-        hope = self._log_probs.max(-1).values / length_penalty(self._limits, self._alpha)  # (M,)
+        hope = self._log_probs.max(-1).values / penalty(self._limits, self._alpha)  # (M,)
         live = (hope > ended[:, -1]).nonzero().squeeze(1)
         if len(live) < len(self._rows):
             self._rows, self._limits, self._free = self._rows[live], self._limits[live], self._free[live]
@@ -201,7 +203,7 @@ class _Beams:
         self._ended_ids[rows, places, :length] = self._ids[m, n]
         self._ended_lengths[rows, places] = length - is_eos[m, n].long()
         self._ended_log_probs[rows, places] = log_probs
-        self._ended_scores[rows, places] = log_probs / length_penalty(length, self._alpha)
+        self._ended_scores[rows, places] = log_probs / penalty(length, self._alpha)
         self._free = self._free - ends.sum(1)
         self._log_probs = self._log_probs.masked_fill(ends, -torch.inf)
 

@@ -10,14 +10,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
 
 from mt_cli.artefacts.files import write_error
 from mt_cli.data.normalize import decode_line, is_valid_utf8
 from mt_cli.errors import DataError, ResourceError, UsageError
-from mt_cli.translator import Translator
 
 log = logging.getLogger(__name__)
+
+Translated = TypeVar("Translated")
 
 READ_BYTES = 1 << 18
 LINES_AT_ONCE = 2048
@@ -25,11 +26,11 @@ LINES_AT_ONCE = 2048
 
 
 def translate_stream(
-    translator: Translator,
+    translate: Callable[[list[str]], list[Translated]],
     source: io.BufferedIOBase,
-    write: Callable[[list[str], list[str]], None],
+    write: Callable[[list[str], list[Translated]], None],
 ) -> int:
-    r"""Translate each line of `source`, hand (sources, translations) to `write` in order; gives their number.
+    r"""Translate the lines of `source`, hand (sources, translations) to `write` in order; gives their number.
 
     Lines are translated as soon as they have arrived: one by one when a person types, many at once from a
     file. Only `\n` ends a line, and an unterminated last line counts.
@@ -37,7 +38,7 @@ def translate_stream(
     num_lines = 0
     for chunk in _chunks(source):
         lines = [_decode(raw, number) for number, raw in enumerate(chunk, start=num_lines + 1)]
-        write(lines, translator.translate(lines))
+        write(lines, translate(lines))
         num_lines += len(lines)
     return num_lines
 

@@ -10,7 +10,7 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.decoding.search import Hyp, beam_search, greedy_search, length_penalty
+from mt_cli.decoding.search import Hyp, beam_search, greedy_search, penalty
 from mt_cli.model.translation_model import TranslationModel
 
 # Few enough words that every sequence can be tried: </s> and three others.
@@ -43,7 +43,7 @@ def beams_of(
         model.start(pad_ids(sources), max_len=max(limits)),
         limits,
         beam_size=beam_size,
-        alpha=alpha,
+        length_penalty=alpha,
         n_best=n_best,
         min_len=min_len,
         bos_id=BOS_ID,
@@ -156,4 +156,4 @@ def test_no_hypothesis_is_shorter_than_asked_for() -> None:
 
 @pytest.mark.parametrize(("length", "alpha", "expected"), [(7, 0.0, 1.0), (7, 1.0, 2.0), (19, 0.5, 2.0)])
 def test_length_penalty_is_that_of_the_paper(length: int, alpha: float, expected: float) -> None:
-    assert length_penalty(length, alpha) == expected
+    assert penalty(length, alpha) == expected

@@ -98,6 +98,9 @@ class Script:
     def select(self, rows: Tensor) -> Self:
         return type(self)([self.rows[i] for i in rows.tolist()], self.position, self.seen, self.given)
 
+    def arrange(self, beams: Tensor) -> Self:
+        raise AssertionError("greedy search has one beam")
+
 
 def follow(
     lines: Sequence[Sequence[int]],

@@ -7,7 +7,7 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,6 @@ from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 from mt_cli.data.normalize import decode_line
 from mt_cli.errors import DataError, ResourceError
 from mt_cli.stages.translate import LINES_AT_ONCE, open_target, translate_stream
-from mt_cli.translator import Translator
 
 AWKWARD = b"Ein Mann schl\xc3\xa4ft.\n\n\xff\xfe kaputt\nZwei Hunde spielen im Schnee."
 RUN = "runs/tiny"
@@ -51,7 +50,7 @@ def stream(stub: Upper, source: io.BufferedIOBase) -> list[tuple[str, str]]:
     def write(sources: list[str], translations: list[str]) -> None:
         pairs.extend(zip(sources, translations, strict=True))
 
-    count = translate_stream(cast("Translator", stub), source, write)
+    count = translate_stream(stub.translate, source, write)
     assert count == len(pairs)
     return pairs
 
