@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 Found = TypeVar("Found")
 
-
 NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
 """No reader has any use for `<unk>`: the likeliest real word stands in its place."""
 
@@ -124,8 +123,6 @@ class Translator:
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty."""
-        if isinstance(lines, str):
-            raise TypeError("translate takes a list of lines; put the one line into a list")
         hyps = self._in_batches(lines, self._search)
         return self._tokenizers.tgt.decode([hyp or [] for hyp in hyps])
 
@@ -172,7 +169,7 @@ class Translator:
             predicted_tokens=(*tokens, *end),
         )
 
-    def attention(self, line: str) -> "Attention":
+    def attention(self, line: str) -> Attention:
         """Who attends to whom when `line` has been translated: every layer and head, in fp32.
 
         Raises:
@@ -200,6 +197,8 @@ class Translator:
         self, lines: Sequence[str], search: Callable[[list[list[int]]], list[Found]]
     ) -> list[Found | None]:
         """What `search` finds for the ids of each of `lines`; nothing for an empty one."""
+        if isinstance(lines, str):
+            raise TypeError("translate takes a list of lines; put the one line into a list")
         sources = self._encode([normalize(line, lowercase=self._tokenizers.lowercase) for line in lines])
         filled = [i for i, ids in enumerate(sources) if ids]
         # Like lengths together waste no padding; the longest come first, so that memory runs out early.

@@ -133,13 +133,13 @@ class DecoderLayer(Layer):
         # Each beam has a past of its own, so it stands alone here: B·N sentences of one position.
         B, N, D = x.shape
         q, k, v = self.self_attn.project_all(x.reshape(B * N, 1, D))  # each (B·N, H, 1, K)
-        cache.self_k.flatten(0, 1)[:, :, position : position + 1] = k
-        cache.self_v.flatten(0, 1)[:, :, position : position + 1] = v
-        past_k = cache.self_k.flatten(0, 1)[:, :, : position + 1]  # (B·N, H, position + 1, K)
-        past_v = cache.self_v.flatten(0, 1)[:, :, : position + 1]
+        past_k, past_v = (cached.flatten(0, 1) for cached in (cache.self_k, cache.self_v))  # views
+        past_k[:, :, position : position + 1] = k
+        past_v[:, :, position : position + 1] = v
+        seen = slice(0, position + 1)
         # Only the past is in the cache, so nothing needs masking.
         everything = torch.ones(1, dtype=torch.bool, device=x.device)
-        return self.self_attn.attend(q, past_k, past_v, everything).view(B, N, D)
+        return self.self_attn.attend(q, past_k[:, :, seen], past_v[:, :, seen], everything).view(B, N, D)
 
     def _cached_cross_attention(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
         # All beams of a sentence read the same memory, as so many queries.

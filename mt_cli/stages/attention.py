@@ -80,12 +80,12 @@ def choose_maps(
         raise UsageError(f"--layer {layer}: the model's {TITLES[kind]} has layers 1 to {num_layers}")
     weights = maps[layer - 1].numpy()  # (H, queries, keys)
     rows, columns = attention.labels(kind)
-    heads: Sequence[int | str] = [head] if head == "mean" else _heads(head, num_heads)
-    if head == "mean":
-        panels = [Panel(f"mean of {num_heads} heads", rows, columns, weights.mean(0))]
-    else:
-        panels = [Panel(f"head {i}", rows, columns, weights[i - 1]) for i in map(int, heads)]
     title = f"{TITLES[kind]}, layer {layer} of {num_layers}: rows attend to columns"
+    if head == "mean":
+        mean = Panel(f"mean of {num_heads} heads", rows, columns, weights.mean(0))
+        return AttentionMaps(attention.pair, kind, layer, title, ["mean"], [mean])
+    heads = _heads(head, num_heads)
+    panels = [Panel(f"head {i}", rows, columns, weights[i - 1]) for i in heads]
     return AttentionMaps(attention.pair, kind, layer, title, heads, panels)
 
 
