@@ -249,7 +249,7 @@ class Translator:
         self.model.eval()
         hint = f"lower --batch-size (now {self._config.batch_size})"
         with torch.inference_mode(), self._runtime.autocast(), memory_errors_explained(hint):
-            yield self.model.start(src_ids, max_len=max(limits)), limits
+            yield self.model.start(src_ids), limits
 
     def _detokenize(self, hyps: Sequence[Hyp]) -> list[Translation]:
         texts = self._tokenizers.tgt.decode([hyp.ids for hyp in hyps])

@@ -6,21 +6,23 @@ Letters: B sentences, M of them still unfinished, N beams, T length, V vocabular
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+from mt_cli.decoding.selection import argmax, top_log_probs
 
 
 class SearchState(Protocol):
     """What the step function remembers, of each sentence and its beams (one at the start)."""
 
-    def select(self, rows: Tensor) -> Self:
-        """The state of the sentences `rows` (M,) only, in that order."""
+    def keep(self, rows: Tensor) -> None:
+        """Go on with the sentences `rows` (M,) only, in that order."""
         ...
 
-    def arrange(self, beams: Tensor) -> Self:
-        """The state in which beam n of sentence b goes on from its beam `beams[b, n]`, (B, N)."""
+    def arrange(self, beams: Tensor) -> None:
+        """Let beam n of sentence b go on from its beam `beams[b, n]`, (B, N)."""
         ...
 
 
@@ -39,6 +41,10 @@ class Hyp:
     """Natural logarithm of its probability, of its end too if it has one."""
 
 
+Choose = Callable[[Tensor, Tensor, int], Tensor]
+"""The next ids (M,), given logits (M, V), which sentences the rows are, (M,), and the length so far."""
+
+
 def greedy_search(
     step: Callable[[Tensor, State], Tensor],
     state: State,
@@ -47,30 +53,74 @@ def greedy_search(
     bos_id: int,
     eos_id: int,
     forbidden_ids: Sequence[int] = (),
+    no_repeat_ngram: int = 0,
     device: torch.device | None = None,
 ) -> list[list[int]]:
     """The likeliest next token, again and again, until `eos_id` or a sentence's limit.
 
     `step` takes the latest ids (M, 1) and the state and gives logits (M, 1, V). `max_lens` limits each of the
-    B sentences, `eos_id` not counted. `forbidden_ids` are never chosen. Finished sentences leave the batch.
-    Returns B id sequences without `bos_id` and `eos_id`.
+    B sentences, `eos_id` not counted. `forbidden_ids` are never chosen, nor, with `no_repeat_ngram` n, an id
+    that would repeat n ids of the hypothesis. Finished sentences leave the batch. Returns B id sequences
+    without `bos_id` and `eos_id`.
     """
+    return walk(
+        step,
+        state,
+        max_lens,
+        lambda logits, _rows, _length: argmax(logits),
+        bos_id=bos_id,
+        eos_id=eos_id,
+        forbidden_ids=forbidden_ids,
+        no_repeat_ngram=no_repeat_ngram,
+        device=device,
+    )
+
+
+def walk(
+    step: Callable[[Tensor, State], Tensor],
+    state: State,
+    max_lens: Sequence[int],
+    choose: Choose,
+    *,
+    bos_id: int,
+    eos_id: int,
+    forbidden_ids: Sequence[int],
+    no_repeat_ngram: int,
+    device: torch.device | None,
+) -> list[list[int]]:
+    """One hypothesis of each sentence, whose next token is what `choose` says; see `greedy_search`."""
     B = len(max_lens)
     limits = torch.tensor(max_lens, device=device)  # (M,)
     rows = torch.arange(B, device=device)  # (M,): which sentence each live row is
     ids = torch.full((B,), bos_id, device=device)  # (M,)
     hyps = torch.full((B, max(max_lens, default=0)), eos_id, device=device)
+    forbidden = torch.tensor(forbidden_ids, dtype=torch.long, device=device)
     for length in range(hyps.shape[1]):
         logits = step(ids.unsqueeze(1), state).squeeze(1)  # (M, V)
-        logits[:, list(forbidden_ids)] = -torch.inf
-        ids = logits.argmax(-1)
+        logits.index_fill_(1, forbidden, -torch.inf)
+        if no_repeat_ngram:
+            logits[repeating(hyps[rows, :length], no_repeat_ngram)] = -torch.inf
+        ids = choose(logits, rows, length)
         hyps[rows, length] = ids
-        live = ((ids != eos_id) & (length + 1 < limits)).nonzero().squeeze(1)
+        live = _close_up((ids != eos_id) & (length + 1 < limits))
         if len(live) == 0:
             break
         if len(live) < len(rows):
-            rows, ids, limits, state = rows[live], ids[live], limits[live], state.select(live)
+            rows, ids, limits = rows[live], ids[live], limits[live]
+            state.keep(live)
     return [_until(eos_id, hyp[:limit]) for hyp, limit in zip(hyps.tolist(), max_lens, strict=True)]
+
+
+def repeating(hyps: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Where the next id would repeat `n` successive ids of `hyps` (R, T): rows (P,), and ids (P,)."""
+    R, T = hyps.shape
+    if T < n:
+        nothing = hyps.new_empty(0)
+        return nothing, nothing
+    windows = hyps.unfold(1, n, 1)  # (R, T-n+1, n)
+    tail = hyps[:, T - n + 1 :].unsqueeze(1)  # (R, 1, n-1)
+    rows, places = (windows[..., :-1] == tail).all(-1).nonzero(as_tuple=True)
+    return rows, windows[rows, places, -1]
 
 
 def penalty(length: int | Tensor, alpha: float) -> float | Tensor:
@@ -93,6 +143,7 @@ def beam_search(
     bos_id: int,
     eos_id: int,
     forbidden_ids: Sequence[int] = (),
+    no_repeat_ngram: int = 0,
     device: torch.device | None = None,
 ) -> list[list[Hyp]]:
     """The `n_best` best hypotheses of each sentence that `beam_size` beams find, the best first.
@@ -106,22 +157,30 @@ def beam_search(
 
     `step` takes the latest ids (M, N) and the state, which begins with one beam, and gives logits (M, N, V).
     `max_lens` (from 1) limits each of the B sentences, `eos_id` not counted; at its limit a beam ends as it
-    is. No hypothesis is shorter than `min_len`, unless its limit is. `forbidden_ids` are never chosen.
+    is. No hypothesis is shorter than `min_len`, unless its limit is. `forbidden_ids` are never chosen, nor,
+    with `no_repeat_ngram` n, an id that would repeat n ids of its hypothesis.
     """
     search = _Beams(max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, device=device)
     ids = torch.full((len(max_lens), 1), bos_id, device=device)  # (M, 1), then (M, N)
+    forbidden = torch.tensor(forbidden_ids, dtype=torch.long, device=device)
+    too_early = torch.tensor([*forbidden_ids, eos_id], dtype=torch.long, device=device)
     for length in range(max(max_lens, default=0)):
-        log_probs = step(ids, state).float().log_softmax(-1)  # (M, N, V)
-        log_probs[..., list(forbidden_ids)] = -torch.inf
-        if length < min_len:
-            log_probs[..., eos_id] = -torch.inf
-        beams, ids = search.extend(log_probs, eos_id=eos_id)
+        logits = step(ids, state).float().flatten(0, 1)  # (M·N, V)
+        log_probs, next_ids = top_log_probs(
+            logits,
+            beam_size,
+            forbidden=too_early if length < min_len else forbidden,
+            banned=repeating(search.hyps, no_repeat_ngram) if no_repeat_ngram else None,
+        )  # each (M·N, beam_size)
+        shape = (*ids.shape, beam_size)
+        beams, ids = search.extend(log_probs.view(shape), next_ids.view(shape), eos_id=eos_id)
         live = search.settle()
         if len(live) == 0:
             break
         if len(live) < len(beams):
-            beams, ids, state = beams[live], ids[live], state.select(live)
-        state = state.arrange(beams)
+            beams, ids = beams[live], ids[live]
+            state.keep(live)
+        state.arrange(beams)
     return search.best()
 
 
@@ -149,20 +208,23 @@ class _Beams:
         self._ended_log_probs = torch.full((B, beam_size), -torch.inf, device=device)
         self._ended_scores = torch.full((B, beam_size), -torch.inf, device=device)
 
-    def extend(self, log_probs: Tensor, *, eos_id: int) -> tuple[Tensor, Tensor]:
-        """Let the likeliest continuations, of `log_probs` (M, N, V), go on.
+    @property
+    def hyps(self) -> Tensor:
+        """Ids of the live beams so far, (M·N, T)."""
+        return self._ids.flatten(0, 1)
 
-        Gives the beam that each came from, (M, N), and its new id, (M, N).
+    def extend(self, log_probs: Tensor, next_ids: Tensor, *, eos_id: int) -> tuple[Tensor, Tensor]:
+        """Let the likeliest continuations go on.
+
+        `next_ids` (M, N, beam_size) are the likeliest of each beam, and `log_probs` theirs. Gives the beam
+        that each came from, (M, beam_size), and its new id, (M, beam_size).
         """
-        M, beams_before, V = log_probs.shape
-        N = self._ended_scores.shape[1]
-        total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, beams_before·V)
-        if total.shape[1] < N:
-            total = torch.nn.functional.pad(total, (0, N - total.shape[1]), value=-torch.inf)
-        best, places = total.topk(N)  # (M, N), the likeliest first
-        ranks = torch.arange(N, device=total.device)
+        M, _, beam_size = log_probs.shape
+        total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, N·beam_size)
+        best, places = total.topk(beam_size)  # (M, beam_size), the likeliest first
+        ranks = torch.arange(beam_size, device=total.device)
         self._log_probs = best.masked_fill(ranks >= self._free.unsqueeze(1), -torch.inf)
-        beams, ids = (places // V).clamp(max=beams_before - 1), places % V  # padding came from no beam
+        beams, ids = places // beam_size, next_ids.flatten(1).gather(1, places)
         sentences = torch.arange(M, device=total.device).unsqueeze(1)
         self._ids = torch.cat([self._ids[sentences, beams], ids.unsqueeze(-1)], dim=-1)
         self._end(ids == eos_id)
@@ -172,7 +234,7 @@ class _Beams:
         """Let go of the sentences that are done; gives the places (M,) of those that are not."""
         ended, _ = self._ended_scores[self._rows].topk(self._n_best)  # (M, n_best)
         hope = self._log_probs.max(-1).values / penalty(self._limits, self._alpha)  # (M,)
-        live = (hope > ended[:, -1]).nonzero().squeeze(1)
+        live = _close_up(hope > ended[:, -1])
         if len(live) < len(self._rows):
             self._rows, self._limits, self._free = self._rows[live], self._limits[live], self._free[live]
             self._log_probs, self._ids = self._log_probs[live], self._ids[live]
@@ -206,6 +268,14 @@ class _Beams:
         self._ended_scores[rows, places] = log_probs / penalty(length, self._alpha)
         self._free = self._free - ends.sum(1)
         self._log_probs = self._log_probs.masked_fill(ends, -torch.inf)
+
+
+def _close_up(is_live: Tensor) -> Tensor:
+    """The rows that `is_live` (M,) marks; the last of them stand in the places of those that are not."""
+    num_live = int(is_live.sum())
+    rows = torch.arange(num_live, device=is_live.device)
+    rows[~is_live[:num_live]] = num_live + is_live[num_live:].nonzero().squeeze(1)
+    return rows
 
 
 def _until(eos_id: int, ids: list[int]) -> list[int]:

@@ -9,12 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+VECTOR = 16
+"""Numbers of 32 bits in the widest vector register of a CPU."""
+
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, dropout: nn.Module | None = None) -> Tensor:
     """softmax(q kᵀ / √K) v, per head: each query's mean of the values, weighted by how well the keys match.
 
-    `q` is (B, H, T, K), `k` and `v` are (B, H, S, K), `mask` is boolean and broadcasts to (B, H, T, S),
-    True = may be attended; a query that may attend to nothing gives NaN. Returns (B, H, T, K).
+    `q` is (B, H, T, K), `k` and `v` are (B, H, S, K). `mask` broadcasts to (B, H, T, S): boolean, True = may
+    be attended, or what `as_bias` makes of that. A query that may attend to nothing gives NaN. Returns
+    (B, H, T, K).
     """
     weights = attention_weights(q, k, mask)
     return (weights if dropout is None else dropout(weights)) @ v
@@ -24,7 +28,35 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     """softmax(q kᵀ / √K): each row a distribution over the keys, (B, H, T, S)."""
     # Without the division the dot products grow with K and the softmax saturates.
     scores = (q / math.sqrt(q.shape[-1])) @ k.mT  # (B, H, T, S)
-    return scores.masked_fill(~mask, -math.inf).softmax(-1)
+    if mask.dtype == torch.bool:
+        mask = as_bias(mask)
+    return scores.add_(mask).softmax(-1)
+
+
+def as_bias(mask: Tensor) -> Tensor:
+    """Zero where `mask` is True, else minus infinity: added to scores, it hides what may not be attended.
+
+    Adding takes a tenth of the time of choosing, so whoever uses a mask often keeps it in this form.
+    """
+    return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -math.inf)
+
+
+def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """`k`, `v` (B, H, S, K) with zeros after them, up to a multiple of `VECTOR`; `pad_mask` hides them.
+
+    The softmax over a row that is not made of whole vectors takes PyTorch four times as long on a CPU.
+    """
+    extra = -k.shape[2] % VECTOR
+    if extra == 0:
+        return k, v
+    # Keys are laid out as (B, H, K, S), which is how queries are multiplied by them.
+    return F.pad(k.mT, (0, extra)).mT, F.pad(v, (0, 0, 0, extra))
+
+
+def pad_mask(mask: Tensor) -> Tensor:
+    """`mask` (…, S), boolean or as `as_bias` gives it, for keys after `pad_keys`."""
+    hidden = False if mask.dtype == torch.bool else -math.inf
+    return F.pad(mask, (0, -mask.shape[-1] % VECTOR), value=hidden)
 
 
 class ScaledDotProductAttention(nn.Module):
@@ -36,6 +68,8 @@ class ScaledDotProductAttention(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `mask` allows: (B, H, T, K)."""
+        if not torch.is_grad_enabled():
+            (k, v), mask = pad_keys(k, v), pad_mask(mask)
         return attention(q, k, v, mask, dropout=self.dropout)
 
 

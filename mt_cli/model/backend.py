@@ -3,7 +3,7 @@
 Knows vectors, not ids. Letters: B batch, N beams, S source length, T target length, D d_model.
 """
 
-from typing import Protocol, Self
+from typing import Protocol
 
 from torch import Tensor
 
@@ -14,12 +14,12 @@ class DecoderState(Protocol):
     length: int
     """Target positions seen so far."""
 
-    def select(self, rows: Tensor) -> Self:
-        """The state of the sentences `rows` (M,) only, in that order; a row may occur more than once."""
+    def keep(self, rows: Tensor) -> None:
+        """Go on with the sentences `rows` (M,) only, in that order."""
         ...
 
-    def arrange(self, beams: Tensor) -> Self:
-        """The state in which beam n of sentence b goes on from its beam `beams[b, n]`, (B, N)."""
+    def arrange(self, beams: Tensor) -> None:
+        """Let beam n of sentence b go on from its beam `beams[b, n]`, (B, N)."""
         ...
 
 
@@ -37,8 +37,8 @@ class TransformerBackend(Protocol):
         """Decoder output (B, T, D), position t of it from `tgt` (B, T, D) up to t and `memory` (B, S, D)."""
         ...
 
-    def start(self, memory: Tensor, src_mask: Tensor, *, max_len: int) -> DecoderState:
-        """State before the first of at most `max_len` steps over `memory` (B, S, D)."""
+    def start(self, memory: Tensor, src_mask: Tensor) -> DecoderState:
+        """State before the first step over `memory` (B, S, D), of one beam."""
         ...
 
     def step(self, tgt: Tensor, state: DecoderState) -> Tensor:

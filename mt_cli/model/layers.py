@@ -6,16 +6,15 @@ Letters: B batch, S source length, T target length, D d_model, F d_ff, H heads, 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from mt_cli.model.attention import MultiHeadAttention
+from mt_cli.model.attention import MultiHeadAttention, pad_keys
 from mt_cli.model.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": torch.nn.functional.relu,
+    "relu": torch.relu_,  # in place: nobody needs its input again
     "gelu": torch.nn.functional.gelu,
 }
 
@@ -39,22 +38,35 @@ class LayerCache:
     """Projected keys and values of one decoder layer, computed once instead of at every step."""
 
     self_k: Tensor
-    """Of each beam's target positions so far, (B, N, H, max_len, K); later places are not yet written."""
+    """Of what the beams have seen, (B, H, room, K): a slot for each position of each beam, as it came.
+
+    Keys lie in memory as (B, H, K, room), which is how a query is multiplied by them.
+    """
     self_v: Tensor
     memory_k: Tensor
-    """Of the source, (B, H, S, K): one for all beams of a sentence."""
+    """Of the source, (B, H, S, K), after `pad_keys`: one for all beams of a sentence."""
     memory_v: Tensor
 
-    def select(self, rows: Tensor) -> Self:
-        """The cache of the sentences `rows` (M,)."""
-        return type(self)(self.self_k[rows], self.self_v[rows], self.memory_k[rows], self.memory_v[rows])
+    def append(self, k: Tensor, v: Tensor, *, used: int, shown: int) -> tuple[Tensor, Tensor]:
+        """Write `k` and `v` (B, H, N, K) after the first `used` slots; gives the first `shown`."""
+        if shown > self.self_k.shape[2]:
+            # Twice the room each time, so that an entry is copied about once.
+            room = max(shown, 2 * self.self_k.shape[2])
+            self.self_k = _with_room(self.self_k, used, room, keys=True)
+            self.self_v = _with_room(self.self_v, used, room)
+        slots = slice(used, used + k.shape[2])
+        self.self_k[:, :, slots] = k
+        self.self_v[:, :, slots] = v
+        return self.self_k[:, :, :shown], self.self_v[:, :, :shown]
 
-    def arrange(self, beams: Tensor, length: int) -> Self:
-        """The cache in which beam n of sentence b goes on from its beam `beams[b, n]`, (B, N)."""
-        return type(self)(
-            _arrange(self.self_k, beams, length), _arrange(self.self_v, beams, length),
-            self.memory_k, self.memory_v,
-        )  # fmt: skip
+    def move(self, sources: Tensor, places: Tensor, *, num_rows: int, used: int) -> None:
+        """Put the sentences `sources` (P,) at `places` (P,), and keep the first `num_rows` sentences."""
+        for of_slots in (self.self_k, self.self_v):
+            of_slots[places, :, :used] = of_slots[sources, :, :used]
+        for of_memory in (self.memory_k, self.memory_v):
+            of_memory[places] = of_memory[sources]
+        self.self_k, self.self_v = self.self_k[:num_rows], self.self_v[:num_rows]
+        self.memory_k, self.memory_v = self.memory_k[:num_rows], self.memory_v[:num_rows]
 
 
 class Layer(nn.Module):
@@ -116,30 +128,27 @@ class DecoderLayer(Layer):
         x = self.residual(x, self.norm2, lambda y: self.multihead_attn(y, src_mask, memory=memory))
         return self.residual(x, self.norm3, self.feed_forward)
 
-    def start(self, memory: Tensor, *, max_len: int) -> LayerCache:
-        """Cache over `memory` (B, S, D), of one beam with room for `max_len` target positions."""
-        k, v = self.multihead_attn.project_memory(memory)
+    def start(self, memory: Tensor) -> LayerCache:
+        """Cache over `memory` (B, S, D), with no target position yet."""
+        k, v = pad_keys(*self.multihead_attn.project_memory(memory))
         B, H, _, K = k.shape
-        room = k.new_empty(2, B, 1, H, max_len, K)
-        return LayerCache(room[0], room[1], k.contiguous(), v.contiguous())
+        nothing = k.new_empty(B, H, 0, K)
+        return LayerCache(nothing, nothing, k.mT.contiguous().mT, v.contiguous())
 
-    def step(self, x: Tensor, cache: LayerCache, position: int, src_mask: Tensor) -> Tensor:
-        """Output (B, N, D) of each of N beams at `position` alone, given `x` (B, N, D); fills the cache."""
-        x = self.residual(x, self.norm1, lambda y: self._cached_self_attention(y, cache, position))
+    def step(self, x: Tensor, cache: LayerCache, *, used: int, past: Tensor, src_mask: Tensor) -> Tensor:
+        """Output (B, N, D) at the next position of each of N beams, given `x` (B, N, D); fills the cache.
+
+        `used` slots are filled so far. `past` (B, 1, N, shown) marks which of the first `shown` belong to
+        each beam's own past, with the new one.
+        """
+        x = self.residual(x, self.norm1, lambda y: self._cached_self_attention(y, cache, used, past))
         x = self.residual(x, self.norm2, lambda y: self._cached_cross_attention(y, cache, src_mask))
         return self.residual(x, self.norm3, self.feed_forward)
 
-    def _cached_self_attention(self, x: Tensor, cache: LayerCache, position: int) -> Tensor:
-        # Each beam has a past of its own, so it stands alone here: B·N sentences of one position.
-        B, N, D = x.shape
-        q, k, v = self.self_attn.project_all(x.reshape(B * N, 1, D))  # each (B·N, H, 1, K)
-        past_k, past_v = (cached.flatten(0, 1) for cached in (cache.self_k, cache.self_v))  # views
-        past_k[:, :, position : position + 1] = k
-        past_v[:, :, position : position + 1] = v
-        seen = slice(0, position + 1)
-        # Only the past is in the cache, so nothing needs masking.
-        everything = torch.ones(1, dtype=torch.bool, device=x.device)
-        return self.self_attn.attend(q, past_k[:, :, seen], past_v[:, :, seen], everything).view(B, N, D)
+    def _cached_self_attention(self, x: Tensor, cache: LayerCache, used: int, past: Tensor) -> Tensor:
+        q, k, v = self.self_attn.project_all(x)  # each (B, H, N, K)
+        k, v = cache.append(k, v, used=used, shown=past.shape[-1])
+        return self.self_attn.attend(q, k, v, past)
 
     def _cached_cross_attention(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
         # All beams of a sentence read the same memory, as so many queries.
@@ -147,13 +156,13 @@ class DecoderLayer(Layer):
         return self.multihead_attn.attend(q, cache.memory_k, cache.memory_v, src_mask)
 
 
-def _arrange(cached: Tensor, beams: Tensor, length: int) -> Tensor:
-    """`cached` (B, N, H, max_len, K) with the first `length` places of `beams` (B, M) in the order given."""
-    B, M = beams.shape
-    arranged = cached.new_empty(B, M, *cached.shape[2:])
-    sentences = torch.arange(B, device=beams.device).unsqueeze(1)  # (B, 1)
-    arranged[..., :length, :] = cached[..., :length, :][sentences, beams]
-    return arranged
+def _with_room(old: Tensor, used: int, room: int, *, keys: bool = False) -> Tensor:
+    """The first `used` slots of `old` (B, H, …, K), with room for `room`; the empty ones are zero."""
+    B, H, _, K = old.shape
+    grown = old.new_empty(B, H, K, room).mT if keys else old.new_empty(B, H, room, K)
+    grown[:, :, :used] = old[:, :, :used]
+    grown[:, :, used:] = 0  # hidden, but what is hidden must still be a number
+    return grown
 
 
 def _attention(options: LayerOptions) -> MultiHeadAttention:

@@ -5,7 +5,7 @@ Letters: B batch, S source length, T target length, D d_model.
 """
 
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -33,14 +33,14 @@ class PrefixState:
         """Target positions seen so far."""
         return self.prefix.shape[2]
 
-    def select(self, rows: Tensor) -> Self:
-        """The state of the sentences `rows` (M,)."""
-        return type(self)(self.memory[rows], self.src_mask[rows], self.prefix[rows])
+    def keep(self, rows: Tensor) -> None:
+        """Go on with the sentences `rows` (M,) only."""
+        self.memory, self.src_mask, self.prefix = self.memory[rows], self.src_mask[rows], self.prefix[rows]
 
-    def arrange(self, beams: Tensor) -> Self:
-        """The state in which beam n of sentence b goes on from its beam `beams[b, n]`, (B, N)."""
+    def arrange(self, beams: Tensor) -> None:
+        """Let beam n of sentence b go on from its beam `beams[b, n]`, (B, N)."""
         sentences = torch.arange(len(beams), device=beams.device).unsqueeze(1)  # (B, 1)
-        return type(self)(self.memory, self.src_mask, self.prefix[sentences, beams])
+        self.prefix = self.prefix[sentences, beams]
 
 
 class TorchBackend(nn.Transformer):
@@ -80,9 +80,8 @@ class TorchBackend(nn.Transformer):
         out: Tensor = self.decoder(tgt, memory, tgt_mask=~tgt_mask, memory_key_padding_mask=~src_mask)
         return out
 
-    def start(self, memory: Tensor, src_mask: Tensor, *, max_len: int) -> PrefixState:
-        """State with an empty prefix; a prefix grows, so `max_len` does not matter."""
-        del max_len
+    def start(self, memory: Tensor, src_mask: Tensor) -> PrefixState:
+        """State with an empty prefix."""
         return PrefixState(memory, src_mask, memory[:, None, :0])
 
     def step(self, tgt: Tensor, state: PrefixState) -> Tensor:

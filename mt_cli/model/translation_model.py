@@ -106,10 +106,9 @@ class TranslationModel(nn.Module):
         src = self._embed(self.src_embedding, self.src_positions, src_ids)
         return self.backend.encode(src, src_mask), src_mask
 
-    def start(self, src_ids: Tensor, *, max_len: int) -> DecoderState:
-        """Encode `src_ids` (B, S) for a search of at most `max_len` steps."""
-        memory, src_mask = self.encode(src_ids)
-        return self.backend.start(memory, src_mask, max_len=min(max_len, self.max_len))
+    def start(self, src_ids: Tensor) -> DecoderState:
+        """Encode `src_ids` (B, S) for a search."""
+        return self.backend.start(*self.encode(src_ids))
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
         """Logits (B, N, V) of the token after `ids` (B, N), the latest of each beam; advances `state`."""

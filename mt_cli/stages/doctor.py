@@ -102,7 +102,7 @@ def check_padding(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, n
 
 def check_steps(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, name: str) -> Check:
     """Step by step over `tgt_in` (B, T), the probabilities must be those of one full pass."""
-    state = model.start(src_ids, max_len=tgt_in.shape[1])
+    state = model.start(src_ids)
     steps = torch.cat([model.step(ids, state) for ids in tgt_in.unsqueeze(-1).unbind(1)], dim=1)  # (B, T, V)
     full = _log_probs(model, src_ids, tgt_in)
     return Check(
@@ -115,7 +115,7 @@ def check_greedy_prefix(model: TranslationModel, src_ids: Tensor, *, name: str) 
     limit = min(LONGEST, model.max_len - 1)
     hyps = greedy_search(
         model.step,
-        model.start(src_ids, max_len=limit),
+        model.start(src_ids),
         [limit] * len(src_ids),
         bos_id=BOS_ID,
         eos_id=EOS_ID,

@@ -40,7 +40,7 @@ def beams_of(
 ) -> list[list[Hyp]]:
     return beam_search(
         model.step,
-        model.start(pad_ids(sources), max_len=max(limits)),
+        model.start(pad_ids(sources)),
         limits,
         beam_size=beam_size,
         length_penalty=alpha,
@@ -88,7 +88,7 @@ def test_one_beam_is_greedy_search(seed: int, alpha: float) -> None:
     with torch.no_grad():
         greedy = greedy_search(
             model.step,
-            model.start(pad_ids(SOURCES), max_len=max(LIMITS)),
+            model.start(pad_ids(SOURCES)),
             LIMITS,
             bos_id=BOS_ID,
             eos_id=EOS_ID,

@@ -32,8 +32,8 @@ def steps(model: TranslationModel, tgt_in: Tensor, state: DecoderState) -> Tenso
 
 
 @torch.no_grad()
-def start(model: TranslationModel, src_ids: Tensor, max_len: int = 16) -> DecoderState:
-    return model.start(src_ids, max_len=max_len)
+def start(model: TranslationModel, src_ids: Tensor) -> DecoderState:
+    return model.start(src_ids)
 
 
 def assert_same(actual: Tensor, expected: Tensor) -> None:
@@ -135,7 +135,7 @@ def test_steps_equal_the_teacher_forced_forward(model: TranslationModel) -> None
 
 def test_as_many_steps_may_be_taken_as_were_announced(model: TranslationModel) -> None:
     src, tgt = random_ids(2, 3), with_bos(random_ids(2, 4, seed=1))
-    assert_same(steps(model, tgt, start(model, src, max_len=5)), logits_of(model, src, tgt))
+    assert_same(steps(model, tgt, start(model, src)), logits_of(model, src, tgt))
 
 
 def test_state_counts_the_steps_taken(model: TranslationModel) -> None:
@@ -146,31 +146,40 @@ def test_state_counts_the_steps_taken(model: TranslationModel) -> None:
 
 
 @pytest.mark.parametrize(
-    "rows", [[2, 0, 1], [1, 1, 0, 2, 1], [2], [0, 2]], ids=["reorder", "repeat", "keep one", "drop one"]
+    "rows",
+    [[2, 0, 1], [1, 1, 0], [2], [0, 2], [0, 1]],
+    ids=["reorder", "repeat", "keep the last", "drop one", "drop the last"],
 )
-def test_selected_state_goes_on_as_its_rows_would(model: TranslationModel, rows: list[int]) -> None:
+def test_kept_sentences_go_on_as_they_would(model: TranslationModel, rows: list[int]) -> None:
     src, tgt = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 7, seed=1))
     state = start(model, src)
     steps(model, tgt[:, :3], state)
-    selected = state.select(torch.tensor(rows))
-    assert selected.length == 3
-    assert_same(steps(model, tgt[rows, 3:], selected), logits_of(model, src, tgt)[rows, 3:])
+    state.keep(torch.tensor(rows))
+    assert state.length == 3
+    assert_same(steps(model, tgt[rows, 3:], state), logits_of(model, src, tgt)[rows, 3:])
 
 
-def test_selected_state_leaves_the_original_as_it_was(model: TranslationModel) -> None:
-    src, tgt = random_ids(3, 4), with_bos(random_ids(3, 5, seed=1))
-    state = start(model, src)
-    steps(model, tgt[:, :2], state)
-    steps(model, random_ids(2, 3, seed=2), state.select(torch.tensor([2, 0])))
-    assert_same(steps(model, tgt[:, 2:], state), logits_of(model, src, tgt)[:, 2:])
-
-
-def test_repeated_rows_go_separate_ways(model: TranslationModel) -> None:
-    src, tgt = random_ids(1, 4), with_bos(random_ids(2, 5, seed=1))
-    state = start(model, src)
-    steps(model, tgt[:1, :1], state)
-    forked = state.select(torch.tensor([0, 0]))
-    assert_same(steps(model, tgt[:, 1:], forked), logits_of(model, src.expand(2, -1), tgt)[:, 1:])
+@torch.no_grad()
+def test_beams_go_on_from_those_they_are_told_to(model: TranslationModel) -> None:
+    """More positions than fit the cache at first, beams that cross, and a sentence that leaves."""
+    generator = torch.Generator().manual_seed(5)
+    src = random_ids(3, 5, lengths=[5, 3, 4])
+    state, ids = start(model, src), torch.full((3, 1), 2)
+    prefixes, sentences = ids.unsqueeze(-1), torch.arange(3)
+    for length in range(1, 9):
+        logits = model.step(ids, state)
+        flat = prefixes.flatten(0, 1)
+        whole = model(src[sentences].repeat_interleave(ids.shape[1], 0), flat)[:, -1]
+        assert_same(logits.flatten(0, 1), whole)
+        if length == 4:
+            kept = torch.tensor([2, 1])
+            state.keep(kept)
+            sentences, prefixes = sentences[kept], prefixes[kept]
+        beams = torch.randint(prefixes.shape[1], (len(sentences), 3), generator=generator)
+        state.arrange(beams)
+        ids = torch.randint(4, 11, beams.shape, generator=generator)
+        each = torch.arange(len(sentences)).unsqueeze(1)
+        prefixes = torch.cat([prefixes[each, beams], ids.unsqueeze(-1)], dim=-1)
 
 
 # Lengths
@@ -187,7 +196,7 @@ def test_longer_sequences_are_refused_in_words(model: TranslationModel, S: int, 
 
 
 def test_step_past_max_len_is_refused_in_words(model: TranslationModel) -> None:
-    state = start(model, random_ids(1, 3), max_len=99)
+    state = start(model, random_ids(1, 3))
     steps(model, random_ids(1, 16), state)
     with pytest.raises(ValueError, match=r"^17 tokens, but the model takes 16; shorten the input$"):
         steps(model, random_ids(1, 1), state)

@@ -57,9 +57,9 @@ def test_a_missing_padding_mask_is_named(monkeypatch: pytest.MonkeyPatch, name: 
 def test_a_cache_that_forgets_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     remember = DecoderLayer._cached_self_attention
 
-    def forget(layer: DecoderLayer, x: Tensor, cache: LayerCache, position: int) -> Tensor:
-        out = remember(layer, x, cache, position)
-        cache.self_v[:, :, : position + 1] = 0
+    def forget(layer: DecoderLayer, x: Tensor, cache: LayerCache, used: int, past: Tensor) -> Tensor:
+        out = remember(layer, x, cache, used, past)
+        cache.self_v[:, :, : used + 1] = 0
         return out
 
     monkeypatch.setattr(DecoderLayer, "_cached_self_attention", forget)

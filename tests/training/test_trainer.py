@@ -66,7 +66,7 @@ def test_eight_pairs_are_learned_without_an_error(backend: str) -> None:
     list(trainer.run())
     model.eval()
     with torch.no_grad():
-        state = model.start(pad_ids([[*src, EOS_ID] for src, _ in pairs]), max_len=12)
+        state = model.start(pad_ids([[*src, EOS_ID] for src, _ in pairs]))
         hyps = greedy_search(model.step, state, [12] * 8, bos_id=BOS_ID, eos_id=EOS_ID)
     assert hyps == [tgt for _, tgt in pairs]
 

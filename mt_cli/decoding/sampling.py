@@ -1,0 +1,82 @@
+"""Sampling: hypotheses drawn at random, in proportion to what the model thinks of them.
+
+Works on token ids and an opaque state, like `search`; where the random numbers come from is the caller's.
+Letters: B sentences, M of them still unfinished, R rows, V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mt_cli.decoding.search import Hyp, State, walk
+from mt_cli.decoding.selection import top_k as largest
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which tokens are drawn from, and how boldly."""
+
+    temperature: float = 1.0
+    """What logits are divided by: below 1 the likely become likelier, above 1 less so."""
+    top_k: int = 0
+    """Only so many of the likeliest tokens are drawn from (Fan et al. 2018); 0 is all."""
+    top_p: float = 1.0
+    """Only the fewest tokens that hold this probability are drawn from (Holtzman et al. 2020)."""
+
+
+def sample_search(
+    step: Callable[[Tensor, State], Tensor],
+    state: State,
+    draws: Tensor,
+    max_lens: Sequence[int],
+    sampling: Sampling,
+    *,
+    bos_id: int,
+    eos_id: int,
+    forbidden_ids: Sequence[int] = (),
+    no_repeat_ngram: int = 0,
+    device: torch.device | None = None,
+) -> list[Hyp]:
+    """A random hypothesis of each sentence, token by token until `eos_id` or its limit.
+
+    `draws` (B, longest limit) are uniform in [0, 1), one for every token: the same draws give a sentence the
+    same hypothesis, whatever else is in the batch. For the rest see `greedy_search`. Scores are
+    log-probabilities among the tokens that are allowed, before `sampling` narrows or sharpens them.
+    """
+    log_probs = torch.zeros(len(max_lens), device=device)
+
+    def choose(logits: Tensor, rows: Tensor, length: int) -> Tensor:
+        ids = draw(logits, draws[rows, length], sampling)
+        log_probs[rows] += logits.float().log_softmax(-1).gather(1, ids.unsqueeze(1)).squeeze(1)
+        return ids
+
+    hyps = walk(
+        step,
+        state,
+        max_lens,
+        choose,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        forbidden_ids=forbidden_ids,
+        no_repeat_ngram=no_repeat_ngram,
+        device=device,
+    )
+    return [Hyp(ids, each, each) for ids, each in zip(hyps, log_probs.tolist(), strict=True)]
+
+
+def draw(logits: Tensor, draws: Tensor, sampling: Sampling) -> Tensor:
+    """The id of each row of `logits` (R, V) at which its running probability, likeliest first, passes its draw.
+
+    `draws` (R,) are in [0, 1). Returns (R,).
+    """
+    k = min(sampling.top_k or logits.shape[1], logits.shape[1])
+    values, ids = largest(logits.float() / sampling.temperature, k)  # both (R, k)
+    probs = values.softmax(-1)
+    before = probs.cumsum(-1) - probs  # (R, k): what likelier tokens hold
+    probs = probs.masked_fill(before >= sampling.top_p, 0.0)
+    reached = probs.cumsum(-1)
+    passed = (reached <= draws.unsqueeze(1) * reached[:, -1:]).sum(-1)
+    last = (probs > 0).sum(-1) - 1  # rounding must not lead beyond what may be drawn
+    return ids.gather(1, torch.minimum(passed, last).unsqueeze(1)).squeeze(1)
