@@ -11,6 +11,7 @@ import typer
 from mt_cli import __version__
 from mt_cli.commands.doctor import doctor
 from mt_cli.commands.evaluate import evaluate
+from mt_cli.commands.export import export
 from mt_cli.commands.inspect import inspect
 from mt_cli.commands.prepare import prepare
 from mt_cli.commands.train import train
@@ -43,7 +44,7 @@ def _top(
     pass
 
 
-for command in (prepare, train, evaluate, translate, inspect, doctor):
+for command in (prepare, train, evaluate, translate, inspect, doctor, export):
     app.command()(command)
 
 

@@ -31,6 +31,9 @@ BackendFlag = Annotated[
 Checkpoint = Annotated[
     str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
 ]
+PreparedDir = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
+]
 AttentionFile = Annotated[
     str | None,
     typer.Option(
@@ -55,7 +58,20 @@ LengthPenalty = Annotated[
     float | None,
     typer.Option("--length-penalty", min=0, help="Alpha of Wu et al. (2016); more favours longer ones."),
 ]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="Sentences decoded together.")]
+NoRepeatNgram = Annotated[
+    int | None,
+    typer.Option("--no-repeat-ngram", min=0, metavar="N", help="No N tokens in a row twice; 0 lets them be."),
+]
+ReplaceUnk = Annotated[
+    bool | None,
+    typer.Option(
+        "--replace-unk/--no-replace-unk", help="Put the source's word where the vocabulary has none."
+    ),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option("--batch-size", min=0, help="Sentences decoded together; 0 is as many as suit the device."),
+]
 
 
 def prepared_dir(config: Path) -> Path:

@@ -4,35 +4,35 @@ Knows no files or streams; the commands, and validation while training, all tran
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mt_cli.artefacts.run import open_run
 from mt_cli.config import Backend, DecodingConfig, Device, Precision
-from mt_cli.data.batching import pad_ids
 from mt_cli.data.normalize import normalize
+from mt_cli.data.splitting import split_text
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.data.tokenizer import Tokenizers
-from mt_cli.decoding.search import Hyp, beam_search, greedy_search
+from mt_cli.data.words import WordTokenizer
+from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import Hyp
 from mt_cli.errors import UsageError
-from mt_cli.model.backend import DecoderState
 from mt_cli.model.maps import MapKind, attention_maps
+from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime, memory_errors_explained, set_up_runtime
+from mt_cli.searcher import Searcher
+from mt_cli.translation import Part, Translation, joined
 
 log = logging.getLogger(__name__)
 
-Found = TypeVar("Found")
-
 NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
-"""No reader has any use for `<unk>`: the likeliest real word stands in its place."""
+"""No reader has any use for `<unk>`: the likeliest real word stands in its place, or one from the source."""
 
 
 @dataclass(frozen=True)
@@ -73,25 +73,34 @@ class Attention:
         return self.pair.predicted_tokens, self.pair.src_tokens
 
 
-@dataclass(frozen=True)
-class Translation:
-    """One translation of a line."""
-
-    text: str
-    score: float
-    """Natural logarithm of its probability, over the length penalty."""
-
-
 class Translator:
     """Translates sentences with a trained model."""
 
     def __init__(
-        self, model: TranslationModel, tokenizers: Tokenizers, config: DecodingConfig, *, runtime: Runtime
+        self,
+        model: TranslationModel,
+        tokenizers: Tokenizers,
+        config: DecodingConfig,
+        *,
+        runtime: Runtime,
+        sampling: Sampling | None = None,
+        seed: int = 1,
     ) -> None:
         self.model = model.to(runtime.device)
         self._tokenizers = tokenizers
         self._config = config
         self._runtime = runtime
+        self._sampling = sampling
+        self._seed = seed
+        self._replaces_unk = config.replace_unk and isinstance(tokenizers.tgt, WordTokenizer)
+        self._searcher = Searcher(
+            self.model,
+            config,
+            runtime=runtime,
+            forbidden_ids=[i for i in NEVER_SAID if i != UNK_ID] if self._replaces_unk else NEVER_SAID,
+            sampling=sampling,
+            seed=seed,
+        )
 
     @classmethod
     def load(
@@ -102,48 +111,84 @@ class Translator:
         backend: Backend | None = "scratch",
         beam_size: int | None = None,
         length_penalty: float | None = None,
+        no_repeat_ngram: int | None = None,
+        replace_unk: bool | None = None,
         batch_size: int | None = None,
+        sampling: Sampling | None = None,
+        seed: int = 1,
         device: Device = "auto",
         precision: Precision = "auto",
         threads: int = 0,
     ) -> "Translator":
         """Translator of the run folder `run`; `backend=None` is the one it was trained with.
 
-        `beam_size`, `length_penalty` and `batch_size` are the run's own unless given.
+        `beam_size`, `length_penalty`, `no_repeat_ngram`, `replace_unk` and `batch_size` are the run's own
+        unless given. With `sampling`, translations are drawn at random, by `seed`, in place of the search.
         """
         runtime = set_up_runtime(device=device, precision=precision, threads=threads)
         opened = open_run(Path(run))
-        given = {"beam_size": beam_size, "length_penalty": length_penalty, "batch_size": batch_size}
+        given = {
+            "beam_size": beam_size,
+            "length_penalty": length_penalty,
+            "no_repeat_ngram": no_repeat_ngram,
+            "replace_unk": replace_unk,
+            "batch_size": batch_size,
+        }
         config = opened.config.decoding.model_copy(
             update={name: value for name, value in given.items() if value is not None}
         )
         with memory_errors_explained("the model does not fit"):
             model = opened.load_model(checkpoint=checkpoint, backend=backend)
-            return cls(model, opened.tokenizers, config, runtime=runtime)
+            if runtime.device.type == "cpu":
+                lay_out_for_decoding(model)
+            return cls(model, opened.tokenizers, config, runtime=runtime, sampling=sampling, seed=seed)
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty."""
-        hyps = self._in_batches(lines, self._search)
-        return self._tokenizers.tgt.decode([hyp or [] for hyp in hyps])
+        of_lines = self._split(lines)
+        parts = [part for of_line in of_lines for part in of_line]
+        texts = iter(self._detokenize(parts, self._searcher.best([part.ids for part in parts])))
+        return [" ".join(islice(texts, len(of_line))) for of_line in of_lines]
 
-    def translate_n_best(self, lines: Sequence[str], *, n_best: int = 1) -> list[list[Translation]]:
+    def translate_n_best(
+        self, lines: Sequence[str], *, n_best: int = 1, with_alignment: bool = False
+    ) -> list[list[Translation]]:
         """The `n_best` best translations of each of `lines`, the best first; an empty line's are empty.
 
         Raises:
             UsageError: the beam is not wide enough.
         """
-        if n_best > self._config.beam_size:
+        if n_best > self._config.beam_size and self._sampling is None:
             raise UsageError(f"{n_best} translations a line need as many beams; give --beam-size {n_best}")
-        hyps = self._in_batches(lines, lambda sources: self._search_beams(sources, n_best=n_best))
+        of_lines = self._split(lines)
+        parts = [part for of_line in of_lines for part in of_line]
+        found = self._searcher.n_best([part.ids for part in parts], n_best=n_best)
+        repeated = [part for part in parts for _ in range(n_best)]
+        flat = self._describe(
+            repeated, [hyp for hyps in found for hyp in hyps], with_alignment=with_alignment
+        )
+        of_parts = iter([flat[begin : begin + n_best] for begin in range(0, len(flat), n_best)])
         nothing = [Translation("", 0.0)] * n_best
-        return [nothing if of_line is None else self._detokenize(of_line) for of_line in hyps]
+        return [
+            [joined(ranked) for ranked in zip(*islice(of_parts, len(of_line)), strict=True)] or nothing
+            for of_line in of_lines
+        ]
 
     @property
     def search_name(self) -> str:
         """How translations are searched for, in a word that can name a folder."""
-        if self._config.beam_size == 1:
-            return "greedy"
-        return f"beam{self._config.beam_size}-alpha{self._config.length_penalty:g}"
+        if self._sampling is not None:
+            kind, options = self._sampling, f"-seed{self._seed}"
+            name = f"sample-t{kind.temperature:g}-k{kind.top_k}-p{kind.top_p:g}{options}"
+        elif self._config.beam_size == 1:
+            name = "greedy"
+        else:
+            name = f"beam{self._config.beam_size}-alpha{self._config.length_penalty:g}"
+        if self._config.no_repeat_ngram:
+            name += f"-norepeat{self._config.no_repeat_ngram}"
+        if isinstance(self._tokenizers.tgt, WordTokenizer) and not self._replaces_unk:
+            name += "-nounk"
+        return name
 
     def teacher_force(self, line: str) -> TeacherForced:
         """`line` and its translation as one pass of the model takes them, for looking inside.
@@ -151,17 +196,18 @@ class Translator:
         Raises:
             UsageError: `line` is empty, so that there is nothing to look at.
         """
-        (ids,) = self._encode([normalize(line, lowercase=self._tokenizers.lowercase)])
-        if not ids:
+        parts = self._split([line])[0]
+        if not parts:
             raise UsageError("the text is empty: there is nothing to look at; give a sentence with --text")
-        (hyp,) = self._search([ids])
+        ids = parts[0].ids
+        (hyp,) = self._searcher.best([ids])
         tokens = self._tokenizers.tgt.tokens(hyp)
         # A translation that ran into its limit has no end.
-        end = [SPECIALS[EOS_ID]] if len(hyp) < self._limit(len(ids)) else []
+        end = [SPECIALS[EOS_ID]] if len(hyp) < self._searcher.limit(len(ids)) else []
         tgt_in = [BOS_ID, *hyp] if end else [BOS_ID, *hyp[:-1]]
         return TeacherForced(
             source=line,
-            translation=self._tokenizers.tgt.decode([hyp])[0],
+            translation=self._detokenize(parts[:1], [hyp])[0],
             src_ids=torch.tensor([[*ids, EOS_ID]], device=self._runtime.device),
             tgt_in=torch.tensor([tgt_in], device=self._runtime.device),
             src_tokens=(*self._tokenizers.src.tokens(ids), SPECIALS[EOS_ID]),
@@ -179,82 +225,74 @@ class Translator:
         maps = attention_maps(self.model, pair.src_ids, pair.tgt_in)
         return Attention(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
 
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, cut at what the model can take."""
-        longest = self.model.max_len - 1  # room for </s>
-        sources = self._tokenizers.src.encode(texts)
-        for number, ids in enumerate(sources):
-            if len(ids) > longest:
-                log.warning(
-                    "a sentence of %d tokens was cut to the model's %d: %.60s…",
-                    len(ids),
-                    longest,
-                    texts[number],
-                )
-        return [ids[:longest] for ids in sources]
-
-    def _in_batches(
-        self, lines: Sequence[str], search: Callable[[list[list[int]]], list[Found]]
-    ) -> list[Found | None]:
-        """What `search` finds for the ids of each of `lines`; nothing for an empty one."""
+    def _split(self, lines: Sequence[str]) -> list[list[Part]]:
+        """The parts of each of `lines`, usually one; none of an empty line."""
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines; put the one line into a list")
-        sources = self._encode([normalize(line, lowercase=self._tokenizers.lowercase) for line in lines])
-        filled = [i for i, ids in enumerate(sources) if ids]
-        # Like lengths together waste no padding; the longest come first, so that memory runs out early.
-        filled.sort(key=lambda i: len(sources[i]), reverse=True)
-        found: list[Found | None] = [None] * len(lines)
-        for begin in range(0, len(filled), self._config.batch_size):
-            group = filled[begin : begin + self._config.batch_size]
-            for i, each in zip(group, search([sources[i] for i in group]), strict=True):
-                found[i] = each
-        return found
+        texts = [normalize(line) for line in lines]
+        return [
+            self._parts(text, ids) if ids else []
+            for text, ids in zip(texts, self._encode(texts), strict=True)
+        ]
 
-    def _search(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best target ids of each of `sources`."""
-        if self._config.beam_size > 1:
-            return [hyps[0].ids for hyps in self._search_beams(sources, n_best=1)]
-        with self._ready(sources) as (state, limits):
-            return greedy_search(
-                self.model.step,
-                state,
-                limits,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                forbidden_ids=NEVER_SAID,
-                device=self._runtime.device,
+    def _parts(self, text: str, ids: list[int]) -> list[Part]:
+        longest = self._searcher.longest
+        if len(ids) <= longest:
+            return [Part(text, ids)]
+        texts = split_text(text, lambda part: len(self._encode([part])[0]) <= longest)
+        log.warning(
+            "a line of %d tokens, more than the model's %d, is translated in %d parts: %.60s…",
+            len(ids),
+            longest,
+            len(texts),
+            text,
+        )
+        encoded = zip(texts, self._encode(texts), strict=True)
+        return [Part(text, ids[:longest]) for text, ids in encoded if ids]
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each of the normalised `texts`."""
+        if self._tokenizers.lowercase:
+            texts = [normalize(text, lowercase=True) for text in texts]
+        return self._tokenizers.src.encode(texts)
+
+    def _detokenize(self, parts: Sequence[Part], hyps: Sequence[list[int]]) -> list[str]:
+        """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""
+        texts = self._tokenizers.tgt.decode(hyps)
+        unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp] if self._replaces_unk else []
+        if not unknown:
+            return texts
+        places = self._searcher.align([parts[i].ids for i in unknown], [hyps[i] for i in unknown])
+        for i, aligned in zip(unknown, places, strict=True):
+            texts[i] = self._with_source_words(parts[i], hyps[i], aligned)
+        return texts
+
+    def _with_source_words(self, part: Part, hyp: Sequence[int], aligned: Sequence[int]) -> str:
+        """The text of `hyp`, in which the word of `part` that it is `aligned` to stands for each `<unk>`."""
+        src, tgt = self._tokenizers.src, self._tokenizers.tgt
+        assert isinstance(src, WordTokenizer)
+        assert isinstance(tgt, WordTokenizer)
+        words = src.marked_words(part.text)
+        if len(words) != len(part.ids):  # in lower case, the words were others
+            words = src.marked_words(normalize(part.text, lowercase=True))
+        return tgt.decode_with(hyp, {i: words[aligned[i]] for i, each in enumerate(hyp) if each == UNK_ID})
+
+    def _describe(
+        self, parts: Sequence[Part], hyps: Sequence[Hyp], *, with_alignment: bool
+    ) -> list[Translation]:
+        """All that is known of each of `hyps`, one for each of `parts`."""
+        ids = [hyp.ids for hyp in hyps]
+        sources = [part.ids for part in parts]
+        aligned = self._searcher.align(sources, ids) if with_alignment else [[] for _ in hyps]
+        return [
+            Translation(
+                text,
+                hyp.score,
+                tokens=tuple(self._tokenizers.tgt.tokens(hyp.ids)),
+                src_tokens=tuple(self._tokenizers.src.tokens(part.ids)),
+                alignment=tuple((src, tgt) for tgt, src in enumerate(places)),
             )
-
-    def _search_beams(self, sources: Sequence[Sequence[int]], *, n_best: int) -> list[list[Hyp]]:
-        """The `n_best` best target ids of each of `sources`, with their scores."""
-        with self._ready(sources) as (state, limits):
-            return beam_search(
-                self.model.step,
-                state,
-                limits,
-                beam_size=self._config.beam_size,
-                length_penalty=self._config.length_penalty,
-                n_best=n_best,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                forbidden_ids=NEVER_SAID,
-                device=self._runtime.device,
+            for part, hyp, text, places in zip(
+                parts, hyps, self._detokenize(parts, ids), aligned, strict=True
             )
-
-    @contextmanager
-    def _ready(self, sources: Sequence[Sequence[int]]) -> Iterator[tuple[DecoderState, list[int]]]:
-        """The state of a search over `sources`, and the longest that each translation may be."""
-        src_ids = pad_ids([np.append(ids, EOS_ID) for ids in sources]).to(self._runtime.device)
-        limits = [self._limit(len(ids)) for ids in sources]
-        self.model.eval()
-        hint = f"lower --batch-size (now {self._config.batch_size})"
-        with torch.inference_mode(), self._runtime.autocast(), memory_errors_explained(hint):
-            yield self.model.start(src_ids), limits
-
-    def _detokenize(self, hyps: Sequence[Hyp]) -> list[Translation]:
-        texts = self._tokenizers.tgt.decode([hyp.ids for hyp in hyps])
-        return [Translation(text, hyp.score) for text, hyp in zip(texts, hyps, strict=True)]
-
-    def _limit(self, src_length: int) -> int:
-        wanted = int(self._config.max_len_factor * src_length) + self._config.max_len_extra
-        return min(wanted, self.model.max_len - 1)
+        ]

@@ -15,13 +15,13 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "domain": ("model", "data", "decoding"),
     "artefacts": ("artefacts",),
     "optimisation": ("training",),
-    "translation": ("translator",),
+    "translation": ("searcher", "translation", "translator"),
     "stages": ("stages",),
     "surface": ("cli", "commands", "flags", "terminal", "__main__"),
 }
 MEMBERS = {member: layer for layer, members in LAYERS.items() for member in members}
 # Layers whose members may import each other; those of the domain may not.
-SOCIABLE = ("foundation", "surface")
+SOCIABLE = ("foundation", "translation", "surface")
 # What a pure member may take from mt_cli.config: options of text, and nothing for the model and the search.
 CONFIG_NAMES = {
     "model": frozenset[str](),

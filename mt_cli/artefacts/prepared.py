@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically
+from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.sequence_files import Side, lines_path, open_split
 from mt_cli.config import Config
 from mt_cli.data.encoded import EncodedSplit
@@ -109,6 +110,29 @@ def open_prepared(folder: Path, *, verify: bool = True) -> Prepared:
     if verify:
         check_hashes(folder, manifest.outputs)
     return Prepared(folder, manifest)
+
+
+def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "") -> Prepared:
+    """The prepared data that `run` was trained on, in `folder` if they have moved.
+
+    `otherwise` ends the error that they are not there, for whoever can do without.
+
+    Raises:
+        DataError: they are not there, or others are.
+    """
+    place = folder or Path(run.prepared.folder)
+    if not place.is_dir():
+        raise DataError(
+            f"{place}: the data that {run.folder} was trained on are not here; say where with --data DIR"
+            f"{otherwise}"
+        )
+    prepared = open_prepared(place)
+    if prepared.sha256 != run.prepared.sha256:
+        raise DataError(
+            f"{place}: not the data that {run.folder} was trained on (prepared anew since?); "
+            "name the right folder with --data DIR"
+        )
+    return prepared
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -13,8 +13,11 @@ from mt_cli.flags import (
     DeviceFlag,
     Json,
     LengthPenalty,
+    NoRepeatNgram,
     PrecisionFlag,
+    PreparedDir,
     Quiet,
+    ReplaceUnk,
     RunPath,
     Threads,
     Verbose,
@@ -35,13 +38,13 @@ def evaluate(
     ref: Annotated[
         Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
-    ] = None,
+    data: PreparedDir = None,
     beam_size: BeamSize = None,
     length_penalty: LengthPenalty = None,
     backend: BackendFlag = "scratch",
     checkpoint: Checkpoint = "best",
+    no_repeat_ngram: NoRepeatNgram = None,
+    replace_unk: ReplaceUnk = None,
     batch_size: BatchSize = None,
     device: DeviceFlag = None,
     threads: Threads = None,
@@ -61,6 +64,8 @@ def evaluate(
         backend=backend,
         beam_size=beam_size,
         length_penalty=length_penalty,
+        no_repeat_ngram=no_repeat_ngram,
+        replace_unk=replace_unk,
         batch_size=batch_size,
         device=device or "auto",
         precision=precision or "auto",

@@ -21,8 +21,10 @@ from mt_cli.flags import (
     Json,
     Layer,
     LengthPenalty,
+    NoRepeatNgram,
     PrecisionFlag,
     Quiet,
+    ReplaceUnk,
     RunPath,
     Threads,
     Verbose,
@@ -30,7 +32,8 @@ from mt_cli.flags import (
 from mt_cli.terminal import exit_codes, for_stderr, print_aside, set_up_logging
 
 if TYPE_CHECKING:  # torch is imported when something is translated
-    from mt_cli.translator import Translation
+    from mt_cli.decoding.sampling import Sampling
+    from mt_cli.translation import Translation
 
 
 @exit_codes
@@ -45,12 +48,36 @@ def translate(
     text: Annotated[str | None, typer.Option("--text", help="Text to translate in place of a file.")] = None,
     beam_size: BeamSize = None,
     length_penalty: LengthPenalty = None,
+    no_repeat_ngram: NoRepeatNgram = None,
+    replace_unk: ReplaceUnk = None,
     n_best: Annotated[
         int, typer.Option("--n-best", min=1, help="Translations of each line, the best first.")
     ] = 1,
     with_score: Annotated[
         bool, typer.Option("--with-score", help="Score and a tab before each translation.")
     ] = False,
+    with_alignment: Annotated[
+        bool,
+        typer.Option("--with-alignment", help="A tab and pairs of places, source-target, after each."),
+    ] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw translations at random in place of the likeliest.")
+    ] = False,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", min=0.01, help="Of --sample: below 1 is more careful.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", min=0, help="Of --sample: only the K likeliest tokens; 0 is all.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            "--top-p", min=0.0, max=1.0, help="Of --sample: only tokens that hold this probability."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Of --sample: the same gives the same. [default: 1]")
+    ] = None,
     backend: BackendFlag = "scratch",
     checkpoint: Checkpoint = "best",
     attention: AttentionFile = None,
@@ -68,11 +95,16 @@ def translate(
     """Translate German lines into English, one line for one line."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     is_drawn = any(flag is not None for flag in (attention, attention_of, layer, head))
-    if is_drawn and (with_score or n_best > 1):
-        raise UsageError("attention is shown for the best translation; leave out --n-best and --with-score")
+    is_detailed = with_score or with_alignment or n_best > 1
+    if is_drawn and (is_detailed or sample):
+        raise UsageError(
+            "attention is shown for the best translation; leave out --n-best, --with-score, --with-alignment "
+            "and --sample"
+        )
     if is_drawn and (text is None or "\n" in text):
         raise UsageError("attention is shown for one sentence; give it with --text")
     picture = _picture(attention, output)
+    sampling = _sampling(sample, beam_size, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     from mt_cli.stages.attention import choose_maps
     from mt_cli.stages.translate import decode_argument, open_source, open_target, translate_stream
     from mt_cli.translator import Translator
@@ -84,30 +116,37 @@ def translate(
             backend=backend,
             beam_size=beam_size,
             length_penalty=length_penalty,
+            no_repeat_ngram=no_repeat_ngram,
+            replace_unk=replace_unk,
             batch_size=batch_size,
+            sampling=sampling,
+            seed=1 if seed is None else seed,
             device=device or "auto",
             precision=precision or "auto",
             threads=threads or 0,
         )
 
-        def write(texts: Iterable[str]) -> None:
-            lines_out.write("".join(f"{line}\n" for line in texts).encode())
+        def write(lines: Iterable[str]) -> None:
+            lines_out.write("".join(f"{line}\n" for line in lines).encode())
             lines_out.flush()
 
-        def write_best(sources: list[str], translations: list[str]) -> None:
-            write(map(_best_as_json, sources, translations) if as_json else translations)
+        def write_json(sources: list[str], translations: "list[list[Translation]]") -> None:
+            write(map(_as_json, sources, translations))
 
-        def write_scored(sources: list[str], translations: "list[list[Translation]]") -> None:
-            if as_json:
-                write(map(_scored_as_json, sources, translations))
-            else:
-                write(_as_text(each, with_score) for of_line in translations for each in of_line)
+        def write_details(_: list[str], translations: "list[list[Translation]]") -> None:
+            each = (each for of_line in translations for each in of_line)
+            write(_as_text(one, with_score=with_score, with_alignment=with_alignment) for one in each)
 
-        if not is_drawn and (with_score or n_best > 1):
-            translate_stream(partial(translator.translate_n_best, n_best=n_best), lines_in, write_scored)
-            return
+        details = partial(
+            translator.translate_n_best, n_best=n_best, with_alignment=as_json or with_alignment
+        )
+        if as_json:
+            translate_stream(details, lines_in, write_json)
+        elif is_detailed:
+            translate_stream(details, lines_in, write_details)
+        else:
+            translate_stream(translator.translate, lines_in, lambda _, translations: write(translations))
         if text is None or not is_drawn:
-            translate_stream(translator.translate, lines_in, write_best)
             return
         maps = choose_maps(
             translator.attention(decode_argument(text)),
@@ -115,11 +154,37 @@ def translate(
             layer=layer,
             head="mean" if head is None else head,
         )
-        write_best([maps.pair.source], [maps.pair.translation])
     if picture is not None:
         maps.write(picture)
     else:
         print_aside(for_stderr(maps.as_text(is_ascii=for_stderr("█") != "█")))
+
+
+def _sampling(
+    sample: bool,
+    beam_size: int | None,
+    *,
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int | None,
+) -> "Sampling | None":
+    """How to draw translations, if they are to be drawn."""
+    options = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
+    given = [name for name, value in options.items() if value is not None]
+    if not sample:
+        if given:
+            raise UsageError(f"{given[0]} is an option of --sample; give that too")
+        return None
+    if beam_size is not None and beam_size > 1:
+        raise UsageError("--sample draws translations and --beam-size searches for them; give one of the two")
+    from mt_cli.decoding.sampling import Sampling
+
+    return Sampling(
+        temperature=1.0 if temperature is None else temperature,
+        top_k=top_k or 0,
+        top_p=1.0 if top_p is None else top_p,
+    )
 
 
 def _picture(attention: str | None, output: str) -> Path | None:
@@ -136,20 +201,22 @@ def _picture(attention: str | None, output: str) -> Path | None:
     return picture
 
 
-def _as_text(translation: "Translation", with_score: bool) -> str:
-    return f"{translation.score:.4f}\t{translation.text}" if with_score else translation.text
+def _as_text(translation: "Translation", *, with_score: bool, with_alignment: bool) -> str:
+    fields = [f"{translation.score:.4f}"] if with_score else []
+    fields.append(translation.text)
+    if with_alignment:
+        fields.append(" ".join(f"{src}-{tgt}" for src, tgt in translation.alignment))
+    return "\t".join(fields)
 
 
-def _best_as_json(source: str, translation: str) -> str:
-    return json.dumps({"source": source, "translation": translation}, ensure_ascii=False)
-
-
-def _scored_as_json(source: str, translations: "list[Translation]") -> str:
+def _as_json(source: str, translations: "list[Translation]") -> str:
     best = translations[0]
     document = {
         "source": source,
         "translation": best.text,
         "score": best.score,
         "n_best": [{"translation": each.text, "score": each.score} for each in translations],
+        "tokens": {"source": best.src_tokens, "translation": best.tokens},
+        "alignment": best.alignment,
     }
     return json.dumps(document, ensure_ascii=False)

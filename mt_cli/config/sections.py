@@ -207,8 +207,12 @@ class DecodingConfig(Section):
     """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens."""
     max_len_extra: int = Field(default=10, ge=1)
     """See `max_len_factor`."""
-    batch_size: int = Field(default=128, ge=1)
-    """Sentences decoded together, of like length."""
+    no_repeat_ngram: int = Field(default=0, ge=0)
+    """No sequence of so many tokens occurs twice in a translation; 0 lets all occur."""
+    replace_unk: bool = True
+    """An unknown word is translated by itself, as it stands in the source. Subwords know every word."""
+    batch_size: int = Field(default=0, ge=0)
+    """Sentences decoded together, of like length; 0 is as many as suit the device."""
 
 
 class RuntimeConfig(Section):

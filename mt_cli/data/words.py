@@ -8,7 +8,7 @@ Knows normalised text and ids, never files.
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS
 from mt_cli.data.vocabulary import Vocabulary
@@ -67,6 +67,15 @@ class WordTokenizer:
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids."""
         return [join_words(self._marked_tokens(ids)) for ids in sequences]
+
+    def decode_with(self, ids: Sequence[int], words: Mapping[int, str]) -> str:
+        """Text of `ids`, with the marked token `words[i]` at each place i that has one."""
+        tokens = (words.get(i, self.vocabulary.tokens[each]) for i, each in enumerate(ids))
+        return join_words(tokens)
+
+    def marked_words(self, text: str) -> list[str]:
+        """The tokens of normalised `text`, one for each id that `encode` gives."""
+        return split_words([text], self.lang)[0]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The words that `ids` stand for, without marks, padding and sentence ends."""

@@ -67,7 +67,7 @@ def sample_search(
 
 
 def draw(logits: Tensor, draws: Tensor, sampling: Sampling) -> Tensor:
-    """The id of each row of `logits` (R, V) at which its running probability, likeliest first, passes its draw.
+    """The id of each row of `logits` (R, V) where the running probability, likeliest first, passes its draw.
 
     `draws` (R,) are in [0, 1). Returns (R,).
     """

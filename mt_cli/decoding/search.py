@@ -113,8 +113,8 @@ def walk(
 
 def repeating(hyps: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Where the next id would repeat `n` successive ids of `hyps` (R, T): rows (P,), and ids (P,)."""
-    R, T = hyps.shape
-    if T < n:
+    T = hyps.shape[1]
+    if n > T:
         nothing = hyps.new_empty(0)
         return nothing, nothing
     windows = hyps.unfold(1, n, 1)  # (R, T-n+1, n)

@@ -55,8 +55,11 @@ def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 def pad_mask(mask: Tensor) -> Tensor:
     """`mask` (…, S), boolean or as `as_bias` gives it, for keys after `pad_keys`."""
+    extra = -mask.shape[-1] % VECTOR
+    if extra == 0:
+        return mask
     hidden = False if mask.dtype == torch.bool else -math.inf
-    return F.pad(mask, (0, -mask.shape[-1] % VECTOR), value=hidden)
+    return F.pad(mask, (0, extra), value=hidden)
 
 
 class ScaledDotProductAttention(nn.Module):

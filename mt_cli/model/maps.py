@@ -4,7 +4,7 @@ Listens with hooks and changes neither backend. Letters: B batch, S source lengt
 H heads.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Literal
 
@@ -26,15 +26,17 @@ PLACES: Mapping[MapKind, tuple[str, str]] = {
 
 
 @torch.no_grad()
-def attention_maps(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> dict[MapKind, Tensor]:
+def attention_maps(
+    model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, kinds: Iterable[MapKind] = tuple(PLACES)
+) -> dict[MapKind, Tensor]:
     """Weights of every attention when `model` reads `src_ids` (B, S) and predicts from `tgt_in` (B, T).
 
-    Gives `encoder` (L, B, H, S, S), `decoder` (L, B, H, T, T) and `cross`
+    Gives, of `kinds`, `encoder` (L, B, H, S, S), `decoder` (L, B, H, T, T) and `cross`
     (L, B, H, T, S); each row of a map is a distribution over what may be attended.
     """
     if model.training:
         raise ValueError("attention maps are of a model in eval mode; call model.eval()")
-    seen: dict[MapKind, list[Tensor]] = {kind: [] for kind in PLACES}
+    seen: dict[MapKind, list[Tensor]] = {kind: [] for kind in kinds}
     with ExitStack() as hooks:
         for kind, weights in seen.items():
             for attention in _attentions(model, kind):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt_cli.artefacts.files import write_atomically, write_json
-from mt_cli.artefacts.prepared import Prepared, open_prepared
+from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import Run, open_run
 from mt_cli.data.normalize import decode_line
 from mt_cli.errors import DataError, UsageError
@@ -48,7 +48,8 @@ def evaluate(
         if splits:
             raise UsageError("give either --split or --src and --ref, not both")
         return {"files": scorer.score("files", *_read(src_path, ref_path))}
-    prepared = _prepared_of(run, data_dir)
+    otherwise = ", or score files of your own with --src FILE --ref FILE"
+    prepared = open_prepared_of(run, data_dir, otherwise=otherwise)
     chosen = splits or [name for name in run.config.data.splits if name not in ("train", "val")]
     if not chosen:
         known = ", ".join(run.config.data.splits)
@@ -80,22 +81,6 @@ class _Scorer:
         write_json(folder / "scores.json", {**scores.as_json(), "checkpoint": self.checkpoint})
         log.info("%s: %d sentences, translations in %s", name, scores.n, folder)
         return scores
-
-
-def _prepared_of(run: Run, data_dir: Path | None) -> Prepared:
-    folder = data_dir or Path(run.prepared.folder)
-    if not folder.is_dir():
-        raise DataError(
-            f"{folder}: the data that {run.folder} was trained on are not here; say where with --data DIR, "
-            "or score files of your own with --src FILE --ref FILE"
-        )
-    prepared = open_prepared(folder)
-    if prepared.sha256 != run.prepared.sha256:
-        raise DataError(
-            f"{folder}: not the data that {run.folder} was trained on (prepared anew since?); "
-            "name the right folder with --data DIR"
-        )
-    return prepared
 
 
 def _read(src_path: Path, ref_path: Path) -> tuple[list[str], list[str]]:

@@ -21,8 +21,10 @@ log = logging.getLogger(__name__)
 Translated = TypeVar("Translated")
 
 READ_BYTES = 1 << 18
+FIRST_LINES = 128
+"""Few, so that the first translations come soon; each later portion is twice as large."""
 LINES_AT_ONCE = 2048
-"""Enough that sorting by length fills batches evenly, few enough that the first lines come soon."""
+"""Enough that sorting by length fills batches evenly, few enough that memory stays small."""
 
 
 def translate_stream(
@@ -110,12 +112,13 @@ def _explained(path: Path) -> Iterator[None]:
 
 def _chunks(source: io.BufferedIOBase) -> Iterator[list[bytes]]:
     r"""Lines without their `\n`, in lists of what had arrived, at most `LINES_AT_ONCE` long."""
-    rest = b""
+    rest, most = b"", FIRST_LINES
     while data := _read(source):
         *lines, rest = (rest + data).split(b"\n")
         # Never kept back for more to come: whoever writes may be waiting for the answer.
-        for begin in range(0, len(lines), LINES_AT_ONCE):
-            yield lines[begin : begin + LINES_AT_ONCE]
+        while lines:
+            yield lines[:most]
+            lines, most = lines[most:], min(2 * most, LINES_AT_ONCE)
     if rest:
         yield [rest]
 

@@ -1,0 +1,58 @@
+"""`mt-cli export`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from mt_cli.errors import CheckFailedError
+from mt_cli.flags import Checkpoint, Json, PreparedDir, Quiet, RunPath, Threads, Verbose
+from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
+
+
+@exit_codes
+def export(
+    run: RunPath,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="New folder, which then holds all that translating needs.")
+    ],
+    to: Annotated[
+        Literal["ctranslate2"],
+        typer.Option("--to", help="Engine to export for; CTranslate2 needs the package of that name."),
+    ],
+    quantization: Annotated[
+        Literal[
+            "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
+        ],
+        typer.Option("--quantization", help="What matrices are stored as; none is float32."),
+    ] = "none",
+    checkpoint: Checkpoint = "best",
+    data: PreparedDir = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an exported model in DIR.")] = False,
+    threads: Threads = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Convert a run's model for another engine, and show that both translate alike."""
+    set_up_logging(is_quiet=quiet, is_verbose=verbose)
+    from mt_cli.stages.export import export as run_stage
+
+    done = run_stage(
+        run,
+        folder,
+        checkpoint=checkpoint,
+        quantization=quantization,
+        data_dir=data,
+        threads=threads or 0,
+        overwrite=overwrite,
+    )
+    if as_json:
+        print_json(done.as_json())
+    else:
+        print_lines(str(done))
+    if done.is_refuted:
+        raise CheckFailedError(
+            f"{folder}: only the lines counted above are the same, though the weights are not quantised; "
+            "do not use it, and report this as a bug"
+        )

@@ -1,0 +1,202 @@
+"""`Searcher`: source ids in, hypotheses out, in batches of like length on every core of the machine.
+
+Knows ids, a model and a device; never sees text.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mt_cli.config import DecodingConfig
+from mt_cli.data.batching import pad_ids
+from mt_cli.data.symbols import BOS_ID, EOS_ID
+from mt_cli.decoding.sampling import Sampling, sample_search
+from mt_cli.decoding.search import Hyp, beam_search, greedy_search
+from mt_cli.model.backend import DecoderState
+from mt_cli.model.maps import attention_maps
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.runtime import Runtime, memory_errors_explained
+
+Found = TypeVar("Found")
+Ids = Sequence[int]
+
+HYPS_AT_ONCE = {"cpu": 320, "cuda": 8192}
+"""Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches (measured)."""
+SENTENCES_AT_ONCE = {"cpu": 128, "cuda": 8192}
+TOKENS_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
+"""Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
+FEWEST_SENTENCES = 8
+"""A batch is not split any further to give every core one."""
+
+
+class Searcher:
+    """Searches for translations with a trained model."""
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        config: DecodingConfig,
+        *,
+        runtime: Runtime,
+        forbidden_ids: Ids,
+        sampling: Sampling | None = None,
+        seed: int = 1,
+    ) -> None:
+        self.model = model
+        self._config = config
+        self._runtime = runtime
+        self._forbidden_ids = tuple(forbidden_ids)
+        self._sampling = sampling
+        self._seed = seed
+
+    @property
+    def longest(self) -> int:
+        """Most ids of a source, `</s>` not counted."""
+        return self.model.max_len - 1
+
+    def limit(self, src_length: int) -> int:
+        """Most ids of the translation of `src_length` ids."""
+        wanted = int(self._config.max_len_factor * src_length) + self._config.max_len_extra
+        return min(wanted, self.longest)
+
+    def best(self, sources: Sequence[Ids]) -> list[list[int]]:
+        """The best hypothesis of each of `sources`, none of which is empty."""
+        if self._sampling is not None or self._config.beam_size > 1:
+            return [hyps[0].ids for hyps in self.n_best(sources, n_best=1)]
+        return self._in_batches(sources, self._greedy)
+
+    def n_best(self, sources: Sequence[Ids], *, n_best: int) -> list[list[Hyp]]:
+        """The `n_best` best hypotheses of each of `sources`, the best first."""
+        if self._sampling is not None:
+            sampling = self._sampling
+            return self._in_batches(sources, lambda batch: self._samples(batch, n_best, sampling))
+        return self._in_batches(sources, lambda batch: self._beams(batch, n_best))
+
+    def align(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[int]]:
+        """The place in its source that each id of `hyps` attends to most; `</s>` does not count.
+
+        Heads are averaged in the last layer but one, whose cross-attention aligns best (Garg et al. 2019).
+        """
+        aligned: list[list[int]] = [[] for _ in sources]
+        for batch in self._batches(sources, workers=1):
+            src_ids = _with_ends([sources[i] for i in batch]).to(self._runtime.device)
+            tgt_in = pad_ids([[BOS_ID, *hyps[i]] for i in batch]).to(self._runtime.device)
+            self.model.eval()
+            maps = attention_maps(self.model, src_ids, tgt_in, kinds=["cross"])["cross"]  # (L, B, H, T, S)
+            weights = maps[max(0, len(maps) - 2)].mean(1)  # (B, T, S)
+            for row, i in enumerate(batch):
+                own = weights[row, : len(hyps[i]), : len(sources[i])]
+                aligned[i] = own.argmax(-1).tolist()
+        return aligned
+
+    def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
+        with self._ready(sources) as (state, limits):
+            return greedy_search(
+                self.model.step,
+                state,
+                limits,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                forbidden_ids=self._forbidden_ids,
+                no_repeat_ngram=self._config.no_repeat_ngram,
+                device=self._runtime.device,
+            )
+
+    def _beams(self, sources: Sequence[Ids], n_best: int) -> list[list[Hyp]]:
+        with self._ready(sources) as (state, limits):
+            return beam_search(
+                self.model.step,
+                state,
+                limits,
+                beam_size=self._config.beam_size,
+                length_penalty=self._config.length_penalty,
+                n_best=n_best,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                forbidden_ids=self._forbidden_ids,
+                no_repeat_ngram=self._config.no_repeat_ngram,
+                device=self._runtime.device,
+            )
+
+    def _samples(self, sources: Sequence[Ids], n_best: int, sampling: Sampling) -> list[list[Hyp]]:
+        """`n_best` independent samples of each of `sources`, the likeliest first."""
+        repeated = [ids for ids in sources for _ in range(n_best)]
+        with self._ready(repeated) as (state, limits):
+            draws = [
+                # Of the seed and the sentence alone, so that neither batches nor other lines matter.
+                np.random.default_rng((self._seed, number, *ids)).random(max(limits), dtype=np.float32)
+                for ids in sources
+                for number in range(n_best)
+            ]
+            hyps = sample_search(
+                self.model.step,
+                state,
+                torch.from_numpy(np.stack(draws)).to(self._runtime.device),
+                limits,
+                sampling,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                forbidden_ids=self._forbidden_ids,
+                no_repeat_ngram=self._config.no_repeat_ngram,
+                device=self._runtime.device,
+            )
+        of_each = (hyps[begin : begin + n_best] for begin in range(0, len(hyps), n_best))
+        return [sorted(samples, key=lambda hyp: -hyp.score) for samples in of_each]
+
+    def _in_batches(self, sources: Sequence[Ids], search: Callable[[list[Ids]], list[Found]]) -> list[Found]:
+        """What `search` finds for each of `sources`: a thread for every core, each with batches of its own.
+
+        Whole batches side by side keep the cores busier than both working on one: small operations are
+        never split, and nobody waits.
+        """
+        threads = torch.get_num_threads()
+        workers = threads if self._runtime.device.type == "cpu" else 1
+        batches = self._batches(sources, workers=workers)
+        groups = ([sources[i] for i in batch] for batch in batches)
+        if workers == 1 or len(batches) == 1:
+            found = [search(group) for group in groups]
+        else:
+            pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+            try:
+                found = list(pool.map(search, groups))
+            finally:
+                pool.shutdown(cancel_futures=True)
+                torch.set_num_threads(threads)
+        in_order = {i: each for batch, of_batch in zip(batches, found, strict=True)
+                    for i, each in zip(batch, of_batch, strict=True)}  # fmt: skip
+        return [in_order[i] for i in range(len(sources))]
+
+    def _batches(self, sources: Sequence[Ids], *, workers: int) -> list[list[int]]:
+        """The places of all `sources`, like lengths together, which wastes no padding."""
+        device = self._runtime.device.type
+        most = self._config.batch_size or min(
+            SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // self._config.beam_size)
+        )
+        most = min(most, max(FEWEST_SENTENCES, -(-len(sources) // workers)))
+        # The longest come first, so that memory runs out early, and cores end together.
+        order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
+        batches: list[list[int]] = []
+        while order:
+            longest = len(sources[order[0]]) + 1
+            size = max(1, min(most, TOKENS_AT_ONCE[device] // longest))
+            batches.append(order[:size])
+            order = order[size:]
+        return batches
+
+    @contextmanager
+    def _ready(self, sources: Sequence[Ids]) -> Iterator[tuple[DecoderState, list[int]]]:
+        """The state of a search over `sources`, and the longest that each translation may be."""
+        src_ids = _with_ends(sources).to(self._runtime.device)
+        self.model.eval()
+        hint = f"lower --batch-size (now {len(sources)})"
+        with torch.inference_mode(), self._runtime.autocast(), memory_errors_explained(hint):
+            yield self.model.start(src_ids), [self.limit(len(ids)) for ids in sources]
+
+
+def _with_ends(sources: Sequence[Ids]) -> Tensor:
+    return pad_ids([np.append(ids, EOS_ID) for ids in sources])

@@ -1,0 +1,304 @@
+"""Decoding speed of engines over one test set: the classic loop, mt_cli and CTranslate2, as a Markdown table.
+
+Every engine lives in a process of its own, so that its peak memory can be told, and works only while the
+others wait. All translate the same lines with the same model, from text to text, in rounds taken in turn;
+the table shows the median of each engine's rounds.
+"""
+
+import argparse
+import itertools
+import multiprocessing
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Literal
+
+from mt_cli.artefacts.prepared import open_prepared
+from mt_cli.artefacts.run import open_run
+from mt_cli.stages.scoring import score
+
+CLASSIC_STEPS = 50
+SINGLE_LINES = 100
+"""One at a time, so many lines of the set are enough to time an engine."""
+SETTINGS = tuple(itertools.product(((2, 1), (1, 2)), (32, 64, 128)))
+"""CTranslate2's (workers, threads of each) and batch sizes, of which each of its rows uses the fastest."""
+
+Translate = Callable[[Sequence[str]], list[str]]
+Engine = Literal["classic", "mt_cli", "CTranslate2"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what is measured."""
+
+    engine: Engine
+    precision: str
+    search: str
+    beam_size: int
+    batch: int
+    """Sentences at once; 0 is the engine's own choice, or the fastest that was found."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every engine is given."""
+
+    run: Path
+    exported: Path
+    device: Literal["cpu", "cuda"]
+    threads: int
+    length_penalty: float
+
+
+def classic(row: Row, context: Context) -> Translate:
+    """As tutorials do it: file order, and encoder and whole prefix computed anew for every token."""
+    import torch
+
+    from mt_cli.data.batching import pad_ids
+    from mt_cli.data.symbols import BOS_ID, EOS_ID
+    from mt_cli.runtime import set_up_runtime
+
+    set_up_runtime(device=context.device, precision="fp32", threads=context.threads)
+    run = open_run(context.run)
+    model = run.load_model(checkpoint="best", backend="torch").to(context.device).eval()
+
+    @torch.inference_mode()
+    def decode(lines: Sequence[str]) -> list[str]:
+        ids = run.tokenizers.src.encode(list(lines))
+        src_ids = pad_ids([[*each, EOS_ID] for each in ids]).to(context.device)
+        hyps = torch.full((len(lines), 1), BOS_ID, device=context.device)
+        ended = torch.zeros(len(lines), dtype=torch.bool, device=context.device)
+        for _ in range(CLASSIC_STEPS):
+            latest = model(src_ids, hyps)[:, -1].argmax(-1)
+            hyps = torch.cat([hyps, latest.unsqueeze(1)], dim=1)
+            ended |= latest == EOS_ID
+            if bool(ended.all()):
+                break
+        until_end = [itertools.takewhile(lambda i: i != EOS_ID, hyp) for hyp in hyps[:, 1:].tolist()]
+        return run.tokenizers.tgt.decode([list(hyp) for hyp in until_end])
+
+    return lambda lines: [
+        text for begin in range(0, len(lines), row.batch) for text in decode(lines[begin : begin + row.batch])
+    ]
+
+
+def ours(row: Row, context: Context) -> Translate:
+    """The Translator that users get."""
+    from mt_cli.translator import Translator
+
+    translator = Translator.load(
+        context.run,
+        beam_size=row.beam_size,
+        length_penalty=context.length_penalty if row.beam_size > 1 else 0.0,
+        batch_size=0,
+        device=context.device,
+        precision="bf16" if row.precision == "bf16" else "fp32",
+        threads=context.threads,
+    )
+    if row.batch == 1:
+        return lambda lines: [translator.translate([line])[0] for line in lines]
+    return translator.translate
+
+
+def ctranslate2(row: Row, context: Context) -> Translate:
+    """The exported model, in its fastest setting for this search."""
+    import ctranslate2 as library  # type: ignore[import-untyped, unused-ignore]
+
+    run = open_run(context.run)
+    names = ["<pad>", "<unk>", "<s>", "</s>"]
+    src_names, tgt_names = (_vocabulary(context.exported, side, names) for side in ("source", "target"))
+    places = {name: i for i, name in enumerate(tgt_names)}
+
+    def engine(workers: int, threads: int) -> "library.Translator":
+        return library.Translator(
+            str(context.exported),
+            device=context.device,
+            inter_threads=workers,
+            intra_threads=threads,
+            compute_type=row.precision,
+        )
+
+    def translate(translator: "library.Translator", lines: Sequence[str], batch: int) -> list[str]:
+        tokens = [[src_names[i] for i in ids] for ids in run.tokenizers.src.encode(list(lines))]
+        results = translator.translate_batch(
+            tokens, max_batch_size=batch, beam_size=row.beam_size, max_decoding_length=255
+        )
+        return run.tokenizers.tgt.decode([[places[t] for t in each.hypotheses[0]] for each in results])
+
+    if row.batch == 1:
+        single = engine(1, context.threads)
+        return lambda lines: [translate(single, [line], 1)[0] for line in lines]
+
+    engines = {setting: engine(*setting) for setting in {setting for setting, _ in SETTINGS}}
+    chosen: list[tuple[tuple[int, int], int]] = []
+
+    def fastest(lines: Sequence[str]) -> list[str]:
+        if not chosen:
+            sample = lines[: max(200, len(lines) // 3)]
+            chosen.append(
+                min(SETTINGS, key=lambda s: _seconds(lambda: translate(engines[s[0]], sample, s[1])))
+            )
+        setting, batch = chosen[0]
+        return translate(engines[setting], lines, batch)
+
+    return fastest
+
+
+def _vocabulary(folder: Path, side: str, specials: Sequence[str]) -> list[str]:
+    import json
+
+    path = folder / f"{side}_vocabulary.json"
+    names: list[str] = json.loads((path if path.exists() else folder / "shared_vocabulary.json").read_text())
+    if names[: len(specials)] != list(specials):
+        raise SystemExit(f"{folder}: the vocabulary does not begin with {', '.join(specials)}")
+    return names
+
+
+ENGINES: dict[Engine, Callable[[Row, Context], Translate]] = {
+    "classic": classic,
+    "mt_cli": ours,
+    "CTranslate2": ctranslate2,
+}
+
+
+def serve(row: Row, context: Context, pipe: Connection) -> None:
+    """Translate what comes through `pipe`, and answer with texts, seconds and peak memory in MB."""
+    translate = ENGINES[row.engine](row, context)
+    while (lines := pipe.recv()) is not None:
+        begin = time.perf_counter()
+        texts = translate(lines)
+        seconds = time.perf_counter() - begin
+        pipe.send((texts, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+
+
+@dataclass
+class Contender:
+    """An engine in its process, and what has been measured of it."""
+
+    row: Row
+    process: multiprocessing.process.BaseProcess
+    pipe: Connection
+    lines: list[str]
+    seconds: list[float]
+    texts: list[str]
+    peak_mb: float = 0.0
+
+    def round(self, *, is_warm_up: bool = False) -> None:
+        self.pipe.send(self.lines)
+        self.texts, seconds, self.peak_mb = self.pipe.recv()
+        if not is_warm_up:
+            self.seconds.append(seconds)
+
+    @property
+    def speed(self) -> float:
+        """Sentences a second, the median of the rounds."""
+        return len(self.lines) / statistics.median(self.seconds)
+
+
+def start(row: Row, context: Context, lines: list[str]) -> Contender:
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=serve, args=(row, context, there), daemon=True)
+    process.start()
+    there.close()
+    return Contender(row, process, here, lines[:SINGLE_LINES] if row.batch == 1 else lines, [], [])
+
+
+def rows_for(device: str, beam_size: int) -> list[Row]:
+    greedy = Row("classic", "fp32", "greedy", 1, 1)
+    beam = f"beam {beam_size}"
+    reduced = "bfloat16" if device == "cuda" else "int8"
+    rows = [greedy, replace(greedy, batch=128)]
+    precisions = {
+        "mt_cli": ["fp32", *(["bf16"] if device == "cuda" else [])],
+        "CTranslate2": ["float32", reduced],
+    }
+    for engine in ("mt_cli", "CTranslate2"):
+        for precision in precisions[engine]:
+            rows += [
+                Row(engine, precision, "greedy", 1, 1),
+                Row(engine, precision, "greedy", 1, 0),
+                Row(engine, precision, beam, beam_size, 0),
+            ]
+    return rows
+
+
+def table(contenders: Sequence[Contender], refs: Sequence[str], count: Callable[[list[str]], int]) -> str:
+    """The results in Markdown."""
+    classics = {each.row.batch: each.speed for each in contenders if each.row.engine == "classic"}
+    lines = [
+        "| engine | precision | search | at once | sentences/s | tokens/s | BLEU | peak MB | × classic |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in contenders:
+        row = each.row
+        bleu = f"{score(each.texts, refs).bleu.score:.2f}" if len(each.texts) == len(refs) else "–"
+        batch = str(row.batch) if row.batch else "its own choice"
+        against = classics[1] if row.batch == 1 else max(classics.values())
+        tokens = count(each.texts) * each.speed / len(each.lines)
+        lines.append(
+            f"| {row.engine} | {row.precision} | {row.search} | {batch} | {each.speed:.1f} | {tokens:.0f} "
+            f"| {bleu} | {each.peak_mb:.0f} | {each.speed / against:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/bench decode", description=__doc__)
+    parser.add_argument("run", type=Path, help="a trained run, whose prepared data are at hand")
+    parser.add_argument("--split", default="test_2016_flickr")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lines", type=int, help="only so many lines of the split")
+    parser.add_argument("--beam-size", type=int, default=5)
+    parser.add_argument("--length-penalty", type=float, default=1.4, help="of mt_cli's beams")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args()
+
+    run = open_run(args.run)
+    prepared = open_prepared(Path(run.prepared.folder))
+    lines = prepared.lines(args.split, "src")[: args.lines]
+    refs = prepared.lines(args.split, "tgt")[: args.lines]
+    with tempfile.TemporaryDirectory() as folder:
+        exported = Path(folder) / "ctranslate2"
+        command = [
+            sys.executable,
+            "-m",
+            "mt_cli",
+            "export",
+            str(args.run),
+            "--to",
+            "ctranslate2",
+            str(exported),
+        ]
+        subprocess.run([*command, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+        context = Context(args.run, exported, args.device, args.threads, args.length_penalty)
+        contenders = [start(row, context, lines) for row in rows_for(args.device, args.beam_size)]
+        for number in range(args.rounds + 1):
+            for each in contenders:
+                each.round(is_warm_up=number == 0)
+                what = f"{each.row.engine} {each.row.precision} {each.row.search}, batch {each.row.batch}"
+                label = "warm-up" if number == 0 else f"round {number}"
+                print(f"{label}: {what}: {'' if number == 0 else f'{each.speed:.1f}/s'}", file=sys.stderr)
+        for each in contenders:
+            each.pipe.send(None)
+    tgt = run.tokenizers.tgt
+    print(table(contenders, refs, lambda texts: sum(len(ids) + 1 for ids in tgt.encode(texts))))
+
+
+if __name__ == "__main__":
+    main()
