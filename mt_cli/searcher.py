@@ -3,8 +3,8 @@
 Knows ids, a model and a device; never sees text.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -25,9 +25,9 @@ from mt_cli.runtime import Runtime, memory_errors_explained
 Found = TypeVar("Found")
 Ids = Sequence[int]
 
-HYPS_AT_ONCE = {"cpu": 320, "cuda": 8192}
+HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192}
 """Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches (measured)."""
-SENTENCES_AT_ONCE = {"cpu": 128, "cuda": 8192}
+SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192}
 TOKENS_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
 FEWEST_SENTENCES = 8
@@ -53,6 +53,7 @@ class Searcher:
         self._forbidden_ids = tuple(forbidden_ids)
         self._sampling = sampling
         self._seed = seed
+        self._pool: ThreadPoolExecutor | None = None
 
     @property
     def longest(self) -> int:
@@ -161,15 +162,25 @@ class Searcher:
         if workers == 1 or len(batches) == 1:
             found = [search(group) for group in groups]
         else:
-            pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-            try:
-                found = list(pool.map(search, groups))
-            finally:
-                pool.shutdown(cancel_futures=True)
-                torch.set_num_threads(threads)
+            found = self._side_by_side(search, groups, threads=threads)
         in_order = {i: each for batch, of_batch in zip(batches, found, strict=True)
                     for i, each in zip(batch, of_batch, strict=True)}  # fmt: skip
         return [in_order[i] for i in range(len(sources))]
+
+    def _side_by_side(
+        self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]], *, threads: int
+    ) -> list[list[Found]]:
+        """What `search` finds for each of `groups`, one of them in each of `threads` threads at a time."""
+        if self._pool is None:  # kept, because every new thread takes memory that is not given back
+            self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+        futures = [self._pool.submit(search, group) for group in groups]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+            torch.set_num_threads(threads)  # which the workers' own setting has changed in part
 
     def _batches(self, sources: Sequence[Ids], *, workers: int) -> list[list[int]]:
         """The places of all `sources`, like lengths together, which wastes no padding."""

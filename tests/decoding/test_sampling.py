@@ -1,0 +1,181 @@
+"""Sampling against frequencies worked out by hand and by softmax, and against the model's own logits."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import BACKENDS, VOCAB_SIZE, random_ids, randomised, tiny_model
+from torch import Tensor
+
+from mt_cli.data.batching import pad_ids
+from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.decoding.sampling import Sampling, draw, sample_search
+from mt_cli.decoding.search import Hyp
+from mt_cli.model.translation_model import TranslationModel
+
+GRID = 10_000
+EVENLY = (torch.arange(GRID) + 0.5) / GRID
+SMALLEST, LARGEST = 0.0, 1 - 2**-24  # of the numbers in [0, 1) that 32 bits can hold
+
+# One draw
+
+
+def frequencies(probs: Sequence[float], sampling: Sampling) -> list[float]:
+    """How often each id is drawn by draws that are spread evenly, where its probability is one of `probs`."""
+    logits = torch.tensor(probs).log().expand(GRID, -1)
+    counts = draw(logits, EVENLY, sampling).bincount(minlength=len(probs))
+    return (counts / GRID).tolist()
+
+
+@given(st.lists(st.floats(-8, 8, width=32), min_size=1, max_size=200))
+def test_frequencies_are_those_of_softmax(logits: list[float]) -> None:
+    row = torch.tensor(logits)
+    counts = draw(row.expand(GRID, -1), EVENLY, Sampling()).bincount(minlength=len(logits))
+    np.testing.assert_allclose(counts / GRID, row.softmax(-1), atol=1.5e-4)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (Sampling(), [0.1, 0.4, 0.2, 0.3]),
+        (Sampling(temperature=0.5), [1 / 30, 16 / 30, 4 / 30, 9 / 30]),
+        (Sampling(temperature=1e6), [0.25, 0.25, 0.25, 0.25]),
+        (Sampling(temperature=0.01), [0, 1, 0, 0]),
+        (Sampling(top_k=1), [0, 1, 0, 0]),
+        (Sampling(top_k=2), [0, 4 / 7, 0, 3 / 7]),
+        (Sampling(top_k=99), [0.1, 0.4, 0.2, 0.3]),
+        (Sampling(top_p=0.3), [0, 1, 0, 0]),
+        (Sampling(top_p=0.5), [0, 4 / 7, 0, 3 / 7]),
+        (Sampling(top_p=0.8), [0, 4 / 9, 2 / 9, 3 / 9]),
+        (Sampling(top_k=3, top_p=0.7), [0, 4 / 7, 0, 3 / 7]),
+        (Sampling(temperature=0.5, top_p=0.6), [0, 16 / 25, 0, 9 / 25]),
+    ],
+    ids=str,
+)
+def test_frequencies_are_those_worked_out_by_hand(sampling: Sampling, expected: list[float]) -> None:
+    assert frequencies([0.1, 0.4, 0.2, 0.3], sampling) == pytest.approx(expected, abs=2e-4)
+
+
+@given(st.integers(1, 400), st.integers(1, 3), st.sampled_from([0.1, 0.9, 1.0]), st.integers(0, 99))
+def test_no_draw_leads_beyond_what_may_be_drawn(vocab_size: int, k: int, top_p: float, seed: int) -> None:
+    logits = torch.randn(2, vocab_size, generator=torch.Generator().manual_seed(seed)) * 5
+    likeliest = set(logits.topk(min(k, vocab_size)).indices[0].tolist())
+    drawn = draw(logits[:1].expand(2, -1), torch.tensor([SMALLEST, LARGEST]), Sampling(top_k=k, top_p=top_p))
+    assert drawn[0] == logits[0].argmax()
+    assert set(drawn.tolist()) <= likeliest
+
+
+@pytest.mark.parametrize("number", [SMALLEST, 0.5, LARGEST])
+def test_what_is_forbidden_is_never_drawn(number: float) -> None:
+    logits = torch.full((1, 300), -torch.inf)
+    logits[0, 7] = -50
+    assert draw(logits, torch.tensor([number]), Sampling()).tolist() == [7]
+
+
+def test_each_row_has_a_draw_of_its_own() -> None:
+    logits = torch.tensor([[0.6, 0.4]]).log().expand(3, -1)
+    assert draw(logits, torch.tensor([0.1, 0.7, 0.59]), Sampling()).tolist() == [0, 1, 0]
+
+
+# A whole hypothesis
+
+SOURCES = [row[:length] for row, length in zip(random_ids(6, 5).tolist(), [1, 5, 3, 2, 4, 5], strict=True)]
+LIMITS = [9, 3, 1, 12, 7, 10]
+FORBIDDEN = (PAD_ID, BOS_ID)
+WARM = Sampling(temperature=1.5, top_k=6, top_p=0.95)
+
+
+def model_of(backend: str = "scratch") -> TranslationModel:
+    return randomised(tiny_model(backend, decoder_layers=2, output_bias=True), seed=24, std=0.3)
+
+
+def uniform(seed: int = 0) -> Tensor:
+    return torch.rand(len(SOURCES), max(LIMITS), generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def samples(
+    draws: Tensor,
+    *,
+    backend: str = "scratch",
+    rows: Sequence[int] = range(len(SOURCES)),
+    sampling: Sampling = WARM,
+    no_repeat_ngram: int = 0,
+) -> list[Hyp]:
+    model = model_of(backend)
+    return sample_search(
+        model.step,
+        model.start(pad_ids([SOURCES[i] for i in rows])),
+        draws[list(rows)],
+        [LIMITS[i] for i in rows],
+        sampling,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        forbidden_ids=FORBIDDEN,
+        no_repeat_ngram=no_repeat_ngram,
+    )
+
+
+@torch.no_grad()
+def sample_by_hand(src: list[int], limit: int, draws: Sequence[float], sampling: Sampling) -> Hyp:
+    """The same over lists, one sentence, the whole prefix computed anew for every token."""
+    model, ids, log_prob = model_of("torch"), list[int](), 0.0
+    for number in draws[:limit]:
+        logits = model(torch.tensor([src]), torch.tensor([[BOS_ID, *ids]]))[0, -1].double()
+        allowed = [i for i in range(VOCAB_SIZE) if i not in FORBIDDEN]
+        probs = dict(zip(allowed, logits[allowed].softmax(-1).tolist(), strict=True))
+        heated = dict(zip(allowed, (logits[allowed] / sampling.temperature).softmax(-1).tolist(), strict=True))
+        ranked = sorted(allowed, key=lambda i, heated=heated: -heated[i])[: sampling.top_k]  # type: ignore[misc]
+        of_ranked = np.array([heated[i] for i in ranked]) / sum(heated[i] for i in ranked)
+        enough = int((np.cumsum(of_ranked) - of_ranked < sampling.top_p).sum())
+        reached = np.cumsum(of_ranked[:enough]) / of_ranked[:enough].sum()
+        chosen = ranked[int((reached <= number).sum())]
+        log_prob += float(np.log(probs[chosen]))
+        if chosen == EOS_ID:
+            break
+        ids.append(chosen)
+    return Hyp(ids, log_prob, log_prob)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("seed", range(5))
+def test_hypotheses_and_their_scores_are_those_drawn_by_hand(backend: str, seed: int) -> None:
+    draws = uniform(seed)
+    found = samples(draws, backend=backend)
+    expected = [sample_by_hand(*each, WARM) for each in zip(SOURCES, LIMITS, draws.tolist(), strict=True)]
+    assert [hyp.ids for hyp in found] == [hyp.ids for hyp in expected]
+    assert [hyp.log_prob for hyp in found] == pytest.approx([hyp.log_prob for hyp in expected], abs=1e-4)
+    assert [hyp.score for hyp in found] == [hyp.log_prob for hyp in found]
+
+
+def test_hypotheses_end_in_both_ways() -> None:
+    found = [hyp for seed in range(5) for hyp in samples(uniform(seed))]
+    at_limit = [len(hyp.ids) == limit for hyp, limit in zip(found, LIMITS * 5, strict=True)]
+    assert any(at_limit)
+    assert not all(at_limit)
+
+
+def test_same_draws_give_the_same_whatever_else_is_in_the_batch() -> None:
+    draws = uniform()
+    together = [hyp.ids for hyp in samples(draws)]
+    assert [samples(draws, rows=[i])[0].ids for i in range(len(SOURCES))] == together
+    assert [hyp.ids for hyp in samples(draws, rows=[4, 1, 3])] == [together[4], together[1], together[3]]
+
+
+def test_other_draws_give_others() -> None:
+    assert [hyp.ids for hyp in samples(uniform(1))] != [hyp.ids for hyp in samples(uniform(2))]
+
+
+def test_only_the_likeliest_is_greedy_search() -> None:
+    greedy = samples(uniform(1), sampling=Sampling(top_k=1))
+    assert greedy == samples(uniform(2), sampling=Sampling(top_k=1, temperature=3))
+
+
+def test_no_token_is_drawn_twice_where_none_may_be() -> None:
+    found = samples(uniform(), sampling=Sampling(temperature=5), no_repeat_ngram=1)
+    assert [hyp.ids for hyp in found if len(set(hyp.ids)) < len(hyp.ids)] == []
+    usual = samples(uniform(), sampling=Sampling(temperature=5))
+    assert [hyp.ids for hyp in usual if len(set(hyp.ids)) < len(hyp.ids)] != []

@@ -1,0 +1,178 @@
+"""Selection by blocks against PyTorch's own, whatever the size of the vocabulary."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mt_cli.decoding.selection import BLOCK, argmax, top_k, top_log_probs
+
+SIZES = [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 5 * BLOCK + 7, 20 * BLOCK, 20 * BLOCK + 1]
+every_size = pytest.mark.parametrize("vocab_size", SIZES)
+NONE = torch.empty(0, dtype=torch.long)
+
+
+def random_scores(num_rows: int, vocab_size: int, *, seed: int = 0) -> Tensor:
+    return torch.randn(num_rows, vocab_size, generator=torch.Generator().manual_seed(seed))
+
+
+@st.composite
+def rows_of_scores(draw: st.DrawFn) -> Tensor:
+    """Some rows of any width, among whose entries there may be equals and minus infinity."""
+    num_rows, vocab_size = draw(st.integers(1, 4)), draw(st.integers(1, 12 * BLOCK))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
+    highest = draw(st.sampled_from([1, 2, 10, 1_000_000]))
+    scores = torch.randint(0, highest, (num_rows, vocab_size), generator=generator).float()
+    hidden = torch.rand(num_rows, vocab_size, generator=generator) < draw(st.sampled_from([0, 0.5, 0.99]))
+    return scores.masked_fill(hidden, -torch.inf)
+
+
+# The largest
+
+
+@given(rows_of_scores())
+def test_argmax_is_the_first_of_the_largest(scores: Tensor) -> None:
+    rows = scores.tolist()
+    assert argmax(scores).tolist() == [row.index(max(row)) for row in rows]
+
+
+@every_size
+def test_argmax_equals_torch(vocab_size: int) -> None:
+    scores = random_scores(7, vocab_size)
+    assert torch.equal(argmax(scores), scores.argmax(-1))
+
+
+@every_size
+def test_argmax_finds_the_last_entry(vocab_size: int) -> None:
+    scores = torch.full((2, vocab_size), -torch.inf)
+    scores[1, -1] = -1e30
+    assert argmax(scores).tolist() == [0, vocab_size - 1]
+
+
+@pytest.mark.parametrize("places", [(3, 5), (BLOCK - 1, BLOCK), (10, 4 * BLOCK + 6), (4 * BLOCK, 4 * BLOCK + 1)])
+def test_of_equals_the_first_is_chosen(places: tuple[int, int]) -> None:
+    scores = random_scores(3, 4 * BLOCK + 7)
+    scores[:, places] = 100
+    assert argmax(scores).tolist() == [places[0]] * 3
+
+
+# The k largest
+
+
+@given(rows_of_scores(), st.integers(1, 8))
+def test_the_k_largest_equal_those_of_torch(scores: Tensor, k: int) -> None:
+    values, _ = top_k(scores, k)
+    expected = scores.sort(dim=-1, descending=True).values[:, :k]
+    assert torch.equal(values[:, : expected.shape[1]], expected)
+    assert values.shape == (len(scores), k)
+
+
+@given(rows_of_scores(), st.integers(1, 8))
+def test_places_are_where_the_values_stand_and_differ(scores: Tensor, k: int) -> None:
+    values, places = top_k(scores, k)
+    for row, found, at in zip(scores.tolist(), values.tolist(), places.tolist(), strict=True):
+        real = [(value, place) for value, place in zip(found, at, strict=True) if value > -torch.inf]
+        assert [row[place] for _, place in real] == [value for value, _ in real]
+        assert len({place for _, place in real}) == len(real)
+
+
+@every_size
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_k_largest_of_different_numbers_equal_torch(vocab_size: int, k: int) -> None:
+    scores = random_scores(5, vocab_size)
+    expected = scores.topk(min(k, vocab_size))
+    values, places = top_k(scores, k)
+    assert torch.equal(values[:, :vocab_size], expected.values)
+    assert torch.equal(places[:, :vocab_size], expected.indices)
+
+
+def test_the_k_largest_may_all_stand_in_one_block() -> None:
+    scores = random_scores(1, 10 * BLOCK)
+    scores[0, 3 * BLOCK : 3 * BLOCK + 4] = torch.tensor([50.0, 80.0, 60.0, 70.0])
+    values, places = top_k(scores, 4)
+    assert values.tolist() == [[80, 70, 60, 50]]
+    assert places.tolist() == [[3 * BLOCK + 1, 3 * BLOCK + 3, 3 * BLOCK + 2, 3 * BLOCK]]
+
+
+def test_row_with_too_few_is_filled_up_with_minus_infinity() -> None:
+    values, places = top_k(torch.tensor([[3.0, 1.0, 2.0]]), 5)
+    assert values.tolist() == [[3, 2, 1, -torch.inf, -torch.inf]]
+    assert places[0, :3].tolist() == [0, 2, 1]
+
+
+@given(rows_of_scores(), st.integers(1, 8))
+def test_every_place_is_one_of_the_row(scores: Tensor, k: int) -> None:
+    places = top_k(scores, k)[1]
+    assert 0 <= int(places.min())
+    assert int(places.max()) < scores.shape[1]
+
+
+# Log-probabilities
+
+
+def expected_log_probs(
+    logits: Tensor, k: int, *, forbidden: Tensor, banned: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    log_probs = logits.double().log_softmax(-1)
+    log_probs[:, forbidden] = -torch.inf
+    log_probs[banned] = -torch.inf
+    best = log_probs.topk(k)
+    return best.values, best.indices
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(12, 8 * BLOCK),
+    st.integers(0, 1000),
+    st.lists(st.integers(0, 11), max_size=3, unique=True),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 11)), max_size=4),
+    st.sampled_from([0.1, 1.0, 200.0]),
+)
+def test_log_probabilities_are_those_of_log_softmax(
+    num_rows: int, vocab_size: int, seed: int, forbidden: list[int], banned: list[tuple[int, int]], std: float
+) -> None:
+    logits = random_scores(num_rows, vocab_size, seed=seed) * std
+    pairs = [(row, i) for row, i in banned if row < num_rows]
+    rows, ids = torch.tensor(pairs, dtype=torch.long).view(-1, 2).unbind(1)
+    never = torch.tensor(forbidden, dtype=torch.long)
+    expected = expected_log_probs(logits, 4, forbidden=never, banned=(rows, ids))
+    values, found = top_log_probs(logits.clone(), 4, forbidden=never, banned=(rows, ids))
+    torch.testing.assert_close(values.double(), expected[0], rtol=1e-5, atol=1e-4)
+    real = expected[0].isfinite()
+    assert torch.equal(found[real], expected[1][real])
+
+
+def test_nothing_banned_is_the_same_as_no_ban() -> None:
+    logits, never = random_scores(3, 300), torch.tensor([0, 2])
+    without = top_log_probs(logits.clone(), 5, forbidden=never)
+    with_none = top_log_probs(logits.clone(), 5, forbidden=never, banned=(NONE, NONE))
+    assert torch.equal(without[0], with_none[0])
+    assert torch.equal(without[1], with_none[1])
+
+
+@pytest.mark.parametrize("is_banned", [False, True], ids=["forbidden", "banned"])
+def test_what_is_not_allowed_keeps_its_probability(is_banned: bool) -> None:
+    logits = torch.tensor([[1.0, 3.0, 1.0]]).log()
+    one = torch.tensor([1])
+    values, ids = top_log_probs(
+        logits,
+        2,
+        forbidden=NONE if is_banned else one,
+        banned=(torch.tensor([0]), one) if is_banned else None,
+    )
+    assert sorted(ids[0].tolist()) == [0, 2]
+    assert values.exp().tolist() == [pytest.approx([0.2, 0.2])]
+
+
+def test_a_ban_holds_for_its_row_only() -> None:
+    logits = torch.tensor([[5.0, 1.0, 0.0], [5.0, 1.0, 0.0]])
+    ids = top_log_probs(logits, 1, forbidden=NONE, banned=(torch.tensor([1]), torch.tensor([0])))[1]
+    assert ids.tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize("forbidden", [[], [0]], ids=["largest allowed", "largest forbidden"])
+def test_large_logits_do_not_overflow(forbidden: list[int]) -> None:
+    logits = torch.tensor([[1e4, 0.0, -1e4]])
+    values, _ = top_log_probs(logits, 1, forbidden=torch.tensor(forbidden, dtype=torch.long))
+    assert values.tolist() == [[-1e4 if forbidden else 0.0]]
