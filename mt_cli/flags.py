@@ -56,7 +56,9 @@ BeamSize = Annotated[
 ]
 LengthPenalty = Annotated[
     float | None,
-    typer.Option("--length-penalty", min=0, help="Alpha of Wu et al. (2016); more favours longer ones."),
+    typer.Option(
+        "--length-penalty", min=0, max=10, help="Alpha of Wu et al. (2016); more favours longer ones."
+    ),
 ]
 NoRepeatNgram = Annotated[
     int | None,

@@ -28,7 +28,7 @@ Ids = Sequence[int]
 HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192}
 """Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches (measured)."""
 SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192}
-TOKENS_AT_ONCE = {"cpu": 1 << 13, "cuda": 1 << 18}
+TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
 FEWEST_SENTENCES = 8
 """A batch is not split any further to give every core one."""
@@ -53,6 +53,7 @@ class Searcher:
         self._forbidden_ids = tuple(forbidden_ids)
         self._sampling = sampling
         self._seed = seed
+        self._threads = torch.get_num_threads()
         self._pool: ThreadPoolExecutor | None = None
 
     @property
@@ -69,30 +70,42 @@ class Searcher:
         """The best hypothesis of each of `sources`, none of which is empty."""
         if self._sampling is not None or self._config.beam_size > 1:
             return [hyps[0].ids for hyps in self.n_best(sources, n_best=1)]
-        return self._in_batches(sources, self._greedy)
+        return self._in_batches(sources, self._greedy, hyps_each=1)
 
     def n_best(self, sources: Sequence[Ids], *, n_best: int) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first."""
         if self._sampling is not None:
             sampling = self._sampling
-            return self._in_batches(sources, lambda batch: self._samples(batch, n_best, sampling))
-        return self._in_batches(sources, lambda batch: self._beams(batch, n_best))
+            return self._in_batches(
+                sources, lambda batch: self._samples(batch, n_best, sampling), hyps_each=n_best
+            )
+        return self._in_batches(
+            sources, lambda batch: self._beams(batch, n_best), hyps_each=self._config.beam_size
+        )
 
-    def align(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[list[int]]:
+    def align(
+        self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
+    ) -> list[list[int]]:
         """The place in its source that each id of `hyps` attends to most; `</s>` does not count.
+
+        With `among`, only those places of each source count.
 
         Heads are averaged in the last layer but one, whose cross-attention aligns best (Garg et al. 2019).
         """
         aligned: list[list[int]] = [[] for _ in sources]
-        for batch in self._batches(sources, workers=1):
+        for batch in self._batches(sources, hyps_each=1, workers=1):
             src_ids = _with_ends([sources[i] for i in batch]).to(self._runtime.device)
             tgt_in = pad_ids([[BOS_ID, *hyps[i]] for i in batch]).to(self._runtime.device)
             self.model.eval()
-            maps = attention_maps(self.model, src_ids, tgt_in, kinds=["cross"])["cross"]  # (L, B, H, T, S)
+            with memory_errors_explained(f"lower --batch-size (now {len(batch)})"):
+                maps = attention_maps(self.model, src_ids, tgt_in, kinds=["cross"])[
+                    "cross"
+                ]  # (L, B, H, T, S)
             weights = maps[max(0, len(maps) - 2)].mean(1)  # (B, T, S)
             for row, i in enumerate(batch):
-                own = weights[row, : len(hyps[i]), : len(sources[i])]
-                aligned[i] = own.argmax(-1).tolist()
+                places = list(range(len(sources[i])) if among is None else among[i])
+                best = weights[row, : len(hyps[i]), places].argmax(-1).tolist()  # (T,)
+                aligned[i] = [places[each] for each in best]
         return aligned
 
     def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
@@ -149,30 +162,31 @@ class Searcher:
         of_each = (hyps[begin : begin + n_best] for begin in range(0, len(hyps), n_best))
         return [sorted(samples, key=lambda hyp: -hyp.score) for samples in of_each]
 
-    def _in_batches(self, sources: Sequence[Ids], search: Callable[[list[Ids]], list[Found]]) -> list[Found]:
+    def _in_batches(
+        self, sources: Sequence[Ids], search: Callable[[list[Ids]], list[Found]], *, hyps_each: int
+    ) -> list[Found]:
         """What `search` finds for each of `sources`: a thread for every core, each with batches of its own.
 
         Whole batches side by side keep the cores busier than both working on one: small operations are
         never split, and nobody waits.
         """
-        threads = torch.get_num_threads()
-        workers = threads if self._runtime.device.type == "cpu" else 1
-        batches = self._batches(sources, workers=workers)
+        workers = self._threads if self._runtime.device.type == "cpu" else 1
+        batches = self._batches(sources, hyps_each=hyps_each, workers=workers)
         groups = ([sources[i] for i in batch] for batch in batches)
         if workers == 1 or len(batches) == 1:
             found = [search(group) for group in groups]
         else:
-            found = self._side_by_side(search, groups, threads=threads)
+            found = self._side_by_side(search, groups)
         in_order = {i: each for batch, of_batch in zip(batches, found, strict=True)
                     for i, each in zip(batch, of_batch, strict=True)}  # fmt: skip
         return [in_order[i] for i in range(len(sources))]
 
     def _side_by_side(
-        self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]], *, threads: int
+        self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
     ) -> list[list[Found]]:
-        """What `search` finds for each of `groups`, one of them in each of `threads` threads at a time."""
+        """What `search` finds for each of `groups`, one of them in each thread at a time."""
         if self._pool is None:  # kept, because every new thread takes memory that is not given back
-            self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+            self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
         futures = [self._pool.submit(search, group) for group in groups]
         try:
             return [future.result() for future in futures]
@@ -180,13 +194,13 @@ class Searcher:
             for future in futures:
                 future.cancel()
             wait(futures)
-            torch.set_num_threads(threads)  # which the workers' own setting has changed in part
+            torch.set_num_threads(self._threads)  # which the workers' own setting has changed in part
 
-    def _batches(self, sources: Sequence[Ids], *, workers: int) -> list[list[int]]:
+    def _batches(self, sources: Sequence[Ids], *, hyps_each: int, workers: int) -> list[list[int]]:
         """The places of all `sources`, like lengths together, which wastes no padding."""
         device = self._runtime.device.type
         most = self._config.batch_size or min(
-            SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // self._config.beam_size)
+            SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // hyps_each)
         )
         most = min(most, max(FEWEST_SENTENCES, -(-len(sources) // workers)))
         # The longest come first, so that memory runs out early, and cores end together.

@@ -74,7 +74,7 @@ class Attention:
 
 
 class Translator:
-    """Translates sentences with a trained model."""
+    """Translates sentences with a trained model, for one thread at a time."""
 
     def __init__(
         self,
@@ -178,8 +178,7 @@ class Translator:
     def search_name(self) -> str:
         """How translations are searched for, in a word that can name a folder."""
         if self._sampling is not None:
-            kind, options = self._sampling, f"-seed{self._seed}"
-            name = f"sample-t{kind.temperature:g}-k{kind.top_k}-p{kind.top_p:g}{options}"
+            name = f"sample{self._sampling}-seed{self._seed}"
         elif self._config.beam_size == 1:
             name = "greedy"
         else:
@@ -187,7 +186,7 @@ class Translator:
         if self._config.no_repeat_ngram:
             name += f"-norepeat{self._config.no_repeat_ngram}"
         if isinstance(self._tokenizers.tgt, WordTokenizer) and not self._replaces_unk:
-            name += "-nounk"
+            name += "-no-replace-unk"
         return name
 
     def teacher_force(self, line: str) -> TeacherForced:
@@ -206,7 +205,7 @@ class Translator:
         end = [SPECIALS[EOS_ID]] if len(hyp) < self._searcher.limit(len(ids)) else []
         tgt_in = [BOS_ID, *hyp] if end else [BOS_ID, *hyp[:-1]]
         return TeacherForced(
-            source=line,
+            source=parts[0].text,
             translation=self._detokenize(parts[:1], [hyp])[0],
             src_ids=torch.tensor([[*ids, EOS_ID]], device=self._runtime.device),
             tgt_in=torch.tensor([tgt_in], device=self._runtime.device),
@@ -262,7 +261,10 @@ class Translator:
         unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp] if self._replaces_unk else []
         if not unknown:
             return texts
-        places = self._searcher.align([parts[i].ids for i in unknown], [hyps[i] for i in unknown])
+        sources = [parts[i].ids for i in unknown]
+        # What is unknown in the translation is nearly always unknown in the source too.
+        candidates = [[at for at, i in enumerate(ids) if i == UNK_ID] or range(len(ids)) for ids in sources]
+        places = self._searcher.align(sources, [hyps[i] for i in unknown], among=candidates)
         for i, aligned in zip(unknown, places, strict=True):
             texts[i] = self._with_source_words(parts[i], hyps[i], aligned)
         return texts

@@ -21,15 +21,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
-from mt_cli.artefacts.prepared import open_prepared
+from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import open_run
+from mt_cli.data.normalize import normalize
+from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.stages.scoring import score
 
 CLASSIC_STEPS = 50
 SINGLE_LINES = 100
 """One at a time, so many lines of the set are enough to time an engine."""
-SETTINGS = tuple(itertools.product(((2, 1), (1, 2)), (32, 64, 128)))
-"""CTranslate2's (workers, threads of each) and batch sizes, of which each of its rows uses the fastest."""
+BATCHES = (32, 64, 128)
+"""CTranslate2's batch sizes: each of its rows uses the fastest, and the fastest share of threads."""
 
 Translate = Callable[[Sequence[str]], list[str]]
 Engine = Literal["classic", "mt_cli", "CTranslate2"]
@@ -72,7 +74,7 @@ def classic(row: Row, context: Context) -> Translate:
 
     @torch.inference_mode()
     def decode(lines: Sequence[str]) -> list[str]:
-        ids = run.tokenizers.src.encode(list(lines))
+        ids = _encode(lines, run.tokenizers)
         src_ids = pad_ids([[*each, EOS_ID] for each in ids]).to(context.device)
         hyps = torch.full((len(lines), 1), BOS_ID, device=context.device)
         ended = torch.zeros(len(lines), dtype=torch.bool, device=context.device)
@@ -127,7 +129,7 @@ def ctranslate2(row: Row, context: Context) -> Translate:
         )
 
     def translate(translator: "library.Translator", lines: Sequence[str], batch: int) -> list[str]:
-        tokens = [[src_names[i] for i in ids] for ids in run.tokenizers.src.encode(list(lines))]
+        tokens = [[src_names[i] for i in ids] for ids in _encode(lines, run.tokenizers)]
         results = translator.translate_batch(
             tokens, max_batch_size=batch, beam_size=row.beam_size, max_decoding_length=255
         )
@@ -137,19 +139,26 @@ def ctranslate2(row: Row, context: Context) -> Translate:
         single = engine(1, context.threads)
         return lambda lines: [translate(single, [line], 1)[0] for line in lines]
 
-    engines = {setting: engine(*setting) for setting in {setting for setting, _ in SETTINGS}}
+    threads = context.threads
+    shares = {(threads, 1), (1, threads)} if context.device == "cpu" else {(1, 1)}
+    engines = {share: engine(*share) for share in shares}
+    settings = list(itertools.product(shares, BATCHES))
     chosen: list[tuple[tuple[int, int], int]] = []
 
     def fastest(lines: Sequence[str]) -> list[str]:
         if not chosen:
             sample = lines[: max(200, len(lines) // 3)]
             chosen.append(
-                min(SETTINGS, key=lambda s: _seconds(lambda: translate(engines[s[0]], sample, s[1])))
+                min(settings, key=lambda s: _seconds(lambda: translate(engines[s[0]], sample, s[1])))
             )
         setting, batch = chosen[0]
         return translate(engines[setting], lines, batch)
 
     return fastest
+
+
+def _encode(lines: Sequence[str], tokenizers: Tokenizers) -> list[list[int]]:
+    return tokenizers.src.encode([normalize(line, lowercase=tokenizers.lowercase) for line in lines])
 
 
 def _vocabulary(folder: Path, side: str, specials: Sequence[str]) -> list[str]:
@@ -270,7 +279,7 @@ def main() -> None:
     args = parser.parse_args()
 
     run = open_run(args.run)
-    prepared = open_prepared(Path(run.prepared.folder))
+    prepared = open_prepared_of(run)
     lines = prepared.lines(args.split, "src")[: args.lines]
     refs = prepared.lines(args.split, "tgt")[: args.lines]
     with tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,7 @@ def test_score_and_a_tab_stand_before_each_translation(workspace: Workspace) -> 
 def test_json_holds_the_score_and_the_others(workspace: Workspace) -> None:
     outcome = translate(workspace, "--beam-size", 2, "--n-best", 2, "--json")
     first = json.loads(outcome.lines[0])
-    assert list(first) == ["source", "translation", "score", "n_best"]
+    assert list(first) == ["source", "translation", "score", "n_best", "tokens", "alignment"]
     assert first["n_best"][0] == {"translation": first["translation"], "score": first["score"]}
     assert len(first["n_best"]) == 2
 
@@ -42,7 +42,7 @@ def test_more_translations_than_beams_exit_2(workspace: Workspace) -> None:
 def test_attention_of_several_translations_is_refused(workspace: Workspace) -> None:
     outcome = translate(workspace, "--text", "Ein Hund.", "--attention", "-", "--with-score")
     assert outcome.code == 2
-    assert "leave out --n-best and --with-score" in outcome.err
+    assert "leave out --n-best, --with-score, --with-alignment and --sample" in outcome.err
 
 
 def test_negative_length_penalty_is_refused(workspace: Workspace) -> None:

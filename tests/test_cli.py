@@ -12,7 +12,7 @@ from mt_cli import __version__
 from mt_cli.commands.train import parse_duration
 from mt_cli.errors import UsageError
 
-VERBS = ("prepare", "train", "evaluate", "translate", "inspect", "doctor")
+VERBS = ("prepare", "train", "evaluate", "translate", "export", "inspect", "doctor")
 HEAVY = {"torch", "spacy", "sentencepiece", "sacrebleu", "torchtext", "numpy", "matplotlib"}
 
 IMPORTED_BY_HELP = """
@@ -83,7 +83,7 @@ def test_installed_command_is_this_program() -> None:
         (["translate", "runs/tiny", "--bleu"], "--bleu"),
         (["translate", "runs/tiny", "more"], "more"),
         (["translate", "runs/tiny", "--backend", "jax"], "'jax'"),
-        (["translate", "runs/tiny", "--batch-size", "0"], "--batch-size"),
+        (["translate", "runs/tiny", "--batch-size", "-1"], "--batch-size"),
         (["train", "tiny.toml", "--max-steps", "many"], "--max-steps"),
         (["train", "tiny.toml", "--device", "tpu"], "'tpu'"),
     ],

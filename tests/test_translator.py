@@ -2,6 +2,7 @@
 
 import logging
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from workspace import Workspace
 
 import mt_cli
 from mt_cli.data.symbols import UNK_ID
+from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import UsageError
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.translation_model import TranslationModel
@@ -86,15 +88,55 @@ def test_line_feed_within_a_line_is_white_space(translator: Translator) -> None:
     assert translator.translate(["Ein\nHund."]) == translator.translate(["Ein Hund."])
 
 
-def test_too_long_a_line_is_cut_to_what_the_model_takes(
+SENTENCES = ["Ein Mann schläft auf einer Bank.", "Zwei Hunde spielen im Schnee!", "Eine Frau lacht."] * 4
+
+
+def test_too_long_a_line_is_translated_sentence_by_sentence(
     translator: Translator, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="mt_cli"):
-        (long, short) = translator.translate(["Ein Hund. " * 100, "Ein Hund."])
-    (warning,) = caplog.records
-    assert "tokens was cut to the model's 47: Ein Hund. Ein Hund." in warning.getMessage()
+        long, short = translator.translate([" ".join(SENTENCES), "Ein Hund."])
+    assert long == " ".join(translator.translate(SENTENCES))
     assert short == translator.translate(["Ein Hund."])[0]
-    assert long != ""
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(
+        r"a line of \d+ tokens, more than the model's 47, is translated in 12 parts: "
+        r"Ein Mann schläft auf einer Bank\. Zwei Hunde spielen im Schne…",
+        warning,
+    )
+
+
+def test_what_the_model_just_takes_stays_whole(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator.translate(["Ein " * 47, "Ein " * 48])
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("a line of 48 tokens, more than the model's 47, is translated in ")
+
+
+def test_parts_of_a_long_line_are_joined_with_all_that_is_known_of_them(beams: Translator) -> None:
+    (long,) = beams.translate_n_best([" ".join(SENTENCES)], n_best=2, with_alignment=True)
+    parts = beams.translate_n_best(SENTENCES, n_best=2, with_alignment=True)
+    for rank, whole in enumerate(long):
+        of_rank = [each[rank] for each in parts]
+        assert whole.text == " ".join(part.text for part in of_rank)
+        assert whole.tokens == sum((part.tokens for part in of_rank), ())
+        assert whole.src_tokens == sum((part.src_tokens for part in of_rank), ())
+        assert whole.score == pytest.approx(sum(part.score for part in of_rank), abs=1e-3)
+        words = [(part.src_tokens[src], part.tokens[tgt]) for part in of_rank for src, tgt in part.alignment]
+        assert [(whole.src_tokens[src], whole.tokens[tgt]) for src, tgt in whole.alignment] == words
+
+
+def test_alignment_has_a_place_in_the_source_for_every_token(beams: Translator, sources: list[str]) -> None:
+    for each in beams.translate_n_best(sources, n_best=3, with_alignment=True):
+        for translation in each:
+            assert [tgt for _, tgt in translation.alignment] == list(range(len(translation.tokens)))
+            places = {src for src, _ in translation.alignment}
+            assert places <= set(range(len(translation.src_tokens)))
+
+
+def test_alignment_is_found_only_where_it_is_asked_for(beams: Translator) -> None:
+    assert beams.translate_n_best(["Ein Hund."])[0][0].alignment == ()
 
 
 def test_both_backends_translate_alike(
@@ -184,3 +226,10 @@ def test_more_translations_than_beams_are_refused(beams: Translator) -> None:
 
 def test_search_has_a_name_for_folders(translator: Translator, beams: Translator) -> None:
     assert (translator.search_name, beams.search_name) == ("greedy", "beam4-alpha0.6")
+
+
+def test_search_without_repetitions_and_samples_have_names_of_their_own(workspace: Workspace) -> None:
+    sampling = Sampling(temperature=0.7, top_k=10, top_p=0.9)
+    kept = Translator.load(workspace.run, device="cpu", no_repeat_ngram=3, threads=1)
+    drawn = Translator.load(workspace.run, device="cpu", sampling=sampling, seed=5, threads=1)
+    assert (kept.search_name, drawn.search_name) == ("greedy-norepeat3", "sample-t0.7-k10-p0.9-seed5")

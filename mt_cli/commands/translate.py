@@ -64,7 +64,8 @@ def translate(
         bool, typer.Option("--sample", help="Draw translations at random in place of the likeliest.")
     ] = False,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", min=0.01, help="Of --sample: below 1 is more careful.")
+        float | None,
+        typer.Option("--temperature", min=0.01, max=100, help="Of --sample: below 1 is more careful."),
     ] = None,
     top_k: Annotated[
         int | None, typer.Option("--top-k", min=0, help="Of --sample: only the K likeliest tokens; 0 is all.")

@@ -69,9 +69,9 @@ class WordTokenizer:
         return [join_words(self._marked_tokens(ids)) for ids in sequences]
 
     def decode_with(self, ids: Sequence[int], words: Mapping[int, str]) -> str:
-        """Text of `ids`, with the marked token `words[i]` at each place i that has one."""
-        tokens = (words.get(i, self.vocabulary.tokens[each]) for i, each in enumerate(ids))
-        return join_words(tokens)
+        """Text of `ids`, in which `words[i]` stands at each place i that has one, as a word of its own."""
+        alone = {i: word.removeprefix(JOINER) for i, word in words.items()}
+        return join_words(alone.get(i, self.vocabulary.tokens[each]) for i, each in enumerate(ids))
 
     def marked_words(self, text: str) -> list[str]:
         """The tokens of normalised `text`, one for each id that `encode` gives."""

@@ -4,6 +4,7 @@ Works on token ids and an opaque state, like `search`; where the random numbers 
 Letters: B sentences, M of them still unfinished, R rows, V vocabulary.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,15 @@ class Sampling:
     """Only so many of the likeliest tokens are drawn from (Fan et al. 2018); 0 is all."""
     top_p: float = 1.0
     """Only the fewest tokens that hold this probability are drawn from (Holtzman et al. 2020)."""
+
+    def __str__(self) -> str:
+        return f"-t{self.temperature:g}-k{self.top_k}-p{self.top_p:g}"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"a temperature is above 0 and finite, found {self.temperature}")
+        if self.top_k < 0 or not 0 <= self.top_p <= 1:
+            raise ValueError(f"top_k is 0 or more and top_p from 0 to 1, found {self.top_k} and {self.top_p}")
 
 
 def sample_search(
@@ -71,12 +81,22 @@ def draw(logits: Tensor, draws: Tensor, sampling: Sampling) -> Tensor:
 
     `draws` (R,) are in [0, 1). Returns (R,).
     """
+    logits = logits.float() / sampling.temperature
+    if sampling.top_k == 0 and sampling.top_p == 1:  # the order does not matter, and to sort is slow
+        return _pass(logits.softmax(-1), draws).squeeze(1)
     k = min(sampling.top_k or logits.shape[1], logits.shape[1])
-    values, ids = largest(logits.float() / sampling.temperature, k)  # both (R, k)
+    values, ids = largest(logits, k)  # both (R, k)
     probs = values.softmax(-1)
     before = probs.cumsum(-1) - probs  # (R, k): what likelier tokens hold
-    probs = probs.masked_fill(before >= sampling.top_p, 0.0)
+    too_far = before >= sampling.top_p
+    too_far[:, 0] = False  # the likeliest may always be drawn
+    return ids.gather(1, _pass(probs.masked_fill(too_far, 0.0), draws)).squeeze(1)
+
+
+def _pass(probs: Tensor, draws: Tensor) -> Tensor:
+    """The first place (R, 1) where the running sum of `probs` (R, V) exceeds its draw (R,) of the whole."""
     reached = probs.cumsum(-1)
-    passed = (reached <= draws.unsqueeze(1) * reached[:, -1:]).sum(-1)
-    last = (probs > 0).sum(-1) - 1  # rounding must not lead beyond what may be drawn
-    return ids.gather(1, torch.minimum(passed, last).unsqueeze(1)).squeeze(1)
+    total = reached[:, -1:]
+    # Rounding must not make a draw of the whole, which nothing exceeds.
+    target = torch.minimum(draws.unsqueeze(1) * total, torch.nextafter(total, torch.zeros_like(total)))
+    return (reached <= target).sum(-1, keepdim=True)

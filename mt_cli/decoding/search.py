@@ -60,8 +60,8 @@ def greedy_search(
 
     `step` takes the latest ids (M, 1) and the state and gives logits (M, 1, V). `max_lens` limits each of the
     B sentences, `eos_id` not counted. `forbidden_ids` are never chosen, nor, with `no_repeat_ngram` n, an id
-    that would repeat n ids of the hypothesis. Finished sentences leave the batch. Returns B id sequences
-    without `bos_id` and `eos_id`.
+    that would repeat n ids of the hypothesis. Finished sentences leave the batch; the logits are overwritten.
+    Returns B id sequences without `bos_id` and `eos_id`.
     """
     return walk(
         step,
@@ -158,7 +158,8 @@ def beam_search(
     `step` takes the latest ids (M, N) and the state, which begins with one beam, and gives logits (M, N, V).
     `max_lens` (from 1) limits each of the B sentences, `eos_id` not counted; at its limit a beam ends as it
     is. No hypothesis is shorter than `min_len`, unless its limit is. `forbidden_ids` are never chosen, nor,
-    with `no_repeat_ngram` n, an id that would repeat n ids of its hypothesis.
+    with `no_repeat_ngram` n, an id that would repeat n ids of its hypothesis. The logits are overwritten.
+    Where there are fewer than `n_best` hypotheses, empty ones with a score of minus infinity fill up.
     """
     search = _Beams(max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, device=device)
     ids = torch.full((len(max_lens), 1), bos_id, device=device)  # (M, 1), then (M, N)

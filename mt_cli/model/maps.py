@@ -41,7 +41,7 @@ def attention_maps(
         for kind, weights in seen.items():
             for attention in _attentions(model, kind):
                 hooks.enter_context(_listening(attention, weights))
-        model(src_ids, tgt_in)
+        model.hidden(src_ids, tgt_in)
     return {kind: torch.stack(weights) for kind, weights in seen.items()}
 
 

@@ -19,7 +19,7 @@ def lay_out_for_decoding(model: nn.Module) -> None:
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     for module in model.modules():
         for name, matrix in list(module.named_parameters(recurse=False)):
-            if matrix.dim() != 2 or isinstance(module, nn.Embedding) or "weight" not in name:
+            if not ((isinstance(module, nn.Linear) and name == "weight") or name == "in_proj_weight"):
                 continue
             if id(matrix) in embeddings:
                 setattr(module, name, nn.Parameter(_transposed(matrix), requires_grad=False))

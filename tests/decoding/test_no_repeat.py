@@ -79,7 +79,8 @@ def walk(src: list[int], limit: int, n: int) -> list[int]:
     while len(hyp) < limit:
         logits = model(torch.tensor([src]), torch.tensor([[BOS_ID, *hyp]]))[0, -1].tolist()
         best = max(
-            (i for i in ALLOWED if not would_repeat(hyp, i, n)), key=lambda i, each=logits: each[i]  # type: ignore[misc]
+            (i for i in ALLOWED if not would_repeat(hyp, i, n)),
+            key=lambda i, each=logits: each[i],  # type: ignore[misc]
         )
         if best == EOS_ID:
             break
@@ -89,7 +90,9 @@ def walk(src: list[int], limit: int, n: int) -> list[int]:
 
 def test_without_the_rule_there_are_repetitions_of_every_length() -> None:
     found = greedy(0)
-    assert [n for n in (1, 2, 3) if all(len(set(ngrams(hyp, n))) == len(ngrams(hyp, n)) for hyp in found)] == []
+    assert [
+        n for n in (1, 2, 3) if all(len(set(ngrams(hyp, n))) == len(ngrams(hyp, n)) for hyp in found)
+    ] == []
 
 
 @every_n
@@ -133,9 +136,7 @@ def beams_by_hand(src: list[int], limit: int, n: int, *, beam_size: int) -> list
         candidates = []
         for log_prob, ids in live:
             each = model(torch.tensor([src]), torch.tensor([[BOS_ID, *ids]]))[0, -1].log_softmax(-1).tolist()
-            candidates += [
-                (log_prob + each[i], [*ids, i]) for i in ALLOWED if not would_repeat(ids, i, n)
-            ]
+            candidates += [(log_prob + each[i], [*ids, i]) for i in ALLOWED if not would_repeat(ids, i, n)]
         best = sorted(candidates, reverse=True)[: beam_size - len(ended)]
         ended += [each for each in best if each[1][-1] == EOS_ID or length == limit]
         live = [each for each in best if not (each[1][-1] == EOS_ID or length == limit)]

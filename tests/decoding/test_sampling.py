@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import BACKENDS, VOCAB_SIZE, random_ids, randomised, tiny_model
 from torch import Tensor
@@ -30,7 +30,8 @@ def frequencies(probs: Sequence[float], sampling: Sampling) -> list[float]:
     return (counts / GRID).tolist()
 
 
-@given(st.lists(st.floats(-8, 8, width=32), min_size=1, max_size=200))
+@settings(max_examples=25)
+@given(st.lists(st.floats(-8, 8, width=32), min_size=1, max_size=60))
 def test_frequencies_are_those_of_softmax(logits: list[float]) -> None:
     row = torch.tensor(logits)
     counts = draw(row.expand(GRID, -1), EVENLY, Sampling()).bincount(minlength=len(logits))
@@ -47,6 +48,7 @@ def test_frequencies_are_those_of_softmax(logits: list[float]) -> None:
         (Sampling(top_k=1), [0, 1, 0, 0]),
         (Sampling(top_k=2), [0, 4 / 7, 0, 3 / 7]),
         (Sampling(top_k=99), [0.1, 0.4, 0.2, 0.3]),
+        (Sampling(top_p=0.0), [0, 1, 0, 0]),
         (Sampling(top_p=0.3), [0, 1, 0, 0]),
         (Sampling(top_p=0.5), [0, 4 / 7, 0, 3 / 7]),
         (Sampling(top_p=0.8), [0, 4 / 9, 2 / 9, 3 / 9]),
@@ -78,6 +80,18 @@ def test_what_is_forbidden_is_never_drawn(number: float) -> None:
 def test_each_row_has_a_draw_of_its_own() -> None:
     logits = torch.tensor([[0.6, 0.4]]).log().expand(3, -1)
     assert draw(logits, torch.tensor([0.1, 0.7, 0.59]), Sampling()).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
+def test_temperature_that_is_none_is_refused(temperature: float) -> None:
+    with pytest.raises(ValueError, match="a temperature is above 0 and finite, found "):
+        Sampling(temperature=temperature)
+
+
+@pytest.mark.parametrize("options", [{"top_k": -1}, {"top_p": -0.1}, {"top_p": 1.1}, {"top_p": float("nan")}])
+def test_limits_that_are_none_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="top_k is 0 or more and top_p from 0 to 1, found "):
+        Sampling(**options)  # type: ignore[arg-type]
 
 
 # A whole hypothesis
@@ -127,7 +141,9 @@ def sample_by_hand(src: list[int], limit: int, draws: Sequence[float], sampling:
         logits = model(torch.tensor([src]), torch.tensor([[BOS_ID, *ids]]))[0, -1].double()
         allowed = [i for i in range(VOCAB_SIZE) if i not in FORBIDDEN]
         probs = dict(zip(allowed, logits[allowed].softmax(-1).tolist(), strict=True))
-        heated = dict(zip(allowed, (logits[allowed] / sampling.temperature).softmax(-1).tolist(), strict=True))
+        heated = dict(
+            zip(allowed, (logits[allowed] / sampling.temperature).softmax(-1).tolist(), strict=True)
+        )
         ranked = sorted(allowed, key=lambda i, heated=heated: -heated[i])[: sampling.top_k]  # type: ignore[misc]
         of_ranked = np.array([heated[i] for i in ranked]) / sum(heated[i] for i in ranked)
         enough = int((np.cumsum(of_ranked) - of_ranked < sampling.top_p).sum())

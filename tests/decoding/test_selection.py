@@ -50,7 +50,9 @@ def test_argmax_finds_the_last_entry(vocab_size: int) -> None:
     assert argmax(scores).tolist() == [0, vocab_size - 1]
 
 
-@pytest.mark.parametrize("places", [(3, 5), (BLOCK - 1, BLOCK), (10, 4 * BLOCK + 6), (4 * BLOCK, 4 * BLOCK + 1)])
+@pytest.mark.parametrize(
+    "places", [(3, 5), (BLOCK - 1, BLOCK), (10, 4 * BLOCK + 6), (4 * BLOCK, 4 * BLOCK + 1)]
+)
 def test_of_equals_the_first_is_chosen(places: tuple[int, int]) -> None:
     scores = random_scores(3, 4 * BLOCK + 7)
     scores[:, places] = 100
@@ -104,7 +106,7 @@ def test_row_with_too_few_is_filled_up_with_minus_infinity() -> None:
 @given(rows_of_scores(), st.integers(1, 8))
 def test_every_place_is_one_of_the_row(scores: Tensor, k: int) -> None:
     places = top_k(scores, k)[1]
-    assert 0 <= int(places.min())
+    assert int(places.min()) >= 0
     assert int(places.max()) < scores.shape[1]
 
 

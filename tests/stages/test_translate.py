@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
 from mt_cli.data.normalize import decode_line
 from mt_cli.errors import DataError, ResourceError
-from mt_cli.stages.translate import LINES_AT_ONCE, open_target, translate_stream
+from mt_cli.stages.translate import FIRST_LINES, LINES_AT_ONCE, open_target, translate_stream
 
 AWKWARD = b"Ein Mann schl\xc3\xa4ft.\n\n\xff\xfe kaputt\nZwei Hunde spielen im Schnee."
 RUN = "runs/tiny"
@@ -91,11 +92,10 @@ def test_only_a_line_feed_ends_a_line(mark: str) -> None:
     ]
 
 
-def test_stream_of_many_lines_is_translated_in_large_parts() -> None:
+def test_stream_of_many_lines_is_translated_in_portions_that_grow() -> None:
     stub = Upper()
-    assert len(stream(stub, io.BytesIO(b"ein Mann\n" * 5000))) == 5000
-    assert max(stub.sizes) == LINES_AT_ONCE
-    assert len(stub.sizes) == 3
+    assert len(stream(stub, io.BytesIO(b"ein Mann\n" * 9000))) == 9000
+    assert stub.sizes == [FIRST_LINES, 256, 512, 1024, *[LINES_AT_ONCE] * 3, 936]
 
 
 def test_lines_are_translated_before_the_next_ones_are_asked_for() -> None:
@@ -187,11 +187,15 @@ def test_line_that_is_empty_after_normalisation_stays_empty(workspace: Workspace
     assert filled != ""
 
 
-def test_line_longer_than_the_model_is_cut_with_a_warning(workspace: Workspace) -> None:
-    outcome = workspace.call("translate", RUN, stdin=b"Ein Hund. " * 200 + b"\nEin Hund.\n")
-    assert (outcome.code, len(outcome.lines)) == (0, 2)
-    assert outcome.err.startswith("warning: a sentence of ")
-    assert "tokens was cut to the model's 47: Ein Hund. Ein Hund." in outcome.err
+def test_line_longer_than_the_model_is_translated_in_parts_with_a_warning(workspace: Workspace) -> None:
+    long, short = workspace.call("translate", RUN, stdin=b"Ein Mann.\nEin Hund.\n").lines
+    outcome = workspace.call("translate", RUN, stdin=b"Ein Mann. " * 50 + b"\nEin Hund.\n")
+    assert (outcome.code, outcome.lines) == (0, [" ".join([long] * 50), short])
+    assert re.fullmatch(
+        r"warning: a line of \d+ tokens, more than the model's 47, is translated in 50 parts: "
+        r"(Ein Mann\. ){6}…\n",
+        outcome.err,
+    )
 
 
 @pytest.mark.parametrize("batch_size", [1, 7])
