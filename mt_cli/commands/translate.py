@@ -127,6 +127,16 @@ def translate(
             threads=threads or 0,
         )
 
+        # Before anything is written: which layers and heads there are, only the model knows.
+        maps = None
+        if is_drawn and text is not None:
+            maps = choose_maps(
+                translator.attention(decode_argument(text)),
+                kind=attention_of or "cross",
+                layer=layer,
+                head="mean" if head is None else head,
+            )
+
         def write(lines: Iterable[str]) -> None:
             lines_out.write("".join(f"{line}\n" for line in lines).encode())
             lines_out.flush()
@@ -147,14 +157,8 @@ def translate(
             translate_stream(details, lines_in, write_details)
         else:
             translate_stream(translator.translate, lines_in, lambda _, translations: write(translations))
-        if text is None or not is_drawn:
-            return
-        maps = choose_maps(
-            translator.attention(decode_argument(text)),
-            kind=attention_of or "cross",
-            layer=layer,
-            head="mean" if head is None else head,
-        )
+    if maps is None:
+        return
     if picture is not None:
         maps.write(picture)
     else:

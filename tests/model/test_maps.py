@@ -231,13 +231,14 @@ def test_hooks_of_others_stay(model: TranslationModel) -> None:
 
 
 @torch.no_grad()
-def test_logits_under_observation_equal_those_unobserved(model: TranslationModel) -> None:
-    unobserved = model(SRC_IDS, TGT_IN)
-    observed: list[Tensor] = []
-    model.output.register_forward_hook(lambda _module, _args, logits: observed.append(logits))
+def test_output_under_observation_equals_that_unobserved(
+    model: TranslationModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, observed = model.hidden, list[Tensor]()
+    monkeypatch.setattr(model, "hidden", lambda *args: observed.append(look(*args)))
     attention_maps(model, SRC_IDS, TGT_IN)
-    (logits,) = observed
-    torch.testing.assert_close(logits, unobserved, rtol=0, atol=1e-5)
+    (hidden,) = observed
+    torch.testing.assert_close(hidden, look(SRC_IDS, TGT_IN), rtol=0, atol=1e-5)
 
 
 @torch.no_grad()

@@ -189,7 +189,12 @@ def test_unknown_characters_are_shown_as_their_bytes(translator: Translator) -> 
 
 @SENTENCES
 def test_target_is_the_translation_that_translate_gives(translator: Translator, line: str) -> None:
-    assert translator.teacher_force(line).translation == translator.translate([line])[0]
+    pair = translator.teacher_force(line)
+    assert pair.translation == translator.translate([pair.source])[0]
+
+
+def test_of_a_line_in_parts_the_first_is_looked_at(translator: Translator) -> None:
+    assert translator.teacher_force(TOO_LONG).source == "Ein Mann schläft."
 
 
 @SENTENCES
@@ -200,8 +205,8 @@ def test_target_tokens_are_the_predicted_ones_a_place_later(translator: Translat
 
 
 def test_translation_cut_at_its_limit_has_no_end(translator: Translator) -> None:
-    endless = translator.teacher_force(TOO_LONG)
-    assert len(endless.predicted_tokens) == translator.model.max_len - 1
+    endless = translator.teacher_force("Ein Mann schläft.")
+    assert len(endless.predicted_tokens) == int(1.5 * (len(endless.src_tokens) - 1)) + 10
     assert endless.predicted_tokens[-1] != "</s>"
     assert translator.teacher_force("Ein Mann schläft auf einer Bank.").predicted_tokens[-1] == "</s>"
 
