@@ -37,7 +37,7 @@ def joined(parts: Sequence[Translation]) -> Translation:
     src_starts = [0, *accumulate(len(part.src_tokens) for part in parts)]
     starts = [0, *accumulate(len(part.tokens) for part in parts)]
     return Translation(
-        " ".join(part.text for part in parts),
+        " ".join(part.text for part in parts if part.text),
         sum(part.score for part in parts),
         tokens=tuple(token for part in parts for token in part.tokens),
         src_tokens=tuple(token for part in parts for token in part.src_tokens),

@@ -148,7 +148,7 @@ class Translator:
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
         texts = iter(self._detokenize(parts, self._searcher.best([part.ids for part in parts])))
-        return [" ".join(islice(texts, len(of_line))) for of_line in of_lines]
+        return [" ".join(filter(None, islice(texts, len(of_line)))) for of_line in of_lines]
 
     def translate_n_best(
         self, lines: Sequence[str], *, n_best: int = 1, with_alignment: bool = False

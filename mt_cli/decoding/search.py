@@ -164,7 +164,7 @@ def beam_search(
     search = _Beams(max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, device=device)
     ids = torch.full((len(max_lens), 1), bos_id, device=device)  # (M, 1), then (M, N)
     forbidden = torch.tensor(forbidden_ids, dtype=torch.long, device=device)
-    too_early = torch.tensor([*forbidden_ids, eos_id], dtype=torch.long, device=device)
+    too_early = torch.tensor(sorted({*forbidden_ids, eos_id}), dtype=torch.long, device=device)
     for length in range(max(max_lens, default=0)):
         logits = step(ids, state).float().flatten(0, 1)  # (M·N, V)
         log_probs, next_ids = top_log_probs(

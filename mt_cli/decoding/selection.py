@@ -77,5 +77,6 @@ def _open(blocks: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     places = (blocks.unsqueeze(-1) * BLOCK + within).flatten(1)
     if V % BLOCK == 0:
         return places, scores.gather(1, places)
-    entries = scores.gather(1, places.clamp(max=V - 1))
-    return places, entries.masked_fill(places >= V, -torch.inf)
+    beyond = places >= V
+    places = places.clamp(max=V - 1)
+    return places, scores.gather(1, places).masked_fill(beyond, -torch.inf)

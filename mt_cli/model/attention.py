@@ -72,6 +72,7 @@ class ScaledDotProductAttention(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `mask` allows: (B, H, T, K)."""
         if not torch.is_grad_enabled():
+            mask = mask.expand(*mask.shape[:-1], k.shape[2]) if mask.shape[-1] == 1 else mask
             (k, v), mask = pad_keys(k, v), pad_mask(mask)
         return attention(q, k, v, mask, dropout=self.dropout)
 

@@ -108,7 +108,7 @@ class ExportedTranslator:
         """The translation of each of `lines`, in order; an empty line's is empty."""
         of_lines = self.encode(lines)
         texts = iter(self._search([ids for of_line in of_lines for ids in of_line]))
-        return [" ".join(islice(texts, len(of_line))) for of_line in of_lines]
+        return [" ".join(filter(None, islice(texts, len(of_line)))) for of_line in of_lines]
 
     def encode(self, lines: Sequence[str]) -> list[list[list[int]]]:
         """Ids of each line, in as many parts as the model needs."""

@@ -61,9 +61,6 @@ def test_padded_attention_equals_torch(num_keys: int) -> None:
         torch.testing.assert_close(ScaledDotProductAttention(nn.Identity())(q, k, v, mask), expected)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a mask of one column, which broadcasts, is padded as if it were a key's"
-)
 def test_mask_that_broadcasts_over_keys_hides_none() -> None:
     q, k, v = random(2, 3, 4, 8), random(2, 3, 5, 8, seed=1), random(2, 3, 5, 8, seed=2)
     with torch.no_grad():
