@@ -16,7 +16,8 @@ from mt_cli.config import DecodingConfig
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID
 from mt_cli.decoding.sampling import Sampling, sample_search
-from mt_cli.decoding.search import Hyp, beam_search, greedy_search
+from mt_cli.decoding.screening import Screen
+from mt_cli.decoding.search import Hyp, Rules, beam_search, greedy_search, walk
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.maps import attention_maps
 from mt_cli.model.translation_model import TranslationModel
@@ -44,13 +45,23 @@ class Searcher:
         *,
         runtime: Runtime,
         forbidden_ids: Ids,
+        screen: Screen | None = None,
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
+        """`screen` is of the model's output layer, and lacks `forbidden_ids` too; greedy search uses it."""
         self.model = model
         self._config = config
         self._runtime = runtime
-        self._forbidden_ids = tuple(forbidden_ids)
+        self._rules = Rules(
+            BOS_ID,
+            EOS_ID,
+            tuple(forbidden_ids),
+            no_repeat_ngram=config.no_repeat_ngram,
+            min_len=config.min_len,
+        )
+        # A screen knows ids that are never chosen, but no hypotheses.
+        self._screen = None if config.no_repeat_ngram or config.min_len else screen
         self._sampling = sampling
         self._seed = seed
         self._threads = torch.get_num_threads()
@@ -63,8 +74,7 @@ class Searcher:
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
-        wanted = int(self._config.max_len_factor * src_length) + self._config.max_len_extra
-        return min(wanted, self.longest)
+        return min(self._config.max_len(src_length), self.longest)
 
     def best(self, sources: Sequence[Ids]) -> list[list[int]]:
         """The best hypothesis of each of `sources`, none of which is empty."""
@@ -98,10 +108,8 @@ class Searcher:
             tgt_in = pad_ids([[BOS_ID, *hyps[i]] for i in batch]).to(self._runtime.device)
             self.model.eval()
             with memory_errors_explained(f"lower --batch-size (now {len(batch)})"):
-                maps = attention_maps(self.model, src_ids, tgt_in, kinds=["cross"])[
-                    "cross"
-                ]  # (L, B, H, T, S)
-            weights = maps[max(0, len(maps) - 2)].mean(1)  # (B, T, S)
+                (maps,) = attention_maps(self.model, src_ids, tgt_in, kinds=["cross"]).values()
+            weights = maps[max(0, len(maps) - 2)].mean(1)  # of (L, B, H, T, S) is (B, T, S)
             for row, i in enumerate(batch):
                 places = list(range(len(sources[i])) if among is None else among[i])
                 best = weights[row, : len(hyps[i]), places].argmax(-1).tolist()  # (T,)
@@ -110,15 +118,15 @@ class Searcher:
 
     def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
         with self._ready(sources) as (state, limits):
-            return greedy_search(
-                self.model.step,
+            if self._screen is None:
+                return greedy_search(self.model.step, state, limits, self._rules, device=self._runtime.device)
+            screen = self._screen
+            return walk(
+                self.model.step_hidden,
                 state,
                 limits,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                forbidden_ids=self._forbidden_ids,
-                no_repeat_ngram=self._config.no_repeat_ngram,
-                device=self._runtime.device,
+                lambda hidden, _so_far, _rows: screen.argmax(hidden),
+                self._rules,
             )
 
     def _beams(self, sources: Sequence[Ids], n_best: int) -> list[list[Hyp]]:
@@ -127,13 +135,10 @@ class Searcher:
                 self.model.step,
                 state,
                 limits,
+                self._rules,
                 beam_size=self._config.beam_size,
                 length_penalty=self._config.length_penalty,
                 n_best=n_best,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                forbidden_ids=self._forbidden_ids,
-                no_repeat_ngram=self._config.no_repeat_ngram,
                 device=self._runtime.device,
             )
 
@@ -153,10 +158,7 @@ class Searcher:
                 torch.from_numpy(np.stack(draws)).to(self._runtime.device),
                 limits,
                 sampling,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                forbidden_ids=self._forbidden_ids,
-                no_repeat_ngram=self._config.no_repeat_ngram,
+                self._rules,
                 device=self._runtime.device,
             )
         of_each = (hyps[begin : begin + n_best] for begin in range(0, len(hyps), n_best))

@@ -3,9 +3,16 @@
 Knows text and tokens, neither models nor search.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+
+from mt_cli.data.normalize import normalize
+from mt_cli.data.splitting import split_text
+from mt_cli.data.tokenizer import Tokenizers
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,49 @@ class Part:
     ids: list[int]
 
 
+class Splitter:
+    """Makes of each line the parts that a model can take."""
+
+    def __init__(self, tokenizers: Tokenizers, *, longest: int) -> None:
+        """`longest` is the most ids of a part."""
+        self._tokenizers = tokenizers
+        self._longest = longest
+
+    def split(self, lines: Sequence[str]) -> list[list[Part]]:
+        """The parts of each of `lines`, usually one; none of an empty line."""
+        texts = [normalize(line) for line in lines]
+        return [list(self._parts(text, ids)) for text, ids in zip(texts, self._encode(texts), strict=True)]
+
+    def _parts(self, text: str, ids: list[int]) -> Iterator[Part]:
+        if not ids:
+            return
+        if len(ids) <= self._longest:
+            yield Part(text, ids)
+            return
+        texts = split_text(text, lambda part: len(self._encode([part])[0]) <= self._longest)
+        log.warning(
+            "a line of %d tokens, more than the model's %d, is translated in %d parts: %.60s…",
+            len(ids),
+            self._longest,
+            len(texts),
+            text,
+        )
+        for part, part_ids in zip(texts, self._encode(texts), strict=True):
+            if part_ids:
+                yield Part(part, part_ids[: self._longest])
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each of the normalised `texts`."""
+        if self._tokenizers.lowercase:
+            texts = [normalize(text, lowercase=True) for text in texts]
+        return self._tokenizers.src.encode(texts)
+
+
+def joined_texts(texts: Iterable[str]) -> str:
+    """The translation of a line whose parts are translated as `texts`; of some there may be nothing."""
+    return " ".join(filter(None, texts))
+
+
 def joined(parts: Sequence[Translation]) -> Translation:
     """The translation of a line of which `parts` are the translations."""
     if len(parts) == 1:
@@ -37,7 +87,7 @@ def joined(parts: Sequence[Translation]) -> Translation:
     src_starts = [0, *accumulate(len(part.src_tokens) for part in parts)]
     starts = [0, *accumulate(len(part.tokens) for part in parts)]
     return Translation(
-        " ".join(part.text for part in parts if part.text),
+        joined_texts(part.text for part in parts),
         sum(part.score for part in parts),
         tokens=tuple(token for part in parts for token in part.tokens),
         src_tokens=tuple(token for part in parts for token in part.src_tokens),

@@ -15,11 +15,11 @@ from torch import Tensor
 from mt_cli.artefacts.run import open_run
 from mt_cli.config import Backend, DecodingConfig, Device, Precision
 from mt_cli.data.normalize import normalize
-from mt_cli.data.splitting import split_text
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.data.words import WordTokenizer
 from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.screening import Screen
 from mt_cli.decoding.search import Hyp
 from mt_cli.errors import UsageError
 from mt_cli.model.maps import MapKind, attention_maps
@@ -27,7 +27,7 @@ from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime, memory_errors_explained, set_up_runtime
 from mt_cli.searcher import Searcher
-from mt_cli.translation import Part, Translation, joined
+from mt_cli.translation import Part, Splitter, Translation, joined, joined_texts
 
 log = logging.getLogger(__name__)
 
@@ -83,9 +83,11 @@ class Translator:
         config: DecodingConfig,
         *,
         runtime: Runtime,
+        screens: bool = False,
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
+        """With `screens`, a greedy search may take a short cut, for which the model must not change again."""
         self.model = model.to(runtime.device)
         self._tokenizers = tokenizers
         self._config = config
@@ -93,14 +95,18 @@ class Translator:
         self._sampling = sampling
         self._seed = seed
         self._replaces_unk = config.replace_unk and isinstance(tokenizers.tgt, WordTokenizer)
+        forbidden_ids = [i for i in NEVER_SAID if i != UNK_ID] if self._replaces_unk else NEVER_SAID
+        weight = self.model.output.weight
         self._searcher = Searcher(
             self.model,
             config,
             runtime=runtime,
-            forbidden_ids=[i for i in NEVER_SAID if i != UNK_ID] if self._replaces_unk else NEVER_SAID,
+            forbidden_ids=forbidden_ids,
+            screen=Screen(weight, forbidden_ids=forbidden_ids) if screens else None,
             sampling=sampling,
             seed=seed,
         )
+        self._splitter = Splitter(tokenizers, longest=self._searcher.longest)
 
     @classmethod
     def load(
@@ -139,16 +145,25 @@ class Translator:
         )
         with memory_errors_explained("the model does not fit"):
             model = opened.load_model(checkpoint=checkpoint, backend=backend)
+            screens = runtime.is_fast_in_int8 and model.output.bias is None
             if runtime.device.type == "cpu":
                 lay_out_for_decoding(model)
-            return cls(model, opened.tokenizers, config, runtime=runtime, sampling=sampling, seed=seed)
+            return cls(
+                model,
+                opened.tokenizers,
+                config,
+                runtime=runtime,
+                screens=screens,
+                sampling=sampling,
+                seed=seed,
+            )
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty."""
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
         texts = iter(self._detokenize(parts, self._searcher.best([part.ids for part in parts])))
-        return [" ".join(filter(None, islice(texts, len(of_line)))) for of_line in of_lines]
+        return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
 
     def translate_n_best(
         self, lines: Sequence[str], *, n_best: int = 1, with_alignment: bool = False
@@ -225,35 +240,9 @@ class Translator:
         return Attention(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
 
     def _split(self, lines: Sequence[str]) -> list[list[Part]]:
-        """The parts of each of `lines`, usually one; none of an empty line."""
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines; put the one line into a list")
-        texts = [normalize(line) for line in lines]
-        return [
-            self._parts(text, ids) if ids else []
-            for text, ids in zip(texts, self._encode(texts), strict=True)
-        ]
-
-    def _parts(self, text: str, ids: list[int]) -> list[Part]:
-        longest = self._searcher.longest
-        if len(ids) <= longest:
-            return [Part(text, ids)]
-        texts = split_text(text, lambda part: len(self._encode([part])[0]) <= longest)
-        log.warning(
-            "a line of %d tokens, more than the model's %d, is translated in %d parts: %.60s…",
-            len(ids),
-            longest,
-            len(texts),
-            text,
-        )
-        encoded = zip(texts, self._encode(texts), strict=True)
-        return [Part(text, ids[:longest]) for text, ids in encoded if ids]
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each of the normalised `texts`."""
-        if self._tokenizers.lowercase:
-            texts = [normalize(text, lowercase=True) for text in texts]
-        return self._tokenizers.src.encode(texts)
+        return self._splitter.split(lines)
 
     def _detokenize(self, parts: Sequence[Part], hyps: Sequence[list[int]]) -> list[str]:
         """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""

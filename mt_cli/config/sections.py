@@ -207,12 +207,18 @@ class DecodingConfig(Section):
     """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens."""
     max_len_extra: int = Field(default=10, ge=1)
     """See `max_len_factor`."""
+    min_len: int = Field(default=0, ge=0)
+    """Fewest tokens of a translation."""
     no_repeat_ngram: int = Field(default=0, ge=0)
     """No sequence of so many tokens occurs twice in a translation; 0 lets all occur."""
     replace_unk: bool = True
     """An unknown word is translated by itself, as it stands in the source. Subwords know every word."""
     batch_size: int = Field(default=0, ge=0)
     """Sentences decoded together, of like length; 0 is as many as suit the device."""
+
+    def max_len(self, src_length: int) -> int:
+        """Most tokens of the translation of `src_length` tokens, if the model has room for them."""
+        return int(self.max_len_factor * src_length) + self.max_len_extra
 
 
 class RuntimeConfig(Section):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mt_cli.decoding.search import Hyp, State, walk
+from mt_cli.decoding.search import Hyp, Rules, State, walk
 from mt_cli.decoding.selection import top_k as largest
 
 
@@ -42,37 +42,25 @@ def sample_search(
     draws: Tensor,
     max_lens: Sequence[int],
     sampling: Sampling,
+    rules: Rules,
     *,
-    bos_id: int,
-    eos_id: int,
-    forbidden_ids: Sequence[int] = (),
-    no_repeat_ngram: int = 0,
     device: torch.device | None = None,
 ) -> list[Hyp]:
-    """A random hypothesis of each sentence, token by token until `eos_id` or its limit.
+    """A random hypothesis of each sentence, token by token until its end or its limit; see `walk`.
 
-    `draws` (B, longest limit) are uniform in [0, 1), one for every token: the same draws give a sentence the
-    same hypothesis, whatever else is in the batch. For the rest see `greedy_search`. Scores are
-    log-probabilities among the tokens that are allowed, before `sampling` narrows or sharpens them.
+    `step` gives logits (M, 1, V), which are overwritten. `draws` (B, longest limit) are uniform in [0, 1),
+    one for every token: the same draws give a sentence the same hypothesis, whatever else is in the batch.
+    Scores are log-probabilities among the tokens that are allowed, before `sampling` narrows them.
     """
     log_probs = torch.zeros(len(max_lens), device=device)
 
-    def choose(logits: Tensor, rows: Tensor, length: int) -> Tensor:
-        ids = draw(logits, draws[rows, length], sampling)
+    def choose(logits: Tensor, so_far: Tensor, rows: Tensor) -> Tensor:
+        logits = rules.hide(logits, so_far)
+        ids = draw(logits, draws[rows, so_far.shape[1]], sampling)
         log_probs[rows] += logits.float().log_softmax(-1).gather(1, ids.unsqueeze(1)).squeeze(1)
         return ids
 
-    hyps = walk(
-        step,
-        state,
-        max_lens,
-        choose,
-        bos_id=bos_id,
-        eos_id=eos_id,
-        forbidden_ids=forbidden_ids,
-        no_repeat_ngram=no_repeat_ngram,
-        device=device,
-    )
+    hyps = walk(step, state, max_lens, choose, rules, device=device)
     return [Hyp(ids, each, each) for ids, each in zip(hyps, log_probs.tolist(), strict=True)]
 
 

@@ -41,39 +41,62 @@ class Hyp:
     """Natural logarithm of its probability, of its end too if it has one."""
 
 
-Choose = Callable[[Tensor, Tensor, int], Tensor]
-"""The next ids (M,), given logits (M, V), which sentences the rows are, (M,), and the length so far."""
+@dataclass(frozen=True)
+class Rules:
+    """What every hypothesis has to keep to."""
+
+    bos_id: int
+    eos_id: int
+    forbidden_ids: Sequence[int] = ()
+    """Never chosen."""
+    no_repeat_ngram: int = 0
+    """No id is chosen that would repeat so many ids of the hypothesis; 0 lets all be."""
+    min_len: int = 0
+    """Fewest ids, unless a sentence's limit is lower."""
+
+    def forbidden(self, length: int) -> list[int]:
+        """What no hypothesis of `length` ids may go on with."""
+        too_early = {self.eos_id} if length < self.min_len else set()
+        return sorted({*self.forbidden_ids, *too_early})
+
+    def repeating(self, hyps: Tensor) -> tuple[Tensor, Tensor]:
+        """What each of `hyps` (R, T) may not go on with: its row and an id, each (P,)."""
+        if self.no_repeat_ngram == 0:
+            nothing = hyps.new_empty(0)
+            return nothing, nothing
+        return repeating(hyps, self.no_repeat_ngram)
+
+    def hide(self, logits: Tensor, hyps: Tensor) -> Tensor:
+        """`logits` (R, V) after `hyps` (R, T), overwritten with minus infinity where these rules say no."""
+        for i in self.forbidden(hyps.shape[1]):
+            logits[:, i] = -torch.inf
+        rows, ids = self.repeating(hyps)
+        if len(rows):
+            logits[rows, ids] = -torch.inf
+        return logits
+
+
+Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""The next ids (M,), given what the step gave (M, …), the ids so far (M, T), and which sentences they are."""
 
 
 def greedy_search(
     step: Callable[[Tensor, State], Tensor],
     state: State,
     max_lens: Sequence[int],
+    rules: Rules,
     *,
-    bos_id: int,
-    eos_id: int,
-    forbidden_ids: Sequence[int] = (),
-    no_repeat_ngram: int = 0,
     device: torch.device | None = None,
 ) -> list[list[int]]:
-    """The likeliest next token, again and again, until `eos_id` or a sentence's limit.
+    """The likeliest next token, again and again, until the end or a sentence's limit; see `walk`.
 
-    `step` takes the latest ids (M, 1) and the state and gives logits (M, 1, V). `max_lens` limits each of the
-    B sentences, `eos_id` not counted. `forbidden_ids` are never chosen, nor, with `no_repeat_ngram` n, an id
-    that would repeat n ids of the hypothesis. Finished sentences leave the batch; the logits are overwritten.
-    Returns B id sequences without `bos_id` and `eos_id`.
+    `step` gives logits (M, 1, V), which are overwritten.
     """
-    return walk(
-        step,
-        state,
-        max_lens,
-        lambda logits, _rows, _length: argmax(logits),
-        bos_id=bos_id,
-        eos_id=eos_id,
-        forbidden_ids=forbidden_ids,
-        no_repeat_ngram=no_repeat_ngram,
-        device=device,
-    )
+
+    def likeliest(logits: Tensor, hyps: Tensor, _rows: Tensor) -> Tensor:
+        return argmax(rules.hide(logits, hyps))
+
+    return walk(step, state, max_lens, likeliest, rules, device=device)
 
 
 def walk(
@@ -81,34 +104,31 @@ def walk(
     state: State,
     max_lens: Sequence[int],
     choose: Choose,
+    rules: Rules,
     *,
-    bos_id: int,
-    eos_id: int,
-    forbidden_ids: Sequence[int],
-    no_repeat_ngram: int,
-    device: torch.device | None,
+    device: torch.device | None = None,
 ) -> list[list[int]]:
-    """One hypothesis of each sentence, whose next token is what `choose` says; see `greedy_search`."""
+    """One hypothesis of each sentence, whose next token is what `choose` says, until the end or its limit.
+
+    `step` takes the latest ids (M, 1) and the state; `choose` is given what it gives, less the second
+    dimension, and minds the `rules`. `max_lens` limits each of the B sentences, `eos_id` not counted.
+    Finished sentences leave the batch. Returns B id sequences without `bos_id` and `eos_id`.
+    """
     B = len(max_lens)
     limits = torch.tensor(max_lens, device=device)  # (M,)
     rows = torch.arange(B, device=device)  # (M,): which sentence each live row is
-    ids = torch.full((B,), bos_id, device=device)  # (M,)
-    hyps = torch.full((B, max(max_lens, default=0)), eos_id, device=device)
-    forbidden = torch.tensor(forbidden_ids, dtype=torch.long, device=device)
+    ids = torch.full((B,), rules.bos_id, device=device)  # (M,)
+    hyps = torch.full((B, max(max_lens, default=0)), rules.eos_id, device=device)
     for length in range(hyps.shape[1]):
-        logits = step(ids.unsqueeze(1), state).squeeze(1)  # (M, V)
-        logits.index_fill_(1, forbidden, -torch.inf)
-        if no_repeat_ngram:
-            logits[repeating(hyps[rows, :length], no_repeat_ngram)] = -torch.inf
-        ids = choose(logits, rows, length)
+        ids = choose(step(ids.unsqueeze(1), state).squeeze(1), hyps[rows, :length], rows)
         hyps[rows, length] = ids
-        live = _close_up((ids != eos_id) & (length + 1 < limits))
+        live = _close_up((ids != rules.eos_id) & (length + 1 < limits))
         if len(live) == 0:
             break
         if len(live) < len(rows):
             rows, ids, limits = rows[live], ids[live], limits[live]
             state.keep(live)
-    return [_until(eos_id, hyp[:limit]) for hyp, limit in zip(hyps.tolist(), max_lens, strict=True)]
+    return [_until(rules.eos_id, hyp[:limit]) for hyp, limit in zip(hyps.tolist(), max_lens, strict=True)]
 
 
 def repeating(hyps: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -135,15 +155,11 @@ def beam_search(
     step: Callable[[Tensor, State], Tensor],
     state: State,
     max_lens: Sequence[int],
+    rules: Rules,
     *,
     beam_size: int,
     length_penalty: float = 0.0,
     n_best: int = 1,
-    min_len: int = 0,
-    bos_id: int,
-    eos_id: int,
-    forbidden_ids: Sequence[int] = (),
-    no_repeat_ngram: int = 0,
     device: torch.device | None = None,
 ) -> list[list[Hyp]]:
     """The `n_best` best hypotheses of each sentence that `beam_size` beams find, the best first.
@@ -157,24 +173,25 @@ def beam_search(
 
     `step` takes the latest ids (M, N) and the state, which begins with one beam, and gives logits (M, N, V).
     `max_lens` (from 1) limits each of the B sentences, `eos_id` not counted; at its limit a beam ends as it
-    is. No hypothesis is shorter than `min_len`, unless its limit is. `forbidden_ids` are never chosen, nor,
-    with `no_repeat_ngram` n, an id that would repeat n ids of its hypothesis. The logits are overwritten.
+    is. What the `rules` forbid keeps its probability, which goes to nothing else. The logits are overwritten.
     Where there are fewer than `n_best` hypotheses, empty ones with a score of minus infinity fill up.
     """
     search = _Beams(max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, device=device)
-    ids = torch.full((len(max_lens), 1), bos_id, device=device)  # (M, 1), then (M, N)
-    forbidden = torch.tensor(forbidden_ids, dtype=torch.long, device=device)
-    too_early = torch.tensor(sorted({*forbidden_ids, eos_id}), dtype=torch.long, device=device)
+    ids = torch.full((len(max_lens), 1), rules.bos_id, device=device)  # (M, 1), then (M, N)
+    early, later = (
+        torch.tensor(rules.forbidden(length), dtype=torch.long, device=device)
+        for length in (0, rules.min_len)
+    )
     for length in range(max(max_lens, default=0)):
         logits = step(ids, state).float().flatten(0, 1)  # (M·N, V)
         log_probs, next_ids = top_log_probs(
             logits,
             beam_size,
-            forbidden=too_early if length < min_len else forbidden,
-            banned=repeating(search.hyps, no_repeat_ngram) if no_repeat_ngram else None,
+            forbidden=early if length < rules.min_len else later,
+            banned=rules.repeating(search.hyps),
         )  # each (M·N, beam_size)
         shape = (*ids.shape, beam_size)
-        beams, ids = search.extend(log_probs.view(shape), next_ids.view(shape), eos_id=eos_id)
+        beams, ids = search.extend(log_probs.view(shape), next_ids.view(shape), eos_id=rules.eos_id)
         live = search.settle()
         if len(live) == 0:
             break
@@ -275,6 +292,8 @@ def _close_up(is_live: Tensor) -> Tensor:
     """The rows that `is_live` (M,) marks; the last of them stand in the places of those that are not."""
     num_live = int(is_live.sum())
     rows = torch.arange(num_live, device=is_live.device)
+    if num_live == len(is_live):
+        return rows
     rows[~is_live[:num_live]] = num_live + is_live[num_live:].nonzero().squeeze(1)
     return rows
 

@@ -112,10 +112,14 @@ class TranslationModel(nn.Module):
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
         """Logits (B, N, V) of the token after `ids` (B, N), the latest of each beam; advances `state`."""
+        logits: Tensor = self.output(self.step_hidden(ids, state))
+        return logits
+
+    def step_hidden(self, ids: Tensor, state: DecoderState) -> Tensor:
+        """Decoder output (B, N, D) that `step` takes its logits from."""
         latest = ids.flatten().unsqueeze(1)  # (B·N, 1): of each beam a sequence of one position
         tgt = self._embed(self.tgt_embedding, self.tgt_positions, latest, start=state.length)
-        logits: Tensor = self.output(self.backend.step(tgt.view(*ids.shape, -1), state))
-        return logits
+        return self.backend.step(tgt.view(*ids.shape, -1), state)
 
     def _embed(self, embedding: nn.Embedding, positions: Positions, ids: Tensor, *, start: int = 0) -> Tensor:
         T = ids.shape[1]

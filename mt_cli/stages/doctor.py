@@ -14,7 +14,7 @@ from torch import Tensor
 from mt_cli.artefacts.run import open_run
 from mt_cli.data.batching import Batch
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS
-from mt_cli.decoding.search import greedy_search
+from mt_cli.decoding.search import Rules, greedy_search
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import set_up_runtime
 from mt_cli.training.objective import batch_loss
@@ -117,8 +117,7 @@ def check_greedy_prefix(model: TranslationModel, src_ids: Tensor, *, name: str) 
         model.step,
         model.start(src_ids),
         [limit] * len(src_ids),
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
+        Rules(BOS_ID, EOS_ID),
     )
     wrong = 0
     for row, hyp in zip(src_ids, hyps, strict=True):

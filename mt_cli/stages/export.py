@@ -152,13 +152,7 @@ def _prove(run: Run, folder: Path, prepared: Prepared, *, checkpoint: str, threa
     )
     threads = torch.get_num_threads()  # what 0 came to
     log.info("translating %s with both  sentences %d  device cpu  threads %d", SPLIT, len(sources), threads)
-    theirs = ExportedTranslator(
-        folder,
-        run.tokenizers,
-        run.config.decoding,
-        max_len=run.config.model.max_len,
-        threads=threads,
-    )
+    theirs = ExportedTranslator(folder, run, threads=threads)
     return prove(
         ours.translate,
         theirs,

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from mt_cli.config import DecodingConfig
-from mt_cli.data.normalize import normalize
-from mt_cli.data.splitting import split_text
-from mt_cli.data.tokenizer import Tokenizers
+from mt_cli.artefacts.run import Run
 from mt_cli.stages.conversion import vocabulary_of
 from mt_cli.stages.scoring import Score, score
+from mt_cli.translation import Splitter, joined_texts
 
 FAITHFUL = 0.9
 """Share of identical lines that unquantised weights reach; rounding alone leaves 0.99 of them."""
@@ -85,19 +83,20 @@ class Proof:
 class ExportedTranslator:
     """Translates sentences with an exported model on the CPU, greedily and under `Translator`'s limits."""
 
-    def __init__(
-        self, folder: Path, tokenizers: Tokenizers, config: DecodingConfig, *, max_len: int, threads: int
-    ) -> None:
+    def __init__(self, folder: Path, run: Run, *, threads: int) -> None:
+        """Of the exported model in `folder`, made of `run`."""
         import ctranslate2
 
         self._engine = ctranslate2.Translator(
             str(folder), device="cpu", inter_threads=threads, intra_threads=1
         )
-        self._tokenizers = tokenizers
+        tokenizers = run.tokenizers
         self._src_tokens = vocabulary_of(tokenizers.src)
         self._tgt_ids = {token: i for i, token in enumerate(vocabulary_of(tokenizers.tgt))}
-        self._config = config
-        self._longest = max_len - 1  # room for </s>
+        self._tgt = tokenizers.tgt
+        self._config = run.config.decoding
+        self._longest = run.config.model.max_len - 1  # room for </s>
+        self.splitter = Splitter(tokenizers, longest=self._longest)
 
     @property
     def compute_type(self) -> str:
@@ -106,28 +105,12 @@ class ExportedTranslator:
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty."""
-        of_lines = self.encode(lines)
-        texts = iter(self._search([ids for of_line in of_lines for ids in of_line]))
-        return [" ".join(filter(None, islice(texts, len(of_line)))) for of_line in of_lines]
-
-    def encode(self, lines: Sequence[str]) -> list[list[list[int]]]:
-        """Ids of each line, in as many parts as the model needs."""
-        texts = [normalize(line) for line in lines]
-        return [
-            [ids] if len(ids) <= self._longest else self._encode(split_text(text, self._fits))
-            for text, ids in zip(texts, self._encode(texts), strict=True)
-        ]
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        if self._tokenizers.lowercase:
-            texts = [normalize(text, lowercase=True) for text in texts]
-        return self._tokenizers.src.encode(texts)
-
-    def _fits(self, text: str) -> bool:
-        return len(self._encode([text])[0]) <= self._longest
+        of_lines = self.splitter.split(lines)
+        texts = iter(self._search([part.ids for of_line in of_lines for part in of_line]))
+        return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
 
     def _search(self, sources: Sequence[Sequence[int]]) -> list[str]:
-        limits = [self._limit(len(ids)) for ids in sources]
+        limits = [min(self._config.max_len(len(ids)), self._longest) for ids in sources]
         results = self._engine.translate_batch(
             [[self._src_tokens[i] for i in ids] for ids in sources],
             max_batch_size=self._config.batch_size or BATCH_SIZE,
@@ -138,11 +121,7 @@ class ExportedTranslator:
         )
         # It knows one limit for all. Greedy search never looks ahead, so cutting is as good as stopping.
         hyps = [result.hypotheses[0][:limit] for result, limit in zip(results, limits, strict=True)]
-        return self._tokenizers.tgt.decode([[self._tgt_ids[token] for token in hyp] for hyp in hyps])
-
-    def _limit(self, src_length: int) -> int:
-        wanted = int(self._config.max_len_factor * src_length) + self._config.max_len_extra
-        return min(wanted, self._longest)
+        return self._tgt.decode([[self._tgt_ids[token] for token in hyp] for hyp in hyps])
 
 
 def prove(
@@ -156,7 +135,7 @@ def prove(
 ) -> Proof:
     """Translate `sources` with the run's own `translate` and with the `exported` model, and score both."""
     # What only the first would pay: tokenizers remember words, and CTranslate2 keeps memory once it has it.
-    exported.encode(sources)
+    exported.splitter.split(sources)
     exported.translate(sources[:WARM_UP_LINES])
 
     def measure(engine: str, translate: Callable[[list[str]], list[str]]) -> Performance:

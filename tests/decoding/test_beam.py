@@ -10,7 +10,7 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.decoding.search import Hyp, beam_search, greedy_search, penalty
+from mt_cli.decoding.search import Hyp, Rules, beam_search, greedy_search, penalty
 from mt_cli.model.translation_model import TranslationModel
 
 # Few enough words that every sequence can be tried: </s> and three others.
@@ -42,13 +42,10 @@ def beams_of(
         model.step,
         model.start(pad_ids(sources)),
         limits,
+        Rules(BOS_ID, EOS_ID, FORBIDDEN, min_len=min_len),
         beam_size=beam_size,
         length_penalty=alpha,
         n_best=n_best,
-        min_len=min_len,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        forbidden_ids=FORBIDDEN,
     )
 
 
@@ -90,9 +87,7 @@ def test_one_beam_is_greedy_search(seed: int, alpha: float) -> None:
             model.step,
             model.start(pad_ids(SOURCES)),
             LIMITS,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            forbidden_ids=FORBIDDEN,
+            Rules(BOS_ID, EOS_ID, FORBIDDEN),
         )
     assert [hyps[0].ids for hyps in beams_of(model, beam_size=1, alpha=alpha)] == greedy
 

@@ -10,7 +10,7 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.decoding.search import Hyp, beam_search, greedy_search, repeating
+from mt_cli.decoding.search import Hyp, Rules, beam_search, greedy_search, repeating
 from mt_cli.model.translation_model import TranslationModel
 
 # Few words and late ends, so that hypotheses repeat themselves.
@@ -66,10 +66,7 @@ def greedy(n: int, *, backend: str = "scratch", rows: Sequence[int] = range(len(
         model.step,
         model.start(pad_ids([SOURCES[i] for i in rows])),
         [LIMITS[i] for i in rows],
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        forbidden_ids=FORBIDDEN,
-        no_repeat_ngram=n,
+        Rules(BOS_ID, EOS_ID, FORBIDDEN, no_repeat_ngram=n),
     )
 
 
@@ -117,12 +114,9 @@ def beams(n: int, *, beam_size: int, backend: str = "scratch") -> list[list[Hyp]
         model.step,
         model.start(pad_ids(SOURCES)),
         LIMITS,
+        Rules(BOS_ID, EOS_ID, FORBIDDEN, no_repeat_ngram=n),
         beam_size=beam_size,
         n_best=beam_size,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        forbidden_ids=FORBIDDEN,
-        no_repeat_ngram=n,
     )
 
 

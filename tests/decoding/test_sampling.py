@@ -13,7 +13,7 @@ from torch import Tensor
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.decoding.sampling import Sampling, draw, sample_search
-from mt_cli.decoding.search import Hyp
+from mt_cli.decoding.search import Hyp, Rules
 from mt_cli.model.translation_model import TranslationModel
 
 GRID = 10_000
@@ -126,10 +126,7 @@ def samples(
         draws[list(rows)],
         [LIMITS[i] for i in rows],
         sampling,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        forbidden_ids=FORBIDDEN,
-        no_repeat_ngram=no_repeat_ngram,
+        Rules(BOS_ID, EOS_ID, FORBIDDEN, no_repeat_ngram=no_repeat_ngram),
     )
 
 

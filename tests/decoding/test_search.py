@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.decoding.search import greedy_search
+from mt_cli.decoding.search import Rules, greedy_search
 from mt_cli.model.translation_model import TranslationModel
 
 # A model
@@ -37,7 +37,7 @@ def search(
     forbidden_ids: Sequence[int] = FORBIDDEN,
 ) -> list[list[int]]:
     state = model.start(pad_ids(sources))
-    return greedy_search(model.step, state, limits, bos_id=BOS_ID, eos_id=EOS_ID, forbidden_ids=forbidden_ids)
+    return greedy_search(model.step, state, limits, Rules(BOS_ID, EOS_ID, forbidden_ids))
 
 
 @torch.no_grad()
@@ -122,7 +122,7 @@ def follow(
         return logits
 
     script = Script(list(range(len(lines))))
-    hyps = greedy_search(step, script, limits, bos_id=BOS_ID, eos_id=EOS_ID, forbidden_ids=forbidden_ids)
+    hyps = greedy_search(step, script, limits, Rules(BOS_ID, EOS_ID, forbidden_ids))
     return hyps, script
 
 

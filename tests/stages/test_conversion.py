@@ -17,7 +17,7 @@ from tiny import TINY, random_ids, randomised, tiny_model, with_bos
 from torch import Tensor
 
 from mt_cli.data.symbols import BOS_ID, EOS_ID, SPECIALS
-from mt_cli.decoding.search import greedy_search
+from mt_cli.decoding.search import Rules, greedy_search
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.conversion import NEVER_SAID_BIAS, Quantization, write_model
 from mt_cli.translator import NEVER_SAID
@@ -93,9 +93,7 @@ def greedy(model: TranslationModel, src_ids: Tensor) -> list[list[str]]:
     with torch.no_grad():
         state = model.start(with_eos(src_ids))
         limits = [LONGEST] * len(src_ids)
-        hyps = greedy_search(
-            model.step, state, limits, bos_id=BOS_ID, eos_id=EOS_ID, forbidden_ids=NEVER_SAID
-        )
+        hyps = greedy_search(model.step, state, limits, Rules(BOS_ID, EOS_ID, NEVER_SAID))
     return [[TOKENS[i] for i in hyp] for hyp in hyps]
 
 

@@ -11,7 +11,7 @@ from workspace import Workspace
 
 from mt_cli.model import pytorch, scratch, translation_model
 from mt_cli.model.attention import MultiHeadAttention
-from mt_cli.model.layers import DecoderLayer, LayerCache
+from mt_cli.model.incremental import CachedLayer, CachedState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.doctor import Check, check_overfits, examine
 
@@ -55,14 +55,14 @@ def test_a_missing_padding_mask_is_named(monkeypatch: pytest.MonkeyPatch, name: 
 
 
 def test_a_cache_that_forgets_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    remember = DecoderLayer._cached_self_attention
+    remember = CachedLayer._attend_to_past
 
-    def forget(layer: DecoderLayer, x: Tensor, cache: LayerCache, used: int, past: Tensor) -> Tensor:
-        out = remember(layer, x, cache, used, past)
-        cache.self_v[:, :, : used + 1] = 0
+    def forget(layer: CachedLayer, x: Tensor, state: CachedState) -> Tensor:
+        out = remember(layer, x, state)
+        layer.self_v[:, :, : state.used] = 0
         return out
 
-    monkeypatch.setattr(DecoderLayer, "_cached_self_attention", forget)
+    monkeypatch.setattr(CachedLayer, "_attend_to_past", forget)
     found = failures()
     assert found[0] == "step by step equals the full pass (scratch)"
     assert "step by step equals the full pass (torch)" not in found

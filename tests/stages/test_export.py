@@ -98,7 +98,7 @@ def test_exported_model_translates_lines_as_the_translator_does(
     decoding = DecodingConfig(max_len_extra=max_len_extra, batch_size=2, replace_unk=False)
     run = run_of(kind, tmp_path / "run", decoding=decoding)
     folder = exported(run).folder
-    theirs = ExportedTranslator(folder, run.tokenizers, decoding, max_len=MODEL.max_len, threads=1)
+    theirs = ExportedTranslator(folder, run, threads=1)
     ours = Translator(run.load_model(), run.tokenizers, decoding, runtime=CPU)
     lines = [*LINES, *AWKWARD_LINES]
     assert theirs.translate(lines) == ours.translate(lines)

@@ -13,7 +13,7 @@ from mt_cli.config import TrainingConfig
 from mt_cli.data import batching
 from mt_cli.data.batching import collate, pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID
-from mt_cli.decoding.search import greedy_search
+from mt_cli.decoding.search import Rules, greedy_search
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.schedule import learning_rate
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
@@ -67,7 +67,7 @@ def test_eight_pairs_are_learned_without_an_error(backend: str) -> None:
     model.eval()
     with torch.no_grad():
         state = model.start(pad_ids([[*src, EOS_ID] for src, _ in pairs]))
-        hyps = greedy_search(model.step, state, [12] * 8, bos_id=BOS_ID, eos_id=EOS_ID)
+        hyps = greedy_search(model.step, state, [12] * 8, Rules(BOS_ID, EOS_ID))
     assert hyps == [tgt for _, tgt in pairs]
 
 
