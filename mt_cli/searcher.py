@@ -15,9 +15,10 @@ from torch import Tensor
 from mt_cli.config import DecodingConfig
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID
+from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling, sample_search
 from mt_cli.decoding.screening import Screen
-from mt_cli.decoding.search import Hyp, Rules, beam_search, greedy_search, walk
+from mt_cli.decoding.search import Hyp, beam_search, greedy_search, walk
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.maps import attention_maps
 from mt_cli.model.translation_model import TranslationModel

@@ -40,10 +40,11 @@ class Part:
 class Splitter:
     """Makes of each line the parts that a model can take."""
 
-    def __init__(self, tokenizers: Tokenizers, *, longest: int) -> None:
-        """`longest` is the most ids of a part."""
+    def __init__(self, tokenizers: Tokenizers, *, longest: int, quiet: bool = False) -> None:
+        """`longest` is the most ids of a part; `quiet` splits without a warning."""
         self._tokenizers = tokenizers
         self._longest = longest
+        self._level = logging.DEBUG if quiet else logging.WARNING
 
     def split(self, lines: Sequence[str]) -> list[list[Part]]:
         """The parts of each of `lines`, usually one; none of an empty line."""
@@ -57,7 +58,8 @@ class Splitter:
             yield Part(text, ids)
             return
         texts = split_text(text, lambda part: len(self._encode([part])[0]) <= self._longest)
-        log.warning(
+        log.log(
+            self._level,
             "a line of %d tokens, more than the model's %d, is translated in %d parts: %.60s…",
             len(ids),
             self._longest,

@@ -25,6 +25,7 @@ from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import open_run
 from mt_cli.data.normalize import normalize
 from mt_cli.data.tokenizer import Tokenizers
+from mt_cli.stages.conversion import vocabulary_of
 from mt_cli.stages.scoring import score
 
 CLASSIC_STEPS = 50
@@ -115,8 +116,7 @@ def ctranslate2(row: Row, context: Context) -> Translate:
     import ctranslate2 as library  # type: ignore[import-untyped, unused-ignore]
 
     run = open_run(context.run)
-    names = ["<pad>", "<unk>", "<s>", "</s>"]
-    src_names, tgt_names = (_vocabulary(context.exported, side, names) for side in ("source", "target"))
+    src_names, tgt_names = vocabulary_of(run.tokenizers.src), vocabulary_of(run.tokenizers.tgt)
     places = {name: i for i, name in enumerate(tgt_names)}
 
     def engine(workers: int, threads: int) -> "library.Translator":
@@ -159,16 +159,6 @@ def ctranslate2(row: Row, context: Context) -> Translate:
 
 def _encode(lines: Sequence[str], tokenizers: Tokenizers) -> list[list[int]]:
     return tokenizers.src.encode([normalize(line, lowercase=tokenizers.lowercase) for line in lines])
-
-
-def _vocabulary(folder: Path, side: str, specials: Sequence[str]) -> list[str]:
-    import json
-
-    path = folder / f"{side}_vocabulary.json"
-    names: list[str] = json.loads((path if path.exists() else folder / "shared_vocabulary.json").read_text())
-    if names[: len(specials)] != list(specials):
-        raise SystemExit(f"{folder}: the vocabulary does not begin with {', '.join(specials)}")
-    return names
 
 
 ENGINES: dict[Engine, Callable[[Row, Context], Translate]] = {
@@ -240,8 +230,14 @@ def rows_for(device: str, beam_size: int) -> list[Row]:
     return rows
 
 
-def table(contenders: Sequence[Contender], refs: Sequence[str], count: Callable[[list[str]], int]) -> str:
-    """The results in Markdown."""
+def table(
+    contenders: Sequence[Contender],
+    refs: Sequence[str],
+    *,
+    lowercase: bool,
+    count: Callable[[list[str]], int],
+) -> str:
+    """The results in Markdown; `count` gives the tokens of some translations."""
     classics = {each.row.batch: each.speed for each in contenders if each.row.engine == "classic"}
     lines = [
         "| engine | precision | search | at once | sentences/s | tokens/s | BLEU | peak MB | × classic |",
@@ -249,7 +245,9 @@ def table(contenders: Sequence[Contender], refs: Sequence[str], count: Callable[
     ]
     for each in contenders:
         row = each.row
-        bleu = f"{score(each.texts, refs).bleu.score:.2f}" if len(each.texts) == len(refs) else "–"
+        bleu = "–"
+        if len(each.texts) == len(refs):
+            bleu = f"{score(each.texts, refs, lowercase=lowercase).bleu.score:.2f}"
         batch = str(row.batch) if row.batch else "its own choice"
         against = classics[1] if row.batch == 1 else max(classics.values())
         tokens = count(each.texts) * each.speed / len(each.lines)
@@ -305,8 +303,12 @@ def main() -> None:
                 print(f"{label}: {what}: {'' if number == 0 else f'{each.speed:.1f}/s'}", file=sys.stderr)
         for each in contenders:
             each.pipe.send(None)
-    tgt = run.tokenizers.tgt
-    print(table(contenders, refs, lambda texts: sum(len(ids) + 1 for ids in tgt.encode(texts))))
+    tokenizers = run.tokenizers
+
+    def count(texts: list[str]) -> int:
+        return sum(len(ids) + 1 for ids in tokenizers.tgt.encode(texts))
+
+    print(table(contenders, refs, lowercase=tokenizers.lowercase, count=count))
 
 
 if __name__ == "__main__":

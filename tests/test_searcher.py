@@ -14,6 +14,7 @@ from mt_cli import searcher as module
 from mt_cli.config import DecodingConfig
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.screening import Screen
 from mt_cli.decoding.search import Hyp
 from mt_cli.errors import ResourceError
 from mt_cli.model.backend import DecoderState
@@ -31,6 +32,7 @@ WARM = Sampling(temperature=1.5)
 def searcher_of(
     model: TranslationModel = MODEL,
     *,
+    screen: Screen | None = None,
     sampling: Sampling | None = None,
     seed: int = 1,
     options: Mapping[str, object] = MappingProxyType({}),
@@ -41,6 +43,7 @@ def searcher_of(
         DecodingConfig.model_validate({**options, **named}),
         runtime=CPU,
         forbidden_ids=FORBIDDEN,
+        screen=screen,
         sampling=sampling,
         seed=seed,
     )
@@ -101,6 +104,41 @@ def test_batches_and_threads_change_no_sample(batch_size: int) -> None:
 def test_any_order_and_any_repetition_keep_each_in_its_place(places: list[int], batch_size: int) -> None:
     found = searcher_of(batch_size=batch_size).best([SOURCES[i] for i in places])
     assert found == [one_by_one()[i] for i in places]
+
+
+# The short cut of greedy search, and the rules that it cannot keep
+
+UNBIASED = randomised(tiny_model(decoder_layers=3), seed=14, std=0.4)
+SCREEN = Screen(UNBIASED.output.weight, forbidden_ids=FORBIDDEN)
+
+
+def test_screen_changes_nothing() -> None:
+    usual = searcher_of(UNBIASED).best(SOURCES)
+    assert len({tuple(hyp) for hyp in usual}) > 5
+    assert searcher_of(UNBIASED, screen=SCREEN).best(SOURCES) == usual
+
+
+def test_screen_is_what_chooses() -> None:
+    """So that the test above can fail."""
+    wrong = Screen(-UNBIASED.output.weight, forbidden_ids=FORBIDDEN)
+    assert searcher_of(UNBIASED, screen=wrong).best(SOURCES) != searcher_of(UNBIASED).best(SOURCES)
+
+
+@pytest.mark.parametrize("options", [{"min_len": 8}, {"no_repeat_ngram": 2}], ids=str)
+def test_rules_come_before_the_screen(options: Mapping[str, int]) -> None:
+    usual = searcher_of(UNBIASED, options=options).best(SOURCES)
+    assert usual != searcher_of(UNBIASED).best(SOURCES)
+    assert searcher_of(UNBIASED, screen=SCREEN, options=options).best(SOURCES) == usual
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_no_translation_is_shorter_than_the_fewest_tokens(beam_size: int) -> None:
+    lengths = [len(hyp) for hyp in searcher_of(UNBIASED, beam_size=beam_size).best(SOURCES)]
+    assert min(lengths) < 8
+    searcher = searcher_of(UNBIASED, beam_size=beam_size, min_len=8)
+    limits = [searcher.limit(len(source)) for source in SOURCES]
+    for hyp, limit in zip(searcher.best(SOURCES), limits, strict=True):
+        assert min(8, limit) <= len(hyp) <= limit
 
 
 def test_no_sources_give_no_hypotheses() -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mt_cli.decoding.search import Hyp, Rules, State, walk
+from mt_cli.decoding.rules import Rules
+from mt_cli.decoding.search import Hyp, State, walk
 from mt_cli.decoding.selection import top_k as largest
 
 

@@ -19,6 +19,8 @@ MOST_HIDDEN, MOST_WEIGHT = 127, 63
 SLACK = 1.001
 """The bound is calculated in fp32 too."""
 TINY = 1e-30
+NEVER = -(2**30)
+"""What stands for the product of a forbidden id; no other comes near it."""
 
 
 class Screen:
@@ -47,18 +49,21 @@ class Screen:
         in_units = hidden * (MOST_HIDDEN / hidden.abs().amax(-1, keepdim=True).clamp_(min=TINY))  # (R, D)
         bound = in_units.norm(dim=1, keepdim=True) * self._error_of_weight + self._error_of_hidden  # (R, 1)
         rough: Tensor = torch._int_mm(in_units.round_().to(torch.int8), self._rough)  # int32
-        rough.index_fill_(1, self._forbidden, torch.iinfo(torch.int32).min)
+        rough.index_fill_(1, self._forbidden, NEVER)
         blocks = rough.view(R, -1, BLOCK)
         peaks = blocks.amax(-1)  # (R, blocks)
         # One logit may be as much too high as another is too low.
         bar = peaks.amax(-1, keepdim=True) - (bound * (2 * SLACK)).ceil_().int()  # (R, 1)
+        bar.clamp_(min=NEVER + 1)
         in_block, block = (peaks >= bar).nonzero(as_tuple=True)
         of_candidate, place = (blocks[in_block, block] >= bar[in_block]).nonzero(as_tuple=True)
-        rows, ids = in_block[of_candidate], block[of_candidate] * BLOCK + place  # each (candidates,)
+        rows = in_block[of_candidate]  # (candidates,)
+        ids: Tensor = block[of_candidate] * BLOCK + place
         if len(ids) == R:  # one each
             return ids
 
         logits = (hidden[rows] * self._weight[ids]).sum(-1)
         best = logits.new_full((R,), -torch.inf).scatter_reduce_(0, rows, logits, "amax")
         ids = ids.masked_fill_(logits < best[rows], V - 1)
-        return ids.new_full((R,), V - 1).scatter_reduce_(0, rows, ids, "amin")
+        first: Tensor = ids.new_full((R,), V - 1).scatter_reduce_(0, rows, ids, "amin")
+        return first

@@ -42,12 +42,12 @@ def as_bias(mask: Tensor) -> Tensor:
 
 
 def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """`k`, `v` (B, H, S, K) with zeros after them, up to a multiple of `VECTOR`; `pad_mask` hides them.
+    """`k`, `v` (B, H, S, K) with zeros after them, as many as `pad_mask` hides.
 
-    The softmax over a row that is not made of whole vectors takes PyTorch four times as long on a CPU.
+    The softmax over a row that does not fill a vector takes PyTorch five times as long on a CPU.
     """
-    extra = -k.shape[2] % VECTOR
-    if extra == 0:
+    extra = VECTOR - k.shape[2]
+    if extra <= 0:
         return k, v
     # Keys are laid out as (B, H, K, S), which is how queries are multiplied by them.
     return F.pad(k.mT, (0, extra)).mT, F.pad(v, (0, 0, 0, extra))
@@ -55,8 +55,8 @@ def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 def pad_mask(mask: Tensor) -> Tensor:
     """`mask` (…, S), boolean or as `as_bias` gives it, for keys after `pad_keys`."""
-    extra = -mask.shape[-1] % VECTOR
-    if extra == 0:
+    extra = VECTOR - mask.shape[-1]
+    if extra <= 0:
         return mask
     hidden = False if mask.dtype == torch.bool else -math.inf
     return F.pad(mask, (0, extra), value=hidden)

@@ -23,6 +23,14 @@ This script, run in this folder, reads lines and writes their translations:
 length to that power. A line of more than {longest} tokens is cut, where mt-cli splits it{unknown}.
 """
 
+OPTIONS = """\
+    beam_size=1,
+    max_batch_size={batch_size},
+    min_decoding_length=0,
+    max_input_length={max_len},
+    max_decoding_length={longest},
+"""
+
 SUBWORD_SCRIPT = """\
 import sys
 import unicodedata
@@ -38,12 +46,7 @@ tgt = sentencepiece.SentencePieceProcessor(model_file="tokenizer/{tgt_file}")
 lines = [" ".join(unicodedata.normalize("NFC", {line}).split()) for line in sys.stdin]
 results = translator.translate_batch(
     src.encode(lines, out_type=str),
-    beam_size=1,
-    max_batch_size={batch_size},
-    min_decoding_length=0,
-    max_input_length={max_len},
-    max_decoding_length={longest},
-)
+{options})
 for result in results:
     print(" ".join(tgt.decode(result.hypotheses[0]).split()))
 """
@@ -61,12 +64,7 @@ translator = ctranslate2.Translator(".")
 lines = [normalize(line, lowercase={lowercase}) for line in sys.stdin]
 results = translator.translate_batch(
     split_words(lines, "{src_lang}"),
-    beam_size=1,
-    max_batch_size={batch_size},
-    min_decoding_length=0,
-    max_input_length={max_len},
-    max_decoding_length={longest},
-)
+{options})
 for result in results:
     print(join_words(result.hypotheses[0]))
 """
@@ -111,7 +109,5 @@ def _script(tokenizers: Tokenizers, *, max_len: int, batch_size: int) -> str:
         tgt_file=f"{tgt}.model",
         line="line.lower()" if tokenizers.lowercase else "line",
         lowercase=tokenizers.lowercase,
-        batch_size=batch_size,
-        max_len=max_len,
-        longest=max_len - 1,
+        options=OPTIONS.format(batch_size=batch_size, max_len=max_len, longest=max_len - 1),
     )

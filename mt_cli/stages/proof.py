@@ -96,7 +96,7 @@ class ExportedTranslator:
         self._tgt = tokenizers.tgt
         self._config = run.config.decoding
         self._longest = run.config.model.max_len - 1  # room for </s>
-        self.splitter = Splitter(tokenizers, longest=self._longest)
+        self.splitter = Splitter(tokenizers, longest=self._longest, quiet=True)
 
     @property
     def compute_type(self) -> str:

@@ -10,7 +10,8 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.decoding.search import Hyp, Rules, beam_search, greedy_search, repeating
+from mt_cli.decoding.rules import Rules, repeating
+from mt_cli.decoding.search import Hyp, beam_search, greedy_search
 from mt_cli.model.translation_model import TranslationModel
 
 # Few words and late ends, so that hypotheses repeat themselves.

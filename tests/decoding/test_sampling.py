@@ -12,8 +12,9 @@ from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling, draw, sample_search
-from mt_cli.decoding.search import Hyp, Rules
+from mt_cli.decoding.search import Hyp
 from mt_cli.model.translation_model import TranslationModel
 
 GRID = 10_000

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.decoding.search import Rules, greedy_search
+from mt_cli.decoding.rules import Rules
+from mt_cli.decoding.search import greedy_search
 from mt_cli.model.translation_model import TranslationModel
 
 # A model

@@ -17,7 +17,8 @@ from tiny import TINY, random_ids, randomised, tiny_model, with_bos
 from torch import Tensor
 
 from mt_cli.data.symbols import BOS_ID, EOS_ID, SPECIALS
-from mt_cli.decoding.search import Rules, greedy_search
+from mt_cli.decoding.rules import Rules
+from mt_cli.decoding.search import greedy_search
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.conversion import NEVER_SAID_BIAS, Quantization, write_model
 from mt_cli.translator import NEVER_SAID
