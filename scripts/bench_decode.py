@@ -1,25 +1,22 @@
 """Decoding speed of engines over one test set: the classic loop, mt_cli and CTranslate2, as a Markdown table.
 
-Every engine lives in a process of its own, so that its peak memory can be told, and works only while the
-others wait. All translate the same lines with the same model, from text to text, in rounds taken in turn;
+All translate the same lines with the same model, from text to text, in rounds taken in turn;
 the table shows the median of each engine's rounds.
 """
 
 import argparse
 import itertools
-import multiprocessing
 import os
-import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+from contenders import Contender, start
 
 from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import open_run
@@ -168,47 +165,24 @@ ENGINES: dict[Engine, Callable[[Row, Context], Translate]] = {
 }
 
 
-def serve(row: Row, context: Context, pipe: Connection) -> None:
-    """Translate what comes through `pipe`, and answer with texts, seconds and peak memory in MB."""
-    translate = ENGINES[row.engine](row, context)
-    while (lines := pipe.recv()) is not None:
-        begin = time.perf_counter()
-        texts = translate(lines)
-        seconds = time.perf_counter() - begin
-        pipe.send((texts, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+def engine_for(row: Row, context: Context) -> Translate:
+    """What translates in a contender's process."""
+    return ENGINES[row.engine](row, context)
 
 
 @dataclass
-class Contender:
-    """An engine in its process, and what has been measured of it."""
+class Entry:
+    """A row of the table, who is measured for it, and what came out."""
 
     row: Row
-    process: multiprocessing.process.BaseProcess
-    pipe: Connection
+    contender: Contender[Sequence[str], list[str]]
     lines: list[str]
-    seconds: list[float]
-    texts: list[str]
-    peak_mb: float = 0.0
-
-    def round(self, *, is_warm_up: bool = False) -> None:
-        self.pipe.send(self.lines)
-        self.texts, seconds, self.peak_mb = self.pipe.recv()
-        if not is_warm_up:
-            self.seconds.append(seconds)
+    texts: list[str] = field(default_factory=list)
 
     @property
     def speed(self) -> float:
         """Sentences a second, the median of the rounds."""
-        return len(self.lines) / statistics.median(self.seconds)
-
-
-def start(row: Row, context: Context, lines: list[str]) -> Contender:
-    spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=serve, args=(row, context, there), daemon=True)
-    process.start()
-    there.close()
-    return Contender(row, process, here, lines[:SINGLE_LINES] if row.batch == 1 else lines, [], [])
+        return len(self.lines) / self.contender.median_s
 
 
 def rows_for(device: str, beam_size: int) -> list[Row]:
@@ -231,19 +205,19 @@ def rows_for(device: str, beam_size: int) -> list[Row]:
 
 
 def table(
-    contenders: Sequence[Contender],
+    entries: Sequence[Entry],
     refs: Sequence[str],
     *,
     lowercase: bool,
     count: Callable[[list[str]], int],
 ) -> str:
     """The results in Markdown; `count` gives the tokens of some translations."""
-    classics = {each.row.batch: each.speed for each in contenders if each.row.engine == "classic"}
+    classics = {each.row.batch: each.speed for each in entries if each.row.engine == "classic"}
     lines = [
         "| engine | precision | search | at once | sentences/s | tokens/s | BLEU | peak MB | × classic |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for each in contenders:
+    for each in entries:
         row = each.row
         bleu = "–"
         if len(each.texts) == len(refs):
@@ -253,7 +227,7 @@ def table(
         tokens = count(each.texts) * each.speed / len(each.lines)
         lines.append(
             f"| {row.engine} | {row.precision} | {row.search} | {batch} | {each.speed:.1f} | {tokens:.0f} "
-            f"| {bleu} | {each.peak_mb:.0f} | {each.speed / against:.1f} |"
+            f"| {bleu} | {each.contender.peak_mb:.0f} | {each.speed / against:.1f} |"
         )
     return "\n".join(lines)
 
@@ -294,21 +268,24 @@ def main() -> None:
         ]
         subprocess.run([*command, "--quiet"], check=True, stdout=subprocess.DEVNULL)
         context = Context(args.run, exported, args.device, args.threads, args.length_penalty)
-        contenders = [start(row, context, lines) for row in rows_for(args.device, args.beam_size)]
+        entries = [
+            Entry(row, start(engine_for, row, context), lines[:SINGLE_LINES] if row.batch == 1 else lines)
+            for row in rows_for(args.device, args.beam_size)
+        ]
         for number in range(args.rounds + 1):
-            for each in contenders:
-                each.round(is_warm_up=number == 0)
+            for each in entries:
+                each.texts = each.contender.ask(each.lines)
                 what = f"{each.row.engine} {each.row.precision} {each.row.search}, batch {each.row.batch}"
                 label = "warm-up" if number == 0 else f"round {number}"
                 print(f"{label}: {what}: {'' if number == 0 else f'{each.speed:.1f}/s'}", file=sys.stderr)
-        for each in contenders:
-            each.pipe.send(None)
+        for each in entries:
+            each.contender.dismiss()
     tokenizers = run.tokenizers
 
     def count(texts: list[str]) -> int:
         return sum(len(ids) + 1 for ids in tokenizers.tgt.encode(texts))
 
-    print(table(contenders, refs, lowercase=tokenizers.lowercase, count=count))
+    print(table(entries, refs, lowercase=tokenizers.lowercase, count=count))
 
 
 if __name__ == "__main__":

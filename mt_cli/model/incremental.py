@@ -94,16 +94,20 @@ class CachedLayer:
         self._narrow = _linear(layer.linear2.weight, layer.linear2.bias)
         self._activation = layer.activation
         self._is_pre_norm = layer.is_pre_norm
+        # Functions of the class: bound to this layer, they would keep it and its tensors alive.
         self._sublayers = (
-            (_norm(layer.norm1), self._attend_to_past),
-            (_norm(layer.norm2), self._attend_to_memory),
-            (_norm(layer.norm3), self._feed_forward),
+            (_norm(layer.norm1), type(self)._attend_to_past),
+            (_norm(layer.norm2), type(self)._attend_to_memory),
+            (_norm(layer.norm3), type(self)._feed_forward),
         )
 
     def step(self, x: Tensor, state: CachedState) -> Tensor:
         """Output (R, D) at the position to which `state` has advanced, given `x` (R, D)."""
         for norm, sublayer in self._sublayers:
-            x = x + sublayer(norm(x), state) if self._is_pre_norm else norm(x + sublayer(x, state))
+            if self._is_pre_norm:
+                x = x + sublayer(self, norm(x), state)
+            else:
+                x = norm(x + sublayer(self, x, state))
         return x
 
     def move(self, sources: Tensor, places: Tensor, *, num_rows: int, used: int) -> None:

@@ -1,0 +1,68 @@
+"""Programs that are measured against each other, each in a process of its own.
+
+So that its peak memory can be told, and that it works only while the others wait.
+"""
+
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Generic, TypeVar
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class Contender(Generic[Task, Answer]):
+    """A program in its process, and what has been measured of it."""
+
+    pipe: Connection
+    ready_s: float
+    """From the start of the process until it could take a task."""
+    seconds: list[float] = field(default_factory=list)
+    peak_mb: float = 0.0
+
+    def ask(self, task: Task) -> Answer:
+        """Its answer; the time that it took, and the most memory so far, are kept."""
+        self.pipe.send(task)
+        answer: Answer
+        answer, seconds, self.peak_mb = self.pipe.recv()
+        self.seconds.append(seconds)
+        return answer
+
+    @property
+    def median_s(self) -> float:
+        """Of all tasks but the first, which warms up."""
+        return statistics.median(self.seconds[1:])
+
+    def dismiss(self) -> None:
+        """End its process."""
+        self.pipe.send(None)
+
+
+def start(build: Callable[..., Callable[[Task], Answer]], *args: object) -> Contender[Task, Answer]:
+    """A new process that calls `build(*args)` once, and what that gives with each task."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    begin = time.perf_counter()
+    spawn.Process(target=_serve, args=(build, args, there), daemon=True).start()
+    there.close()
+    here.recv()
+    return Contender(here, time.perf_counter() - begin)
+
+
+def _serve(
+    build: Callable[..., Callable[[Task], Answer]], args: tuple[object, ...], pipe: Connection
+) -> None:
+    work = build(*args)
+    pipe.send("ready")
+    while (task := pipe.recv()) is not None:
+        begin = time.perf_counter()
+        answer = work(task)
+        seconds = time.perf_counter() - begin
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        pipe.send((answer, seconds, peak_mb))
