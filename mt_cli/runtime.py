@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from importlib import metadata
 
 import torch
-from torch import Tensor
 
 from mt_cli.config import Device, Precision
 from mt_cli.errors import ResourceError
@@ -68,21 +67,6 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def random_state(device: torch.device) -> dict[str, Tensor]:
-    """State of the generators that training draws from, as byte tensors."""
-    state = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def restore_random_state(state: dict[str, Tensor], device: torch.device) -> None:
-    """Put back what `random_state` gave; a GPU's state is left out where there is none now."""
-    torch.set_rng_state(state["cpu"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
-
-
 def describe_machine(runtime: Runtime) -> dict[str, str | int]:
     """What a reader of a result wants to know of the machine."""
     facts: dict[str, str | int] = {
@@ -126,7 +110,13 @@ def _choose_device(device: Device) -> torch.device:
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
         raise ResourceError("no CUDA device found; use --device cpu, or auto")
-    return torch.device("cuda" if has_cuda and device != "cpu" else "cpu")
+    if device == "cpu" or not has_cuda:
+        return torch.device("cpu")
+    if "LOCAL_RANK" not in os.environ:
+        return torch.device("cuda")
+    own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))  # one for each process that torchrun starts
+    torch.cuda.set_device(own)
+    return own
 
 
 def _is_fast_in_bf16(device: torch.device) -> bool:

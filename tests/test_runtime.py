@@ -12,8 +12,6 @@ from mt_cli.runtime import (
     Runtime,
     describe_machine,
     memory_errors_explained,
-    random_state,
-    restore_random_state,
     seed_everything,
     set_up_runtime,
 )
@@ -106,27 +104,6 @@ def test_other_seeds_give_other_numbers() -> None:
     first = torch.rand(3)
     seed_everything(6)
     assert not torch.equal(torch.rand(3), first)
-
-
-def test_restored_state_gives_the_numbers_that_followed() -> None:
-    state = random_state(CPU)
-    expected = torch.rand(5)
-    torch.manual_seed(0)
-    restore_random_state(state, CPU)
-    assert torch.equal(torch.rand(5), expected)
-
-
-def test_state_does_not_change_with_later_draws() -> None:
-    state = random_state(CPU)
-    before = state["cpu"].clone()
-    torch.rand(5)
-    assert torch.equal(state["cpu"], before)
-
-
-def test_a_gpus_state_is_left_out_where_there_is_none() -> None:
-    state = random_state(CPU) | {"cuda": torch.zeros(16, dtype=torch.uint8)}
-    restore_random_state(state, CPU)
-    assert random_state(CPU).keys() == {"cpu"}
 
 
 # Description

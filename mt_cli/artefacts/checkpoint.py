@@ -3,7 +3,7 @@
 Knows tensors by name; never a model's structure or a run's history.
 
     step-00001200/model.safetensors   weights, tied ones once
-                  state.safetensors   optimiser and random state, for resuming
+                  state.safetensors   the optimiser's state, for resuming
                   state.json          progress and score
                   manifest.json       sha256 of the three
 """

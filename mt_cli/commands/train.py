@@ -72,6 +72,8 @@ def train(
         overwrite=overwrite,
         time_limit_s=limit_s,
     )
+    if result is None:  # another process says it
+        return
     if as_json:
         print_json(result.as_json())
     else:

@@ -60,7 +60,9 @@ def plan_epoch(
     batches: list[NDArray[np.int64]] = []
     for begin in range(0, len(order), pool_size):
         pool = order[begin : begin + pool_size]
-        by_length = pool[np.lexsort((src_lengths[pool], tgt_lengths[pool]))]
+        src, tgt = src_lengths[pool], tgt_lengths[pool]
+        # Up and down in turn, so that where a batch holds two target lengths its sources are alike too.
+        by_length = pool[np.lexsort((np.where(tgt % 2, -src, src), tgt))]
         batches += group_by_budget(
             by_length, np.maximum(src_lengths, tgt_lengths) + 1, tokens_per_batch=tokens_per_batch
         )

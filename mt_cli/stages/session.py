@@ -3,6 +3,7 @@
 Decides what follows from a score, a limit or a signal; knows nothing of how an update is made.
 """
 
+import contextlib
 import logging
 import math
 import time
@@ -23,7 +24,8 @@ from mt_cli.artefacts.checkpoint import (
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
-from mt_cli.errors import DataError, DivergedError, StoppedError
+from mt_cli.distributed import World
+from mt_cli.errors import DataError, DivergedError, ResourceError, StoppedError
 from mt_cli.runtime import Runtime, seed_everything
 from mt_cli.stages.meter import Meter, Reading
 from mt_cli.stages.progress import progress_bar
@@ -60,18 +62,21 @@ class Session:
         config: Config,
         prepared: Prepared,
         runtime: Runtime,
+        world: World,
         *,
         started_at: float,
         time_limit_s: float | None,
     ) -> None:
+        """In a `world` of several processes, the first scores, saves and decides, and the others follow."""
         self._run, self._config = run, config
         self._started_at, self._time_limit_s = started_at, time_limit_s
         seed = config.runtime.seed
         seed_everything(seed)
         self._model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
         self._trainer = Trainer(
-            self._model, prepared.split("train"), config.training, runtime=runtime, seed=seed
+            self._model, prepared.split("train"), config.training, runtime=runtime, seed=seed, world=world
         )
+        self._world = world
         self._validator = Validator(self._model, run, prepared, config, runtime=runtime)
         self._meter = Meter()
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
@@ -99,25 +104,47 @@ class Session:
             self._run.folder, reason, trainer.progress.step, self._state.best_step, self._state.best_score
         )
 
+    def follow(self) -> None:
+        """Train along with the first process until it says that it is over."""
+        with StopSignals():  # which are for the first process to answer
+            if self._is_out_of_patience():
+                return
+            for _ in self._trainer.run():
+                if not self._world.agree(goes_on=True):
+                    return
+
     def _loop(self, signals: StopSignals, bar: "tqdm[Never]") -> str:
         if self._is_out_of_patience():
             return "early_stop"
         for report in self._trainer.run():
-            self._meter.add(report)
             bar.update()
-            is_last = report.step == self._trainer.total_steps
-            if is_last or report.step % self._config.training.log_every == 0:
-                self._log(self._meter.read(), bar)
-            if is_last or self._is_validation_due(report):
-                self._validate()
-            if signals.received is not None:
-                self._stop(signals.received)
-            if self._is_out_of_patience():
-                return "early_stop"
-            if self._time_limit_s is not None and time.monotonic() - self._started_at > self._time_limit_s:
-                self._save_at_limit()
-                return "time_limit"
+            try:
+                reason = self._attend_to(report, signals, bar)
+            except BaseException:
+                with contextlib.suppress(ResourceError):  # what happened here comes first
+                    self._world.agree(goes_on=False)
+                raise
+            self._world.agree(goes_on=reason is None)
+            if reason is not None:
+                return reason
         return "finished"
+
+    def _attend_to(self, report: StepReport, signals: StopSignals, bar: "tqdm[Never]") -> str | None:
+        """Log, score and save what is due after an update; gives the reason to end, if there is one."""
+        self._meter.add(report)
+        is_last = report.step == self._trainer.total_steps
+        if is_last or report.step % self._config.training.log_every == 0:
+            self._log(self._meter.read(), bar)
+        if is_last or self._is_validation_due(report):
+            self._validate()
+        if signals.received is not None:
+            self._stop(signals.received)
+        if self._is_out_of_patience():
+            return "early_stop"
+        if self._time_limit_s is not None and time.monotonic() - self._started_at > self._time_limit_s:
+            self._save_at_limit()
+            return "time_limit"
+        return None
 
     def _is_validation_due(self, report: StepReport) -> bool:
         every = self._config.training.validate_every
@@ -193,7 +220,8 @@ class Session:
             self._trainer.restore(progress, load_training_tensors(folder))
         except KeyError as error:
             raise DataError(f"{folder}: its training state lacks {error}; train anew") from error
-        self._run.forget_metrics_after(self._state.step)
+        if self._world.is_first:
+            self._run.forget_metrics_after(self._state.step)
         if self._state.step > self._trainer.total_steps:
             log.warning(
                 "the run is at step %d, past the %d asked for", self._state.step, self._trainer.total_steps

@@ -6,13 +6,14 @@ Checks that config, data and run fit together before anything slow begins.
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mt_cli import __version__
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
 from mt_cli.artefacts.run import PreparedReference, Run, create_run, open_run
 from mt_cli.config import Config
+from mt_cli.distributed import World, joined_world
 from mt_cli.errors import UsageError
 from mt_cli.runtime import Runtime, describe_machine, memory_errors_explained, set_up_runtime
 from mt_cli.stages.session import Session, TrainResult
@@ -34,38 +35,57 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     time_limit_s: float | None = None,
-) -> TrainResult:
+) -> TrainResult | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
+
+    Where torchrun has started several processes they train together; all but the first give None.
 
     Raises:
         UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds none.
         DataError: the data are not prepared, or not as `config` wants them.
         DivergedError: the loss is no number any more.
         StoppedError: a signal came; the state is saved.
+        ResourceError: out of memory, or another process is gone.
     """
     started_at = time.monotonic()
-    runtime = set_up_runtime(
-        device=config.runtime.device, precision=config.runtime.precision, threads=config.runtime.threads
-    )
-    prepared = open_prepared(prepared_dir)
-    check_prepared_for(prepared, config)
-    if resume:
-        run = _reopen(run_dir, config, prepared)
-    else:
-        run = _create(run_dir, config, prepared, runtime, overwrite=overwrite)
-    hint = "lower training.tokens_per_batch"
-    with run.locked(), _logging_to(run.log_path), memory_errors_explained(hint):
-        session = Session(run, config, prepared, runtime, started_at=started_at, time_limit_s=time_limit_s)
-        return session.run()
+    with joined_world() as world, ExitStack() as stack:
+        if not world.is_first:
+            logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first one tells what happens
+        runtime = set_up_runtime(
+            device=config.runtime.device, precision=config.runtime.precision, threads=config.runtime.threads
+        )
+        prepared = open_prepared(prepared_dir)
+        check_prepared_for(prepared, config)
+
+        def begin() -> Run:
+            if resume:
+                run = _reopen(run_dir, config, prepared)
+            else:
+                run = _create(run_dir, config, prepared, runtime, world, overwrite=overwrite)
+            stack.enter_context(run.locked())
+            stack.enter_context(_logging_to(run.log_path))
+            return run
+
+        run = world.after_first(begin, lambda: open_run(run_dir))
+        stack.enter_context(memory_errors_explained("lower training.tokens_per_batch"))
+        session = Session(
+            run, config, prepared, runtime, world, started_at=started_at, time_limit_s=time_limit_s
+        )
+        if world.is_first:
+            return session.run()
+        session.follow()
+        return None
 
 
-def _create(run_dir: Path, config: Config, prepared: Prepared, runtime: Runtime, *, overwrite: bool) -> Run:
+def _create(
+    run_dir: Path, config: Config, prepared: Prepared, runtime: Runtime, world: World, *, overwrite: bool
+) -> Run:
     return create_run(
         run_dir,
         config,
         tokenizer_files=prepared.tokenizers.to_files(),
         prepared=PreparedReference(str(prepared.folder), prepared.sha256),
-        environment={"mt_cli": __version__, **describe_machine(runtime)},
+        environment={"mt_cli": __version__, **describe_machine(runtime), "processes": world.size},
         overwrite=overwrite,
     )
 

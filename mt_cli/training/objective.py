@@ -63,7 +63,9 @@ def smoothed_cross_entropy(
 class _LinearCrossEntropy(torch.autograd.Function):
     """Computes its gradients on the way forward, chunk by chunk, while the logits are at hand.
 
-    With p = softmax(z) and smoothed label q, the loss is -Σ q log p and its gradient in z is p - q.
+    With p = softmax(z) and smoothed label q, the loss is -Σ q log p and its gradient in z is p - q. A pass
+    over all logits takes long, so p is never divided by its sum, and the even part of q, ε/V on every token,
+    comes in where D numbers a token do: the mean of z over V is h times the mean of the weight's rows.
     """
 
     @staticmethod
@@ -80,21 +82,38 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else weight
         grad_bias = torch.zeros_like(weight[:, 0], dtype=torch.float32)
         smoothed, nll = hidden.new_zeros(2, dtype=torch.float32)
+        mean_row = weight.mean(0)  # (D,)
+        mean_bias = 0.0 if bias is None else bias.mean()
         rows = max(1, CHUNK_LOGITS[hidden.device.type] // weight.shape[0])
         chunks = [torch.split(tensor, rows) for tensor in (hidden, targets, grad_hidden)]
-        for h, y, grad_h in zip(*chunks, strict=True):
+        for h, label, grad_h in zip(*chunks, strict=True):
             logits = (h @ weight.mT).float()  # (rows, V)
             if bias is not None:
                 logits += bias
-            chunk = _cross_entropy(logits, y, label_smoothing)
-            smoothed += chunk.smoothed
-            nll += chunk.nll
+            y = label.unsqueeze(1)  # (rows, 1)
+            logit_y = logits.gather(1, y)
+            peak = logits.amax(-1, keepdim=True)  # so that exp cannot overflow
+            unscaled = logits.sub_(peak).exp_()  # the probabilities, times `total`
+            total = unscaled.sum(-1, keepdim=True)
+            log_total = total.log() + peak
+            mean_logit = (h @ mean_row).float() + mean_bias
+            nll += (log_total - logit_y).sum()
+            smoothed += (
+                log_total - (1 - label_smoothing) * logit_y
+            ).sum() - label_smoothing * mean_logit.sum()
             if needs_grad:
-                grad_logits = _gradient(logits, y, label_smoothing)
-                grad_bias += grad_logits.sum(0)
-                grad_logits = grad_logits.to(h.dtype)
-                torch.mm(grad_logits, weight, out=grad_h)
-                _add_product(grad_weight, grad_logits.mT, h)
+                unscaled.scatter_add_(1, y, total * (label_smoothing - 1))
+                share = 1 / total  # (rows, 1)
+                if bias is not None:
+                    grad_bias += (unscaled.mT @ share).squeeze(1)
+                unscaled = unscaled.to(h.dtype)
+                torch.mm(unscaled, weight, out=grad_h)
+                grad_h.mul_(share).sub_(mean_row, alpha=label_smoothing)
+                _add_product(grad_weight, unscaled.mT, (h * share).to(h.dtype))
+        if needs_grad:
+            even = label_smoothing / len(weight)
+            grad_weight.sub_(hidden.float().sum(0), alpha=even)
+            grad_bias.sub_(even * len(hidden))
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
         ctx.has_bias = bias is not None
@@ -113,25 +132,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None,
             None,
         )
-
-
-def _cross_entropy(logits: Tensor, y: Tensor, label_smoothing: float) -> Loss:
-    """Sums over a chunk's targets `y` (N,). Turns `logits` (N, V) into probabilities on the way."""
-    logits -= logits.amax(-1, keepdim=True)  # so that exp cannot overflow
-    logit_y = logits.gather(1, y.unsqueeze(1)).squeeze(1)
-    mean_logit = logits.mean(-1)
-    normaliser = logits.exp_().sum(-1, keepdim=True)
-    logits /= normaliser
-    log_normaliser = normaliser.log().squeeze(1)
-    smoothed = log_normaliser - (1 - label_smoothing) * logit_y - label_smoothing * mean_logit
-    return Loss(smoothed.sum(), (log_normaliser - logit_y).sum())
-
-
-def _gradient(probs: Tensor, y: Tensor, label_smoothing: float) -> Tensor:
-    """Gradient in the logits: `probs` (N, V), in place, minus the smoothed labels of `y` (N,)."""
-    probs -= label_smoothing / probs.shape[1]
-    y = y.unsqueeze(1)
-    return probs.scatter_add_(1, y, probs.new_full((1, 1), label_smoothing - 1).expand_as(y))
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.profiler import record_function
 
 from mt_cli.config import TrainingConfig
 from mt_cli.data.batching import collate, plan_epoch
 from mt_cli.data.encoded import EncodedSplit
+from mt_cli.distributed import World
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.runtime import Runtime, random_state, restore_random_state
+from mt_cli.runtime import Runtime, seed_everything
 from mt_cli.training.objective import batch_loss
 from mt_cli.training.optimiser import (
     build_optimiser,
@@ -68,13 +70,16 @@ class Trainer:
         *,
         runtime: Runtime,
         seed: int,
+        world: World | None = None,
     ) -> None:
+        """With a `world` of several processes, each takes its share of every batch."""
         self.model = model
         self.progress = Progress()
         self._split = split
         self._config = config
         self._runtime = runtime
         self._seed = seed
+        self._world = world or World()
         self._src_lengths, self._tgt_lengths = split.src.lengths, split.tgt.lengths
         self._optimiser = build_optimiser(
             model,
@@ -105,16 +110,13 @@ class Trainer:
                 yield self._update(update, epoch=epoch, is_end_of_epoch=is_last)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Optimiser and random state, by name."""
-        state = optimiser_tensors(self.model, self._optimiser)
-        return state | {f"random:{k}": v for k, v in random_state(self._runtime.device).items()}
+        """The optimiser's state, by name."""
+        return optimiser_tensors(self.model, self._optimiser)
 
     def restore(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
         """Go on from a saved `progress` with what `tensors()` gave then; weights are the model's own."""
         self.progress = progress
         restore_optimiser(self.model, self._optimiser, tensors)
-        saved = {k.removeprefix("random:"): v for k, v in tensors.items() if k.startswith("random:")}
-        restore_random_state(saved, self._runtime.device)
 
     def _count_steps(self) -> int:
         """Updates of the whole training; counted, because epochs differ by a few batches."""
@@ -138,28 +140,46 @@ class Trainer:
 
     def _update(self, batches: list[NDArray[np.int64]], *, epoch: int, is_end_of_epoch: bool) -> StepReport:
         self.model.train()
+        # Dropout depends on the update alone, not on what was drawn before: a resumed run has no need of it.
+        seed_everything(_mixed(self._seed, self.progress.step, self._world.rank))
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
         tgt_tokens = sum(int((self._tgt_lengths[batch] + 1).sum()) for batch in batches)
         sums = torch.zeros(2, device=self._runtime.device)
         for batch in batches:
-            sums += self._accumulate(batch, tgt_tokens=tgt_tokens)
-        grad_norm = torch.nn.utils.clip_grad_norm_(
-            self.model.parameters(), self._config.clip_norm or float("inf")
-        )
-        rate = self._learning_rate(self.progress.step)
-        set_learning_rate(self._optimiser, rate)
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
+            share = batch[self._world.rank :: self._world.size]
+            if len(share):
+                sums += self._accumulate(share, tgt_tokens=tgt_tokens)
+        with record_function("update"):
+            self._add_up_gradients(sums)
+            grad_norm = torch.nn.utils.clip_grad_norm_(
+                self.model.parameters(), self._config.clip_norm or float("inf")
+            )
+            rate = self._learning_rate(self.progress.step)
+            set_learning_rate(self._optimiser, rate)
+            self._optimiser.step()
+            self._optimiser.zero_grad(set_to_none=True)
         loss, nll = (sums / tgt_tokens).unbind()
         return StepReport(self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm)
 
     def _accumulate(self, indices: NDArray[np.int64], *, tgt_tokens: int) -> Tensor:
         """Add one batch's share of the gradient; gives its summed loss and nll, (2,)."""
-        batch = collate(self._split, indices).to(self._runtime.device)
-        with self._runtime.autocast():
+        with record_function("collate"):
+            batch = collate(self._split, indices).to(self._runtime.device)
+        with record_function("forward"), self._runtime.autocast():
             loss = batch_loss(self.model, batch, label_smoothing=self._config.label_smoothing)
-        (loss.smoothed / tgt_tokens).backward()  # type: ignore[no-untyped-call]
+        with record_function("backward"):
+            (loss.smoothed / tgt_tokens).backward()  # type: ignore[no-untyped-call]
         return torch.stack([loss.smoothed.detach(), loss.nll])
+
+    def _add_up_gradients(self, sums: Tensor) -> None:
+        """Have every process see the gradient, and the `sums` (2,), of the whole update."""
+        if self._world.size == 1:
+            return
+        for parameter in self.model.parameters():
+            if parameter.grad is None:  # a batch of fewer pairs than processes
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        self._world.add_up([*gradients, sums])
 
     def _learning_rate(self, step: int) -> float:
         return learning_rate(
@@ -169,6 +189,11 @@ class Trainer:
             warmup_steps=self._config.warmup_steps,
             total_steps=self.total_steps,
         )
+
+
+def _mixed(*numbers: int) -> int:
+    """One seed of several."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
 @torch.no_grad()

@@ -1,0 +1,109 @@
+"""Several processes that train one model together, as torchrun starts them.
+
+Knows ranks and tensors, nothing of models or data.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from mt_cli.errors import ResourceError
+
+Result = TypeVar("Result")
+
+PATIENCE = timedelta(hours=3)
+"""How long the others wait while the first process validates and saves."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that train together; one, unless torchrun started more."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes, scores and decides."""
+        return self.rank == 0
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each of `tensors`, of any shape, by its sum over all processes."""
+        if self.size == 1:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])  # one message instead of hundreds
+        with _missing_peers_explained():
+            dist.all_reduce(flat)
+        totals = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, total in zip(tensors, totals, strict=True):
+            tensor.copy_(total.view_as(tensor))
+
+    def copy_from_first(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each of `tensors` by the first process's."""
+        if self.size == 1:
+            return
+        with _missing_peers_explained():
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
+    def after_first(self, by_first: Callable[[], Result], by_others: Callable[[], Result]) -> Result:
+        """`by_first()` in the first process and, once that is done, `by_others()` in all others.
+
+        Raises:
+            ResourceError: here, because the first process failed.
+        """
+        if self.is_first:
+            try:
+                result = by_first()
+            except BaseException:
+                self.agree(goes_on=False)
+                raise
+            self.agree(goes_on=True)
+            return result
+        if not self.agree(goes_on=True):
+            raise ResourceError("the first process could not begin; it says why")
+        return by_others()
+
+    def agree(self, *, goes_on: bool) -> bool:
+        """What the first process says; the others wait for it."""
+        word = torch.tensor(int(goes_on))
+        self.copy_from_first([word])
+        return bool(word)
+
+
+@contextmanager
+def joined_world() -> Iterator[World]:
+    """Join the processes that torchrun started, if it did.
+
+    Raises:
+        ResourceError: they cannot be reached.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield World()
+        return
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    with _missing_peers_explained():
+        dist.init_process_group(backend, timeout=PATIENCE)
+    try:
+        yield World(dist.get_rank(), size)
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _missing_peers_explained() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise ResourceError(
+            f"another process of this training cannot be reached ({str(error).splitlines()[0]:.100}); "
+            "--resume goes on from the last checkpoint"
+        ) from error

@@ -1,0 +1,212 @@
+"""Training speed over the same data with the same model: the classic loop and mt_cli, as a Markdown table.
+
+Each contender makes some updates in turn, round after round; the table shows the median of its rounds.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contenders import Contender, start
+
+from mt_cli.config import Backend, Config, load_config
+from mt_cli.flags import prepared_dir
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mt_cli.data.encoded import EncodedSplit
+    from mt_cli.model.translation_model import TranslationModel
+
+CLASSIC_BATCH = 128
+PHASES = ("collate", "forward", "backward", "update")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every contender is given."""
+
+    config: Config
+    data: Path
+    threads: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a contender did in one round."""
+
+    tokens: int
+    """Real target tokens, `</s>` counted."""
+    loss: float
+
+
+Work = Callable[[int], Done]
+"""Makes so many updates."""
+
+
+def classic(setting: Setting) -> Work:
+    """As tutorials do it: random pairs, nn.Transformer with its own dropout, a loss over padding too."""
+    import numpy as np
+    import torch
+    from torch.nn import functional as F
+
+    from mt_cli.data.batching import collate
+    from mt_cli.data.symbols import PAD_ID
+    from mt_cli.model.dropout import Dropout
+
+    split, model = _data_and_model(setting, "torch")
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, Dropout):
+                setattr(module, name, torch.nn.Dropout(child.p))
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-4)
+    rng = np.random.default_rng(1)
+
+    def loss_of(logits: "Tensor", targets: "Tensor") -> "Tensor":
+        smoothing = setting.config.training.label_smoothing
+        return F.cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), ignore_index=PAD_ID, label_smoothing=smoothing
+        )
+
+    def work(num_updates: int) -> Done:
+        model.train()
+        tokens, loss = 0, torch.zeros(())
+        for _ in range(num_updates):
+            batch = collate(split, rng.integers(len(split), size=CLASSIC_BATCH))
+            loss = loss_of(model(batch.src_ids, batch.tgt_in), batch.tgt_out)
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            tokens += int((batch.tgt_out != PAD_ID).sum())
+        return Done(tokens, loss.item())
+
+    return work
+
+
+def ours(setting: Setting, backend: Backend) -> Work:
+    """The trainer that users get."""
+    from mt_cli.runtime import Runtime
+    from mt_cli.training.trainer import Trainer
+
+    split, model = _data_and_model(setting, backend)
+    runtime = Runtime(next(model.parameters()).device, "fp32")
+    reports = Trainer(model, split, setting.config.training, runtime=runtime, seed=1).run()
+
+    def work(num_updates: int) -> Done:
+        made = list(islice(reports, num_updates))
+        return Done(sum(report.tgt_tokens for report in made), made[-1].loss.item())
+
+    return work
+
+
+def _data_and_model(setting: Setting, backend: Backend) -> "tuple[EncodedSplit, TranslationModel]":
+    from mt_cli.artefacts.prepared import open_prepared
+    from mt_cli.artefacts.run import build_model
+    from mt_cli.runtime import seed_everything, set_up_runtime
+
+    set_up_runtime(device="cpu", precision="fp32", threads=setting.threads)
+    seed_everything(1)
+    prepared = open_prepared(setting.data)
+    model = build_model(
+        setting.config.model.model_copy(update={"backend": backend}),
+        src_vocab_size=prepared.tokenizers.src.vocab_size,
+        tgt_vocab_size=prepared.tokenizers.tgt.vocab_size,
+        seed=1,
+    )
+    return prepared.split("train"), model
+
+
+def phases(setting: Setting, backend: Backend, num_updates: int) -> dict[str, float]:
+    """Seconds of each phase of `num_updates` updates, by PyTorch's profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    work = ours(setting, backend)
+    work(2)
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        work(num_updates)
+    events = {event.key: event.cpu_time_total / 1e6 for event in profiler.key_averages()}
+    return {phase: events[phase] for phase in PHASES}
+
+
+def padding(setting: Setting) -> tuple[float, float]:
+    """Share of padding in an epoch's batches: the classic ones, and ours."""
+    import numpy as np
+
+    from mt_cli.artefacts.prepared import open_prepared
+    from mt_cli.data.batching import plan_epoch
+
+    split = open_prepared(setting.data).split("train")
+    sides = split.src.lengths + 1, split.tgt.lengths + 1
+    rng = np.random.default_rng(1)
+    order = rng.permutation(len(split))
+    random = [order[begin : begin + CLASSIC_BATCH] for begin in range(0, len(order), CLASSIC_BATCH)]
+    tokens_per_batch = setting.config.training.tokens_per_batch
+    planned = plan_epoch(split.src.lengths, split.tgt.lengths, tokens_per_batch=tokens_per_batch, rng=rng)
+    shares = []
+    for batches in (random, planned):
+        positions = sum(len(batch) * int(side[batch].max()) for batch in batches for side in sides)
+        shares.append(1 - sum(int(side.sum()) for side in sides) / positions)
+    return shares[0], shares[1]
+
+
+def table(contenders: dict[str, Contender[int, Done]], done: dict[str, list[Done]]) -> str:
+    """The results in Markdown."""
+    lines = [
+        "| loop | target tokens/s | × classic | loss at the end | first update after, s | peak MB |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    speeds = {
+        name: sorted(
+            each.tokens / seconds for each, seconds in zip(done[name][1:], contender.seconds[1:], strict=True)
+        )
+        for name, contender in contenders.items()
+    }
+    medians = {name: of_rounds[len(of_rounds) // 2] for name, of_rounds in speeds.items()}
+    for name, contender in contenders.items():
+        loss = done[name][-1].loss
+        lines.append(
+            f"| {name} | {medians[name]:.0f} | {medians[name] / medians['classic']:.1f} | {loss:.2f} "
+            f"| {contender.ready_s + contender.seconds[0]:.1f} | {contender.peak_mb:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/bench train", description=__doc__)
+    parser.add_argument("config", type=Path, help="a config whose data are prepared")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as for train")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=5, help="of each loop in a round")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args()
+    setting = Setting(load_config(args.config, args.set), prepared_dir(args.config), args.threads)
+
+    contenders: dict[str, Contender[int, Done]] = {
+        "classic": start(classic, setting),
+        "mt_cli, scratch": start(partial(ours, backend="scratch"), setting),
+        "mt_cli, torch": start(partial(ours, backend="torch"), setting),
+    }
+    done: dict[str, list[Done]] = {name: [] for name in contenders}
+    for number in range(args.rounds + 1):
+        for name, contender in contenders.items():
+            done[name].append(contender.ask(args.updates if number else 1))
+            speed = done[name][-1].tokens / contender.seconds[-1]
+            print(f"{f'round {number}' if number else 'warm-up'}: {name}: {speed:.0f}/s", file=sys.stderr)
+    for contender in contenders.values():
+        contender.dismiss()
+    print(table(contenders, done))
+    of_phases = phases(setting, "scratch", args.updates)
+    whole = sum(of_phases.values())
+    print("\nscratch: " + ", ".join(f"{name} {s / whole:.0%}" for name, s in of_phases.items()))
+    print("padding: classic {:.1%}, mt_cli {:.1%}".format(*padding(setting)))
+
+
+if __name__ == "__main__":
+    main()
