@@ -74,14 +74,12 @@ def group_by_budget(
 ) -> list[NDArray[np.int64]]:
     """Cut `order` into runs whose size times greatest width (of `widths`, by pair) stays in the budget."""
     groups: list[NDArray[np.int64]] = []
-    begin, widest = 0, 0
-    for end, index in enumerate(order):
-        widest = max(widest, int(widths[index]))
-        if end > begin and widest * (end - begin + 1) > tokens_per_batch:
-            groups.append(order[begin:end])
-            begin, widest = end, int(widths[index])
-    if begin < len(order):
-        groups.append(order[begin:])
+    while len(order):
+        most = max(1, tokens_per_batch // int(widths[order[0]]))
+        widest = np.maximum.accumulate(widths[order[:most]])  # of the first one, two, three …
+        size = max(1, int(np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= tokens_per_batch)))
+        groups.append(order[:size])
+        order = order[size:]
     return groups
 
 
