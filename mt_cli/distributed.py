@@ -1,8 +1,12 @@
 """Several processes that train one model together, as torchrun starts them.
 
-Knows ranks and tensors, nothing of models or data.
+Knows ranks and tensors, nothing of models or data. Gradients are added up when they are all there, in one
+message with the losses: a small model has so little to send that to send it while the rest is calculated, as
+PyTorch's DDP does, would gain nothing.
 """
 
+import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,13 +17,18 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from mt_cli.errors import ResourceError
 
 Result = TypeVar("Result")
 
+log = logging.getLogger(__name__)
+
 PATIENCE = timedelta(hours=3)
 """How long the others wait while the first process validates and saves."""
+TIME_TO_MEET = timedelta(minutes=10)
+"""How long all wait for the last of them to start."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +72,18 @@ class World:
             try:
                 result = by_first()
             except BaseException:
-                self.agree(goes_on=False)
+                self.send_home()
                 raise
             self.agree(goes_on=True)
             return result
         if not self.agree(goes_on=True):
             raise ResourceError("the first process could not begin; it says why")
         return by_others()
+
+    def send_home(self) -> None:
+        """Tell the others that it is over; if they are gone already, so much the better."""
+        with contextlib.suppress(ResourceError):
+            self.agree(goes_on=False)
 
     def agree(self, *, goes_on: bool) -> bool:
         """What the first process says; the others wait for it."""
@@ -89,9 +103,17 @@ def joined_world() -> Iterator[World]:
     if size == 1:
         yield World()
         return
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    if os.environ.get("RANK") == "0":
+        log.info("waiting for %d processes", size)
     with _missing_peers_explained():
-        dist.init_process_group(backend, timeout=PATIENCE)
+        store, rank, _ = next(rendezvous("env://", timeout=TIME_TO_MEET))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=PATIENCE,
+        )
     try:
         yield World(dist.get_rank(), size)
     finally:
@@ -103,7 +125,8 @@ def _missing_peers_explained() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ResourceError(
-            f"another process of this training cannot be reached ({str(error).splitlines()[0]:.100}); "
+            f"another process of this training cannot be reached ({reason}); "
             "--resume goes on from the last checkpoint"
         ) from error

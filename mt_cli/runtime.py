@@ -1,6 +1,6 @@
-"""The machine: device, precision, threads and random state.
+"""The machine: device, precision, threads and seeds.
 
-The only module that asks what hardware there is; knows nothing of models or data.
+Asks what hardware there is; knows nothing of models or data.
 """
 
 import contextlib
@@ -114,9 +114,11 @@ def _choose_device(device: Device) -> torch.device:
         return torch.device("cpu")
     if "LOCAL_RANK" not in os.environ:
         return torch.device("cuda")
-    own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))  # one for each process that torchrun starts
+    own, found = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()  # torchrun starts one for each
+    if own >= found:
+        raise ResourceError(f"no GPU is left for process {own + 1}: this machine has {found}; start no more")
     torch.cuda.set_device(own)
-    return own
+    return torch.device("cuda", own)
 
 
 def _is_fast_in_bf16(device: torch.device) -> bool:

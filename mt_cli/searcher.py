@@ -46,11 +46,11 @@ class Searcher:
         *,
         runtime: Runtime,
         forbidden_ids: Ids,
-        screen: Screen | None = None,
+        is_frozen: bool = False,
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
-        """`screen` is of the model's output layer, and lacks `forbidden_ids` too; greedy search uses it."""
+        """A model that `is_frozen` never changes again: a `Screen` can be made of its output layer."""
         self.model = model
         self._config = config
         self._runtime = runtime
@@ -61,8 +61,7 @@ class Searcher:
             no_repeat_ngram=config.no_repeat_ngram,
             min_len=config.min_len,
         )
-        # A screen knows ids that are never chosen, but no hypotheses.
-        self._screen = None if config.no_repeat_ngram or config.min_len else screen
+        self._screen = self._build_screen() if is_frozen and runtime.is_fast_in_int8 else None
         self._sampling = sampling
         self._seed = seed
         self._threads = torch.get_num_threads()
@@ -116,6 +115,13 @@ class Searcher:
                 best = weights[row, : len(hyps[i]), places].argmax(-1).tolist()  # (T,)
                 aligned[i] = [places[each] for each in best]
         return aligned
+
+    def _build_screen(self) -> Screen | None:
+        """What greedy search needs no logits with; it knows ids that are never chosen, but no hypotheses."""
+        has_other_rules = bool(self._rules.no_repeat_ngram or self._rules.min_len)
+        if self._config.beam_size > 1 or has_other_rules or self.model.output.bias is not None:
+            return None
+        return Screen(self.model.output.weight, forbidden_ids=self._rules.forbidden_ids)
 
     def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
         with self._ready(sources) as (state, limits):

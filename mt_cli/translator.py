@@ -19,7 +19,6 @@ from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.data.words import WordTokenizer
 from mt_cli.decoding.sampling import Sampling
-from mt_cli.decoding.screening import Screen
 from mt_cli.decoding.search import Hyp
 from mt_cli.errors import UsageError
 from mt_cli.model.maps import MapKind, attention_maps
@@ -83,11 +82,11 @@ class Translator:
         config: DecodingConfig,
         *,
         runtime: Runtime,
-        screens: bool = False,
+        is_frozen: bool = False,
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
-        """With `screens`, a greedy search may take a short cut, for which the model must not change again."""
+        """A model that `is_frozen` never changes again, which lets the search take a short cut."""
         self.model = model.to(runtime.device)
         self._tokenizers = tokenizers
         self._config = config
@@ -96,13 +95,12 @@ class Translator:
         self._seed = seed
         self._replaces_unk = config.replace_unk and isinstance(tokenizers.tgt, WordTokenizer)
         forbidden_ids = [i for i in NEVER_SAID if i != UNK_ID] if self._replaces_unk else NEVER_SAID
-        weight = self.model.output.weight
         self._searcher = Searcher(
             self.model,
             config,
             runtime=runtime,
             forbidden_ids=forbidden_ids,
-            screen=Screen(weight, forbidden_ids=forbidden_ids) if screens else None,
+            is_frozen=is_frozen,
             sampling=sampling,
             seed=seed,
         )
@@ -118,6 +116,7 @@ class Translator:
         beam_size: int | None = None,
         length_penalty: float | None = None,
         no_repeat_ngram: int | None = None,
+        min_len: int | None = None,
         replace_unk: bool | None = None,
         batch_size: int | None = None,
         sampling: Sampling | None = None,
@@ -128,8 +127,8 @@ class Translator:
     ) -> "Translator":
         """Translator of the run folder `run`; `backend=None` is the one it was trained with.
 
-        `beam_size`, `length_penalty`, `no_repeat_ngram`, `replace_unk` and `batch_size` are the run's own
-        unless given. With `sampling`, translations are drawn at random, by `seed`, in place of the search.
+        `beam_size`, `length_penalty`, `no_repeat_ngram`, `min_len`, `replace_unk` and `batch_size` are the
+        run's own unless given. With `sampling`, translations are drawn at random, by `seed`.
         """
         runtime = set_up_runtime(device=device, precision=precision, threads=threads)
         opened = open_run(Path(run))
@@ -137,6 +136,7 @@ class Translator:
             "beam_size": beam_size,
             "length_penalty": length_penalty,
             "no_repeat_ngram": no_repeat_ngram,
+            "min_len": min_len,
             "replace_unk": replace_unk,
             "batch_size": batch_size,
         }
@@ -145,7 +145,6 @@ class Translator:
         )
         with memory_errors_explained("the model does not fit"):
             model = opened.load_model(checkpoint=checkpoint, backend=backend)
-            screens = runtime.is_fast_in_int8 and model.output.bias is None
             if runtime.device.type == "cpu":
                 lay_out_for_decoding(model)
             return cls(
@@ -153,7 +152,7 @@ class Translator:
                 opened.tokenizers,
                 config,
                 runtime=runtime,
-                screens=screens,
+                is_frozen=True,
                 sampling=sampling,
                 seed=seed,
             )

@@ -5,6 +5,7 @@ Each contender makes some updates in turn, round after round; the table shows th
 
 import argparse
 import os
+import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -162,13 +163,12 @@ def table(contenders: dict[str, Contender[int, Done]], done: dict[str, list[Done
         "| loop | target tokens/s | × classic | loss at the end | first update after, s | peak MB |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    speeds = {
-        name: sorted(
+    medians = {
+        name: statistics.median(
             each.tokens / seconds for each, seconds in zip(done[name][1:], contender.seconds[1:], strict=True)
         )
         for name, contender in contenders.items()
     }
-    medians = {name: of_rounds[len(of_rounds) // 2] for name, of_rounds in speeds.items()}
     for name, contender in contenders.items():
         loss = done[name][-1].loss
         lines.append(

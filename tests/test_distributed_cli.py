@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from workspace import MT_CLI, TIMEOUT_S, Workspace
 
+ROOT = Path(__file__).resolve().parents[1]
 LAUNCHER = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 PLAIN = ("--set", "model.dropout=0", "--set", "training.log_every=1", "--set", "training.validate_every=25")
 """Without dropout, whose draws differ between processes."""
@@ -93,6 +94,35 @@ def test_two_processes_have_the_losses_of_one(workspace: Workspace, tmp_path: Pa
     assert json.loads((together / "env.json").read_text())["processes"] == 2
 
 
+def script(path: Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(0o755)
+
+
+def test_slurm_script_starts_a_run_and_goes_on_with_it(workspace: Workspace, tmp_path: Path) -> None:
+    """With stand-ins for SLURM's programs, on one machine with one process."""
+    script(tmp_path / "bin" / "scontrol", "echo 127.0.0.1")
+    script(tmp_path / "bin" / "srun", 'shift; exec "$@"')
+    script(tmp_path / ".venv" / "bin" / "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
+    slurm = {"SLURM_JOB_NODELIST": "here", "SLURM_NNODES": "1", "SLURM_CPUS_PER_TASK": "1"}
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    env = {**os.environ, **slurm, "SLURM_JOB_ID": str(os.getpid()), "PATH": path}
+    config = workspace.folder / "tiny.toml"
+    for steps in (3, 5):
+        options = ["--data", workspace.prepared, "--max-steps", steps, *PLAIN]
+        done = subprocess.run(
+            [ROOT / "scripts" / "train.slurm", config, *map(str, options)],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        assert len(losses(tmp_path / "runs" / "tiny")) == steps
+
+
 def test_others_end_where_one_is_killed(
     workspace: Workspace, tmp_path: Path, pair: Callable[..., list[subprocess.Popen[bytes]]]
 ) -> None:
@@ -134,8 +164,7 @@ def test_what_the_first_cannot_begin_the_others_leave(
     assert (second, others) == (5, "error: the first process could not begin; it says why\n")
 
 
-def test_a_process_alone_says_that_it_waits_in_vain(workspace: Workspace, tmp_path: Path) -> None:
-    """Of two, the second never comes: the first must not seem to train."""
+def test_an_address_that_is_none_is_told(workspace: Workspace, tmp_path: Path) -> None:
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x", "WORLD_SIZE": "2", "RANK": "0"}
     outcome = workspace.execute("train", "tiny.toml", "--run", tmp_path / "run", env=place)
     assert outcome.code == 5

@@ -72,6 +72,18 @@ def test_script_in_the_folder_translates_as_the_run_does(workspace: Workspace, t
     assert rest == ""
 
 
+def test_rules_of_the_runs_own_search_do_not_refute_the_proof(workspace: Workspace, tmp_path: Path) -> None:
+    """They are not in the weights: an export searches without them, and so does the proof."""
+    rules = ("beam_size=3", "min_len=20", "no_repeat_ngram=1", "length_penalty=2")
+    settings = [word for rule in rules for word in ("--set", f"decoding.{rule}")]
+    trained = workspace.call(
+        "train", "tiny.toml", "--run", tmp_path / "run", "--max-steps", 40, "--quiet", *settings
+    )
+    assert trained.code == 0
+    outcome = workspace.call("export", tmp_path / "run", "--to", "ctranslate2", tmp_path / "out", "--quiet")
+    assert outcome.code == 0, outcome.err
+
+
 def test_json_is_one_document(workspace: Workspace, tmp_path: Path) -> None:
     outcome = export(workspace, tmp_path / "out", "--json", "--quiet", "--checkpoint", "last")
     document = json.loads(outcome.out)

@@ -20,6 +20,7 @@ from mt_cli.errors import ResourceError
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.maps import attention_maps
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.runtime import Runtime
 from mt_cli.searcher import FEWEST_SENTENCES, Searcher
 
 FORBIDDEN = (PAD_ID, BOS_ID)
@@ -32,7 +33,7 @@ WARM = Sampling(temperature=1.5)
 def searcher_of(
     model: TranslationModel = MODEL,
     *,
-    screen: Screen | None = None,
+    is_frozen: bool = False,
     sampling: Sampling | None = None,
     seed: int = 1,
     options: Mapping[str, object] = MappingProxyType({}),
@@ -43,7 +44,7 @@ def searcher_of(
         DecodingConfig.model_validate({**options, **named}),
         runtime=CPU,
         forbidden_ids=FORBIDDEN,
-        screen=screen,
+        is_frozen=is_frozen,
         sampling=sampling,
         seed=seed,
     )
@@ -109,26 +110,40 @@ def test_any_order_and_any_repetition_keep_each_in_its_place(places: list[int], 
 # The short cut of greedy search, and the rules that it cannot keep
 
 UNBIASED = randomised(tiny_model(decoder_layers=3), seed=14, std=0.4)
-SCREEN = Screen(UNBIASED.output.weight, forbidden_ids=FORBIDDEN)
 
 
+@pytest.fixture
+def int8_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Runtime, "is_fast_in_int8", True)
+
+
+@pytest.mark.usefixtures("int8_is_fast")
 def test_screen_changes_nothing() -> None:
     usual = searcher_of(UNBIASED).best(SOURCES)
     assert len({tuple(hyp) for hyp in usual}) > 5
-    assert searcher_of(UNBIASED, screen=SCREEN).best(SOURCES) == usual
+    assert searcher_of(UNBIASED, is_frozen=True).best(SOURCES) == usual
 
 
-def test_screen_is_what_chooses() -> None:
+@pytest.mark.usefixtures("int8_is_fast")
+def test_screen_is_what_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the test above can fail."""
-    wrong = Screen(-UNBIASED.output.weight, forbidden_ids=FORBIDDEN)
-    assert searcher_of(UNBIASED, screen=wrong).best(SOURCES) != searcher_of(UNBIASED).best(SOURCES)
+    usual = searcher_of(UNBIASED).best(SOURCES)
+    monkeypatch.setattr(module, "Screen", lambda weight, **options: Screen(-weight, **options))
+    assert searcher_of(UNBIASED, is_frozen=True).best(SOURCES) != usual
+    assert searcher_of(UNBIASED).best(SOURCES) == usual
 
 
+@pytest.mark.usefixtures("int8_is_fast")
+def test_a_bias_of_the_output_layer_is_not_forgotten() -> None:
+    assert searcher_of(is_frozen=True).best(SOURCES) == one_by_one()
+
+
+@pytest.mark.usefixtures("int8_is_fast")
 @pytest.mark.parametrize("options", [{"min_len": 8}, {"no_repeat_ngram": 2}], ids=str)
 def test_rules_come_before_the_screen(options: Mapping[str, int]) -> None:
     usual = searcher_of(UNBIASED, options=options).best(SOURCES)
     assert usual != searcher_of(UNBIASED).best(SOURCES)
-    assert searcher_of(UNBIASED, screen=SCREEN, options=options).best(SOURCES) == usual
+    assert searcher_of(UNBIASED, is_frozen=True, options=options).best(SOURCES) == usual
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])

@@ -99,7 +99,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 
 def load_training_tensors(folder: Path) -> dict[str, Tensor]:
-    """Optimiser and random state of the checkpoint."""
+    """The optimiser's state in the checkpoint."""
     checked_hashes(folder, names=[STATE])
     return _read_tensors(folder / STATE)
 

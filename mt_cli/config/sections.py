@@ -208,7 +208,7 @@ class DecodingConfig(Section):
     max_len_extra: int = Field(default=10, ge=1)
     """See `max_len_factor`."""
     min_len: int = Field(default=0, ge=0)
-    """Fewest tokens of a translation."""
+    """Fewest tokens of a translation, its end not counted, where its limit is not lower."""
     no_repeat_ngram: int = Field(default=0, ge=0)
     """No sequence of so many tokens occurs twice in a translation; 0 lets all occur."""
     replace_unk: bool = True

@@ -17,7 +17,7 @@ class Rules:
     bos_id: int
     eos_id: int
     forbidden_ids: Sequence[int] = ()
-    """Never chosen."""
+    """Never chosen, unless the rules leave nothing else."""
     no_repeat_ngram: int = 0
     """No id is chosen that would repeat so many ids of the hypothesis; 0 lets all be."""
     min_len: int = 0

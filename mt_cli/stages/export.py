@@ -145,6 +145,7 @@ def _prove(run: Run, folder: Path, prepared: Prepared, *, checkpoint: str, threa
         checkpoint=checkpoint,
         beam_size=1,
         no_repeat_ngram=0,
+        min_len=0,
         replace_unk=False,
         device="cpu",
         precision="fp32",

@@ -21,6 +21,7 @@ This script, run in this folder, reads lines and writes their translations:
 
 `beam_size=5` searches with a beam. CTranslate2's `length_penalty` is another than mt-cli's: it divides by the
 length to that power. A line of more than {longest} tokens is cut, where mt-cli splits it{unknown}.
+What the run's config says of `min_len` and `no_repeat_ngram` is not minded.
 """
 
 OPTIONS = """\

@@ -3,7 +3,6 @@
 Decides what follows from a score, a limit or a signal; knows nothing of how an update is made.
 """
 
-import contextlib
 import logging
 import math
 import time
@@ -25,7 +24,7 @@ from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
 from mt_cli.distributed import World
-from mt_cli.errors import DataError, DivergedError, ResourceError, StoppedError
+from mt_cli.errors import DataError, DivergedError, StoppedError
 from mt_cli.runtime import Runtime, seed_everything
 from mt_cli.stages.meter import Meter, Reading
 from mt_cli.stages.progress import progress_bar
@@ -121,8 +120,7 @@ class Session:
             try:
                 reason = self._attend_to(report, signals, bar)
             except BaseException:
-                with contextlib.suppress(ResourceError):  # what happened here comes first
-                    self._world.agree(goes_on=False)
+                self._world.send_home()
                 raise
             self._world.agree(goes_on=reason is None)
             if reason is not None:

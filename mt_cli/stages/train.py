@@ -50,7 +50,7 @@ def train(
     started_at = time.monotonic()
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
-            logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first one tells what happens
+            stack.enter_context(_only_errors_logged())  # the first one tells what happens
         runtime = set_up_runtime(
             device=config.runtime.device, precision=config.runtime.precision, threads=config.runtime.threads
         )
@@ -104,6 +104,17 @@ def _reopen(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     if changed:
         log.warning("%s goes on with another %s than it began with", run_dir, ", ".join(changed))
     return run
+
+
+@contextmanager
+def _only_errors_logged() -> Iterator[None]:
+    package = logging.getLogger("mt_cli")
+    previous = package.level
+    package.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        package.setLevel(previous)
 
 
 @contextmanager
