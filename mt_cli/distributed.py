@@ -54,14 +54,6 @@ class World:
         for tensor, total in zip(tensors, totals, strict=True):
             tensor.copy_(total.view_as(tensor))
 
-    def copy_from_first(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each of `tensors` by the first process's."""
-        if self.size == 1:
-            return
-        with _missing_peers_explained():
-            for tensor in tensors:
-                dist.broadcast(tensor, 0)
-
     def after_first(self, by_first: Callable[[], Result], by_others: Callable[[], Result]) -> Result:
         """`by_first()` in the first process and, once that is done, `by_others()` in all others.
 
@@ -87,8 +79,11 @@ class World:
 
     def agree(self, *, goes_on: bool) -> bool:
         """What the first process says; the others wait for it."""
+        if self.size == 1:
+            return goes_on
         word = torch.tensor(int(goes_on))
-        self.copy_from_first([word])
+        with _missing_peers_explained():
+            dist.broadcast(word, 0)
         return bool(word)
 
 

@@ -30,9 +30,6 @@ class Rules:
 
     def repeating(self, hyps: Tensor) -> tuple[Tensor, Tensor]:
         """What each of `hyps` (R, T) may not go on with: its row and an id, each (P,)."""
-        if self.no_repeat_ngram == 0:
-            nothing = hyps.new_empty(0)
-            return nothing, nothing
         return repeating(hyps, self.no_repeat_ngram)
 
     def hide(self, logits: Tensor, hyps: Tensor) -> Tensor:
@@ -46,9 +43,12 @@ class Rules:
 
 
 def repeating(hyps: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Where the next id would repeat `n` successive ids of `hyps` (R, T): rows (P,), and ids (P,)."""
+    """Where the next id would repeat `n` successive ids of `hyps` (R, T): rows (P,), and ids (P,).
+
+    With an `n` of 0 there is nothing to repeat.
+    """
     T = hyps.shape[1]
-    if n > T:
+    if not 0 < n <= T:
         nothing = hyps.new_empty(0)
         return nothing, nothing
     windows = hyps.unfold(1, n, 1)  # (R, T-n+1, n)

@@ -95,7 +95,7 @@ class MultiHeadAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor, *, memory: Tensor | None = None) -> Tensor:
         """`x` (B, T, D) attends to `memory` (B, S, D), or without one to itself: (B, T, D).
 
-        `mask` broadcasts to (B, H, T, S), True = may be attended.
+        `mask` broadcasts to (B, H, T, S): boolean, True = may be attended, or what `as_bias` makes of that.
         """
         if memory is None:
             return self.attend(*self.project_all(x), mask)

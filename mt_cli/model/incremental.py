@@ -83,8 +83,8 @@ class CachedLayer:
         B, H, _, K = k.shape
         self.num_heads = H
         self.memory_k, self.memory_v = k.mT.contiguous(), v.contiguous()  # (B, H, K, S) and (B, H, S, K)
+        # Of what the beams have seen: a slot for each position of each beam, as it came.
         self.self_k, self.self_v = k.new_empty(B, H, K, 0), k.new_empty(B, H, 0, K)
-        """Of what the beams have seen: a slot for each position of each beam, as it came."""
         self._look(0)
         self._project_all = _linear(itself.in_proj_weight, itself.in_proj_bias)
         self._join = _linear(itself.out_proj.weight, itself.out_proj.bias)

@@ -25,7 +25,7 @@ from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
 from mt_cli.distributed import World
 from mt_cli.errors import DataError, DivergedError, StoppedError
-from mt_cli.runtime import Runtime, seed_everything
+from mt_cli.runtime import Runtime
 from mt_cli.stages.meter import Meter, Reading
 from mt_cli.stages.progress import progress_bar
 from mt_cli.stages.signals import StopSignals
@@ -70,7 +70,6 @@ class Session:
         self._run, self._config = run, config
         self._started_at, self._time_limit_s = started_at, time_limit_s
         seed = config.runtime.seed
-        seed_everything(seed)
         self._model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
         self._trainer = Trainer(
             self._model, prepared.split("train"), config.training, runtime=runtime, seed=seed, world=world

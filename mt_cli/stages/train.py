@@ -50,7 +50,7 @@ def train(
     started_at = time.monotonic()
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
-            stack.enter_context(_only_errors_logged())  # the first one tells what happens
+            stack.enter_context(_log_level(logging.ERROR))  # the first one tells what happens
         runtime = set_up_runtime(
             device=config.runtime.device, precision=config.runtime.precision, threads=config.runtime.threads
         )
@@ -107,12 +107,13 @@ def _reopen(run_dir: Path, config: Config, prepared: Prepared) -> Run:
 
 
 @contextmanager
-def _only_errors_logged() -> Iterator[None]:
+def _log_level(level: int) -> Iterator[logging.Logger]:
+    """The package's logger, at `level` for as long as the block lasts."""
     package = logging.getLogger("mt_cli")
     previous = package.level
-    package.setLevel(logging.ERROR)
+    package.setLevel(level)
     try:
-        yield
+        yield package
     finally:
         package.setLevel(previous)
 
@@ -122,13 +123,10 @@ def _logging_to(path: Path) -> Iterator[None]:
     """Copy everything that is logged, debug lines too, to the end of `path`."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    package = logging.getLogger("mt_cli")
-    previous = package.level
-    package.setLevel(logging.DEBUG)
-    package.addHandler(handler)
-    try:
-        yield
-    finally:
-        package.removeHandler(handler)
-        package.setLevel(previous)
-        handler.close()
+    with _log_level(logging.DEBUG) as package:
+        package.addHandler(handler)
+        try:
+            yield
+        finally:
+            package.removeHandler(handler)
+            handler.close()
