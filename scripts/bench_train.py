@@ -149,7 +149,7 @@ def padding(setting: Setting) -> tuple[float, float]:
     order = rng.permutation(len(split))
     random = [order[begin : begin + CLASSIC_BATCH] for begin in range(0, len(order), CLASSIC_BATCH)]
     tokens_per_batch = setting.config.training.tokens_per_batch
-    planned = plan_epoch(split.src.lengths, split.tgt.lengths, tokens_per_batch=tokens_per_batch, rng=rng)
+    planned = list(plan_epoch(split, tokens_per_batch=tokens_per_batch, rng=rng))
     shares = []
     for batches in (random, planned):
         positions = sum(len(batch) * int(side[batch].max()) for batch in batches for side in sides)

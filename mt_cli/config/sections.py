@@ -168,8 +168,9 @@ class TrainingConfig(Section):
     """Most tokens of one side in a batch, padding included."""
     accumulation: int = Field(default=1, ge=1)
     """Batches summed into one update."""
-    optimizer: Literal["adam", "adamw"] = "adamw"
-    """Adam (Kingma and Ba 2015), or with decoupled weight decay (Loshchilov and Hutter 2019)."""
+    optimizer: Literal["adam", "adamw", "muon"] = "adamw"
+    """Adam (Kingma and Ba 2015), with decoupled weight decay (Loshchilov and Hutter 2019), or orthogonalised
+    momentum for the layers' matrices and AdamW for all else (Jordan et al. 2024)."""
     betas: Decays = (0.9, 0.98)
     """Decay of the optimiser's two running means."""
     eps: float = Field(default=1e-9, gt=0)
@@ -184,6 +185,9 @@ class TrainingConfig(Section):
     """Updates of linear rise."""
     label_smoothing: Probability = 0.1
     """Probability mass spread uniformly over the vocabulary (Szegedy et al. 2016)."""
+    ema_decay: Probability = 0.0
+    """Score and save a moving average of the weights that keeps this share of itself at each update; 0 is the
+    weights themselves (Polyak and Juditsky 1992)."""
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
     validate_every: int = Field(default=0, ge=0)

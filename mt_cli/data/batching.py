@@ -3,7 +3,7 @@
 Knows lengths and ids, never text. Letters: B batch, S source length, T target length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mt_cli.data.encoded import EncodedSplit
+from mt_cli.data.shuffle import Shuffle
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100
@@ -43,30 +44,24 @@ class Batch:
 
 
 def plan_epoch(
-    src_lengths: NDArray[np.int64],
-    tgt_lengths: NDArray[np.int64],
-    *,
-    tokens_per_batch: int,
-    rng: np.random.Generator,
-) -> list[NDArray[np.int64]]:
+    split: EncodedSplit, *, tokens_per_batch: int, rng: np.random.Generator
+) -> Iterator[NDArray[np.int64]]:
     """Every pair once, as index arrays: alike in length within a batch, in random order between batches.
 
     A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` counted; a pair that is
-    longer than that stands alone.
+    longer than that stands alone. Memory does not grow with the corpus: one pool is planned at a time.
     """
-    order = rng.permutation(len(src_lengths))
-    mean_length = 1 + max(1.0, float(np.maximum(src_lengths, tgt_lengths).mean())) if len(order) else 1.0
+    shuffle = Shuffle(len(split), rng)
+    mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
     pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
-    batches: list[NDArray[np.int64]] = []
-    for begin in range(0, len(order), pool_size):
-        pool = order[begin : begin + pool_size]
-        src, tgt = src_lengths[pool], tgt_lengths[pool]
+    for begin in range(0, len(split), pool_size):
+        pool = shuffle.stretch(begin, begin + pool_size)
+        src, tgt = split.src.lengths_of(pool), split.tgt.lengths_of(pool)
         # Up and down in turn, so that where a batch holds two target lengths its sources are alike too.
-        by_length = pool[np.lexsort((np.where(tgt % 2, -src, src), tgt))]
-        batches += group_by_budget(
-            by_length, np.maximum(src_lengths, tgt_lengths) + 1, tokens_per_batch=tokens_per_batch
-        )
-    return [batches[i] for i in rng.permutation(len(batches))]
+        by_length = np.lexsort((np.where(tgt % 2, -src, src), tgt))
+        batches = group_by_budget(by_length, np.maximum(src, tgt) + 1, tokens_per_batch=tokens_per_batch)
+        for i in rng.permutation(len(batches)):
+            yield pool[batches[i]]
 
 
 def group_by_budget(

@@ -26,6 +26,10 @@ class Sequences:
         """Ids of each sentence."""
         return np.diff(self.offsets)
 
+    def lengths_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ids of the sentences at `indices` (N,): (N,)."""
+        return self.offsets[indices + 1] - self.offsets[indices]
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 

@@ -75,7 +75,7 @@ class Session:
             self._model, prepared.split("train"), config.training, runtime=runtime, seed=seed, world=world
         )
         self._world = world
-        self._validator = Validator(self._model, run, prepared, config, runtime=runtime)
+        self._validator = Validator(self._trainer.average, run, prepared, config, runtime=runtime)
         self._meter = Meter()
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
         self._elapsed_before_s = 0.0
@@ -86,7 +86,7 @@ class Session:
         """Train until the end, a limit, or a signal."""
         trainer = self._trainer
         num_parameters = sum(parameter.numel() for parameter in self._model.parameters())
-        log.info("parameters %d  steps an epoch %d", num_parameters, trainer.steps_per_epoch)
+        log.info("parameters %d  updates %d", num_parameters, trainer.total_steps)
         self._write_status("running")
         try:
             with StopSignals() as signals, self._progress_bar() as bar:
@@ -201,7 +201,7 @@ class Session:
             elapsed_s=self._elapsed_s(),
         )
         folder = self._run.folder / "checkpoints" / checkpoint_name(progress.step)
-        save_checkpoint(folder, self._model, tensors=self._trainer.tensors(), state=self._state)
+        save_checkpoint(folder, self._trainer.average, tensors=self._trainer.tensors(), state=self._state)
         if is_best:
             self._run.point("best", step=progress.step)
         self._run.point("last", step=progress.step)
@@ -211,7 +211,7 @@ class Session:
         folder = self._run.checkpoint_folder("last")
         self._state = load_state(folder)
         self._elapsed_before_s = self._state.elapsed_s
-        load_weights(folder, self._model)
+        load_weights(folder, self._trainer.average)
         progress = Progress(self._state.step, self._state.epoch, self._state.update_of_epoch)
         try:
             self._trainer.restore(progress, load_training_tensors(folder))

@@ -3,9 +3,10 @@
 Owns everything that changes while training, and saves and restores it; knows no files, logs or scores.
 """
 
-import sys
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -20,13 +21,11 @@ from mt_cli.distributed import World
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime, seed_everything
 from mt_cli.training.objective import batch_loss
-from mt_cli.training.optimiser import (
-    build_optimiser,
-    optimiser_tensors,
-    restore_optimiser,
-    set_learning_rate,
-)
+from mt_cli.training.optimiser import Optimiser
 from mt_cli.training.schedule import learning_rate
+
+Update = list[NDArray[np.int64]]
+"""The batches of one update, as indices of pairs."""
 
 
 @dataclass(frozen=True)
@@ -74,76 +73,77 @@ class Trainer:
     ) -> None:
         """With a `world` of several processes, each takes its share of every batch."""
         self.model = model
+        self.average = copy.deepcopy(model).requires_grad_(False) if config.ema_decay else model
+        """What is scored and saved: a moving average of the weights, where the config asks for one."""
         self.progress = Progress()
         self._split = split
         self._config = config
         self._runtime = runtime
         self._seed = seed
         self._world = world or World()
-        self._src_lengths, self._tgt_lengths = split.src.lengths, split.tgt.lengths
-        self._optimiser = build_optimiser(
+        self._optimiser = Optimiser(
             model,
             optimizer=config.optimizer,
             betas=config.betas,
             eps=config.eps,
             weight_decay=config.weight_decay,
         )
-        self.steps_per_epoch = len(self._plan_updates(epoch=0))
         self.total_steps = self._count_steps()
 
     def run(self) -> Iterator[StepReport]:
         """Make the updates that are left, one for each report."""
         progress = self.progress
         while progress.step < self.total_steps:
-            updates = self._plan_updates(epoch=progress.epoch)
             epoch = progress.epoch + 1
-            if progress.update_of_epoch >= len(updates):  # saved under a longer plan
-                progress.epoch, progress.update_of_epoch = epoch, 0
-                continue
-            for update in updates[progress.update_of_epoch :]:
+            left = islice(self._updates(epoch=progress.epoch), progress.update_of_epoch, None)
+            for update, is_last in _last_marked(left):
                 if progress.step == self.total_steps:
                     return
-                is_last = progress.update_of_epoch + 1 == len(updates)
                 progress.step += 1
                 progress.update_of_epoch = 0 if is_last else progress.update_of_epoch + 1
                 progress.epoch = epoch if is_last else epoch - 1
                 yield self._update(update, epoch=epoch, is_end_of_epoch=is_last)
+            progress.epoch, progress.update_of_epoch = epoch, 0  # none was left of a plan that was longer
 
     def tensors(self) -> dict[str, Tensor]:
-        """The optimiser's state, by name."""
-        return optimiser_tensors(self.model, self._optimiser)
+        """What an update depends on beside the average: the optimiser's state and the weights, by name."""
+        weights = {} if self.average is self.model else dict(self.model.named_parameters(prefix="weights"))
+        return self._optimiser.tensors() | weights
 
     def restore(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from a saved `progress` with what `tensors()` gave then; weights are the model's own."""
+        """Go on from a saved `progress` with what `tensors()` gave then, and the `average` of that time.
+
+        Raises:
+            KeyError: something is missing.
+        """
         self.progress = progress
-        restore_optimiser(self.model, self._optimiser, tensors)
+        self._optimiser.restore(tensors)
+        if self.average is not self.model:
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters(prefix="weights"):
+                    parameter.copy_(tensors[name])
 
     def _count_steps(self) -> int:
         """Updates of the whole training; counted, because epochs differ by a few batches."""
-        total, limit = 0, self._config.max_steps or sys.maxsize
-        for epoch in range(self._config.max_epochs):
-            if total >= limit:
-                break
-            total += len(self._plan_updates(epoch=epoch))
-        return min(total, limit)
+        updates = chain.from_iterable(self._updates(epoch=epoch) for epoch in range(self._config.max_epochs))
+        return sum(1 for _ in islice(updates, self._config.max_steps))
 
-    def _plan_updates(self, *, epoch: int) -> list[list[NDArray[np.int64]]]:
+    def _updates(self, *, epoch: int) -> Iterator[Update]:
         """The batches of each update of `epoch` (from 0), the same whenever they are asked for."""
         batches = plan_epoch(
-            self._src_lengths,
-            self._tgt_lengths,
+            self._split,
             tokens_per_batch=self._config.tokens_per_batch,
             rng=np.random.default_rng([self._seed, epoch]),
         )
-        size = self._config.accumulation
-        return [batches[i : i + size] for i in range(0, len(batches), size)]
+        while update := list(islice(batches, self._config.accumulation)):
+            yield update
 
-    def _update(self, batches: list[NDArray[np.int64]], *, epoch: int, is_end_of_epoch: bool) -> StepReport:
+    def _update(self, batches: Update, *, epoch: int, is_end_of_epoch: bool) -> StepReport:
         self.model.train()
         # Dropout depends on the update alone, not on what was drawn before: a resumed run has no need of it.
         seed_everything(_mixed(self._seed, self.progress.step, self._world.rank))
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
-        tgt_tokens = sum(int((self._tgt_lengths[batch] + 1).sum()) for batch in batches)
+        tgt_tokens = sum(int((self._split.tgt.lengths_of(batch) + 1).sum()) for batch in batches)
         sums = torch.zeros(2, device=self._runtime.device)
         for batch in batches:
             share = batch[self._world.rank :: self._world.size]
@@ -155,9 +155,8 @@ class Trainer:
                 self.model.parameters(), self._config.clip_norm or float("inf")
             )
             rate = self._learning_rate(self.progress.step)
-            set_learning_rate(self._optimiser, rate)
-            self._optimiser.step()
-            self._optimiser.zero_grad(set_to_none=True)
+            self._optimiser.update(rate)
+            self._update_average()
         loss, nll = (sums / tgt_tokens).unbind()
         return StepReport(self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm)
 
@@ -181,6 +180,15 @@ class Trainer:
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         self._world.add_up([*gradients, sums])
 
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        if self.average is self.model:
+            return
+        step = self.progress.step
+        decay = min(self._config.ema_decay, step / (step + 10))  # what it began with is soon forgotten
+        for average, weight in zip(self.average.parameters(), self.model.parameters(), strict=True):
+            average.lerp_(weight, 1 - decay)
+
     def _learning_rate(self, step: int) -> float:
         return learning_rate(
             step,
@@ -189,6 +197,15 @@ class Trainer:
             warmup_steps=self._config.warmup_steps,
             total_steps=self.total_steps,
         )
+
+
+def _last_marked(updates: Iterator[Update]) -> Iterator[tuple[Update, bool]]:
+    """Each of `updates`, and whether it is the last."""
+    update = next(updates, None)
+    while update is not None:
+        following = next(updates, None)
+        yield update, following is None
+        update = following
 
 
 def _mixed(*numbers: int) -> int:
@@ -204,10 +221,9 @@ def mean_nll(
     was_training = model.training
     model.eval()
     total = torch.zeros((), device=runtime.device)
-    lengths = split.src.lengths, split.tgt.lengths
-    for indices in plan_epoch(*lengths, tokens_per_batch=tokens_per_batch, rng=np.random.default_rng(0)):
+    for indices in plan_epoch(split, tokens_per_batch=tokens_per_batch, rng=np.random.default_rng(0)):
         batch = collate(split, indices).to(runtime.device)
         with runtime.autocast():
             total += batch_loss(model, batch, label_smoothing=0.0).nll
     model.train(was_training)
-    return float(total) / float((split.tgt.lengths + 1).sum())
+    return float(total) / (len(split.tgt.ids) + len(split))

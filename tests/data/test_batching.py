@@ -21,11 +21,11 @@ def plan(
     lengths: Sequence[tuple[int, int]], *, budget: int, seed: int = 0, pool_batches: int = 100
 ) -> list[list[int]]:
     """The planned batches of pairs of `lengths`, as lists."""
-    src, tgt = np.array(lengths, dtype=np.int64).reshape(-1, 2).T
+    split = split_of([([5] * src, [5] * tgt) for src, tgt in lengths])
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(batching, "POOL_BATCHES", pool_batches)
-        batches = plan_epoch(src, tgt, tokens_per_batch=budget, rng=np.random.default_rng(seed))
-    return [batch.tolist() for batch in batches]
+        batches = plan_epoch(split, tokens_per_batch=budget, rng=np.random.default_rng(seed))
+        return [batch.tolist() for batch in batches]
 
 
 def padded_tokens(batch: Sequence[int], lengths: Sequence[tuple[int, int]]) -> int:

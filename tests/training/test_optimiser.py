@@ -8,38 +8,39 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.training.optimiser import (
-    build_optimiser,
-    optimiser_tensors,
-    restore_optimiser,
-    set_learning_rate,
-)
+from mt_cli.training.muon import orthogonal
+from mt_cli.training.optimiser import Optimiser
 
-Kind = Literal["adam", "adamw"]
-
-
-def optimiser_of(
-    model: TranslationModel, *, kind: Kind = "adamw", weight_decay: float = 0.0, lr: float = 0.01
-) -> torch.optim.Adam:
-    optimiser = build_optimiser(model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay)
-    set_learning_rate(optimiser, lr)
-    return optimiser
+Kind = Literal["adam", "adamw", "muon"]
+KINDS: tuple[Kind, ...] = ("adam", "adamw", "muon")
+LR = 0.01
+IN_LAYERS = ("in_proj_weight", "out_proj.weight", "linear1.weight", "linear2.weight")
 
 
-def update(model: TranslationModel, optimiser: torch.optim.Optimizer, *, seed: int = 0) -> None:
-    """One update towards larger logits of random pairs."""
-    optimiser.zero_grad()
+def optimiser_of(model: TranslationModel, *, kind: Kind = "adamw", weight_decay: float = 0.0) -> Optimiser:
+    return Optimiser(model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay)
+
+
+def gradients(model: TranslationModel, *, seed: int) -> dict[str, Tensor]:
+    """Leave in `model` the gradients of larger logits of random pairs."""
     model(random_ids(2, 4, seed=seed), random_ids(2, 3, seed=seed + 1)).logsumexp(-1).sum().backward()
-    optimiser.step()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def update(model: TranslationModel, optimiser: Optimiser, *, seed: int = 0) -> dict[str, Tensor]:
+    """One update; gives its gradients."""
+    found = gradients(model, seed=seed)
+    optimiser.update(LR)
+    return found
 
 
 def after_an_update_without_gradient(kind: Kind, **options: object) -> dict[str, Tensor]:
     """How many times its old value each parameter has, after an update of pure decay."""
     model = randomised(tiny_model(options=options))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimiser = optimiser_of(model, kind=kind, weight_decay=0.5, lr=0.1)
+    optimiser = optimiser_of(model, kind=kind, weight_decay=0.5)
     torch.autograd.backward([p.sum() * 0 for p in model.parameters()])
-    optimiser.step()
+    optimiser.update(0.1)
     return {name: p.detach() / before[name] for name, p in model.named_parameters()}
 
 
@@ -50,8 +51,9 @@ def decayed(ratios: dict[str, Tensor]) -> set[str]:
 # Weight decay
 
 
-def test_adamw_shrinks_matrices_by_rate_times_decay() -> None:
-    ratios = after_an_update_without_gradient("adamw")
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_matrices_shrink_by_rate_times_decay(kind: Kind) -> None:
+    ratios = after_an_update_without_gradient(kind)
     matrix = ratios["backend.encoder.layers.0.linear1.weight"]
     torch.testing.assert_close(matrix, torch.full_like(matrix, 1 - 0.1 * 0.5))
 
@@ -61,20 +63,16 @@ def test_adam_takes_decay_for_a_gradient() -> None:
     model = randomised(tiny_model())
     matrix = model.get_parameter("output.weight")
     before = matrix.detach().clone()
-    optimiser = optimiser_of(model, kind="adam", weight_decay=0.5, lr=0.1)
+    optimiser = optimiser_of(model, kind="adam", weight_decay=0.5)
     torch.autograd.backward([p.sum() * 0 for p in model.parameters()])
-    optimiser.step()
+    optimiser.update(0.1)
     torch.testing.assert_close(matrix.detach(), before - 0.1 * before.sign())
 
 
-@pytest.mark.parametrize("kind", ["adam", "adamw"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_only_matrices_outside_embeddings_decay(kind: Kind) -> None:
     ratios = after_an_update_without_gradient(kind, positions="learned", output_bias=True)
-    expected = {
-        name
-        for name in ratios
-        if name.endswith(("in_proj_weight", "out_proj.weight", "linear1.weight", "linear2.weight"))
-    } | {"output.weight"}
+    expected = {name for name in ratios if name.endswith(IN_LAYERS)} | {"output.weight"}
     assert decayed(ratios) == expected
 
 
@@ -84,20 +82,18 @@ def test_a_tied_output_layer_is_an_embedding_and_does_not_decay(tie: str) -> Non
     assert not {name for name in decayed(ratios) if "embedding" in name or "output" in name}
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("tie", ["none", "all"])
-def test_every_parameter_is_updated_by_exactly_one_group(backend: str, tie: str) -> None:
+def test_every_parameter_is_updated(backend: str, tie: str, kind: Kind) -> None:
     model = tiny_model(backend, tie=tie, positions="learned")
-    grouped = [id(p) for group in optimiser_of(model).param_groups for p in group["params"]]
-    assert sorted(grouped) == sorted(id(p) for p in model.parameters())
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    update(model, optimiser_of(model, kind=kind))
+    assert not [name for name, p in model.named_parameters() if torch.equal(p, before[name])]
+    assert not [name for name, p in model.named_parameters() if p.grad is not None]
 
 
-# Kind and rate
-
-
-@pytest.mark.parametrize(("kind", "expected"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
-def test_kind_is_the_one_asked_for(kind: Kind, expected: type) -> None:
-    assert type(optimiser_of(tiny_model(), kind=kind)) is expected
+# The formulas
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
@@ -105,12 +101,8 @@ def test_an_update_is_the_formula_of_the_paper(kind: Kind) -> None:
     model = randomised(tiny_model())
     weight = model.get_parameter("output.weight")
     before = weight.detach().clone().double()
-    optimiser = optimiser_of(model, kind=kind, lr=0.01)
-    update(model, optimiser, seed=0)
-    assert weight.grad is not None
-    first = weight.grad.double().clone()
-    update(model, optimiser, seed=5)
-    second = weight.grad.double()
+    optimiser = optimiser_of(model, kind=kind)
+    first, second = (update(model, optimiser, seed=seed)["output.weight"].double() for seed in (0, 5))
     # Kingma and Ba 2015, algorithm 1, of two updates.
     m = (0.9 * 0.1 * first + 0.1 * second) / (1 - 0.9**2)
     v = (0.98 * 0.02 * first**2 + 0.02 * second**2) / (1 - 0.98**2)
@@ -118,10 +110,54 @@ def test_an_update_is_the_formula_of_the_paper(kind: Kind) -> None:
     torch.testing.assert_close(weight.detach().double(), expected, rtol=0, atol=1e-5)
 
 
-def test_rate_is_set_for_every_group() -> None:
-    optimiser = optimiser_of(tiny_model())
-    set_learning_rate(optimiser, 0.125)
-    assert [group["lr"] for group in optimiser.param_groups] == [0.125, 0.125]
+def test_muon_moves_the_matrices_of_layers_as_that_of_pytorch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.float)  # in which theirs computes otherwise
+    model = randomised(tiny_model())
+    named = {name: p for name, p in model.named_parameters() if name.endswith(IN_LAYERS)}
+    # Queries, keys and values are three matrices, which PyTorch's would take for one.
+    split = {name: p.detach().clone().chunk(3 if "in_proj" in name else 1) for name, p in named.items()}
+    copies = {name: [torch.nn.Parameter(part.clone()) for part in parts] for name, parts in split.items()}
+    theirs = torch.optim.Muon(
+        [part for parts in copies.values() for part in parts],
+        lr=LR,
+        weight_decay=0.1,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    ours = optimiser_of(model, kind="muon", weight_decay=0.1)
+    for seed in (0, 5, 9):
+        found = update(model, ours, seed=seed)
+        for name, parts in copies.items():
+            for part, gradient in zip(parts, found[name].chunk(len(parts)), strict=True):
+                part.grad = gradient
+        theirs.step()  # type: ignore[no-untyped-call]
+    for name, parts in copies.items():
+        moved = named[name].detach() - torch.cat(split[name])
+        expected = torch.cat([part.detach() for part in parts]) - torch.cat(split[name])
+        torch.testing.assert_close(moved, expected, rtol=0.01, atol=1e-6)
+
+
+def test_muon_moves_all_else_as_adamw_does() -> None:
+    models = [randomised(tiny_model(tie="none", positions="learned", output_bias=True)) for _ in range(2)]
+    for model, kind in zip(models, ("adamw", "muon"), strict=True):
+        assert kind in KINDS
+        update(model, optimiser_of(model, kind=kind, weight_decay=0.1))
+    parameters = [dict(model.named_parameters()) for model in models]
+    for name, by_adamw in parameters[0].items():
+        assert torch.equal(by_adamw, parameters[1][name]) != name.endswith(IN_LAYERS), name
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 8, 20), (2, 20, 8), (1, 1, 5)])
+def test_orthogonal_keeps_directions_and_levels_their_sizes(shape: tuple[int, int, int]) -> None:
+    matrices = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    u, _, vt = torch.linalg.svd(matrices, full_matrices=False)
+    sizes = u.mT @ orthogonal(matrices) @ vt.mT
+    even = torch.diagonal(sizes, dim1=1, dim2=2)
+    torch.testing.assert_close(sizes, torch.diag_embed(even), rtol=0, atol=1e-9)
+    assert 0.6 < even.min() <= even.max() < 1.3
+
+
+def test_orthogonal_leaves_nothing_of_nothing() -> None:
+    assert torch.equal(orthogonal(torch.zeros(1, 3, 4)), torch.zeros(1, 3, 4))
 
 
 # State
@@ -129,29 +165,29 @@ def test_rate_is_set_for_every_group() -> None:
 
 def test_nothing_is_kept_before_the_first_update() -> None:
     model = tiny_model()
-    assert optimiser_tensors(model, optimiser_of(model)) == {}
+    assert optimiser_of(model).tensors() == {}
 
 
 def test_state_is_named_by_parameter() -> None:
     model = tiny_model(tie="all")
-    optimiser = optimiser_of(model)
+    optimiser = optimiser_of(model, kind="adamw")
     update(model, optimiser)
     expected = {
         f"{name}:{key}" for name, _ in model.named_parameters() for key in ("step", "exp_avg", "exp_avg_sq")
     }
-    assert optimiser_tensors(model, optimiser).keys() == expected
+    assert optimiser.tensors().keys() == expected
 
 
-@pytest.mark.parametrize("kind", ["adam", "adamw"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_restored_optimiser_goes_on_as_the_first_would(kind: Kind) -> None:
     model = randomised(tiny_model())
     optimiser = optimiser_of(model, kind=kind, weight_decay=0.1)
     update(model, optimiser)
-    state = {name: tensor.clone() for name, tensor in optimiser_tensors(model, optimiser).items()}
+    state = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
     other = tiny_model()
     other.load_state_dict(model.state_dict())
     restored = optimiser_of(other, kind=kind, weight_decay=0.1)
-    restore_optimiser(other, restored, state)
+    restored.restore(state)
     update(model, optimiser, seed=5)
     update(other, restored, seed=5)
     torch.testing.assert_close(list(other.parameters()), list(model.parameters()), rtol=0, atol=0)
@@ -166,3 +202,14 @@ def test_a_fresh_optimiser_goes_on_differently() -> None:
     update(model, optimiser, seed=5)
     update(other, optimiser_of(other), seed=5)
     assert not torch.allclose(model.output.weight, other.output.weight)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_of_another_kind_is_refused(kind: Kind) -> None:
+    model = tiny_model()
+    optimiser = optimiser_of(model, kind=kind)
+    update(model, optimiser)
+    state = optimiser.tensors()
+    state.popitem()
+    with pytest.raises(KeyError, match=r"^'backend\.|^'output|^'src_embedding"):
+        optimiser_of(model, kind=kind).restore(state)
