@@ -6,6 +6,8 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
+import signal
+
 import pytest
 from hypothesis import settings
 from workspace import Workspace, shared_workspace
@@ -13,6 +15,8 @@ from workspace import Workspace, shared_workspace
 # The same tree gives the same answer, on a busy machine too.
 settings.register_profile("mt_cli", deadline=None, derandomize=True, database=None)
 settings.load_profile("mt_cli")
+# Whatever starts the tests in the background of a script has had SIGINT ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 Backend = Literal["torch", "scratch"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16"]
+OptimizerKind = Literal["adam", "adamw", "muon"]
 
 
 def _tuple_of_list(value: object) -> object:
@@ -168,7 +169,7 @@ class TrainingConfig(Section):
     """Most tokens of one side in a batch, padding included."""
     accumulation: int = Field(default=1, ge=1)
     """Batches summed into one update."""
-    optimizer: Literal["adam", "adamw", "muon"] = "adamw"
+    optimizer: OptimizerKind = "adamw"
     """Adam (Kingma and Ba 2015), with decoupled weight decay (Loshchilov and Hutter 2019), or orthogonalised
     momentum for the layers' matrices and AdamW for all else (Jordan et al. 2024)."""
     betas: Decays = (0.9, 0.98)
@@ -185,6 +186,12 @@ class TrainingConfig(Section):
     """Updates of linear rise."""
     label_smoothing: Probability = 0.1
     """Probability mass spread uniformly over the vocabulary (Szegedy et al. 2016)."""
+    consistency: float = Field(default=0.0, ge=0)
+    """Pass each batch twice, dropping other units, and add so much of their divergence (alpha of R-Drop,
+    Liang et al. 2021): twice the work."""
+    subword_dropout: Probability = 0.0
+    """Split each batch's text afresh, leaving out this share of BPE's merges, until the last tenth of updates
+    (Provilkov et al. 2020). Batches are planned by the plain lengths."""
     ema_decay: Probability = 0.0
     """Score and save a moving average of the weights that keeps this share of itself at each update; 0 is the
     weights themselves (Polyak and Juditsky 1992)."""
@@ -259,6 +266,10 @@ class Config(Section):
                 self.data.max_len + 2 <= self.model.max_len,
                 f"data.max_len {self.data.max_len} plus <s> and </s> exceeds "
                 f"model.max_len {self.model.max_len}",
+            ),
+            (
+                not self.training.subword_dropout or self.tokenizer.kind == "bpe",
+                f"training.subword_dropout is for BPE, but tokenizer.kind is '{self.tokenizer.kind}'",
             ),
         )
         return self

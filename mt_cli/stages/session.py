@@ -23,6 +23,7 @@ from mt_cli.artefacts.checkpoint import (
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
+from mt_cli.data.resegmentation import Resegmenter
 from mt_cli.distributed import World
 from mt_cli.errors import DataError, DivergedError, StoppedError
 from mt_cli.runtime import Runtime
@@ -71,8 +72,15 @@ class Session:
         self._started_at, self._time_limit_s = started_at, time_limit_s
         seed = config.runtime.seed
         self._model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
+        dropout, longest = config.training.subword_dropout, config.model.max_len - 1  # room for <s> or </s>
         self._trainer = Trainer(
-            self._model, prepared.split("train"), config.training, runtime=runtime, seed=seed, world=world
+            self._model,
+            prepared.split("train"),
+            config.training,
+            runtime=runtime,
+            seed=seed,
+            world=world,
+            resegment=Resegmenter(prepared.tokenizers, dropout=dropout, max_len=longest) if dropout else None,
         )
         self._world = world
         self._validator = Validator(self._trainer.average, run, prepared, config, runtime=runtime)

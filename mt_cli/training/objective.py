@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from mt_cli.data.batching import Batch
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.training.consistency import ConsistentCrossEntropy
 
 CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits computed at a time: on a CPU few enough to stay in its cache, on a GPU enough to keep it busy."""
@@ -28,9 +29,24 @@ class Loss:
     """Scalar, minus the log-probability of the tokens, in nats; carries no gradient."""
 
 
-def batch_loss(model: TranslationModel, batch: Batch, *, label_smoothing: float) -> Loss:
-    """Loss of `model` on `batch`, teacher-forced, over real tokens only."""
+def batch_loss(
+    model: TranslationModel, batch: Batch, *, label_smoothing: float, consistency: float = 0.0
+) -> Loss:
+    """Loss of `model` on `batch`, teacher-forced, over real tokens only.
+
+    With a `consistency`, that of two passes that are held to agree, so much times (R-Drop's alpha).
+    """
     is_real = batch.tgt_out != model.pad_id  # (B, T)
+    if consistency:
+        passes = model.hidden(batch.src_ids.repeat(2, 1), batch.tgt_in.repeat(2, 1)).chunk(2)
+        return consistent_cross_entropy(
+            torch.stack([hidden[is_real] for hidden in passes]),  # (2, N, D)
+            model.output.weight,
+            model.output.bias,
+            batch.tgt_out[is_real],
+            label_smoothing=label_smoothing,
+            alpha=consistency,
+        )
     hidden = model.hidden(batch.src_ids, batch.tgt_in)[is_real]  # (N, D)
     return smoothed_cross_entropy(
         hidden,
@@ -50,14 +66,42 @@ def smoothed_cross_entropy(
     1 - `label_smoothing` on its token plus `label_smoothing` spread evenly over all V.
     """
     device = hidden.device.type
-    if torch.is_autocast_enabled(device):
-        hidden = hidden.to(torch.get_autocast_dtype(device))
+    hidden = _in_autocast_dtype(hidden)
     weight = weight.to(hidden.dtype)
     with torch.autocast(device, enabled=False):
         smoothed, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
             hidden, weight, bias, targets, label_smoothing, torch.is_grad_enabled()
         )
     return Loss(smoothed, nll)
+
+
+def consistent_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    label_smoothing: float,
+    alpha: float,
+) -> Loss:
+    """As `smoothed_cross_entropy`, of the mean of two passes `hidden` (2, N, D), plus their divergence.
+
+    See `ConsistentCrossEntropy` for the formula.
+    """
+    device = hidden.device.type
+    hidden = _in_autocast_dtype(hidden)
+    weight = weight.to(hidden.dtype)
+    rows = max(1, CHUNK_LOGITS[device] // (2 * len(weight)))
+    with torch.autocast(device, enabled=False):
+        smoothed, nll = ConsistentCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            hidden, weight, bias, targets, label_smoothing, alpha, rows
+        )
+    return Loss(smoothed, nll)
+
+
+def _in_autocast_dtype(hidden: Tensor) -> Tensor:
+    device = hidden.device.type
+    return hidden.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else hidden
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

@@ -4,14 +4,13 @@ Knows parameters and their gradients, never what computes with them.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mt_cli.config import OptimizerKind
 from mt_cli.training.muon import Muon
-
-OptimizerKind = Literal["adam", "adamw", "muon"]
 
 
 class Optimiser:

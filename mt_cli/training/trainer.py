@@ -17,12 +17,16 @@ from torch.profiler import record_function
 from mt_cli.config import TrainingConfig
 from mt_cli.data.batching import collate, plan_epoch
 from mt_cli.data.encoded import EncodedSplit
+from mt_cli.data.resegmentation import Resegmenter
 from mt_cli.distributed import World
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime, seed_everything
 from mt_cli.training.objective import batch_loss
 from mt_cli.training.optimiser import Optimiser
 from mt_cli.training.schedule import learning_rate
+
+PLAIN_SHARE = 0.1
+"""Of the updates, those at the end whose text is split as it will be in use."""
 
 Update = list[NDArray[np.int64]]
 """The batches of one update, as indices of pairs."""
@@ -70,8 +74,12 @@ class Trainer:
         runtime: Runtime,
         seed: int,
         world: World | None = None,
+        resegment: Resegmenter | None = None,
     ) -> None:
-        """With a `world` of several processes, each takes its share of every batch."""
+        """With a `world` of several processes, each takes its share of every batch.
+
+        `resegment` splits the text of each batch afresh, but for those of the last updates.
+        """
         self.model = model
         self.average = copy.deepcopy(model).requires_grad_(False) if config.ema_decay else model
         """What is scored and saved: a moving average of the weights, where the config asks for one."""
@@ -81,6 +89,7 @@ class Trainer:
         self._runtime = runtime
         self._seed = seed
         self._world = world or World()
+        self._resegment = resegment
         self._optimiser = Optimiser(
             model,
             optimizer=config.optimizer,
@@ -142,13 +151,14 @@ class Trainer:
         self.model.train()
         # Dropout depends on the update alone, not on what was drawn before: a resumed run has no need of it.
         seed_everything(_mixed(self._seed, self.progress.step, self._world.rank))
+        segmented = [self._segmented(batch, number) for number, batch in enumerate(batches)]
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
-        tgt_tokens = sum(int((self._split.tgt.lengths_of(batch) + 1).sum()) for batch in batches)
+        tgt_tokens = sum(int((split.tgt.lengths_of(batch) + 1).sum()) for split, batch in segmented)
         sums = torch.zeros(2, device=self._runtime.device)
-        for batch in batches:
+        for split, batch in segmented:
             share = batch[self._world.rank :: self._world.size]
             if len(share):
-                sums += self._accumulate(share, tgt_tokens=tgt_tokens)
+                sums += self._accumulate(split, share, tgt_tokens=tgt_tokens)
         with record_function("update"):
             self._add_up_gradients(sums)
             grad_norm = torch.nn.utils.clip_grad_norm_(
@@ -160,12 +170,26 @@ class Trainer:
         loss, nll = (sums / tgt_tokens).unbind()
         return StepReport(self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm)
 
-    def _accumulate(self, indices: NDArray[np.int64], *, tgt_tokens: int) -> Tensor:
+    def _segmented(self, batch: NDArray[np.int64], number: int) -> tuple[EncodedSplit, NDArray[np.int64]]:
+        """Where the pairs of the update's batch `number` are, and at which indices there."""
+        step = self.progress.step
+        if self._resegment is None or step > self.total_steps * (1 - PLAIN_SHARE):
+            return self._split, batch
+        with record_function("collate"):
+            fresh = self._resegment(self._split, batch, seed=_mixed(self._seed, step, number))
+        return fresh, np.arange(len(batch))
+
+    def _accumulate(self, split: EncodedSplit, indices: NDArray[np.int64], *, tgt_tokens: int) -> Tensor:
         """Add one batch's share of the gradient; gives its summed loss and nll, (2,)."""
         with record_function("collate"):
-            batch = collate(self._split, indices).to(self._runtime.device)
+            batch = collate(split, indices).to(self._runtime.device)
         with record_function("forward"), self._runtime.autocast():
-            loss = batch_loss(self.model, batch, label_smoothing=self._config.label_smoothing)
+            loss = batch_loss(
+                self.model,
+                batch,
+                label_smoothing=self._config.label_smoothing,
+                consistency=self._config.consistency,
+            )
         with record_function("backward"):
             (loss.smoothed / tgt_tokens).backward()  # type: ignore[no-untyped-call]
         return torch.stack([loss.smoothed.detach(), loss.nll])

@@ -19,7 +19,10 @@ from mt_cli.artefacts.run import open_run
 from mt_cli.config import load_config
 
 # Validations every 8 updates, about 4 an epoch: an end after 11 falls between two validations.
-SHORT = ("--set", "training.log_every=1", "--set", "training.validate_every=8", "--max-steps", "20")
+SHORT = (
+    *("--set", "training.log_every=1", "--set", "training.validate_every=8", "--max-steps", "20"),
+    *("--set", "training.optimizer=muon", "--set", "training.ema_decay=0.7"),
+)
 FIRST_PART = 11
 SESSION_LOG = "mt_cli.stages.session"
 

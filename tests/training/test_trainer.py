@@ -4,14 +4,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from tiny import BACKENDS, CPU, TINY, random_pairs, randomised, split_of, tiny_model
 from torch import Tensor
 
 from mt_cli.config import TrainingConfig
 from mt_cli.data import batching
 from mt_cli.data.batching import collate, pad_ids
+from mt_cli.data.encoded import EncodedSplit
+from mt_cli.data.resegmentation import Resegmenter
 from mt_cli.data.symbols import BOS_ID, EOS_ID
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
@@ -233,6 +237,62 @@ def test_another_seed_gives_another_order() -> None:
     assert first != second
 
 
+# Averaging
+
+
+def test_average_follows_the_weights_by_its_decay() -> None:
+    model = randomised(tiny_model())
+    trainer = trainer_of(model, tokens_per_batch=50, max_epochs=2, ema_decay=0.4)
+    expected = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for report in trainer.run():
+        decay = min(0.4, report.step / (report.step + 10))
+        for name, p in model.named_parameters():
+            expected[name] = decay * expected[name] + (1 - decay) * p.detach()
+    assert trainer.progress.step > 8  # the decay has come to what it was set to
+    actual = dict(trainer.average.named_parameters())
+    torch.testing.assert_close({name: p.detach() for name, p in actual.items()}, expected)
+    assert not torch.allclose(trainer.average.output.weight, model.output.weight)
+
+
+def test_averaging_changes_nothing_of_the_training() -> None:
+    reports = [
+        list(trainer_of(tiny_model(), tokens_per_batch=50, ema_decay=decay).run()) for decay in (0.0, 0.9)
+    ]
+    assert losses(reports[0]) == losses(reports[1])
+
+
+def test_without_averaging_the_model_itself_is_saved() -> None:
+    trainer = trainer_of(tiny_model())
+    assert trainer.average is trainer.model
+
+
+# Fresh splits
+
+
+class Doubling(Resegmenter):
+    """Every id comes twice. It remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.seeds: list[int] = []
+
+    def __call__(self, split: EncodedSplit, indices: NDArray[np.int64], *, seed: int) -> EncodedSplit:
+        self.seeds.append(seed)
+        doubled = [
+            [[int(i) for i in side[int(row)] for _ in range(2)] for row in indices]
+            for side in (split.src, split.tgt)
+        ]
+        return split_of(list(zip(*doubled, strict=True)))
+
+
+def test_text_is_split_afresh_until_the_last_tenth_of_the_updates() -> None:
+    pairs: Pairs = [([4], [5])] * 4  # two batches an epoch, of two pairs each
+    doubling = Doubling()
+    config = PLAIN.model_copy(update={"tokens_per_batch": 4, "max_epochs": 10, "accumulation": 2})
+    trainer = Trainer(tiny_model(), split_of(pairs), config, runtime=CPU, seed=1, resegment=doubling)
+    assert [report.tgt_tokens for report in trainer.run()] == [12] * 9 + [8]
+    assert len(set(doubling.seeds)) == 18  # of nine updates with two batches each
+
+
 # Resuming
 
 DROPPING = {"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.1}
@@ -248,24 +308,27 @@ def resumable(model: TranslationModel) -> Trainer:
         clip_norm=0.5,
         weight_decay=0.1,
         accumulation=2,
+        optimizer="muon",
+        ema_decay=0.9,
     )
 
 
-def interrupted(backend: str, *, after: int, disturb: Callable[[], object]) -> list[float]:
-    """Losses of a training that stops after some updates and is resumed by a new trainer."""
+def interrupted(
+    backend: str, *, after: int, disturb: Callable[[], object]
+) -> tuple[list[float], dict[str, Tensor]]:
+    """Losses and average of a training that stops after some updates and is resumed by a new trainer."""
     torch.manual_seed(1)
     model = tiny_model(backend, options=DROPPING)
     trainer = resumable(model)
     before = losses(list(islice(trainer.run(), after)))
     progress = replace(trainer.progress)
     tensors = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
-    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    average = {name: tensor.clone() for name, tensor in trainer.average.state_dict().items()}
     disturb()
-    resumed = tiny_model(backend, seed=9, options=DROPPING)
-    resumed.load_state_dict(weights)
-    other = resumable(resumed)
+    other = resumable(tiny_model(backend, seed=9, options=DROPPING))
+    other.average.load_state_dict(average)
     other.restore(progress, tensors)
-    return before + losses(list(other.run()))
+    return before + losses(list(other.run())), other.average.state_dict()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -274,9 +337,12 @@ def test_a_resumed_training_has_exactly_the_losses_of_one_that_never_stopped(
     backend: str, after: int
 ) -> None:
     torch.manual_seed(1)
-    uninterrupted = losses(list(resumable(tiny_model(backend, options=DROPPING)).run()))
+    trainer = resumable(tiny_model(backend, options=DROPPING))
+    uninterrupted = losses(list(trainer.run()))
     assert len(set(uninterrupted)) > 6
-    assert interrupted(backend, after=after, disturb=lambda: torch.manual_seed(999)) == uninterrupted
+    found, average = interrupted(backend, after=after, disturb=lambda: torch.manual_seed(999))
+    assert found == uninterrupted
+    torch.testing.assert_close(average, trainer.average.state_dict(), rtol=0, atol=0)
 
 
 def test_progress_stands_in_the_middle_of_an_epoch() -> None:

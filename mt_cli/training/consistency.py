@@ -1,0 +1,86 @@
+"""R-Drop (Liang et al. 2021): two passes with their own dropout, held to the same predictions.
+
+Joins the output layer and the loss, as `objective` does for one pass, and for the same reason.
+Letters: N tokens, D d_model, V target vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class ConsistentCrossEntropy(torch.autograd.Function):
+    """Mean over two passes of their cross-entropy, plus alpha/4 times both divergences.
+
+    That is half of the paper's loss (equation 3), as large as that of one pass. With p and p' the
+    predictions, d = log p - log p' and q the label, its gradient in the first pass's logits is
+    (p - q) / 2 + alpha/4 (p (d - KL(p|p')) + p - p'), and that of the second has the two exchanged.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        label_smoothing: float,
+        alpha: float,
+        rows: int,
+    ) -> tuple[Tensor, Tensor]:
+        """Of `hidden` (2, N, D), `weight` (V, D) and `bias` (V,), `rows` tokens at a time: (loss, nll)."""
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        grad_bias = torch.zeros_like(weight[:, 0], dtype=torch.float32)
+        loss, nll = hidden.new_zeros(2, dtype=torch.float32)
+        even = label_smoothing / len(weight)
+        for begin in range(0, len(targets), rows):
+            h, y = (
+                hidden[:, begin : begin + rows],
+                targets[begin : begin + rows, None],
+            )  # (2, rows, D), (rows, 1)
+            log_p = torch.log_softmax(torch.nn.functional.linear(h, weight, bias).float(), -1)  # (2, rows, V)
+            p = log_p.exp()
+            log_of_label = log_p.gather(-1, y.expand(2, -1, -1))  # (2, rows, 1)
+            nll -= log_of_label.sum() / 2
+            loss -= (1 - label_smoothing) / 2 * log_of_label.sum() + even / 2 * log_p.sum()
+            d = log_p[0] - log_p[1]  # (rows, V)
+            del log_p
+            kl = torch.stack([(p[0] * d).sum(-1, keepdim=True), -(p[1] * d).sum(-1, keepdim=True)])
+            loss += alpha / 4 * kl.sum()
+            grad = _gradient(p, d, kl, alpha=alpha).sub_(even / 2)
+            grad.scatter_add_(
+                -1, y.expand(2, -1, -1), torch.full_like(log_of_label, (label_smoothing - 1) / 2)
+            )
+            grad_bias += grad.sum((0, 1))
+            grad = grad.to(h.dtype)
+            grad_hidden[:, begin : begin + rows] = grad @ weight
+            grad_weight += grad.flatten(0, 1).mT @ h.flatten(0, 1)
+        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
+        ctx.mark_non_differentiable(nll)
+        ctx.has_bias, ctx.weight_dtype = bias is not None, weight.dtype
+        return loss, nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        """The gradients that `forward` left, times `grad`."""
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
+        return (
+            grad_hidden * grad.to(grad_hidden.dtype),
+            (grad_weight * grad).to(ctx.weight_dtype),
+            grad_bias * grad if ctx.has_bias else None,
+            *(None,) * 4,
+        )
+
+
+def _gradient(p: Tensor, d: Tensor, kl: Tensor, *, alpha: float) -> Tensor:
+    """Gradient of the loss in the logits, but for the labels' part; overwrites `d`.
+
+    `p` (2, rows, V), `d` (rows, V), `kl` (2, rows, 1): (2, rows, V).
+    """
+    beta = alpha / 4
+    grad = torch.stack([d, d.neg()]).sub_(kl).mul_(beta).add_(0.5 + beta).mul_(p)
+    return grad.sub_(p.flip(0), alpha=beta)
