@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench_joeynmt import Speed, measure
 from contenders import Contender, start
 
 from mt_cli.config import Backend, Config, OptimizerKind, load_config
@@ -157,7 +158,9 @@ def padding(setting: Setting) -> tuple[float, float]:
     return shares[0], shares[1]
 
 
-def table(contenders: dict[str, Contender[int, Done]], done: dict[str, list[Done]]) -> str:
+def table(
+    contenders: dict[str, Contender[int, Done]], done: dict[str, list[Done]], joeynmt: Speed | None
+) -> str:
     """The results in Markdown."""
     lines = [
         "| loop | target tokens/s | × classic | first update after, s | peak MB |",
@@ -174,6 +177,12 @@ def table(contenders: dict[str, Contender[int, Done]], done: dict[str, list[Done
             f"| {name} | {medians[name]:.0f} | {medians[name] / medians['classic']:.1f} "
             f"| {contender.ready_s + contender.seconds[0]:.1f} | {contender.peak_mb:.0f} |"
         )
+    if joeynmt:
+        speed = joeynmt.tokens_per_s
+        lines.append(
+            f"| JoeyNMT 2.3, Adam | {speed:.0f} | {speed / medians['classic']:.1f} "
+            f"| {joeynmt.first_round_after_s:.1f} (a whole round) | {joeynmt.peak_mb:.0f} |"
+        )
     return "\n".join(lines)
 
 
@@ -184,6 +193,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--updates", type=int, default=5, help="of each loop in a round")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--joeynmt", type=Path, metavar="PYTHON", help="an interpreter that has JoeyNMT 2.3")
     args = parser.parse_args()
     setting = Setting(load_config(args.config, args.set), prepared_dir(args.config), args.threads)
 
@@ -203,7 +213,15 @@ def main() -> None:
             print(f"{f'round {number}' if number else 'warm-up'}: {name}: {speed:.0f}/s", file=sys.stderr)
     for contender in contenders.values():
         contender.dismiss()
-    print(table(contenders, done))
+    joeynmt = args.joeynmt and measure(
+        args.joeynmt,
+        setting.config,
+        setting.data,
+        rounds=args.rounds,
+        updates=args.updates,
+        threads=setting.threads,
+    )
+    print(table(contenders, done, joeynmt))
     of_phases = phases(setting, args.updates)
     whole = sum(of_phases.values())
     print(
