@@ -64,7 +64,7 @@ def measure(python: Path, config: Config, data: Path, *, rounds: int, updates: i
     return Speed(
         statistics.median(speed for _, speed in found[1:]),
         found[0][0] - begin,
-        memory.own + memory.mapped,
+        memory.whole,
     )
 
 
@@ -124,6 +124,10 @@ def _settings(config: Config, vocab_size: int, *, updates: int, rounds: int) -> 
         "training": {
             "optimizer": "adam",
             "learning_rate": 5e-4,
+            "scheduling": "noam",
+            "learning_rate_factor": 1,
+            "learning_rate_warmup": 4000,
+            "learning_rate_min": 0.0,
             "loss": "crossentropy",
             "label_smoothing": training.label_smoothing,
             "normalization": "tokens",

@@ -5,6 +5,7 @@ through the real commands; memory is that of the whole family of processes, look
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from memory import Memory, watched
 
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.sequence_files import SIDES
-from mt_cli.config import DataConfig, FilesConfig, dump_config, load_config
+from mt_cli.config import FilesConfig, dump_config, load_config
 from mt_cli.flags import prepared_dir
 
 LINES_AT_ONCE = 100_000
@@ -66,11 +67,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench large", description=__doc__)
     parser.add_argument("config", type=Path, help="a config whose data are prepared")
     parser.add_argument("--pairs", type=int, default=5_000_000)
-    parser.add_argument("--updates", type=int, default=40, help="of each training")
+    parser.add_argument("--time-limit", default="60s", help="of each training")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     config, small = load_config(args.config), prepared_dir(args.config).resolve()
-    steps = ("--max-steps", str(args.updates))
+    # One epoch, whose updates are counted whole before the first.
+    short = (
+        "--set",
+        "training.max_epochs=1",
+        "--set",
+        "training.log_every=1",
+        "--time-limit",
+        args.time_limit,
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_corpus(small, folder, num_pairs=args.pairs)
@@ -78,24 +87,34 @@ def main() -> None:
             split: FilesConfig(src=Path(f"{split}.src"), tgt=Path(f"{split}.tgt"))
             for split in ("train", "val")
         }
-        data = DataConfig(corpus="files", splits=("train", "val"), files=files, max_len=config.data.max_len)
+        data = config.data.model_copy(update={"corpus": "files", "splits": ("train", "val"), "files": files})
         folder.joinpath("large.toml").write_text(dump_config(config.model_copy(update={"data": data})))
         folder.joinpath("small.toml").write_text(dump_config(config))
         prepare = run("prepare", "large.toml", "--workers", str(args.workers), folder=folder)
-        few = run("train", "small.toml", "--data", str(small), "--run", "few", *steps, folder=folder)
-        many = run("train", "large.toml", "--run", "many", *steps, folder=folder)
+        few = run("train", "small.toml", "--data", str(small), "--run", "few", *short, folder=folder)
+        many = run("train", "large.toml", "--run", "many", *short, folder=folder)
+        first = {name: first_update_after(folder / name) for name in ("few", "many")}
     rate = args.pairs / prepare.seconds
-    print("| command | pairs | seconds | pairs/s | own memory, MB | mapped files, MB |")
-    print("| --- | --- | --- | --- | --- | --- |")
     print(
-        f"| prepare, {args.workers} workers | {args.pairs:,} | {prepare.seconds:.0f} | {rate:,.0f} "
+        "| command | pairs | seconds | pairs/s | first update after, s | own memory, MB | mapped files, MB |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print(
+        f"| prepare, {args.workers} workers | {args.pairs:,} | {prepare.seconds:.0f} | {rate:,.0f} | "
         f"| {prepare.memory.own:.0f} | {prepare.memory.mapped:.0f} |"
     )
-    for done, pairs in ((few, len(open_prepared(small).split("train"))), (many, args.pairs)):
+    num_few = len(open_prepared(small).split("train"))
+    for name, done, pairs in (("few", few, num_few), ("many", many, args.pairs)):
         print(
-            f"| train, {args.updates} updates | {pairs:,} | {done.seconds:.0f} | "
+            f"| train | {pairs:,} | {done.seconds:.0f} | | {first[name]:.1f} "
             f"| {done.memory.own:.0f} | {done.memory.mapped:.0f} |"
         )
+
+
+def first_update_after(run: Path) -> float:
+    """Seconds from the start of the training in `run` to the end of its first update."""
+    record = json.loads(run.joinpath("metrics.jsonl").read_text().splitlines()[0])
+    return float(record["elapsed_s"])
 
 
 if __name__ == "__main__":

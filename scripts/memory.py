@@ -11,12 +11,14 @@ LOOKS_PER_S = 10
 
 @dataclass
 class Memory:
-    """The most that was seen, in MB."""
+    """The most that was seen at one time, in MB; what several processes share counts once."""
 
     own: float = 0.0
     """What the processes hold for themselves."""
     mapped: float = 0.0
     """What they have looked at of files, which the system can take back at any time."""
+    whole: float = 0.0
+    """Both together."""
 
 
 @contextmanager
@@ -26,9 +28,10 @@ def watched(pid: int) -> Iterator[Memory]:
 
     def look() -> None:
         while not is_over.wait(1 / LOOKS_PER_S):
-            seen = [status_of(each) for each in family(pid)]
-            memory.own = max(memory.own, sum(each.get("RssAnon", 0.0) for each in seen))
-            memory.mapped = max(memory.mapped, sum(each.get("RssFile", 0.0) for each in seen))
+            seen = [sizes_of(each) for each in family(pid)]
+            memory.own = max(memory.own, sum(each.get("Pss_Anon", 0.0) for each in seen))
+            memory.mapped = max(memory.mapped, sum(each.get("Pss_File", 0.0) for each in seen))
+            memory.whole = max(memory.whole, sum(each.get("Pss", 0.0) for each in seen))
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -54,10 +57,10 @@ def family(pid: int) -> Iterator[int]:
         yield from family(int(child))
 
 
-def status_of(pid: int) -> dict[str, float]:
-    """The sizes in /proc/PID/status, in MB; none of a process that has ended."""
+def sizes_of(pid: int) -> dict[str, float]:
+    """The sizes in /proc/PID/smaps_rollup, in MB; none of a process that has ended."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return {}
     fields = (line.split() for line in lines)

@@ -2,8 +2,9 @@
 
 Knows tensors by name; never a model's structure or a run's history.
 
-    step-00001200/model.safetensors   weights, tied ones once
-                  state.safetensors   the optimiser's state, for resuming
+    step-00001200/model.safetensors   weights to use, tied ones once
+                  state.safetensors   what resuming needs beside them: the optimiser's state and, where those
+                                      weights are an average, what they are an average of
                   state.json          progress and score
                   manifest.json       sha256 of the three
 """
@@ -99,7 +100,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 
 def load_training_tensors(folder: Path) -> dict[str, Tensor]:
-    """The optimiser's state in the checkpoint."""
+    """What the checkpoint holds for resuming, beside the weights to use."""
     checked_hashes(folder, names=[STATE])
     return _read_tensors(folder / STATE)
 

@@ -193,8 +193,8 @@ class TrainingConfig(Section):
     """Split each batch's text afresh, leaving out this share of BPE's merges, until the last tenth of updates
     (Provilkov et al. 2020). Batches are planned by the plain lengths."""
     ema_decay: Probability = 0.0
-    """Score and save a moving average of the weights that keeps this share of itself at each update; 0 is the
-    weights themselves (Polyak and Juditsky 1992)."""
+    """Score and save a moving average of the weights, in which each update's count so much of the next one's
+    (following Polyak and Juditsky 1992); 0 is the weights themselves."""
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
     validate_every: int = Field(default=0, ge=0)

@@ -46,7 +46,7 @@ class Batch:
 def plan_epoch(
     split: EncodedSplit, *, tokens_per_batch: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.int64]]:
-    """Every pair once, as index arrays: alike in length within a batch, in random order between batches.
+    """Every pair once, as index arrays: alike in length within a batch, batches of a pool in random order.
 
     A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` counted; a pair that is
     longer than that stands alone. Memory does not grow with the corpus: one pool is planned at a time.

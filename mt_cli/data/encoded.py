@@ -5,6 +5,7 @@ Knows ids, never files or text.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +40,8 @@ class Sequences:
     @staticmethod
     def of(sentences: Sequence[Sequence[int]], *, vocab_size: int) -> "Sequences":
         """`sentences` in the smallest type that holds `vocab_size` ids."""
-        lengths = np.fromiter((len(ids) for ids in sentences), np.int64, len(sentences))
-        ids = np.fromiter((i for ids in sentences for i in ids), np.int32, int(lengths.sum()))
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        ids = np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum()))
         return Sequences(
             ids if id_type(vocab_size) is np.int32 else ids.astype(np.uint16),
             np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))),

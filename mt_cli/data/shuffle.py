@@ -1,7 +1,7 @@
 """A random order of many things, any stretch of which is computed when it is asked for.
 
 Knows numbers only. In place of a list of all of them, which for a thousand million would fill 8 GB, it is a
-Feistel cipher: number x, written as l + L·r, is mixed by turns, l by what r hashes to and r by what l does.
+Feistel cipher: a number, written as left + L · right, is mixed by turns, each half by the other's hash.
 """
 
 import numpy as np
@@ -11,31 +11,31 @@ ROUNDS = 4
 
 
 class Shuffle:
-    """Numbers 0 to `size` - 1 in a random order, which `rng` decides."""
+    """Numbers 0 to `size` - 1 in a random order, which `rng` decides (Black and Rogaway 2002, section 5)."""
 
     def __init__(self, size: int, rng: np.random.Generator) -> None:
         self._size = size
-        self._num_l = np.uint64(int(np.ceil(np.sqrt(size))) or 1)
-        self._num_r = np.uint64(
-            -(-size // int(self._num_l)) or 1
-        )  # together as many as `size`, or a few more
+        # Together as many numbers as `size`, or a few more.
+        self._num_left = np.uint64(int(np.ceil(np.sqrt(size))) or 1)
+        self._num_right = np.uint64(-(-size // int(self._num_left)) or 1)
         self._keys = rng.integers(np.iinfo(np.uint64).max, size=(ROUNDS, 2), dtype=np.uint64)
 
     def stretch(self, begin: int, end: int) -> NDArray[np.int64]:
         """The numbers at places `begin` to `end` - 1 of the order."""
         numbers = self._mixed(np.arange(begin, min(end, self._size), dtype=np.uint64))
-        # What falls among the few more goes on until it does not: one of each cycle's places is free for it.
+        # A number among the few more is mixed on, until it is none of them: it can meet no other on its way,
+        # because mixing leads from each number to one of its own.
         while (outside := numbers >= self._size).any():
             numbers[outside] = self._mixed(numbers[outside])
         return numbers.astype(np.int64)
 
     def _mixed(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Where each of `numbers` (N,) goes: another for each, below L·R."""
-        r, l = np.divmod(numbers, self._num_l)  # noqa: E741
-        for key_l, key_r in self._keys:
-            l = (l + _hashed(r ^ key_l) % self._num_l) % self._num_l  # noqa: E741
-            r = (r + _hashed(l ^ key_r) % self._num_r) % self._num_r
-        mixed: NDArray[np.uint64] = l + self._num_l * r
+        """Where each of `numbers` (N,) goes: (N,), another for each."""
+        right, left = np.divmod(numbers, self._num_left)
+        for key_left, key_right in self._keys:
+            left = (left + _hashed(right ^ key_left) % self._num_left) % self._num_left
+            right = (right + _hashed(left ^ key_right) % self._num_right) % self._num_right
+        mixed: NDArray[np.uint64] = left + self._num_left * right
         return mixed
 
 

@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 FIXED = (
     "data.", "tokenizer.", "model.", "decoding.",
-    "training.tokens_per_batch", "training.accumulation", "runtime.seed",
+    "training.tokens_per_batch", "training.accumulation", "training.optimizer", "runtime.seed",
 )  # fmt: skip
-"""What a run keeps from its first step: the model, and the order in which it sees the data."""
+"""What a run keeps from its first step: the model, the order of its data, the kind of its optimiser."""
 
 
 def train(

@@ -30,20 +30,25 @@ class ConsistentCrossEntropy(torch.autograd.Function):
         alpha: float,
         rows: int,
     ) -> tuple[Tensor, Tensor]:
-        """Of `hidden` (2, N, D), `weight` (V, D) and `bias` (V,), `rows` tokens at a time: (loss, nll)."""
+        """Loss and nll, computed for `rows` tokens at a time.
+
+        Of `hidden` (2, N, D), `weight` (V, D), `bias` (V,) and `targets` (N,).
+        """
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         grad_bias = torch.zeros_like(weight[:, 0], dtype=torch.float32)
         loss, nll = hidden.new_zeros(2, dtype=torch.float32)
         even = label_smoothing / len(weight)
         for begin in range(0, len(targets), rows):
-            h, y = (
-                hidden[:, begin : begin + rows],
-                targets[begin : begin + rows, None],
-            )  # (2, rows, D), (rows, 1)
-            log_p = torch.log_softmax(torch.nn.functional.linear(h, weight, bias).float(), -1)  # (2, rows, V)
+            h = hidden[:, begin : begin + rows]  # (2, rows, D)
+            y = targets[begin : begin + rows, None].expand(2, -1, -1)  # (2, rows, 1)
+            logits = (h @ weight.mT).float()  # (2, rows, V)
+            if bias is not None:
+                logits += bias
+            log_p = torch.log_softmax(logits, -1)
+            del logits
             p = log_p.exp()
-            log_of_label = log_p.gather(-1, y.expand(2, -1, -1))  # (2, rows, 1)
+            log_of_label = log_p.gather(-1, y)  # (2, rows, 1)
             nll -= log_of_label.sum() / 2
             loss -= (1 - label_smoothing) / 2 * log_of_label.sum() + even / 2 * log_p.sum()
             d = log_p[0] - log_p[1]  # (rows, V)
@@ -51,9 +56,7 @@ class ConsistentCrossEntropy(torch.autograd.Function):
             kl = torch.stack([(p[0] * d).sum(-1, keepdim=True), -(p[1] * d).sum(-1, keepdim=True)])
             loss += alpha / 4 * kl.sum()
             grad = _gradient(p, d, kl, alpha=alpha).sub_(even / 2)
-            grad.scatter_add_(
-                -1, y.expand(2, -1, -1), torch.full_like(log_of_label, (label_smoothing - 1) / 2)
-            )
+            grad.scatter_add_(-1, y, torch.full_like(log_of_label, (label_smoothing - 1) / 2))
             grad_bias += grad.sum((0, 1))
             grad = grad.to(h.dtype)
             grad_hidden[:, begin : begin + rows] = grad @ weight
@@ -77,7 +80,7 @@ class ConsistentCrossEntropy(torch.autograd.Function):
 
 
 def _gradient(p: Tensor, d: Tensor, kl: Tensor, *, alpha: float) -> Tensor:
-    """Gradient of the loss in the logits, but for the labels' part; overwrites `d`.
+    """Gradient of the loss in the logits, but for the labels' part.
 
     `p` (2, rows, V), `d` (rows, V), `kl` (2, rows, 1): (2, rows, V).
     """

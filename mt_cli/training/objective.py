@@ -86,7 +86,7 @@ def consistent_cross_entropy(
 ) -> Loss:
     """As `smoothed_cross_entropy`, of the mean of two passes `hidden` (2, N, D), plus their divergence.
 
-    See `ConsistentCrossEntropy` for the formula.
+    `weight` (V, D), `bias` (V,), `targets` (N,); see `ConsistentCrossEntropy` for the formula.
     """
     device = hidden.device.type
     hidden = _in_autocast_dtype(hidden)

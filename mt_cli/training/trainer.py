@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from mt_cli.config import TrainingConfig
-from mt_cli.data.batching import collate, plan_epoch
+from mt_cli.data.batching import collate, group_by_budget, plan_epoch
 from mt_cli.data.encoded import EncodedSplit
 from mt_cli.data.resegmentation import Resegmenter
 from mt_cli.distributed import World
@@ -25,6 +25,8 @@ from mt_cli.training.objective import batch_loss
 from mt_cli.training.optimiser import Optimiser
 from mt_cli.training.schedule import learning_rate
 
+WEIGHTS = "weights"
+"""Before the names of the model's own weights, where what is saved as the model is their average."""
 PLAIN_SHARE = 0.1
 """Of the updates, those at the end whose text is split as it will be in use."""
 
@@ -116,21 +118,24 @@ class Trainer:
 
     def tensors(self) -> dict[str, Tensor]:
         """What an update depends on beside the average: the optimiser's state and the weights, by name."""
-        weights = {} if self.average is self.model else dict(self.model.named_parameters(prefix="weights"))
+        weights = {} if self.average is self.model else dict(self.model.named_parameters(prefix=WEIGHTS))
         return self._optimiser.tensors() | weights
 
     def restore(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from a saved `progress` with what `tensors()` gave then, and the `average` of that time.
+        """Go on from a saved `progress` with what `tensors()` gave then; `average` is that of then already.
+
+        Averaging may begin or end here: it begins with the weights of now, and ends by going on from them.
 
         Raises:
-            KeyError: something is missing.
+            KeyError: something of the optimiser's is missing.
         """
         self.progress = progress
-        self._optimiser.restore(tensors)
-        if self.average is not self.model:
-            with torch.no_grad():
-                for name, parameter in self.model.named_parameters(prefix="weights"):
-                    parameter.copy_(tensors[name])
+        weights = {name: tensor for name, tensor in tensors.items() if name.startswith(WEIGHTS)}
+        self._optimiser.restore({name: tensors[name] for name in tensors.keys() - weights.keys()})
+        weights = weights or dict(self.average.named_parameters(prefix=WEIGHTS))
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters(prefix=WEIGHTS):
+                parameter.copy_(weights[name])
 
     def _count_steps(self) -> int:
         """Updates of the whole training; counted, because epochs differ by a few batches."""
@@ -151,7 +156,7 @@ class Trainer:
         self.model.train()
         # Dropout depends on the update alone, not on what was drawn before: a resumed run has no need of it.
         seed_everything(_mixed(self._seed, self.progress.step, self._world.rank))
-        segmented = [self._segmented(batch, number) for number, batch in enumerate(batches)]
+        segmented = [part for number, batch in enumerate(batches) for part in self._segmented(batch, number)]
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
         tgt_tokens = sum(int((split.tgt.lengths_of(batch) + 1).sum()) for split, batch in segmented)
         sums = torch.zeros(2, device=self._runtime.device)
@@ -170,14 +175,24 @@ class Trainer:
         loss, nll = (sums / tgt_tokens).unbind()
         return StepReport(self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm)
 
-    def _segmented(self, batch: NDArray[np.int64], number: int) -> tuple[EncodedSplit, NDArray[np.int64]]:
-        """Where the pairs of the update's batch `number` are, and at which indices there."""
+    def _segmented(
+        self, batch: NDArray[np.int64], number: int
+    ) -> Iterator[tuple[EncodedSplit, NDArray[np.int64]]]:
+        """Where the pairs of the update's batch `number` are, and at which indices there.
+
+        Split afresh they are longer, so that one batch becomes several, each within the budget.
+        """
         step = self.progress.step
         if self._resegment is None or step > self.total_steps * (1 - PLAIN_SHARE):
-            return self._split, batch
+            yield self._split, batch
+            return
         with record_function("collate"):
+            # All of it in every process, for all must divide by the same number of tokens.
             fresh = self._resegment(self._split, batch, seed=_mixed(self._seed, step, number))
-        return fresh, np.arange(len(batch))
+        widths = np.maximum(fresh.src.lengths, fresh.tgt.lengths) + 1
+        by_width = np.argsort(widths, kind="stable")
+        for indices in group_by_budget(by_width, widths, tokens_per_batch=self._config.tokens_per_batch):
+            yield fresh, indices
 
     def _accumulate(self, split: EncodedSplit, indices: NDArray[np.int64], *, tgt_tokens: int) -> Tensor:
         """Add one batch's share of the gradient; gives its summed loss and nll, (2,)."""
@@ -208,10 +223,12 @@ class Trainer:
     def _update_average(self) -> None:
         if self.average is self.model:
             return
-        step = self.progress.step
-        decay = min(self._config.ema_decay, step / (step + 10))  # what it began with is soon forgotten
+        decay = self._config.ema_decay
+        share = (1 - decay) / (
+            1 - decay**self.progress.step
+        )  # all of the first weights, as Adam corrects its means
         for average, weight in zip(self.average.parameters(), self.model.parameters(), strict=True):
-            average.lerp_(weight, 1 - decay)
+            average.lerp_(weight, share)
 
     def _learning_rate(self, step: int) -> float:
         return learning_rate(

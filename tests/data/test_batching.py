@@ -12,6 +12,7 @@ from tiny import split_of
 
 from mt_cli.data import batching
 from mt_cli.data.batching import Batch, collate, group_by_budget, pad_ids, plan_epoch
+from mt_cli.data.encoded import Sequences
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 budgets = st.integers(1, 120)
@@ -68,6 +69,21 @@ def test_a_pair_beyond_the_budget_stands_alone(longer: tuple[int, int]) -> None:
 def test_a_budget_that_just_suffices_is_used_to_the_full() -> None:
     # Four pairs of 4 tokens and </s> fill 20 places.
     assert [len(batch) for batch in plan([(4, 2)] * 8, budget=20)] == [4, 4]
+
+
+def test_only_a_pool_is_looked_at_before_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "POOL_BATCHES", 2)
+    looked_at: list[int] = []
+
+    def noting(side: Sequences, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        looked_at.append(len(indices))
+        return np.full(len(indices), 9)
+
+    monkeypatch.setattr(Sequences, "lengths_of", noting)
+    split = split_of([([5] * 9, [5] * 9)] * 1000)
+    batches = plan_epoch(split, tokens_per_batch=100, rng=np.random.default_rng(0))
+    assert len(next(batches)) == 10
+    assert looked_at == [20, 20]  # both sides
 
 
 def test_same_generator_gives_the_same_plan() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
@@ -22,6 +23,7 @@ from mt_cli.config import load_config
 SHORT = (
     *("--set", "training.log_every=1", "--set", "training.validate_every=8", "--max-steps", "20"),
     *("--set", "training.optimizer=muon", "--set", "training.ema_decay=0.7"),
+    *("--set", "training.subword_dropout=0.2", "--set", "training.consistency=2"),
 )
 FIRST_PART = 11
 SESSION_LOG = "mt_cli.stages.session"
@@ -56,6 +58,31 @@ def uninterrupted(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory
     run = tmp_path_factory.mktemp("train") / "uninterrupted"
     assert train(workspace, run, *SHORT).code == 0
     return run
+
+
+def test_what_is_saved_to_use_is_the_average(uninterrupted: Path) -> None:
+    folder = uninterrupted / "checkpoints" / uninterrupted.joinpath("last.txt").read_text().strip()
+    average = safetensors.torch.load_file(folder / "model.safetensors")
+    state = safetensors.torch.load_file(folder / "state.safetensors")
+    weights = {name.removeprefix("weights."): state[name] for name in state if name.startswith("weights.")}
+    assert weights.keys() == average.keys()
+    assert not [name for name, weight in weights.items() if torch.equal(weight, average[name])]
+
+
+@pytest.mark.parametrize(
+    "option", ["subword_dropout=0.2", "consistency=2", "ema_decay=0.7", "optimizer=muon"]
+)
+def test_each_ingredient_changes_what_is_trained(workspace: Workspace, tmp_path: Path, option: str) -> None:
+    runs = tmp_path / "plain", tmp_path / "other"
+    assert train(workspace, runs[0], "--max-steps", 2).code == 0
+    assert train(workspace, runs[1], "--max-steps", 2, "--set", f"training.{option}").code == 0
+    assert weights(runs[0]) != weights(runs[1])
+
+
+def test_resume_with_another_optimizer_exits_2_and_names_the_key(workspace: Workspace) -> None:
+    outcome = train(workspace, workspace.run, "--resume", "--set", "training.optimizer=muon")
+    assert outcome.code == 2
+    assert "began with another training.optimizer" in outcome.err
 
 
 class AtStep(logging.Handler):

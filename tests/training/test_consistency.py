@@ -73,11 +73,15 @@ def test_huge_logits_stay_finite() -> None:
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(loss.smoothed, (hidden, weight, bias)))
 
 
-def test_bf16_is_close_to_fp32() -> None:
-    hidden, weight, _, targets = operands()
-    exact = consistent_cross_entropy(hidden, weight, None, targets, label_smoothing=0.1, alpha=5.0)
+@pytest.mark.parametrize("chunk", [2 * V, 1 << 20])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_bf16_is_close_to_fp32(chunk: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+    hidden, weight, bias, targets = operands()
+    used_bias = bias if has_bias else None
+    exact = consistent_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, alpha=5.0)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = consistent_cross_entropy(hidden, weight, None, targets, label_smoothing=0.1, alpha=5.0)
+        rounded = consistent_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, alpha=5.0)
     torch.testing.assert_close(rounded.smoothed, exact.smoothed, rtol=0.02, atol=0.02)
     for each, other in zip(
         torch.autograd.grad(rounded.smoothed, (hidden, weight)),

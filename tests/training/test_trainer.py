@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mt_cli.config import TrainingConfig
 from mt_cli.data import batching
-from mt_cli.data.batching import collate, pad_ids
+from mt_cli.data.batching import Batch, collate, pad_ids
 from mt_cli.data.encoded import EncodedSplit
 from mt_cli.data.resegmentation import Resegmenter
 from mt_cli.data.symbols import BOS_ID, EOS_ID
@@ -240,17 +240,14 @@ def test_another_seed_gives_another_order() -> None:
 # Averaging
 
 
-def test_average_follows_the_weights_by_its_decay() -> None:
+@pytest.mark.parametrize("decay", [0.4, 0.999])
+def test_in_the_average_each_update_counts_less_than_the_next(decay: float) -> None:
     model = randomised(tiny_model())
-    trainer = trainer_of(model, tokens_per_batch=50, max_epochs=2, ema_decay=0.4)
-    expected = {name: p.detach().clone() for name, p in model.named_parameters()}
-    for report in trainer.run():
-        decay = min(0.4, report.step / (report.step + 10))
-        for name, p in model.named_parameters():
-            expected[name] = decay * expected[name] + (1 - decay) * p.detach()
-    assert trainer.progress.step > 8  # the decay has come to what it was set to
-    actual = dict(trainer.average.named_parameters())
-    torch.testing.assert_close({name: p.detach() for name, p in actual.items()}, expected)
+    trainer = trainer_of(model, tokens_per_batch=50, max_epochs=2, ema_decay=decay)
+    seen = torch.stack([model.output.weight.detach().clone() for _ in trainer.run()])  # (updates, V, D)
+    counts = decay ** torch.arange(len(seen) - 1, -1, -1).double()
+    expected = torch.einsum("u,uvd->vd", counts / counts.sum(), seen.double()).float()
+    torch.testing.assert_close(trainer.average.output.weight.detach(), expected)
     assert not torch.allclose(trainer.average.output.weight, model.output.weight)
 
 
@@ -293,6 +290,22 @@ def test_text_is_split_afresh_until_the_last_tenth_of_the_updates() -> None:
     assert len(set(doubling.seeds)) == 18  # of nine updates with two batches each
 
 
+def test_what_has_grown_over_the_budget_becomes_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def noting(split: EncodedSplit, indices: NDArray[np.int64]) -> Batch:
+        batch = collate(split, indices)
+        sizes.append(max(batch.src_ids.numel(), batch.tgt_out.numel()))
+        return batch
+
+    monkeypatch.setattr("mt_cli.training.trainer.collate", noting)
+    config = PLAIN.model_copy(update={"tokens_per_batch": 60})
+    split = split_of(PAIRS)
+    reports = list(Trainer(tiny_model(), split, config, runtime=CPU, seed=1, resegment=Doubling()).run())
+    assert len(sizes) > len(reports)
+    assert max(sizes) <= 60
+
+
 # Resuming
 
 DROPPING = {"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.1}
@@ -321,9 +334,7 @@ def interrupted(
     model = tiny_model(backend, options=DROPPING)
     trainer = resumable(model)
     before = losses(list(islice(trainer.run(), after)))
-    progress = replace(trainer.progress)
-    tensors = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
-    average = {name: tensor.clone() for name, tensor in trainer.average.state_dict().items()}
+    progress, tensors, average = saved(trainer)
     disturb()
     other = resumable(tiny_model(backend, seed=9, options=DROPPING))
     other.average.load_state_dict(average)
@@ -343,6 +354,34 @@ def test_a_resumed_training_has_exactly_the_losses_of_one_that_never_stopped(
     found, average = interrupted(backend, after=after, disturb=lambda: torch.manual_seed(999))
     assert found == uninterrupted
     torch.testing.assert_close(average, trainer.average.state_dict(), rtol=0, atol=0)
+
+
+def saved(trainer: Trainer) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
+    """Progress, tensors and the average of `trainer`, as a checkpoint would keep them."""
+    tensors = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+    average = {name: tensor.clone() for name, tensor in trainer.average.state_dict().items()}
+    return replace(trainer.progress), tensors, average
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.9, 0.0), (0.0, 0.9)], ids=["ends", "begins"])
+def test_averaging_that_ends_or_begins_with_a_resumption_changes_no_loss(before: float, after: float) -> None:
+    first = trainer_of(randomised(tiny_model()), tokens_per_batch=50, max_epochs=2, ema_decay=before)
+    reports = first.run()
+    made = losses(list(islice(reports, 3)))
+    progress, tensors, average = saved(first)
+    second = trainer_of(tiny_model(seed=9), tokens_per_batch=50, max_epochs=2, ema_decay=after)
+    second.average.load_state_dict(average)
+    second.restore(progress, tensors)
+    assert made + losses(list(second.run())) == made + losses(list(reports))
+
+
+def test_a_training_restored_before_its_first_update_begins_anew() -> None:
+    first = trainer_of(randomised(tiny_model()), ema_decay=0.9)
+    progress, tensors, average = saved(first)
+    second = trainer_of(tiny_model(seed=9), ema_decay=0.9)
+    second.average.load_state_dict(average)
+    second.restore(progress, tensors)
+    assert losses(list(second.run())) == losses(list(first.run()))
 
 
 def test_progress_stands_in_the_middle_of_an_epoch() -> None:
