@@ -224,9 +224,8 @@ class Trainer:
         if self.average is self.model:
             return
         decay = self._config.ema_decay
-        share = (1 - decay) / (
-            1 - decay**self.progress.step
-        )  # all of the first weights, as Adam corrects its means
+        # So that what stood there before the first update counts nothing, as Adam corrects its means.
+        share = (1 - decay) / (1 - decay**self.progress.step)
         for average, weight in zip(self.average.parameters(), self.model.parameters(), strict=True):
             average.lerp_(weight, share)
 
