@@ -56,7 +56,7 @@ log_every = 10
 device = "cpu"
 precision = "fp32"
 threads = 1
-seed = 3
+seed = 4
 """
 
 
