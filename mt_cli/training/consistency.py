@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from mt_cli.training.early_gradients import EarlyGradients, add_product
 
 
-class ConsistentCrossEntropy(torch.autograd.Function):
+class ConsistentCrossEntropy(EarlyGradients):
     """Mean over two passes of their cross-entropy, plus alpha/4 times both divergences.
 
     That is half of the paper's loss (equation 3), as large as that of one pass. With p and p' the
@@ -60,23 +61,9 @@ class ConsistentCrossEntropy(torch.autograd.Function):
             grad_bias += grad.sum((0, 1))
             grad = grad.to(h.dtype)
             grad_hidden[:, begin : begin + rows] = grad @ weight
-            grad_weight += grad.flatten(0, 1).mT @ h.flatten(0, 1)
-        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
-        ctx.mark_non_differentiable(nll)
-        ctx.has_bias, ctx.weight_dtype = bias is not None, weight.dtype
+            add_product(grad_weight, grad.flatten(0, 1).mT, h.flatten(0, 1))
+        EarlyGradients.keep(ctx, nll, grad_hidden, grad_weight, grad_bias, bias=bias, weight=weight)
         return loss, nll
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """The gradients that `forward` left, times `grad`."""
-        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
-        return (
-            grad_hidden * grad.to(grad_hidden.dtype),
-            (grad_weight * grad).to(ctx.weight_dtype),
-            grad_bias * grad if ctx.has_bias else None,
-            *(None,) * 4,
-        )
 
 
 def _gradient(p: Tensor, d: Tensor, kl: Tensor, *, alpha: float) -> Tensor:

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from mt_cli.data.batching import Batch
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.consistency import ConsistentCrossEntropy
+from mt_cli.training.early_gradients import EarlyGradients, add_product
 
 CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits computed at a time: on a CPU few enough to stay in its cache, on a GPU enough to keep it busy."""
@@ -104,7 +104,7 @@ def _in_autocast_dtype(hidden: Tensor) -> Tensor:
     return hidden.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else hidden
 
 
-class _LinearCrossEntropy(torch.autograd.Function):
+class _LinearCrossEntropy(EarlyGradients):
     """Computes its gradients on the way forward, chunk by chunk, while the logits are at hand.
 
     With p = softmax(z) and smoothed label q, the loss is -Σ q log p and its gradient in z is p - q. A pass
@@ -153,34 +153,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 unscaled = unscaled.to(h.dtype)
                 torch.mm(unscaled, weight, out=grad_h)
                 grad_h.mul_(share).sub_(mean_row, alpha=label_smoothing)
-                _add_product(grad_weight, unscaled.mT, (h * share).to(h.dtype))
+                add_product(grad_weight, unscaled.mT, (h * share).to(h.dtype))
         if needs_grad:
             even = label_smoothing / len(weight)
             grad_weight.sub_(hidden.float().sum(0), alpha=even)
             grad_bias.sub_(even * len(hidden))
-        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
-        ctx.mark_non_differentiable(nll)
-        ctx.has_bias = bias is not None
-        ctx.weight_dtype = weight.dtype
+        EarlyGradients.keep(ctx, nll, grad_hidden, grad_weight, grad_bias, bias=bias, weight=weight)
         return smoothed, nll
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
-        return (
-            grad_hidden * grad.to(grad_hidden.dtype),
-            (grad_weight * grad).to(ctx.weight_dtype),
-            grad_bias * grad if ctx.has_bias else None,
-            None,
-            None,
-            None,
-        )
-
-
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add `a` (V, N) times `b` (N, D) to `total` (V, D), whose sum keeps fp32."""
-    if total.dtype == a.dtype:
-        total.addmm_(a, b)
-    else:
-        total += a @ b

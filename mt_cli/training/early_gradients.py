@@ -1,0 +1,41 @@
+"""What losses share that compute their gradients on the way forward, while the logits are at hand.
+
+Letters: N tokens, D d_model, V target vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class EarlyGradients(torch.autograd.Function):
+    """Of (hidden, weight, bias, ...) to (loss, nll), whose `forward` ends with `keep`."""
+
+    @staticmethod
+    def keep(ctx: Any, nll: Tensor, *grads: Tensor, bias: Tensor | None, weight: Tensor) -> None:  # noqa: ANN401
+        """Keep `grads`, those of hidden (..., N, D), `weight` (V, D) and `bias` (V,), for `backward`."""
+        ctx.save_for_backward(*grads)
+        ctx.mark_non_differentiable(nll)
+        ctx.has_bias, ctx.weight_dtype = bias is not None, weight.dtype
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        """What was kept, times `grad`; nothing for the other inputs."""
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
+        return (
+            grad_hidden * grad.to(grad_hidden.dtype),
+            (grad_weight * grad).to(ctx.weight_dtype),
+            grad_bias * grad if ctx.has_bias else None,
+            *(None,) * (len(ctx.needs_input_grad) - 3),
+        )
+
+
+def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add `a` (V, N) times `b` (N, D) to `total` (V, D), whose sum keeps fp32."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b
