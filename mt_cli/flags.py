@@ -12,6 +12,10 @@ from mt_cli.config import Backend, Device, Precision
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as configs/sample.toml.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
+RunPaths = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="A run folder, such as runs/sample; several predict together."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A config value to use instead of the file's."),

@@ -20,6 +20,7 @@ from mt_cli.decoding.sampling import Sampling, sample_search
 from mt_cli.decoding.screening import Screen
 from mt_cli.decoding.search import Hyp, beam_search, greedy_search, walk
 from mt_cli.model.backend import DecoderState
+from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.maps import attention_maps
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime, memory_errors_explained
@@ -37,11 +38,11 @@ FEWEST_SENTENCES = 8
 
 
 class Searcher:
-    """Searches for translations with a trained model."""
+    """Searches for translations with a trained model, or several."""
 
     def __init__(
         self,
-        model: TranslationModel,
+        model: TranslationModel | Ensemble,
         config: DecodingConfig,
         *,
         runtime: Runtime,
@@ -51,7 +52,8 @@ class Searcher:
         seed: int = 1,
     ) -> None:
         """A model that `is_frozen` never changes again: a `Screen` can be made of its output layer."""
-        self.model = model
+        self._model = model
+        self._first = model.first if isinstance(model, Ensemble) else model
         self._config = config
         self._runtime = runtime
         self._rules = Rules(
@@ -70,7 +72,7 @@ class Searcher:
     @property
     def longest(self) -> int:
         """Most ids of a source, `</s>` not counted."""
-        return self.model.max_len - 1
+        return self._model.max_len - 1
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
@@ -101,14 +103,15 @@ class Searcher:
         With `among`, only those places of each source count.
 
         Heads are averaged in the last layer but one, whose cross-attention aligns best (Garg et al. 2019).
+        Of several models, the first is asked.
         """
+        self._first.eval()
         aligned: list[list[int]] = [[] for _ in sources]
         for batch in self._batches(sources, hyps_each=1, workers=1):
             src_ids = _with_ends([sources[i] for i in batch]).to(self._runtime.device)
             tgt_in = pad_ids([[BOS_ID, *hyps[i]] for i in batch]).to(self._runtime.device)
-            self.model.eval()
             with memory_errors_explained(f"lower --batch-size (now {len(batch)})"):
-                (maps,) = attention_maps(self.model, src_ids, tgt_in, kinds=["cross"]).values()
+                (maps,) = attention_maps(self._first, src_ids, tgt_in, kinds=["cross"]).values()
             weights = maps[max(0, len(maps) - 2)].mean(1)  # of (L, B, H, T, S) is (B, T, S)
             for row, i in enumerate(batch):
                 places = list(range(len(sources[i])) if among is None else among[i])
@@ -119,17 +122,20 @@ class Searcher:
     def _build_screen(self) -> Screen | None:
         """What greedy search needs no logits with; it knows ids that are never chosen, but no hypotheses."""
         has_other_rules = bool(self._rules.no_repeat_ngram or self._rules.min_len)
-        if self._config.beam_size > 1 or has_other_rules or self.model.output.bias is not None:
+        is_plain = self._first is self._model and self._first.output.bias is None
+        if self._config.beam_size > 1 or has_other_rules or not is_plain:
             return None
-        return Screen(self.model.output.weight, forbidden_ids=self._rules.forbidden_ids)
+        return Screen(self._first.output.weight, forbidden_ids=self._rules.forbidden_ids)
 
     def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
         with self._ready(sources) as (state, limits):
             if self._screen is None:
-                return greedy_search(self.model.step, state, limits, self._rules, device=self._runtime.device)
+                return greedy_search(
+                    self._model.step, state, limits, self._rules, device=self._runtime.device
+                )
             screen = self._screen
             return walk(
-                self.model.step_hidden,
+                self._first.step_hidden,
                 state,
                 limits,
                 lambda hidden, _so_far, _rows: screen.argmax(hidden),
@@ -139,7 +145,7 @@ class Searcher:
     def _beams(self, sources: Sequence[Ids], n_best: int) -> list[list[Hyp]]:
         with self._ready(sources) as (state, limits):
             return beam_search(
-                self.model.step,
+                self._model.step,
                 state,
                 limits,
                 self._rules,
@@ -160,7 +166,7 @@ class Searcher:
                 for number in range(n_best)
             ]
             hyps = sample_search(
-                self.model.step,
+                self._model.step,
                 state,
                 torch.from_numpy(np.stack(draws)).to(self._runtime.device),
                 limits,
@@ -226,10 +232,10 @@ class Searcher:
     def _ready(self, sources: Sequence[Ids]) -> Iterator[tuple[DecoderState, list[int]]]:
         """The state of a search over `sources`, and the longest that each translation may be."""
         src_ids = _with_ends(sources).to(self._runtime.device)
-        self.model.eval()
+        self._model.eval()
         hint = f"lower --batch-size (now {len(sources)})"
         with torch.inference_mode(), self._runtime.autocast(), memory_errors_explained(hint):
-            yield self.model.start(src_ids), [self.limit(len(ids)) for ids in sources]
+            yield self._model.start(src_ids), [self.limit(len(ids)) for ids in sources]
 
 
 def _with_ends(sources: Sequence[Ids]) -> Tensor:

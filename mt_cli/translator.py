@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mt_cli.artefacts.run import open_run
+from mt_cli.artefacts.run import open_runs
 from mt_cli.config import Backend, DecodingConfig, Device, Precision
 from mt_cli.data.normalize import normalize
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
@@ -21,6 +21,7 @@ from mt_cli.data.words import WordTokenizer
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.search import Hyp
 from mt_cli.errors import UsageError
+from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.maps import MapKind, attention_maps
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
@@ -73,11 +74,11 @@ class Attention:
 
 
 class Translator:
-    """Translates sentences with a trained model, for one thread at a time."""
+    """Translates sentences with a trained model, or several together, for one thread at a time."""
 
     def __init__(
         self,
-        model: TranslationModel,
+        model: TranslationModel | Ensemble,
         tokenizers: Tokenizers,
         config: DecodingConfig,
         *,
@@ -87,7 +88,9 @@ class Translator:
         seed: int = 1,
     ) -> None:
         """A model that `is_frozen` never changes again, which lets the search take a short cut."""
-        self.model = model.to(runtime.device)
+        model = model.to(runtime.device)
+        self.model = model.first if isinstance(model, Ensemble) else model
+        """The one that is looked into; of several, the first."""
         self._tokenizers = tokenizers
         self._config = config
         self._runtime = runtime
@@ -96,7 +99,7 @@ class Translator:
         self._replaces_unk = config.replace_unk and isinstance(tokenizers.tgt, WordTokenizer)
         forbidden_ids = [i for i in NEVER_SAID if i != UNK_ID] if self._replaces_unk else NEVER_SAID
         self._searcher = Searcher(
-            self.model,
+            model,
             config,
             runtime=runtime,
             forbidden_ids=forbidden_ids,
@@ -109,7 +112,7 @@ class Translator:
     @classmethod
     def load(
         cls,
-        run: str | Path,
+        run: str | Path | Sequence[str | Path],
         *,
         checkpoint: str = "best",
         backend: Backend | None = "scratch",
@@ -127,11 +130,12 @@ class Translator:
     ) -> "Translator":
         """Translator of the run folder `run`; `backend=None` is the one it was trained with.
 
+        Several runs of one vocabulary translate together, as the first one's config says.
         `beam_size`, `length_penalty`, `no_repeat_ngram`, `min_len`, `replace_unk` and `batch_size` are the
         run's own unless given. With `sampling`, translations are drawn at random, by `seed`.
         """
         runtime = set_up_runtime(device=device, precision=precision, threads=threads)
-        opened = open_run(Path(run))
+        runs = open_runs([Path(each) for each in ([run] if isinstance(run, str | Path) else run)])
         given = {
             "beam_size": beam_size,
             "length_penalty": length_penalty,
@@ -140,16 +144,17 @@ class Translator:
             "replace_unk": replace_unk,
             "batch_size": batch_size,
         }
-        config = opened.config.decoding.model_copy(
+        config = runs[0].config.decoding.model_copy(
             update={name: value for name, value in given.items() if value is not None}
         )
         with memory_errors_explained("the model does not fit"):
-            model = opened.load_model(checkpoint=checkpoint, backend=backend)
+            models = [each.load_model(checkpoint=checkpoint, backend=backend) for each in runs]
             if runtime.device.type == "cpu":
-                lay_out_for_decoding(model)
+                for model in models:
+                    lay_out_for_decoding(model)
             return cls(
-                model,
-                opened.tokenizers,
+                models[0] if len(models) == 1 else Ensemble(models).eval(),
+                runs[0].tokenizers,
                 config,
                 runtime=runtime,
                 is_frozen=True,

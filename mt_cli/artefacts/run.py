@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -248,3 +248,24 @@ def _locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise UsageError(f"{folder}: another process is training there; wait for its end") from None
         yield
+
+
+def open_runs(folders: Sequence[Path]) -> list[Run]:
+    """Open the runs in `folders`, of which there is one at least, to translate together.
+
+    Raises:
+        UsageError: one is no run folder, or reads and writes other ids than the first.
+        DataError: a file is missing or altered.
+    """
+    first, *others = [open_run(folder) for folder in folders]
+    for other in others:
+        if _tokenizer_hashes(other) != _tokenizer_hashes(first):
+            raise UsageError(
+                f"{other.folder}: its vocabulary is not that of {first.folder}; only runs of the same "
+                "tokenizer can translate together"
+            )
+    return [first, *others]
+
+
+def _tokenizer_hashes(run: Run) -> dict[str, str]:
+    return {name: digest for name, digest in run.sha256.items() if name.startswith(TOKENIZER)}

@@ -18,7 +18,7 @@ from mt_cli.flags import (
     PreparedDir,
     Quiet,
     ReplaceUnk,
-    RunPath,
+    RunPaths,
     Threads,
     Verbose,
 )
@@ -27,7 +27,7 @@ from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
 
 @exit_codes
 def evaluate(
-    run: RunPath,
+    runs: RunPaths,
     split: Annotated[
         list[str] | None,
         typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
@@ -59,7 +59,7 @@ def evaluate(
     from mt_cli.translator import Translator
 
     translator = Translator.load(
-        run,
+        runs,
         checkpoint=checkpoint,
         backend=backend,
         beam_size=beam_size,
@@ -73,7 +73,7 @@ def evaluate(
     )
     variant = [part for part, usual in ((backend, "scratch"), (checkpoint, "best")) if part != usual]
     scores = run_stage(
-        run,
+        runs,
         translator,
         decoding="-".join([translator.search_name, *variant]),
         checkpoint=checkpoint,

@@ -25,7 +25,7 @@ from mt_cli.flags import (
     PrecisionFlag,
     Quiet,
     ReplaceUnk,
-    RunPath,
+    RunPaths,
     Threads,
     Verbose,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # torch is imported when something is translated
 
 @exit_codes
 def translate(
-    run: RunPath,
+    runs: RunPaths,
     source: Annotated[
         str, typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin.")
     ] = "-",
@@ -102,6 +102,8 @@ def translate(
             "attention is shown for the best translation; leave out --n-best, --with-score, --with-alignment "
             "and --sample"
         )
+    if is_drawn and len(runs) > 1:
+        raise UsageError("attention is shown of one model; name one run")
     if is_drawn and (text is None or "\n" in text):
         raise UsageError("attention is shown for one sentence; give it with --text")
     picture = _picture(attention, output)
@@ -112,7 +114,7 @@ def translate(
 
     with open_source(source, text=text) as lines_in, open_target(output) as lines_out:
         translator = Translator.load(
-            run,
+            runs,
             checkpoint=checkpoint,
             backend=backend,
             beam_size=beam_size,

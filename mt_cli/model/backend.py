@@ -11,8 +11,10 @@ from torch import Tensor
 class DecoderState(Protocol):
     """What a decoder remembers between steps: B sentences, of N beams each (one at the start)."""
 
-    length: int
-    """Target positions seen so far."""
+    @property
+    def length(self) -> int:
+        """Target positions seen so far."""
+        ...
 
     def keep(self, rows: Tensor) -> None:
         """Go on with the sentences `rows` (M,) only, in that order."""

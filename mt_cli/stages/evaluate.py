@@ -4,13 +4,13 @@ Joins a run, its data and the scorer; knows nothing of search.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mt_cli.artefacts.files import write_atomically, write_json
 from mt_cli.artefacts.prepared import open_prepared_of
-from mt_cli.artefacts.run import Run, open_run
+from mt_cli.artefacts.run import Run, open_runs
 from mt_cli.data.normalize import decode_line
 from mt_cli.errors import DataError, UsageError
 from mt_cli.stages.scoring import Scores, score
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def evaluate(
-    run_dir: Path,
+    run_dirs: Sequence[Path],
     translator: Translator,
     *,
     decoding: str,
@@ -30,18 +30,25 @@ def evaluate(
     ref_path: Path | None = None,
     data_dir: Path | None = None,
 ) -> dict[str, Scores]:
-    """Scores by split; by default, of every test split that the run's data have.
+    """Scores by split; by default, of every test split that the data of the (first) run have.
 
     `src_path` and `ref_path` name a parallel text of the user's own instead, scored as `files`.
-    `checkpoint` is the one that `translator` was loaded from. Sources, references, translations and scores go
-    to `eval/<split>-<decoding>/` in the run folder.
+    `translator` was loaded from the `checkpoint` of all of `run_dirs`. Sources, references, translations and
+    scores go to `eval/<split>-<decoding>/` in the first one's folder.
 
     Raises:
         UsageError: no run, no such split, or only one of the two files.
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
-    run = open_run(run_dir)
-    scorer = _Scorer(run, translator, decoding, run.checkpoint_folder(checkpoint).name)
+    run, *others = open_runs(run_dirs)
+    names = [each.folder.resolve().name for each in others]
+    scorer = _Scorer(
+        run,
+        translator,
+        "-with-".join([decoding, *names]),
+        run.checkpoint_folder(checkpoint).name,
+        {each.folder.as_posix(): each.checkpoint_folder(checkpoint).name for each in others},
+    )
     if (src_path is None) != (ref_path is None):
         raise UsageError("--src and --ref go together: sources and their references, line by line")
     if src_path is not None and ref_path is not None:
@@ -53,7 +60,7 @@ def evaluate(
     chosen = splits or [name for name in run.config.data.splits if name not in ("train", "val")]
     if not chosen:
         known = ", ".join(run.config.data.splits)
-        raise UsageError(f"{run_dir} has no test split; name one of {known} with --split")
+        raise UsageError(f"{run.folder} has no test split; name one of {known} with --split")
     unknown = [name for name in chosen if name not in run.config.data.splits]
     if unknown:
         raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(run.config.data.splits)}")
@@ -71,6 +78,8 @@ class _Scorer:
     decoding: str
     checkpoint: str
     """Whose scores these are, because a run that goes on has others later."""
+    others: Mapping[str, str]
+    """Checkpoints of the runs that predicted with it, by folder."""
 
     def score(self, name: str, sources: list[str], refs: list[str]) -> Scores:
         hyps = self.translator.translate(sources)
@@ -78,7 +87,8 @@ class _Scorer:
         folder = self.run.folder / "eval" / f"{name}-{self.decoding}"
         for file_name, content in (("src.txt", sources), ("ref.txt", refs), ("hyp.txt", hyps)):
             write_atomically(folder / file_name, "".join(f"{line}\n" for line in content).encode())
-        write_json(folder / "scores.json", {**scores.as_json(), "checkpoint": self.checkpoint})
+        made_by = {"checkpoint": self.checkpoint} | ({"with": dict(self.others)} if self.others else {})
+        write_json(folder / "scores.json", scores.as_json() | made_by)
         log.info("%s: %d sentences, translations in %s", name, scores.n, folder)
         return scores
 

@@ -1,0 +1,82 @@
+"""`Ensemble`: predicts the mean of its members' predictions, and is searched like any model."""
+
+import pytest
+import torch
+from tiny import BACKENDS, CPU, random_ids, randomised, tiny_model, with_bos
+
+from mt_cli.config import DecodingConfig
+from mt_cli.data.symbols import BOS_ID, PAD_ID
+from mt_cli.decoding.search import Hyp
+from mt_cli.model.ensemble import Ensemble
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.searcher import Searcher
+
+SMALL = randomised(tiny_model(decoder_layers=2), seed=3, std=0.4)
+WIDE = randomised(tiny_model(d_model=16, d_ff=8, num_heads=4, max_len=12, output_bias=True), seed=5, std=0.3)
+SRC_IDS = random_ids(3, 7, lengths=[7, 4, 2])
+TGT_IN = with_bos(random_ids(3, 4, seed=1))
+SOURCES = [row[row != PAD_ID].tolist() for row in SRC_IDS]
+
+
+def searched(
+    model: TranslationModel | Ensemble, *, batch_size: int = 0, beam_size: int = 1
+) -> list[list[Hyp]]:
+    config = DecodingConfig(beam_size=beam_size, length_penalty=0.7, batch_size=batch_size)
+    searcher = Searcher(model, config, runtime=CPU, forbidden_ids=(PAD_ID, BOS_ID), is_frozen=True)
+    return searcher.n_best(SOURCES, n_best=1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_steps_give_the_mean_of_full_passes(backend: str) -> None:
+    third = randomised(tiny_model(backend), seed=9)
+    members = (SMALL, WIDE, third)
+    expected = torch.stack([torch.softmax(member(SRC_IDS, TGT_IN), -1) for member in members]).mean(0)
+    ensemble = Ensemble(members)
+    state = ensemble.start(SRC_IDS)
+    for t in range(TGT_IN.shape[1]):
+        assert state.length == t
+        log_p = ensemble.step(TGT_IN[:, t : t + 1], state)
+        torch.testing.assert_close(log_p.exp().squeeze(1), expected[:, t])
+
+
+@torch.no_grad()
+def test_members_count_alike_in_any_order() -> None:
+    step = [Ensemble(members).step(TGT_IN[:, :1], Ensemble(members).start(SRC_IDS))
+            for members in ([SMALL, WIDE], [WIDE, SMALL])]  # fmt: skip
+    torch.testing.assert_close(*step)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_model_twice_finds_what_it_finds_alone(beam_size: int) -> None:
+    alone, twice = (searched(model, beam_size=beam_size) for model in (SMALL, Ensemble([SMALL, SMALL])))
+    assert [hyps[0].ids for hyps in twice] == [hyps[0].ids for hyps in alone]
+    for one, other in zip(alone, twice, strict=True):
+        assert other[0].score == pytest.approx(one[0].score, abs=1e-5)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_batch_finds_what_its_sentences_find_alone(beam_size: int) -> None:
+    ensemble = Ensemble([SMALL, WIDE])
+    together, alone = (searched(ensemble, batch_size=size, beam_size=beam_size) for size in (3, 1))
+    assert [hyps[0].ids for hyps in together] == [hyps[0].ids for hyps in alone]
+
+
+def test_greedy_search_takes_the_likeliest_by_the_mean() -> None:
+    ensemble = Ensemble([SMALL, WIDE])
+    searcher = Searcher(
+        ensemble, DecodingConfig(), runtime=CPU, forbidden_ids=(PAD_ID, BOS_ID), is_frozen=True
+    )
+    (hyp,) = searcher.best(SOURCES[:1])
+    src_ids = SRC_IDS[:1]
+    with torch.no_grad():
+        for t, chosen in enumerate(hyp):
+            tgt_in = torch.tensor([[BOS_ID, *hyp[:t]]])
+            mean = sum(torch.softmax(member(src_ids, tgt_in)[0, -1], -1) for member in (SMALL, WIDE))
+            assert isinstance(mean, torch.Tensor)
+            mean[[PAD_ID, BOS_ID]] = 0
+            assert mean.argmax() == chosen
+
+
+def test_the_shortest_member_sets_the_limit() -> None:
+    assert Ensemble([SMALL, WIDE]).max_len == 12
