@@ -8,7 +8,7 @@ import logging
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO
@@ -40,10 +40,13 @@ class CorpusSplit:
 
     src: CorpusFile
     tgt: CorpusFile
+    tag: str = ""
+    """A word to read before each source line."""
 
 
 Corpus = dict[str, CorpusSplit]
-"""Splits by name, in the config's order."""
+"""Splits by name, in the config's order; after them, as `train+<name>`, more pairs to train on."""
+TRAIN, MORE = "train", "train+"
 
 
 def find_corpus(
@@ -63,21 +66,22 @@ def find_corpus(
         DataError: a file is missing, or is not the pinned one.
         ResourceError: files have to be fetched and cannot be.
     """
+    more = _find_more(config)
     if config.corpus == "files":
-        return _hashed(_named_files(config, source))
+        return _hashed(_named_files(config, source)) | more
     names = _file_names(config)
     if config.corpus == "sample":
-        return _hashed(_find_in_folder(names, source or _sample_folder()))
+        return _hashed(_find_in_folder(names, source or _sample_folder())) | more
     if source is not None:
         paths = _find_in_folder(names, source)
     else:
         paths = _fetch_missing(names, raw_dir / "multi30k", offline=offline, base_url=base_url)
-    return _verified(paths)
+    return _verified(paths) | more
 
 
 def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
     """sha256 by file name where the config alone determines them: the files need not be at hand."""
-    if config.corpus != "multi30k":
+    if config.corpus != "multi30k" or config.more:
         return None
     return {
         f"{split}.{side}": multi30k.GZIPPED_SHA256[name]
@@ -98,6 +102,7 @@ def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
     Raises:
         DataError: the files differ in length, or one is a damaged gzip file.
     """
+    tag = f"{split.tag} ".encode() if split.tag else b""
     with _open(split.src.path) as src_file, _open(split.tgt.path) as tgt_file:
         src_lines, tgt_lines = _lines(src_file, split.src.path), _lines(tgt_file, split.tgt.path)
         for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
@@ -108,7 +113,7 @@ def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
                     f"{split.tgt.path}: {num_tgt} lines, but {split.src.path} has {num_src}; "
                     "the files must align line by line"
                 )
-            yield src, tgt
+            yield tag + src if src.strip() else src, tgt
 
 
 SidePaths = dict[str, dict[str, Path]]
@@ -150,10 +155,22 @@ def _named_files(config: DataConfig, source: Path | None) -> SidePaths:
         split: {"src": base / config.files[split].src, "tgt": base / config.files[split].tgt}
         for split in config.splits
     }
+    _check_are_files(paths, table="data.files")
+    return paths
+
+
+def _find_more(config: DataConfig) -> Corpus:
+    """The pairs that the config adds for training, each with its tag."""
+    paths = {f"{MORE}{name}": {"src": more.src, "tgt": more.tgt} for name, more in config.more.items()}
+    _check_are_files(paths, table="data.more")
+    tags = {f"{MORE}{name}": more.tag for name, more in config.more.items()}
+    return {name: replace(split, tag=tags[name]) for name, split in _hashed(paths).items()}
+
+
+def _check_are_files(paths: SidePaths, *, table: str) -> None:
     missing = [path for sides in paths.values() for path in sides.values() if not path.is_file()]
     if missing:
-        raise DataError(f"{missing[0]}: no such file; [data.files] names it{_among(missing)}")
-    return paths
+        raise DataError(f"{missing[0]}: no such file; [{table}] names it{_among(missing)}")
 
 
 def _find_in_folder(names: SideNames, folder: Path) -> SidePaths:

@@ -5,16 +5,18 @@ Knows what lies in the folder, not how it was made.
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from mt_cli.artefacts.corpora import MORE, TRAIN
 from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically
 from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.sequence_files import Side, lines_path, open_split
-from mt_cli.config import Config
-from mt_cli.data.encoded import EncodedSplit
+from mt_cli.config import Config, DataConfig
+from mt_cli.data.encoded import EncodedSplit, Part
 from mt_cli.data.normalize import decode_line
 from mt_cli.data.report import Report
 from mt_cli.data.tokenizer import Tokenizers
@@ -39,7 +41,7 @@ class Manifest(BaseModel):
     outputs: dict[str, str]
     """sha256 of the files beside this one, by relative path."""
     pairs: dict[str, int]
-    """Pairs of each split."""
+    """Pairs of each split; those of `train` stand in its files before those of each `train+<name>`."""
     dropped: dict[str, dict[str, int]]
     """Pairs left out, by split and reason."""
 
@@ -69,9 +71,10 @@ class Prepared:
             raise DataError(f"{folder}: {error}; {_how_to_prepare(self.folder)}") from error
 
     def split(self, name: str) -> EncodedSplit:
-        """Encoded pairs of split `name`, memory-mapped."""
+        """Encoded pairs of split `name`, memory-mapped; of `train`, with what the config adds to it."""
         self._check_has(name)
-        return open_split(self.folder, name)
+        split = open_split(self.folder, name)
+        return replace(split, parts=self._parts()) if name == TRAIN else split
 
     def lines(self, name: str, side: Side) -> list[str]:
         """The corpus's own lines of split `name`, not normalised; row i belongs to pair i."""
@@ -87,9 +90,19 @@ class Prepared:
         except (OSError, ValidationError) as error:
             raise DataError(f"{path}: damaged; {_how_to_prepare(self.folder)}") from error
 
+    def _parts(self) -> tuple[Part, ...]:
+        """Of what the training split is put together, where it is more than the corpus's own."""
+        more = DataConfig.model_validate(self.manifest.data).more
+        if not more:
+            return ()
+        pairs = self.manifest.pairs
+        added = [Part(pairs[f"{MORE}{name}"], each.share) for name, each in more.items()]
+        return (Part(pairs[TRAIN], 1.0), *added)
+
     def _check_has(self, name: str) -> None:
-        if name not in self.manifest.pairs:
-            raise DataError(f"{self.folder}: no split '{name}'; it has {', '.join(self.manifest.pairs)}")
+        known = [split for split in self.manifest.pairs if not split.startswith(MORE)]
+        if name not in known:
+            raise DataError(f"{self.folder}: no split '{name}'; it has {', '.join(known)}")
 
 
 def open_prepared(folder: Path, *, verify: bool = True) -> Prepared:
@@ -164,7 +177,8 @@ def differing_keys(manifest: Manifest, config: Config) -> list[str]:
     """Each key of [data] and [tokenizer] that `config` sets to another value."""
     differences = []
     for section in ("data", "tokenizer"):
-        was: dict[str, object] = getattr(manifest, section)
+        # What is absent there had no name yet, and was as the default is now.
+        was = type(getattr(config, section))().model_dump(mode="json") | getattr(manifest, section)
         now: dict[str, object] = getattr(config, section).model_dump(mode="json")
         differences += [
             f"{section}.{key} was {json.dumps(was.get(key))}, is {json.dumps(now.get(key))}"

@@ -44,6 +44,15 @@ class FilesConfig(Section):
     """Target text, line by line the translation of `src`."""
 
 
+class MorePairsConfig(FilesConfig):
+    """Training pairs beside the corpus's own, such as a model's translations of it."""
+
+    share: float = Field(default=1.0, gt=0, le=100)
+    """How much of them an epoch sees: 0.5 is half, other ones each time; 2 is all of them twice."""
+    tag: str = Field(default="", pattern=r"^\S*$")
+    """A word before each source line, by which the model tells them apart (Caswell et al. 2019)."""
+
+
 class DataConfig(Section):
     """`[data]`: which sentences, and which of them train."""
 
@@ -53,6 +62,8 @@ class DataConfig(Section):
     """Splits to prepare: `train` and `val` are needed, the others are test sets."""
     files: dict[SplitName, FilesConfig] = Field(default_factory=dict)
     """For `corpus = "files"`: `[data.files.<split>]` tables with `src` and `tgt` paths."""
+    more: dict[SplitName, MorePairsConfig] = Field(default_factory=dict)
+    """`[data.more.<name>]` tables: more pairs to train on, from which no vocabulary is learned."""
     src_lang: Language = "de"
     """Language code of the source side."""
     tgt_lang: Language = "en"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mt_cli.data.encoded import EncodedSplit
-from mt_cli.data.shuffle import Shuffle
+from mt_cli.data.shuffle import MixedShuffle, Shuffle
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100
@@ -48,20 +48,27 @@ def plan_epoch(
 ) -> Iterator[NDArray[np.int64]]:
     """Every pair once, as index arrays: alike in length within a batch, batches of a pool in random order.
 
+    Of a split in parts, as many of each part's pairs as its share says.
     A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` counted; a pair that is
     longer than that stands alone. Memory does not grow with the corpus: one pool is planned at a time.
     """
-    shuffle = Shuffle(len(split), rng)
+    order = _shuffled(split, rng)
     mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
     pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
-    for begin in range(0, len(split), pool_size):
-        pool = shuffle.stretch(begin, begin + pool_size)
+    for begin in range(0, len(order), pool_size):
+        pool = order.stretch(begin, begin + pool_size)
         src, tgt = split.src.lengths_of(pool), split.tgt.lengths_of(pool)
         # Up and down in turn, so that where a batch holds two target lengths its sources are alike too.
         by_length = np.lexsort((np.where(tgt % 2, -src, src), tgt))
         batches = group_by_budget(by_length, np.maximum(src, tgt) + 1, tokens_per_batch=tokens_per_batch)
         for i in rng.permutation(len(batches)):
             yield pool[batches[i]]
+
+
+def _shuffled(split: EncodedSplit, rng: np.random.Generator) -> Shuffle | MixedShuffle:
+    if not split.parts:
+        return Shuffle(len(split), rng)
+    return MixedShuffle([part.size for part in split.parts], [part.share for part in split.parts], rng)
 
 
 def group_by_budget(

@@ -31,6 +31,11 @@ class Sequences:
         """Ids of the sentences at `indices` (N,): (N,)."""
         return self.offsets[indices + 1] - self.offsets[indices]
 
+    def stretch(self, begin: int, end: int) -> "Sequences":
+        """Sentences `begin` to `end` - 1."""
+        offsets = self.offsets[begin : end + 1]
+        return Sequences(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -49,11 +54,26 @@ class Sequences:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Some pairs of a split, one after another."""
+
+    size: int
+    share: float
+    """How much of them an epoch sees: 1 is each once."""
+
+
+@dataclass(frozen=True)
 class EncodedSplit:
     """Both sides of a split, line by line."""
 
     src: Sequences
     tgt: Sequences
+    parts: tuple[Part, ...] = ()
+    """Of what it is put together, in this order; nothing where it is one whole."""
+
+    def stretch(self, begin: int, end: int) -> "EncodedSplit":
+        """Pairs `begin` to `end` - 1."""
+        return EncodedSplit(self.src.stretch(begin, end), self.tgt.stretch(begin, end))
 
     def __len__(self) -> int:
         return len(self.src)

@@ -4,6 +4,8 @@ Knows numbers only. In place of a list of all of them, which for a thousand mill
 Feistel cipher: a number, written as left + L · right, is mixed by turns, each half by the other's hash.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,9 +22,16 @@ class Shuffle:
         self._num_right = np.uint64(-(-size // int(self._num_left)) or 1)
         self._keys = rng.integers(np.iinfo(np.uint64).max, size=(ROUNDS, 2), dtype=np.uint64)
 
+    def __len__(self) -> int:
+        return self._size
+
     def stretch(self, begin: int, end: int) -> NDArray[np.int64]:
         """The numbers at places `begin` to `end` - 1 of the order."""
-        numbers = self._mixed(np.arange(begin, min(end, self._size), dtype=np.uint64))
+        return self.at(np.arange(begin, min(end, self._size)))
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers at `places` (N,) of the order: (N,)."""
+        numbers = self._mixed(places.astype(np.uint64))
         # A number among the few more is mixed on, until it is none of them: it can meet no other on its way,
         # because mixing leads from each number to one of its own.
         while (outside := numbers >= self._size).any():
@@ -37,6 +46,32 @@ class Shuffle:
             right = (right + _hashed(left ^ key_right) % self._num_right) % self._num_right
         mixed: NDArray[np.uint64] = left + self._num_left * right
         return mixed
+
+
+class MixedShuffle:
+    """Numbers of several ranges, one after another, as often as each one's share says, in a random order.
+
+    Where a share is no whole number, other numbers come once more than the rest for each `rng`.
+    """
+
+    def __init__(self, sizes: Sequence[int], shares: Sequence[float], rng: np.random.Generator) -> None:
+        counts = [round(size * share) for size, share in zip(sizes, shares, strict=True)]
+        self._all = Shuffle(sum(counts), rng)
+        self._parts = [Shuffle(size, rng) for size in sizes]
+        self._begins = np.cumsum([0, *sizes])
+        self._drawn = np.cumsum([0, *counts])
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def stretch(self, begin: int, end: int) -> NDArray[np.int64]:
+        """The numbers at places `begin` to `end` - 1 of the order."""
+        numbers = self._all.stretch(begin, end)
+        of_part = np.searchsorted(self._drawn, numbers, side="right") - 1
+        for i, part in enumerate(self._parts):
+            here = of_part == i
+            numbers[here] = self._begins[i] + part.at((numbers[here] - self._drawn[i]) % max(1, len(part)))
+        return numbers
 
 
 def _hashed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt_cli.artefacts.corpora import (
+    MORE,
+    TRAIN,
     Corpus,
-    RawPair,
     corpus_hashes,
     find_corpus,
     pinned_hashes,
@@ -32,16 +33,16 @@ from mt_cli.artefacts.prepared import (
     open_prepared,
     write_manifest,
 )
-from mt_cli.artefacts.sequence_files import SplitWriter, open_split
+from mt_cli.artefacts.sequence_files import open_split
 from mt_cli.config import Config
-from mt_cli.data.encoded import id_type
-from mt_cli.data.encoding import EncodedPairs, encode_pairs
+from mt_cli.data.encoded import EncodedSplit
 from mt_cli.data.learning import build_word_tokenizers, learn_subword_tokenizers
 from mt_cli.data.report import Report, SplitReport, describe_side, format_report
 from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.errors import DataError, UsageError
-from mt_cli.stages.survey import Survey, SurveyJob, count_common, read_groups, survey_split
-from mt_cli.stages.workers import MOST_WORKERS, ordered_map, usable_cores
+from mt_cli.stages.encode import encode_split
+from mt_cli.stages.survey import Survey, SurveyJob, count_common, survey_split
+from mt_cli.stages.workers import MOST_WORKERS, usable_cores
 
 log = logging.getLogger(__name__)
 
@@ -168,13 +169,16 @@ def _is_other_process(number: int) -> bool:
 
 def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Report:
     surveys = {name: _survey(config, corpus, name, workers=workers) for name in corpus}
-    tokenizers = _learn(config, surveys["train"])
+    tokenizers = _learn(config, surveys[TRAIN])
     for name, data in tokenizers.to_files().items():
         write_atomically(folder / TOKENIZER / name, data)
     splits = {}
-    for name in corpus:
-        dropped = _encode_split(config, corpus, name, tokenizers, folder, workers=workers)
-        splits[name] = _describe_split(folder, name, surveys, dropped)
+    for name in config.data.splits:
+        begin = 0
+        for part, encoded in encode_split(config, corpus, name, tokenizers, folder, workers=workers).items():
+            pairs = open_split(folder, name).stretch(begin, begin + encoded.num_pairs)
+            splits[part] = _describe_split(pairs, part, surveys, encoded.dropped)
+            begin += encoded.num_pairs
     report = Report(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
     )
@@ -184,7 +188,8 @@ def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Rep
 
 
 def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Survey:
-    is_words, is_train = config.tokenizer.kind == "spacy", name == "train"
+    is_words, is_train = config.tokenizer.kind == "spacy", name == TRAIN
+    trains = is_train or name.startswith(MORE)
     job = SurveyJob(
         src_lang=config.data.src_lang,
         tgt_lang=config.data.tgt_lang,
@@ -192,7 +197,7 @@ def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Surve
         counts_words=is_train and is_words,
         samples_pairs=is_train and not is_words,
     )
-    survey = survey_split(corpus[name], job, label=f"reading {name}", workers=workers if is_train else 1)
+    survey = survey_split(corpus[name], job, label=f"reading {name}", workers=workers if trains else 1)
     log.debug("%s: %d lines read", name, survey.lines)
     if survey.invalid > survey.lines * MOST_INVALID:
         raise DataError(
@@ -205,7 +210,7 @@ def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Surve
         )
     if not survey.lines:
         raise DataError(f"{corpus[name].src.path}: empty; '{name}' needs at least one line")
-    if is_train and not len(survey.pair_hashes):
+    if trains and not len(survey.pair_hashes):
         raise DataError(f"{corpus[name].src.path}: no line of '{name}' has text on both sides")
     return survey
 
@@ -229,41 +234,11 @@ def _learn(config: Config, survey: Survey) -> Tokenizers:
     )
 
 
-@dataclass(frozen=True)
-class EncodeJob:
-    """Encoding raw pairs, as sent to each worker."""
-
-    tokenizers: Tokenizers
-    max_len: int | None
-
-    def __call__(self, raw: list[RawPair]) -> EncodedPairs:
-        """Encode `raw`."""
-        return encode_pairs(raw, self.tokenizers, max_len=self.max_len)
-
-
-def _encode_split(
-    config: Config, corpus: Corpus, name: str, tokenizers: Tokenizers, folder: Path, *, workers: int
-) -> Counter[str]:
-    """Write the encoded split; how many pairs were dropped, by reason."""
-    is_train = name == "train"
-    job = EncodeJob(tokenizers, max_len=config.data.max_len if is_train else None)
-    src_type, tgt_type = id_type(tokenizers.src.vocab_size), id_type(tokenizers.tgt.vocab_size)
-    dropped: Counter[str] = Counter()
-    with SplitWriter(folder, name, src_type=src_type, tgt_type=tgt_type) as writer:
-        groups = read_groups(corpus[name], label=f"encoding {name}")
-        for pairs in ordered_map(job, groups, workers=workers if is_train else 1):
-            writer.write(pairs)
-            dropped.update(pairs.dropped)
-    if is_train and not writer.num_pairs:
-        raise DataError(f"{corpus[name].src.path}: every training pair was dropped: {dict(dropped)}")
-    return dropped
-
-
 def _describe_split(
-    folder: Path, name: str, surveys: dict[str, Survey], dropped: Counter[str]
+    split: EncodedSplit, name: str, surveys: dict[str, Survey], dropped: Counter[str]
 ) -> SplitReport:
-    survey, train, split = surveys[name], surveys["train"], open_split(folder, name)
-    is_train = name == "train"
+    survey, train = surveys[name], surveys[TRAIN]
+    is_train = name == TRAIN
     return SplitReport(
         lines=survey.lines,
         pairs=len(split),

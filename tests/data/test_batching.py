@@ -1,6 +1,7 @@
 """Batches: each pair once, within the budget, and shifted by one for teacher forcing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tiny import split_of
 
 from mt_cli.data import batching
 from mt_cli.data.batching import Batch, collate, group_by_budget, pad_ids, plan_epoch
-from mt_cli.data.encoded import Sequences
+from mt_cli.data.encoded import Part, Sequences
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 budgets = st.integers(1, 120)
@@ -184,3 +185,20 @@ def test_arrays_of_any_integers_are_padded(kind: type[np.integer]) -> None:
     padded = pad_ids(rows)
     assert padded.dtype == torch.int64
     assert padded.tolist() == [[1, 60_000], [2, 0]]
+
+
+def test_an_epoch_holds_of_each_part_what_its_share_says() -> None:
+    whole = split_of([([5] * (1 + i % 7), [5] * (1 + i % 5)) for i in range(30)])
+    split = replace(whole, parts=(Part(20, 1.0), Part(10, 0.5)))
+    epochs = [
+        [
+            int(i)
+            for batch in plan_epoch(split, tokens_per_batch=40, rng=np.random.default_rng(seed))
+            for i in batch
+        ]
+        for seed in (0, 1)
+    ]
+    for epoch in epochs:
+        assert sorted(epoch)[:20] == list(range(20))
+        assert len(set(epoch)) == len(epoch) == 25
+    assert set(epochs[0]) != set(epochs[1])

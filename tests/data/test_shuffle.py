@@ -1,11 +1,13 @@
 """A shuffle that is computed: each number once, in an order like any other."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt_cli.data.shuffle import Shuffle
+from mt_cli.data.shuffle import MixedShuffle, Shuffle
 
 
 def order(size: int, *, seed: int = 0) -> list[int]:
@@ -50,3 +52,47 @@ def test_neighbours_are_strangers() -> None:
     # The mean distance of two random numbers is a third of the range.
     assert steps.mean() == pytest.approx(10_000 / 3, rel=0.03)
     assert abs(np.corrcoef(places[:-1], places[1:])[0, 1]) < 0.04
+
+
+# Parts with shares
+
+
+def mixed(sizes: list[int], shares: list[float], *, seed: int = 0) -> list[int]:
+    shuffle = MixedShuffle(sizes, shares, np.random.default_rng(seed))
+    return [int(i) for i in shuffle.stretch(0, len(shuffle))]
+
+
+parts = st.lists(
+    st.tuples(st.integers(0, 40), st.sampled_from([0.25, 0.5, 1.0, 1.5, 3.0])), min_size=1, max_size=4
+)
+
+
+@given(parts, st.integers(0, 5))
+def test_each_part_comes_as_often_as_its_share_says(drawn: list[tuple[int, float]], seed: int) -> None:
+    sizes, shares = [size for size, _ in drawn], [share for _, share in drawn]
+    counts = Counter(mixed(sizes, shares, seed=seed))
+    begin = 0
+    for size, share in drawn:
+        of_part = [counts[i] for i in range(begin, begin + size)]
+        assert sum(of_part) == round(size * share)
+        assert set(of_part) <= {int(share), int(share) + 1}  # none twice before all are there once
+        begin += size
+    assert counts.keys() <= set(range(begin))
+
+
+@given(st.integers(1, 60))
+def test_stretches_of_parts_are_cuts_of_one_order(step: int) -> None:
+    shuffle = MixedShuffle([50, 30], [1.0, 0.5], np.random.default_rng(1))
+    cut = [i for begin in range(0, len(shuffle), step) for i in shuffle.stretch(begin, begin + step).tolist()]
+    assert cut == mixed([50, 30], [1.0, 0.5], seed=1)
+
+
+def test_half_a_part_is_another_half_each_time() -> None:
+    halves = [frozenset(mixed([0, 40], [1.0, 0.5], seed=seed)) for seed in range(20)]
+    assert len(set(halves)) == 20
+    assert frozenset.union(*halves) == set(range(40))
+
+
+def test_parts_are_mixed_with_each_other() -> None:
+    of_first = np.array(mixed([1000, 1000], [1.0, 1.0])) < 1000
+    assert 200 < np.count_nonzero(of_first[:500]) < 300

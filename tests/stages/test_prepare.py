@@ -15,7 +15,8 @@ from mt_cli.config import Config, DataConfig, FilesConfig, TokenizerConfig, pars
 from mt_cli.errors import ConfigError, DataError, ResourceError, UsageError
 from mt_cli.stages import prepare as stage
 from mt_cli.stages import survey
-from mt_cli.stages.prepare import EncodeJob, PrepareResult, prepare
+from mt_cli.stages.encode import EncodeJob
+from mt_cli.stages.prepare import PrepareResult, prepare
 
 NOUNS = ["Hund dog", "Ball ball", "Mann man", "Baum tree", "Tisch table", "Stuhl chair"]
 VERBS = ["liegt lies", "steht stands", "fällt falls"]

@@ -1,0 +1,60 @@
+"""The second pass over a corpus: its pairs as ids, on disk.
+
+Knows raw pairs and tokenizers, not how these were learned.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mt_cli.artefacts.corpora import MORE, TRAIN, Corpus, RawPair
+from mt_cli.artefacts.sequence_files import SplitWriter
+from mt_cli.config import Config
+from mt_cli.data.encoded import id_type
+from mt_cli.data.encoding import EncodedPairs, encode_pairs
+from mt_cli.data.tokenizer import Tokenizers
+from mt_cli.errors import DataError
+from mt_cli.stages.survey import read_groups
+from mt_cli.stages.workers import ordered_map
+
+
+@dataclass(frozen=True)
+class EncodeJob:
+    """Encoding raw pairs, as sent to each worker."""
+
+    tokenizers: Tokenizers
+    max_len: int | None
+
+    def __call__(self, raw: list[RawPair]) -> EncodedPairs:
+        """Encode `raw`."""
+        return encode_pairs(raw, self.tokenizers, max_len=self.max_len)
+
+
+@dataclass
+class Encoded:
+    """What became of the pairs of some files."""
+
+    num_pairs: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    """How many, by reason."""
+
+
+def encode_split(
+    config: Config, corpus: Corpus, name: str, tokenizers: Tokenizers, folder: Path, *, workers: int
+) -> dict[str, Encoded]:
+    """Write the encoded split, in which more pairs follow those of `train`: what became of each."""
+    is_train = name == TRAIN
+    job = EncodeJob(tokenizers, max_len=config.data.max_len if is_train else None)
+    src_type, tgt_type = id_type(tokenizers.src.vocab_size), id_type(tokenizers.tgt.vocab_size)
+    encoded = {part: Encoded() for part in corpus if part == name or (is_train and part.startswith(MORE))}
+    with SplitWriter(folder, name, src_type=src_type, tgt_type=tgt_type) as writer:
+        for part, so_far in encoded.items():
+            groups = read_groups(corpus[part], label=f"encoding {part}")
+            for pairs in ordered_map(job, groups, workers=workers if is_train else 1):
+                writer.write(pairs)
+                so_far.num_pairs += len(pairs.kept)
+                so_far.dropped.update(pairs.dropped)
+            if is_train and not so_far.num_pairs:
+                path = corpus[part].src.path
+                raise DataError(f"{path}: every training pair was dropped: {dict(so_far.dropped)}")
+    return encoded

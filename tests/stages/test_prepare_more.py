@@ -1,0 +1,118 @@
+"""`[data.more]`: pairs to train on beside the corpus's own."""
+
+from pathlib import Path
+
+import pytest
+from test_prepare import KINDS, PAIRS, Corpus, hashes
+
+from mt_cli.artefacts.prepared import open_prepared
+from mt_cli.config import Config, parse_config
+from mt_cli.config.sections import MorePairsConfig
+from mt_cli.data.encoded import Part
+from mt_cli.errors import ConfigError, DataError
+
+MADE = [("Der Hund fällt.", "A dog falls."), ("Ein Tisch.", "A table."), ("", "Nothing.")]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    corpus = Corpus(tmp_path)
+    corpus.write("forward", MADE)
+    corpus.write("back", MADE[:2])
+    return corpus
+
+
+def config_with(corpus: Corpus, kind: str = "bpe", **more: MorePairsConfig) -> Config:
+    config = corpus.config(tokenizer=KINDS[kind])
+    return config.model_copy(update={"data": config.data.model_copy(update={"more": more})})
+
+
+def pairs_of(corpus: Corpus, name: str, **options: object) -> MorePairsConfig:
+    return MorePairsConfig.model_validate(
+        {"src": corpus.path(name, 0), "tgt": corpus.path(name, 1), **options}
+    )
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_they_follow_the_corpus_and_change_no_vocabulary(corpus: Corpus, kind: str) -> None:
+    corpus.prepare(corpus.config(tokenizer=KINDS[kind]))
+    alone = {name: digest for name, digest in hashes(corpus.out).items() if name.startswith("tokenizer/")}
+    more = {
+        "forward": pairs_of(corpus, "forward", share=0.5),
+        "back": pairs_of(corpus, "back", tag="synthetisch"),
+    }
+    result = corpus.prepare(config_with(corpus, kind, **more))
+    assert {k: v for k, v in hashes(corpus.out).items() if k.startswith("tokenizer/")} == alone
+    prepared = open_prepared(corpus.out)
+    train = prepared.split("train")
+    assert train.parts == (Part(len(PAIRS) - 3, 1.0), Part(2, 0.5), Part(2, 1.0))
+    assert len(train) == len(PAIRS) - 3 + 4
+    sources = [src for src, _ in [*PAIRS[:-3], *MADE[:2]]] + [f"synthetisch {src}" for src, _ in MADE[:2]]
+    assert prepared.lines("train", "src") == sources
+    assert prepared.lines("train", "tgt") == [tgt for _, tgt in [*PAIRS[:-3], *MADE[:2], *MADE[:2]]]
+    if kind != "spacy":  # where what is not in the vocabulary is lost
+        decoded = prepared.tokenizers.src.decode([train.src[i].tolist() for i in range(len(train))])
+        assert decoded == sources
+    report = result.report.splits
+    assert list(report) == ["train", "train+forward", "train+back", "val", "test"]
+    assert (report["train"].pairs, report["train+forward"].pairs) == (len(PAIRS) - 3, 2)
+    assert report["train+forward"].dropped == {"empty": 1}
+    assert prepared.split("val").parts == ()
+
+
+def test_any_number_of_workers_gives_the_same(corpus: Corpus) -> None:
+    config = config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))
+    corpus.prepare(config)
+    alone = hashes(corpus.out)
+    corpus.prepare(config, workers=2, force=True)
+    assert hashes(corpus.out) == alone
+
+
+def test_a_changed_file_or_tag_is_prepared_again(corpus: Corpus) -> None:
+    corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
+    assert not corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward"))).is_new
+    assert corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))).is_new
+    corpus.write("forward", MADE[:1])
+    assert corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))).is_new
+
+
+def test_data_prepared_before_there_was_the_option_are_still_good(corpus: Corpus) -> None:
+    corpus.prepare()
+    manifest = corpus.out / "manifest.json"
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace('"more": {},', ""), encoding="utf-8")
+    assert '"more"' not in manifest.read_text(encoding="utf-8")
+    assert open_prepared(corpus.out).split("train").parts == ()
+    assert not corpus.prepare().is_new
+
+
+def test_parts_are_no_splits(corpus: Corpus) -> None:
+    corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
+    with pytest.raises(DataError, match=r"no split 'train\+forward'; it has train, val, test$"):
+        open_prepared(corpus.out).split("train+forward")
+
+
+def test_missing_files_are_named(corpus: Corpus) -> None:
+    config = config_with(corpus, forward=pairs_of(corpus, "gone"))
+    with pytest.raises(DataError, match=r"gone.de: no such file; \[data.more\] names it, and 1 more"):
+        corpus.prepare(config)
+
+
+def test_files_without_a_usable_pair_are_named(corpus: Corpus) -> None:
+    corpus.write("forward", [("", "x")])
+    with pytest.raises(DataError, match=r"forward.de: no line of 'train\+forward' has text on both sides"):
+        corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"tag": "two words"}, "tag"),
+        ({"share": 0.0}, "share"),
+        ({"share": 1000}, "share"),
+        ({"weight": 1}, "weight"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object], complaint: str) -> None:
+    table = {"src": "a", "tgt": "b", **options}
+    with pytest.raises(ConfigError, match=complaint):
+        parse_config({"data": {"more": {"forward": table}}})
