@@ -142,12 +142,25 @@ def result_of(job: Job, *, beam: Sequence[str]) -> Result | None:
     lines = (job.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     validations = [line for line in map(json.loads, lines) if line["kind"] == "validation"]
     best = next(line for line in reversed(validations) if line["is_best"])
-    beam_bleu = None
-    if beam:
-        answer = mt_cli("evaluate", str(job.run), "--data", str(job.data), "--split", "val", "--json", *beam)
-        beam_bleu = json.loads(answer)["splits"]["val"]["bleu"]["score"]
+    beam_bleu = beam_score(job, beam) if beam else None
     seconds = float(state_of(job.run)["elapsed_s"])
-    return Result(job.variant, job.seed, best["bleu"]["score"], best["nll"], beam_bleu, seconds)
+    return Result(job.variant, job.seed, best["bleu"], best["nll"], beam_bleu, seconds)
+
+
+def beam_score(job: Job, beam: Sequence[str]) -> float:
+    """BLEU of the validation split, searched with the flags `beam`; kept beside the run for the next call."""
+    path = job.run.with_name(f"{job.run.name}.beam.json")
+    known = {"flags": list(beam), "checkpoint": (job.run / "best.txt").read_text(encoding="utf-8").strip()}
+    if path.exists():
+        kept = json.loads(path.read_bytes())
+        if kept | known == kept:
+            return float(kept["bleu"])
+    answer = mt_cli(
+        "evaluate", str(job.run), "--data", str(job.data), "--split", "val", "--json", "--quiet", *beam
+    )
+    bleu = float(json.loads(answer)["splits"]["val"]["bleu"]["score"])
+    path.write_text(json.dumps({**known, "bleu": bleu}), encoding="utf-8")
+    return bleu
 
 
 def state_of(run: Path) -> dict[str, Any]:

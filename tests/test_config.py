@@ -21,7 +21,8 @@ from mt_cli.config import (
 )
 from mt_cli.errors import ConfigError
 
-CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").rglob("*.toml"))
+FOLDER = Path(__file__).resolve().parents[1] / "configs"
+CONFIGS = sorted({*FOLDER.glob("*.toml"), *FOLDER.glob("classic/*.toml")})
 
 
 def write(folder: Path, text: str) -> Path:

@@ -214,7 +214,7 @@ def test_prose_and_other_commands_are_no_commands() -> None:
         ("evalute", "runs/x"),
         ("evaluate",),
         ("evaluate", "runs/x", "--bleu"),
-        ("evaluate", "runs/x", "more"),
+        ("train", "a.toml", "more"),
         ("train", "a.toml", "--device", "tpu"),
         ("--nonsense",),
     ],

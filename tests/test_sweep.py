@@ -6,9 +6,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from workspace import Workspace
+from workspace import TIMEOUT_S, Workspace
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))  # scripts, not a part of the package
@@ -29,9 +30,13 @@ validate_every = 6
 [variants.plain]
 [variants.wide.model]
 d_ff = 96
-[variants.small.tokenizer]
-vocab_size = 400
 """
+SMALL = "[variants.small.tokenizer]\nvocab_size = 400\n"
+
+
+def status_of(run: Path) -> dict[str, Any]:
+    status: dict[str, Any] = json.loads((run / "status.json").read_bytes())
+    return status
 
 
 def start(folder: Path, *args: object) -> "subprocess.Popen[str]":
@@ -43,7 +48,7 @@ def start(folder: Path, *args: object) -> "subprocess.Popen[str]":
 
 def sweep(folder: Path, *args: object) -> tuple[int, str, str]:
     with start(folder, *args) as process:
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=TIMEOUT_S)
     return process.returncode, out, err
 
 
@@ -58,15 +63,13 @@ def folder(workspace: Workspace, tmp_path: Path) -> Path:
 
 
 def test_every_variant_and_seed_is_trained_once_and_compared(folder: Path) -> None:
+    text = SWEEP.replace("[variants.wide.model]\nd_ff = 96\n", SMALL)
+    folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     code, out, err = sweep(folder, "--jobs", 2, "--beam-size", 2)
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0] == "| variant | seeds | nll | BLEU | beam | difference | verdict | s |"
-    assert [line.split(" | ")[:2] for line in lines[2:]] == [
-        ["| plain", "2"],
-        ["| wide", "2"],
-        ["| small", "2"],
-    ]
+    assert [line.split(" | ")[:2] for line in lines[2:]] == [["| plain", "2"], ["| small", "2"]]
     assert (folder / "runs" / "sweep" / "table.md").read_text(encoding="utf-8") == out
     runs = folder / "runs" / "sweep" / "runs"
     scores = [
@@ -78,30 +81,49 @@ def test_every_variant_and_seed_is_trained_once_and_compared(folder: Path) -> No
     prepared = sorted(path.name for path in folder.joinpath("data", "prepared").iterdir())
     assert prepared == ["sweep-small", "tiny"]
     before = {path: path.stat().st_mtime_ns for path in runs.rglob("metrics.jsonl")}
-    assert len(before) == 6
+    assert len(before) == 4
+    beams = {path: path.stat().st_mtime_ns for path in runs.glob("*.beam.json")}
+    assert len(beams) == 4
     assert sweep(folder, "--beam-size", 2)[:2] == (0, out)
+    assert {path: path.stat().st_mtime_ns for path in runs.glob("*.beam.json")} == beams
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("metrics.jsonl")} == before
 
 
 def test_a_stopped_sweep_goes_on_where_it_was(folder: Path) -> None:
-    endless = SWEEP.replace("max_steps = 12", "max_epochs = 100000")
-    folder.joinpath("sweep.toml").write_text(endless, encoding="utf-8")
+    long = SWEEP.replace("max_steps = 12", "max_epochs = 1000").replace("seeds = [1, 2]", "seeds = [1]")
+    folder.joinpath("sweep.toml").write_text(long, encoding="utf-8")
     run = folder / "runs" / "sweep" / "runs" / "plain-1"
     with start(folder) as process:
         while not (run / "best.txt").exists():
             assert process.poll() is None
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
-    stopped = json.loads((run / "status.json").read_bytes())
+        assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+    stopped = status_of(run)
     assert stopped["state"] == "stopped"
-    code, out, _ = sweep(folder, "--time-limit", "4s")
-    assert code == 0
-    status = json.loads((run / "status.json").read_bytes())
-    assert status["state"] == "time_limit"
-    assert status["step"] > stopped["step"]
-    assert f"plain, seed 1: time_limit at update {status['step']}" in out
-    assert "wide, seed 2: new at update 0" in out
+    code, out, _ = sweep(folder, "--time-limit", "0.001s")
+    assert (code, status_of(run)) == (0, stopped)
+    assert f"plain, seed 1: stopped at update {stopped['step']}" in out
+    assert "wide, seed 1: new at update 0" in out
+    few = long.replace("max_epochs = 1000", f"max_steps = {stopped['step'] + 3}")
+    folder.joinpath("sweep.toml").write_text(few, encoding="utf-8")
+    assert sweep(folder)[0] == 0
+    assert (status_of(run)["state"], status_of(run)["step"]) == ("finished", stopped["step"] + 3)
+
+
+def test_a_failing_command_ends_the_sweep_with_its_exit_code(folder: Path) -> None:
+    folder.joinpath("corpus").unlink()
+    code, out, err = sweep(folder)
+    assert (code, out) == (3, "")
+    assert "no such file; [data.files] names it" in err
+
+
+def test_the_projects_own_sweeps_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(SCRIPTS.parent)
+    own = sorted(Path("configs/sweeps").glob("*.toml"))
+    assert own
+    for path in own:
+        assert read_sweep(path).variants
 
 
 @pytest.mark.parametrize(
