@@ -14,7 +14,10 @@ ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, s
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
 RunPaths = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help="A run folder, such as runs/sample; several predict together."),
+    typer.Argument(
+        metavar="RUN...",
+        help="A run folder, such as runs/sample; several predict together, as the first searches.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

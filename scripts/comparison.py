@@ -20,7 +20,7 @@ class Result:
     variant: str
     seed: int
     bleu: float
-    """Of the best checkpoint on the validation split, greedy."""
+    """Of the best checkpoint on the validation split, searched as the config says."""
     nll: float
     """Of the same checkpoint, per target token."""
     beam_bleu: float | None
@@ -28,10 +28,22 @@ class Result:
 
 
 def table(variants: Sequence[str], results: Sequence[Result]) -> str:
-    """Markdown: a row for each of `variants` that has results, compared with the first."""
+    """Markdown: a row for each of `variants` that has results, compared with the first.
+
+    A difference is the mean over the seeds that both have.
+    """
     has_beam = any(result.beam_bleu is not None for result in results)
     of = {name: {r.seed: r for r in results if r.variant == name} for name in variants}
-    heads = ["variant", "seeds", "nll", "BLEU", *(["beam"] if has_beam else []), "difference", "verdict", "s"]
+    heads = [
+        "variant",
+        "seeds",
+        "nll",
+        "BLEU",
+        *(["beam"] if has_beam else []),
+        "difference",
+        "verdict",
+        "seconds",
+    ]
     rows = [heads, ["---"] * len(heads)]
     for name, by_seed in of.items():
         if not by_seed:

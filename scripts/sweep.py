@@ -6,221 +6,198 @@ on with the runs that are not finished.
 
 import argparse
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-import tomllib
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Collection, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from comparison import Result, table
+from sweep_plan import Job, lay_out, read_sweep
 
+from mt_cli.artefacts.files import read_json, write_json
+from mt_cli.artefacts.run import open_run
 from mt_cli.commands.train import parse_duration
-from mt_cli.config import Config, dump_config, load_config
-from mt_cli.config.loading import parse_config
-from mt_cli.errors import ConfigError
-from mt_cli.flags import prepared_dir
+from mt_cli.config import RuntimeConfig, load_config
+from mt_cli.errors import ConfigError, DataError
+from mt_cli.stages.signals import StopSignals
+from mt_cli.stages.workers import usable_cores
+from mt_cli.terminal import exit_codes
 
 DIVERGED = 4
-RUNNING: set["subprocess.Popen[bytes]"] = set()
-"""The commands that run: each in a session of its own, so that a signal reaches it once."""
+OVER = {"finished", "early_stop", "diverged"}
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What is to be compared."""
+class Commands:
+    """`mt-cli` commands that run side by side, and all end when one fails or a signal comes."""
 
-    base: Path
-    """The config that all variants change."""
-    seeds: tuple[int, ...]
-    variants: Mapping[str, Config]
-    """By name; the first is what the others are compared with."""
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended: dict[subprocess.Popen[bytes], object] = {}
+        self._ended_by: int | None = None
+        for number in StopSignals.SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda received, _: self.end(received))
 
+    def run(self, *args: str, allowed: Collection[int] = (0,)) -> str:
+        """stdout of `mt-cli` with `args`.
 
-@dataclass(frozen=True)
-class Job:
-    """One variant with one seed, and where it lies."""
+        Raises:
+            SystemExit: it failed, or all have been ended.
+        """
+        if self._ended_by is not None:
+            raise SystemExit(128 + self._ended_by)
+        command = [sys.executable, "-m", "mt_cli", *args]
+        # In a session of its own, so that a signal of the terminal reaches it once, from here.
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+            self._running.add(process)
+            if self._ended_by is not None:
+                self._end(process, self._ended_by)
+            out = process.communicate()[0]
+            self._running.discard(process)
+        if self._ended_by is not None or process.returncode not in allowed:
+            code = process.returncode or 128 + (self._ended_by or 0)
+            raise SystemExit(code if code > 0 else 128 - code)
+        return out.decode()
 
-    variant: str
-    seed: int
-    config: Path
-    data: Path
-    run: Path
+    def end(self, number: int = signal.SIGTERM) -> None:
+        """Begin no more, and send what runs a signal, upon which it saves its state."""
+        self._ended_by = self._ended_by or number
+        for process in list(self._running):
+            self._end(process, self._ended_by)
 
-
-def read_sweep(path: Path) -> Sweep:
-    """The sweep of a TOML file: `config`, `seeds`, and tables `[all]` and `[variants.<name>]` of config keys.
-
-    Raises:
-        ConfigError: something is missing, unknown or wrong.
-    """
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-    unknown = tables.keys() - {"config", "seeds", "all", "variants"}
-    if unknown or not isinstance(tables.get("config"), str) or not tables.get("variants"):
-        raise ConfigError(
-            f'{path}: expected config = "FILE", seeds = [1, ...], [all] and [variants.<name>] tables'
-            + (f"; unknown: {', '.join(sorted(unknown))}" if unknown else "")
-        )
-    seeds = tables.get("seeds", [1])
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise ConfigError(f"{path}: seeds: expected a list of whole numbers from 0, found {seeds!r}")
-    base = Path(tables["config"])
-    load_config(base)  # which explains what is wrong with it
-    common = merged(tomllib.loads(base.read_text(encoding="utf-8")), tables.get("all", {}))
-    variants = {
-        name: parse_config(merged(common, changes), origin=f"{path}: variant '{name}'")
-        for name, changes in tables["variants"].items()
-    }
-    return Sweep(base, tuple(seeds), variants)
+    def _end(self, process: "subprocess.Popen[bytes]", number: int) -> None:
+        # One signal each, for a second one would be obeyed at once; `setdefault` is a single step.
+        mine = object()
+        if self._ended.setdefault(process, mine) is mine:
+            process.send_signal(number)
 
 
-def merged(tables: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
-    """`tables` with `changes` laid over them, key by key."""
-    result = dict(tables)
-    for key, value in changes.items():
-        inner = result.get(key)
-        if isinstance(value, Mapping) and isinstance(inner, Mapping):
-            result[key] = merged(inner, value)
-        else:
-            result[key] = value
-    return result
+def train_all(jobs: Sequence[Job], commands: Commands, *, side_by_side: int, deadline: float) -> None:
+    """Train `jobs`, so many at a time, beginning none after the `deadline`."""
+    with ThreadPoolExecutor(side_by_side) as pool:
+        futures = [pool.submit(train, job, commands, side_by_side, deadline) for job in jobs]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            commands.end()
+            raise
 
 
-def lay_out(sweep: Sweep, out: Path, *, source: Path | None) -> list[Job]:
-    """Write each variant's config, prepare its data, and list the runs: every variant before the next seed.
-
-    Variants that neither change data nor tokenizer share those of the base config.
-    """
-    base = load_config(sweep.base)
-    places: dict[str, tuple[Path, Path]] = {}
-    for name, config in sweep.variants.items():
-        path = out / "configs" / f"{out.name}-{name}.toml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dump_config(config), encoding="utf-8")
-        is_shared = (config.data, config.tokenizer) == (base.data, base.tokenizer)
-        prepared = sweep.base if is_shared else path
-        if prepared_dir(prepared) not in [data for _, data in places.values()]:
-            mt_cli("prepare", str(prepared), *(() if source is None else ("--from", str(source))))
-        places[name] = path, prepared_dir(prepared)
-    return [
-        Job(name, seed, *places[name], out / "runs" / f"{name}-{seed}")
-        for seed, name in product(sweep.seeds, sweep.variants)
-    ]
-
-
-def train(job: Job, *, threads: int, deadline: float) -> None:
+def train(job: Job, commands: Commands, side_by_side: int, deadline: float) -> None:
     """Train until the end or the `deadline`, going on where an earlier call stopped."""
     left = deadline - time.monotonic()
-    if left <= 0 or (
-        job.run.exists() and state_of(job.run)["state"] in {"finished", "early_stop", "diverged"}
-    ):
+    if left <= 0 or state_of(job)["state"] in OVER:
         return
-    limit = () if left == float("inf") else ("--time-limit", f"{left:.0f}s")
+    args = ["train", job.config_path, "--run", job.run, "--data", job.data, "--seed", job.seed, "--quiet"]
+    args += ["--resume"] if job.run.exists() else []
+    args += [] if left == float("inf") else ["--time-limit", f"{left:.3f}s"]
+    if not job.config.runtime.threads:
+        args += ["--threads", max(1, usable_cores() // side_by_side)]
     print(f"{job.run}: begins", file=sys.stderr)
-    mt_cli(
-        "train", str(job.config), "--run", str(job.run), "--data", str(job.data), "--seed", str(job.seed),
-        "--threads", str(threads), "--quiet", *limit, *(("--resume",) if job.run.exists() else ()),
-        allowed={0, DIVERGED},
-    )  # fmt: skip
-    print(f"{job.run}: {state_of(job.run)['state']}", file=sys.stderr)
+    commands.run(*map(str, args), allowed={0, DIVERGED})
+    print(f"{job.run}: {state_of(job)['state']}", file=sys.stderr)
 
 
-def result_of(job: Job, *, beam: Sequence[str]) -> Result | None:
+def check_is_of(job: Job) -> None:
+    """Raise ConfigError if the run that is there already was trained with another config."""
+    path = job.run / "config.toml"
+    if not path.exists():
+        return
+    # On what it runs, and with which of the sweep's seeds, is no matter.
+    was, now = (
+        config.model_copy(update={"runtime": RuntimeConfig()}) for config in (load_config(path), job.config)
+    )
+    differing = [
+        f"{section}.{key}"
+        for section in type(now).model_fields
+        for key in type(getattr(now, section)).model_fields
+        if getattr(getattr(was, section), key) != getattr(getattr(now, section), key)
+    ]
+    if differing:
+        raise ConfigError(
+            f"{job.run}: trained with another {', '.join(differing)}; "
+            "remove it, or give the variant another name"
+        )
+
+
+def result_of(job: Job, commands: Commands, *, beam: Sequence[str]) -> Result | None:
     """What a finished training scored, searched with the flags `beam` too; none of one that is not."""
-    if not job.run.exists() or state_of(job.run)["state"] not in {"finished", "early_stop"}:
+    status = state_of(job)
+    if status["state"] not in OVER - {"diverged"}:
         return None
-    lines = (job.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    validations = [line for line in map(json.loads, lines) if line["kind"] == "validation"]
-    best = next(line for line in reversed(validations) if line["is_best"])
-    beam_bleu = beam_score(job, beam) if beam else None
-    seconds = float(state_of(job.run)["elapsed_s"])
-    return Result(job.variant, job.seed, best["bleu"], best["nll"], beam_bleu, seconds)
+    run = open_run(job.run)
+    best = [record for _, record in run.metrics() if record.get("kind") == "validation" and record["is_best"]]
+    bleu, nll = best[-1]["bleu"], best[-1]["nll"]
+    beam_bleu = beam_score(job, commands, beam) if beam else None
+    return Result(
+        job.variant, job.seed, float(str(bleu)), float(str(nll)), beam_bleu, float(str(status["elapsed_s"]))
+    )
 
 
-def beam_score(job: Job, beam: Sequence[str]) -> float:
-    """BLEU of the validation split, searched with the flags `beam`; kept beside the run for the next call."""
-    path = job.run.with_name(f"{job.run.name}.beam.json")
-    known = {"flags": list(beam), "checkpoint": (job.run / "best.txt").read_text(encoding="utf-8").strip()}
-    if path.exists():
-        kept = json.loads(path.read_bytes())
-        if kept | known == kept:
-            return float(kept["bleu"])
-    answer = mt_cli(
+def beam_score(job: Job, commands: Commands, beam: Sequence[str]) -> float:
+    """BLEU of the validation split, searched with the flags `beam`; kept in the run for the next call."""
+    path = job.run / "eval" / "sweep.json"
+    made_by = {"flags": list(beam), "checkpoint": open_run(job.run).pointer("best")}
+    kept = read_json(path) if path.exists() else {}
+    if kept | made_by == kept:
+        return float(str(kept["bleu"]))
+    answer = commands.run(
         "evaluate", str(job.run), "--data", str(job.data), "--split", "val", "--json", "--quiet", *beam
     )
     bleu = float(json.loads(answer)["splits"]["val"]["bleu"]["score"])
-    path.write_text(json.dumps({**known, "bleu": bleu}), encoding="utf-8")
+    write_json(path, {**made_by, "bleu": bleu})
     return bleu
 
 
-def state_of(run: Path) -> dict[str, Any]:
-    path = run / "status.json"
-    status: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {"state": "new", "step": 0}
-    return status
+def state_of(job: Job) -> dict[str, object]:
+    """What status.json says; `new` where there is none, or half of one."""
+    try:
+        return {"state": "new", "step": 0} | read_json(job.run / "status.json")
+    except DataError:
+        return {"state": "new", "step": 0}
 
 
-def mt_cli(*args: str, allowed: Collection[int] = (0,)) -> str:
-    """stdout of `mt-cli` with `args`; ends the sweep, by its exit code, where it fails."""
-    command = [sys.executable, "-m", "mt_cli", *args]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
-        RUNNING.add(process)
-        out = process.communicate()[0]
-        RUNNING.discard(process)
-    if process.returncode not in allowed:
-        raise SystemExit(process.returncode if process.returncode > 0 else 128 - process.returncode)
-    return out.decode()
+def count(text: str) -> int:
+    """A whole number from 1."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
 
 
-def stop(signal_number: int, _: FrameType | None) -> None:
-    """Pass the signal on, so that what runs saves its state; then end."""
-    for process in list(RUNNING):
-        process.send_signal(signal_number)
-    raise SystemExit(128 + signal_number)
-
-
+@exit_codes
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/sweep", description=__doc__)
     parser.add_argument("sweep", type=Path, help="TOML file: config, seeds, [all], [variants.<name>]")
     parser.add_argument("--out", type=Path, help="folder of the runs and the table; runs/<name of the file>")
     parser.add_argument("--from", dest="source", type=Path, help="folder that holds the corpus files already")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side")
-    parser.add_argument("--threads", type=int, help="CPU threads of each; the cores, shared out")
-    parser.add_argument("--time-limit", help="begin nothing after 90s, 10m or 2h, and stop what runs, saved")
-    parser.add_argument("--beam-size", help="search the validation split with a beam too")
-    parser.add_argument("--length-penalty", default="1.0", help="of that beam")
+    parser.add_argument("--jobs", type=count, default=1, help="trainings side by side, which share the cores")
+    parser.add_argument("--time-limit", help="train no longer than 90s, 10m or 2h; what runs then is saved")
+    parser.add_argument("--beam-size", type=count, help="search the validation split with a beam too")
+    parser.add_argument("--length-penalty", type=float, default=1.0, help="of that beam")
     args = parser.parse_args()
-    limit = parse_duration(args.time_limit) if args.time_limit else float("inf")
-    deadline = time.monotonic() + limit
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, stop)
-    threads = args.threads or max(1, (os.cpu_count() or 1) // args.jobs)
+    deadline = time.monotonic() + (parse_duration(args.time_limit) if args.time_limit else float("inf"))
+    sweep = read_sweep(args.sweep)
     out = args.out or Path("runs") / args.sweep.stem
-    try:
-        sweep = read_sweep(args.sweep)
-    except ConfigError as error:
-        parser.error(str(error))
-    jobs = lay_out(sweep, out, source=args.source)
-    pool = ThreadPoolExecutor(args.jobs)
-    try:
-        list(pool.map(lambda job: train(job, threads=threads, deadline=deadline), jobs))
-    finally:
-        pool.shutdown(cancel_futures=True)  # waits for what runs
-    beam = ("--beam-size", args.beam_size, "--length-penalty", args.length_penalty) if args.beam_size else ()
-    results = {job: result_of(job, beam=beam) for job in jobs}
+    commands = Commands()
+    jobs = lay_out(sweep, out)
+    for job in jobs:
+        check_is_of(job)
+    corpus = [] if args.source is None else ["--from", str(args.source)]
+    for path in {job.data: job.prepared_by for job in jobs}.values():
+        commands.run("prepare", str(path), *corpus)
+    train_all(jobs, commands, side_by_side=args.jobs, deadline=deadline)
+    beam = ["--beam-size", str(args.beam_size), "--length-penalty", str(args.length_penalty)]
+    results = {job.run: result_of(job, commands, beam=beam if args.beam_size else []) for job in jobs}
     text = table(list(sweep.variants), [result for result in results.values() if result])
-    for job in (job for job, result in results.items() if result is None):
-        state = state_of(job.run)
-        text += f"\n\n{job.variant}, seed {job.seed}: {state['state']} at update {state['step']}"
+    for job in (job for job in jobs if results[job.run] is None):
+        status = state_of(job)
+        text += f"\n\n{job.variant}, seed {job.seed}: {status['state']} at update {status['step']}"
     (out / "table.md").write_text(text + "\n", encoding="utf-8")
     print(text)
 

@@ -7,6 +7,7 @@ import pytest
 from workspace import Workspace
 
 from mt_cli import Translator
+from mt_cli.errors import UsageError
 
 LINES = b"Ein Hund.\n\nEin Mann schl\xc3\xa4ft.\n"
 
@@ -21,12 +22,34 @@ def other(workspace: Workspace, tmp_path: Path) -> Path:
     return run
 
 
-def test_a_run_and_its_copy_translate_like_the_run(workspace: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "search",
+    [
+        (),
+        ("--beam-size", 3, "--with-alignment"),
+        ("--beam-size", 2, "--n-best", 2),
+        ("--backend", "torch"),
+        ("--sample",),
+    ],
+)
+def test_a_run_and_its_copy_translate_like_the_run(
+    workspace: Workspace, tmp_path: Path, search: tuple[object, ...]
+) -> None:
     copy = workspace.copy_run(tmp_path / "copy")
-    for search in ((), ("--beam-size", 3, "--with-alignment")):
-        alone = workspace.call("translate", "runs/tiny", *search, stdin=LINES)
-        together = workspace.call("translate", "runs/tiny", copy, *search, stdin=LINES)
-        assert (together.code, together.lines) == (0, alone.lines)
+    alone = workspace.call("translate", "runs/tiny", *search, stdin=LINES)
+    together = workspace.call("translate", "runs/tiny", copy, *search, stdin=LINES)
+    assert (together.code, together.lines) == (0, alone.lines)
+
+
+def test_a_checkpoint_that_one_run_lacks_is_refused(workspace: Workspace, other: Path) -> None:
+    outcome = workspace.call("translate", "runs/tiny", other, "--checkpoint", "step-00000040", stdin=LINES)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert f"{other}: no checkpoint 'step-00000040'" in outcome.err
+
+
+def test_an_ensemble_of_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="name one at least"):
+        Translator.load([])
 
 
 def test_evaluate_keeps_the_scores_of_an_ensemble_apart(
@@ -35,9 +58,11 @@ def test_evaluate_keeps_the_scores_of_an_ensemble_apart(
     run = workspace.copy_run(tmp_path / "run")
     outcome = workspace.call("evaluate", run, other, "--data", workspace.prepared, "--split", "val", "--json")
     assert outcome.code == 0, outcome.err
-    folder = run / "eval" / "val-greedy-with-other"
+    (folder,) = run.joinpath("eval").iterdir()
+    assert folder.name.startswith("val-greedy-with-other-")
     saved = json.loads((folder / "scores.json").read_bytes())
-    assert saved["with"] == {other.as_posix(): "step-00000020"}
+    (member,) = saved["with"]
+    assert (member["run"], member["checkpoint"]) == ("other", "step-00000020")
     assert saved["bleu"] == json.loads(outcome.text)["splits"]["val"]["bleu"]
     sources = (folder / "src.txt").read_text(encoding="utf-8").splitlines()
     hyps = (folder / "hyp.txt").read_text(encoding="utf-8").splitlines()

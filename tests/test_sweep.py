@@ -15,7 +15,7 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 sys.path.insert(0, str(SCRIPTS))  # scripts, not a part of the package
 
 from comparison import Result, spread, table, verdict  # noqa: E402
-from sweep import read_sweep  # noqa: E402
+from sweep_plan import read_sweep  # noqa: E402
 
 from mt_cli.errors import ConfigError  # noqa: E402
 
@@ -28,10 +28,9 @@ max_steps = 12
 validate_every = 6
 
 [variants.plain]
-[variants.wide.model]
-d_ff = 96
 """
 SMALL = "[variants.small.tokenizer]\nvocab_size = 400\n"
+SWEEP += SMALL
 
 
 def status_of(run: Path) -> dict[str, Any]:
@@ -46,6 +45,20 @@ def start(folder: Path, *args: object) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
+def wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not path.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def times_of(runs: Path) -> dict[Path, int]:
+    """When what was trained and scored was last written."""
+    files = [path for name in ("metrics.jsonl", "sweep.json") for path in runs.rglob(name)]
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
 def sweep(folder: Path, *args: object) -> tuple[int, str, str]:
     with start(folder, *args) as process:
         out, err = process.communicate(timeout=TIMEOUT_S)
@@ -54,7 +67,7 @@ def sweep(folder: Path, *args: object) -> tuple[int, str, str]:
 
 @pytest.fixture
 def folder(workspace: Workspace, tmp_path: Path) -> Path:
-    """A working directory whose data are prepared, and a sweep."""
+    """A working directory with a config, its corpus and a sweep."""
     text = (workspace.folder / "tiny.toml").read_text(encoding="utf-8")
     tmp_path.joinpath("tiny.toml").write_text(text, encoding="utf-8")
     tmp_path.joinpath("corpus").symlink_to(workspace.folder / "corpus")
@@ -63,52 +76,67 @@ def folder(workspace: Workspace, tmp_path: Path) -> Path:
 
 
 def test_every_variant_and_seed_is_trained_once_and_compared(folder: Path) -> None:
-    text = SWEEP.replace("[variants.wide.model]\nd_ff = 96\n", SMALL)
-    folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     code, out, err = sweep(folder, "--jobs", 2, "--beam-size", 2)
     assert code == 0, err
     lines = out.splitlines()
-    assert lines[0] == "| variant | seeds | nll | BLEU | beam | difference | verdict | s |"
+    assert lines[0] == "| variant | seeds | nll | BLEU | beam | difference | verdict | seconds |"
     assert [line.split(" | ")[:2] for line in lines[2:]] == [["| plain", "2"], ["| small", "2"]]
     assert (folder / "runs" / "sweep" / "table.md").read_text(encoding="utf-8") == out
     runs = folder / "runs" / "sweep" / "runs"
-    scores = [
-        json.loads(runs.joinpath(f"plain-{seed}", "status.json").read_bytes())["best_score"]
-        for seed in (1, 2)
-    ]
+    scores = [status_of(runs / f"plain-{seed}")["best_score"] for seed in (1, 2)]
     assert f"{sum(scores) / 2:.2f} ± " in lines[2]
     # Only the variant with another vocabulary has data of its own.
     prepared = sorted(path.name for path in folder.joinpath("data", "prepared").iterdir())
     assert prepared == ["sweep-small", "tiny"]
-    before = {path: path.stat().st_mtime_ns for path in runs.rglob("metrics.jsonl")}
-    assert len(before) == 4
-    beams = {path: path.stat().st_mtime_ns for path in runs.glob("*.beam.json")}
-    assert len(beams) == 4
+    before = times_of(runs)
+    assert len(before) == 8
     assert sweep(folder, "--beam-size", 2)[:2] == (0, out)
-    assert {path: path.stat().st_mtime_ns for path in runs.glob("*.beam.json")} == beams
-    assert {path: path.stat().st_mtime_ns for path in runs.rglob("metrics.jsonl")} == before
+    assert times_of(runs) == before
+    # A variant that has changed is not taken for the one that was trained.
+    folder.joinpath("sweep.toml").write_text(
+        SWEEP.replace("validate_every = 6", "validate_every = 4"), encoding="utf-8"
+    )
+    code, out, err = sweep(folder)
+    assert (code, out) == (2, "")
+    assert "runs/plain-1: trained with another training.validate_every; remove it" in err
 
 
-def test_a_stopped_sweep_goes_on_where_it_was(folder: Path) -> None:
-    long = SWEEP.replace("max_steps = 12", "max_epochs = 1000").replace("seeds = [1, 2]", "seeds = [1]")
-    folder.joinpath("sweep.toml").write_text(long, encoding="utf-8")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_stopped_sweep_goes_on_where_it_was(folder: Path, number: signal.Signals) -> None:
+    text = (
+        SWEEP.replace("max_steps = 12", "max_steps = 60")
+        .replace("seeds = [1, 2]", "seeds = [1]")
+        .replace(SMALL, "")
+    )
+    folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     run = folder / "runs" / "sweep" / "runs" / "plain-1"
     with start(folder) as process:
-        while not (run / "best.txt").exists():
-            assert process.poll() is None
-            time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+        wait_for(run / "best.txt", process)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 128 + number, err
     stopped = status_of(run)
     assert stopped["state"] == "stopped"
     code, out, _ = sweep(folder, "--time-limit", "0.001s")
     assert (code, status_of(run)) == (0, stopped)
     assert f"plain, seed 1: stopped at update {stopped['step']}" in out
-    assert "wide, seed 1: new at update 0" in out
-    few = long.replace("max_epochs = 1000", f"max_steps = {stopped['step'] + 3}")
-    folder.joinpath("sweep.toml").write_text(few, encoding="utf-8")
-    assert sweep(folder)[0] == 0
-    assert (status_of(run)["state"], status_of(run)["step"]) == ("finished", stopped["step"] + 3)
+    code, out, err = sweep(folder)
+    assert code == 0, err
+    assert (status_of(run)["state"], status_of(run)["step"]) == ("finished", 60)
+    assert "| plain | 1 | " in out
+
+
+def test_a_failing_training_ends_the_others_saved(folder: Path) -> None:
+    text = SWEEP.replace("seeds = [1, 2]", "seeds = [1]").replace("max_steps = 12", "max_epochs = 300")
+    folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
+    runs = folder / "runs" / "sweep" / "runs"
+    runs.joinpath("small-1").mkdir(parents=True)
+    runs.joinpath("small-1", "notes.txt").touch()
+    code, out, err = sweep(folder, "--jobs", 2)
+    assert (code, out) == (2, "")
+    assert "small-1: no run folder" in err
+    plain = runs / "plain-1" / "status.json"
+    assert not plain.exists() or json.loads(plain.read_bytes())["state"] == "stopped"
 
 
 def test_a_failing_command_ends_the_sweep_with_its_exit_code(folder: Path) -> None:
@@ -118,28 +146,48 @@ def test_a_failing_command_ends_the_sweep_with_its_exit_code(folder: Path) -> No
     assert "no such file; [data.files] names it" in err
 
 
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["--jobs", "0"], "--jobs"),
+        (["--beam-size", "x"], "--beam-size"),
+        (["--length-penalty", "x"], "--length-penalty"),
+        (["--time-limit", "abc"], "--time-limit 'abc': expected a time"),
+    ],
+)
+def test_a_wrong_flag_is_refused_before_anything_begins(
+    folder: Path, args: list[str], complaint: str
+) -> None:
+    code, out, err = sweep(folder, *args)
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert not folder.joinpath("runs").exists()
+
+
 def test_the_projects_own_sweeps_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(SCRIPTS.parent)
-    own = sorted(Path("configs/sweeps").glob("*.toml"))
-    assert own
-    for path in own:
-        assert read_sweep(path).variants
+    assert [path.name for path in Path("configs/sweeps").iterdir() if not read_sweep(path).variants] == []
 
 
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("d_ff = 96", "d_fff = 96", "unknown key .d_fff"),
+        ("vocab_size = 400", "vocab_sise = 400", "unknown key 'vocab_sise'"),
         ("max_steps = 12", 'max_steps = "a"', "training.max_steps"),
-        ("seeds", "seed", "unknown: seed"),
-        ('config = "tiny.toml"', "", "expected config"),
+        ("seeds = [1, 2]", "seed = [1]", "seed: Extra"),
+        ("seeds = [1, 2]", "seeds = [1, -2]", "seeds.1"),
+        ("seeds = [1, 2]", "seeds = [1, 1]", "seeds: .*differ"),
+        ("seeds = [1, 2]", "seeds = []", "seeds"),
+        ('config = "tiny.toml"', "", "config: Field required"),
         ('config = "tiny.toml"', 'config = "none.toml"', "none.toml: no such config file"),
         ("[variants.plain]", "[variants", "sweep.toml"),
-        ("seeds = [1, 2]", "seeds = [1, -2]", "seeds"),
-        ("seeds = [1, 2]", "seeds = []", "seeds"),
+        ("[variants.plain]", '[variants."../plain"]', "variants"),
+        ("[all.training]", "[all]", "all.max_steps"),
+        (SMALL, "[variants.small]\nvocab_size = 400\n", "variants.small.vocab_size"),
+        (f"[variants.plain]\n{SMALL}", "", "variants: Field required"),
     ],
 )
-def test_a_wrong_sweep_is_explained_before_anything_begins(
+def test_a_wrong_sweep_is_explained(
     folder: Path, old: str, new: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -147,6 +195,14 @@ def test_a_wrong_sweep_is_explained_before_anything_begins(
     folder.joinpath("sweep.toml").write_text(SWEEP.replace(old, new), encoding="utf-8")
     with pytest.raises(ConfigError, match=complaint):
         read_sweep(Path("sweep.toml"))
+
+
+def test_a_byte_order_mark_does_no_harm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for name in ("tiny.toml", "sweep.toml"):
+        path = folder / name
+        path.write_text("\ufeff" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert list(read_sweep(Path("sweep.toml")).variants) == ["plain", "small"]
 
 
 def result(variant: str, seed: int, bleu: float) -> Result:

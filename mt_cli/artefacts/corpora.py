@@ -22,6 +22,9 @@ from mt_cli.errors import ConfigError, DataError, ResourceError
 log = logging.getLogger(__name__)
 
 GZIP_MAGIC = b"\x1f\x8b"
+TRAIN = "train"
+MORE = "train+"
+"""Before the names of the pairs that a config adds for training."""
 RawPair = tuple[bytes, bytes]
 """A source line and a target line as they stand in the files, line ends included."""
 
@@ -41,12 +44,11 @@ class CorpusSplit:
     src: CorpusFile
     tgt: CorpusFile
     tag: str = ""
-    """A word to read before each source line."""
+    """A word that is to stand before each source."""
 
 
 Corpus = dict[str, CorpusSplit]
 """Splits by name, in the config's order; after them, as `train+<name>`, more pairs to train on."""
-TRAIN, MORE = "train", "train+"
 
 
 def find_corpus(
@@ -80,14 +82,15 @@ def find_corpus(
 
 
 def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
-    """sha256 by file name where the config alone determines them: the files need not be at hand."""
-    if config.corpus != "multi30k" or config.more:
+    """sha256 by file name where they are known though the corpus is not at hand: what the config adds is."""
+    if config.corpus != "multi30k":
         return None
-    return {
+    pinned = {
         f"{split}.{side}": multi30k.GZIPPED_SHA256[name]
         for split, sides in _file_names(config).items()
         for side, name in sides.items()
     }
+    return pinned | corpus_hashes(_find_more(config))
 
 
 def corpus_hashes(corpus: Corpus) -> dict[str, str]:
@@ -102,7 +105,6 @@ def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
     Raises:
         DataError: the files differ in length, or one is a damaged gzip file.
     """
-    tag = f"{split.tag} ".encode() if split.tag else b""
     with _open(split.src.path) as src_file, _open(split.tgt.path) as tgt_file:
         src_lines, tgt_lines = _lines(src_file, split.src.path), _lines(tgt_file, split.tgt.path)
         for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
@@ -113,7 +115,7 @@ def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
                     f"{split.tgt.path}: {num_tgt} lines, but {split.src.path} has {num_src}; "
                     "the files must align line by line"
                 )
-            yield tag + src if src.strip() else src, tgt
+            yield src, tgt
 
 
 SidePaths = dict[str, dict[str, Path]]

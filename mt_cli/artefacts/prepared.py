@@ -15,7 +15,7 @@ from mt_cli.artefacts.corpora import MORE, TRAIN
 from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically
 from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.sequence_files import Side, lines_path, open_split
-from mt_cli.config import Config, DataConfig
+from mt_cli.config import Config, DataConfig, TokenizerConfig
 from mt_cli.data.encoded import EncodedSplit, Part
 from mt_cli.data.normalize import decode_line
 from mt_cli.data.report import Report
@@ -79,8 +79,8 @@ class Prepared:
     def lines(self, name: str, side: Side) -> list[str]:
         """The corpus's own lines of split `name`, not normalised; row i belongs to pair i."""
         self._check_has(name)
-        raw = lines_path(self.folder, name, side).read_bytes().split(b"\n")
-        return [decode_line(line) for line in raw[:-1]]
+        raw = lines_path(self.folder, name, side).read_bytes().split(b"\n")[:-1]
+        return [decode_line(line) for line in raw[: self.manifest.pairs[name]]]  # what was added follows
 
     def report(self) -> Report:
         """The report that was stored when the data were prepared."""
@@ -92,12 +92,15 @@ class Prepared:
 
     def _parts(self) -> tuple[Part, ...]:
         """Of what the training split is put together, where it is more than the corpus's own."""
-        more = DataConfig.model_validate(self.manifest.data).more
-        if not more:
-            return ()
         pairs = self.manifest.pairs
-        added = [Part(pairs[f"{MORE}{name}"], each.share) for name, each in more.items()]
-        return (Part(pairs[TRAIN], 1.0), *added)
+        try:
+            more = DataConfig.model_validate(self.manifest.data).more
+            added = [Part(pairs[f"{MORE}{name}"], each.share) for name, each in more.items()]
+        except (ValidationError, KeyError) as error:
+            raise DataError(
+                f"{self.folder / MANIFEST}: damaged ({error}); {_how_to_prepare(self.folder)}"
+            ) from error
+        return (Part(pairs[TRAIN], 1.0), *added) if added else ()
 
     def _check_has(self, name: str) -> None:
         known = [split for split in self.manifest.pairs if not split.startswith(MORE)]
@@ -176,10 +179,13 @@ def check_prepared_for(prepared: Prepared, config: Config) -> None:
 def differing_keys(manifest: Manifest, config: Config) -> list[str]:
     """Each key of [data] and [tokenizer] that `config` sets to another value."""
     differences = []
-    for section in ("data", "tokenizer"):
-        # What is absent there had no name yet, and was as the default is now.
-        was = type(getattr(config, section))().model_dump(mode="json") | getattr(manifest, section)
-        now: dict[str, object] = getattr(config, section).model_dump(mode="json")
+    of_section = {
+        "data": (DataConfig(), manifest.data, config.data),
+        "tokenizer": (TokenizerConfig(), manifest.tokenizer, config.tokenizer),
+    }
+    for section, (default, stored, wanted) in of_section.items():
+        was = default.model_dump(mode="json") | stored  # an option that did not exist was as its default is
+        now = wanted.model_dump(mode="json")
         differences += [
             f"{section}.{key} was {json.dumps(was.get(key))}, is {json.dumps(now.get(key))}"
             for key in dict.fromkeys((*now, *was))

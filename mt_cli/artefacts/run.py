@@ -240,23 +240,15 @@ def open_run(folder: Path) -> Run:
     return Run(folder, load_config(folder / "config.toml"), reference, sha256)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    with (folder / "train.log").open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"{folder}: another process is training there; wait for its end") from None
-        yield
-
-
 def open_runs(folders: Sequence[Path]) -> list[Run]:
-    """Open the runs in `folders`, of which there is one at least, to translate together.
+    """Open the runs in `folders` to translate together.
 
     Raises:
-        UsageError: one is no run folder, or reads and writes other ids than the first.
+        UsageError: there is none, one is no run folder, or reads and writes other ids than the first.
         DataError: a file is missing or altered.
     """
+    if not folders:
+        raise UsageError("no run is named; name one at least")
     first, *others = [open_run(folder) for folder in folders]
     for other in others:
         if _tokenizer_hashes(other) != _tokenizer_hashes(first):
@@ -269,3 +261,13 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
 
 def _tokenizer_hashes(run: Run) -> dict[str, str]:
     return {name: digest for name, digest in run.sha256.items() if name.startswith(TOKENIZER)}
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "train.log").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{folder}: another process is training there; wait for its end") from None
+        yield

@@ -278,6 +278,13 @@ class Config(Section):
                 f"data.max_len {self.data.max_len} plus <s> and </s> exceeds "
                 f"model.max_len {self.model.max_len}",
             ),
+            *(
+                (
+                    not more.tag or self.tokenizer.kind != "spacy",
+                    f"data.more.{name}.tag needs subwords: among words it is unknown like any other",
+                )
+                for name, more in self.data.more.items()
+            ),
             (
                 not self.training.subword_dropout or self.tokenizer.kind == "bpe",
                 f"training.subword_dropout is for BPE, but tokenizer.kind is '{self.tokenizer.kind}'",

@@ -48,7 +48,7 @@ def plan_epoch(
 ) -> Iterator[NDArray[np.int64]]:
     """Every pair once, as index arrays: alike in length within a batch, batches of a pool in random order.
 
-    Of a split in parts, as many of each part's pairs as its share says.
+    Of a split that has parts, every pair as often as its part's share says.
     A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` counted; a pair that is
     longer than that stands alone. Memory does not grow with the corpus: one pool is planned at a time.
     """

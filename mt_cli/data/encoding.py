@@ -24,11 +24,17 @@ class EncodedPairs:
 
 
 def encode_pairs(
-    raw: Sequence[tuple[bytes, bytes]], tokenizers: Tokenizers, *, max_len: int | None
+    raw: Sequence[tuple[bytes, bytes]], tokenizers: Tokenizers, *, max_len: int | None, tag: str = ""
 ) -> EncodedPairs:
-    """Normalise and encode raw lines; with a `max_len`, drop pairs with a side that is empty or longer."""
+    """Normalise and encode raw lines; with a `max_len`, drop pairs with a side that is empty or longer.
+
+    A `tag` is put before each source that is not empty.
+    """
     lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
-    src_ids = tokenizers.src.encode(_normalize([src for src, _ in lines], tokenizers))
+    sources = _normalize([src for src, _ in lines], tokenizers)
+    if tag:
+        sources = [f"{tag} {src}" if src else src for src in sources]
+    src_ids = tokenizers.src.encode(sources)
     tgt_ids = tokenizers.tgt.encode(_normalize([tgt for _, tgt in lines], tokenizers))
     reasons: list[str | None] = [None] * len(raw)
     if max_len is not None:

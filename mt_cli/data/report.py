@@ -41,15 +41,15 @@ class SplitReport(Record):
     pairs: int
     """Pairs kept."""
     dropped: dict[str, int]
-    """Pairs left out, by reason; only of the training split."""
+    """Pairs left out, by reason; only of what is trained on."""
     invalid_utf8: int = 0
     """Lines with a side that is not valid UTF-8; what could not be read of them is left out."""
     duplicates: int
     """Lines whose pair stood on an earlier line already, normalised."""
     src_in_train: int | None
-    """Lines whose source is one of a training pair; None for the training split."""
+    """Lines whose source is one of a training pair (an added part's: of the corpus's own); None for `train`."""
     pairs_in_train: int | None
-    """Lines whose whole pair is a training pair; None for the training split."""
+    """The same of whole pairs."""
     src: SideReport
     tgt: SideReport
 

@@ -51,11 +51,12 @@ class Shuffle:
 class MixedShuffle:
     """Numbers of several ranges, one after another, as often as each one's share says, in a random order.
 
-    Where a share is no whole number, other numbers come once more than the rest for each `rng`.
+    Where a share is no whole number, other numbers come once more than the rest for each `rng`. Of a range
+    that is not empty, one number comes at least.
     """
 
     def __init__(self, sizes: Sequence[int], shares: Sequence[float], rng: np.random.Generator) -> None:
-        counts = [round(size * share) for size, share in zip(sizes, shares, strict=True)]
+        counts = [max(min(size, 1), round(size * share)) for size, share in zip(sizes, shares, strict=True)]
         self._all = Shuffle(sum(counts), rng)
         self._parts = [Shuffle(size, rng) for size in sizes]
         self._begins = np.cumsum([0, *sizes])

@@ -24,10 +24,11 @@ class EncodeJob:
 
     tokenizers: Tokenizers
     max_len: int | None
+    tag: str = ""
 
     def __call__(self, raw: list[RawPair]) -> EncodedPairs:
         """Encode `raw`."""
-        return encode_pairs(raw, self.tokenizers, max_len=self.max_len)
+        return encode_pairs(raw, self.tokenizers, max_len=self.max_len, tag=self.tag)
 
 
 @dataclass
@@ -44,11 +45,12 @@ def encode_split(
 ) -> dict[str, Encoded]:
     """Write the encoded split, in which more pairs follow those of `train`: what became of each."""
     is_train = name == TRAIN
-    job = EncodeJob(tokenizers, max_len=config.data.max_len if is_train else None)
+    max_len = config.data.max_len if is_train else None
     src_type, tgt_type = id_type(tokenizers.src.vocab_size), id_type(tokenizers.tgt.vocab_size)
     encoded = {part: Encoded() for part in corpus if part == name or (is_train and part.startswith(MORE))}
     with SplitWriter(folder, name, src_type=src_type, tgt_type=tgt_type) as writer:
         for part, so_far in encoded.items():
+            job = EncodeJob(tokenizers, max_len, corpus[part].tag)
             groups = read_groups(corpus[part], label=f"encoding {part}")
             for pairs in ordered_map(job, groups, workers=workers if is_train else 1):
                 writer.write(pairs)

@@ -4,11 +4,12 @@ Joins a run, its data and the scorer; knows nothing of search.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mt_cli.artefacts.files import write_atomically, write_json
+from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
+from mt_cli.artefacts.files import sha256_bytes, write_atomically, write_json
 from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import Run, open_runs
 from mt_cli.data.normalize import decode_line
@@ -17,6 +18,9 @@ from mt_cli.stages.scoring import Scores, score
 from mt_cli.translator import Translator
 
 log = logging.getLogger(__name__)
+
+LONGEST_NAME = 100
+"""Characters of other runs' names in a folder's."""
 
 
 def evaluate(
@@ -41,14 +45,8 @@ def evaluate(
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
     run, *others = open_runs(run_dirs)
-    names = [each.folder.resolve().name for each in others]
-    scorer = _Scorer(
-        run,
-        translator,
-        "-with-".join([decoding, *names]),
-        run.checkpoint_folder(checkpoint).name,
-        {each.folder.as_posix(): each.checkpoint_folder(checkpoint).name for each in others},
-    )
+    members = [Member.of(each, checkpoint) for each in (run, *others)]
+    scorer = _Scorer(run, translator, decoding + _ensemble_name(members[1:]), members)
     if (src_path is None) != (ref_path is None):
         raise UsageError("--src and --ref go together: sources and their references, line by line")
     if src_path is not None and ref_path is not None:
@@ -57,16 +55,48 @@ def evaluate(
         return {"files": scorer.score("files", *_read(src_path, ref_path))}
     otherwise = ", or score files of your own with --src FILE --ref FILE"
     prepared = open_prepared_of(run, data_dir, otherwise=otherwise)
-    chosen = splits or [name for name in run.config.data.splits if name not in ("train", "val")]
-    if not chosen:
-        known = ", ".join(run.config.data.splits)
-        raise UsageError(f"{run.folder} has no test split; name one of {known} with --split")
-    unknown = [name for name in chosen if name not in run.config.data.splits]
-    if unknown:
-        raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(run.config.data.splits)}")
     return {
-        name: scorer.score(name, prepared.lines(name, "src"), prepared.lines(name, "tgt")) for name in chosen
+        name: scorer.score(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"))
+        for name in _chosen_splits(run, splits)
     }
+
+
+def _chosen_splits(run: Run, splits: Sequence[str]) -> Sequence[str]:
+    """Those of `splits`, or else every test split of `run`'s data."""
+    known = run.config.data.splits
+    chosen = splits or [name for name in known if name not in ("train", "val")]
+    if not chosen:
+        raise UsageError(f"{run.folder} has no test split; name one of {', '.join(known)} with --split")
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(known)}")
+    return chosen
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the models that translated."""
+
+    run: str
+    """Its folder's name."""
+    checkpoint: str
+    """Whose scores these are, because a run that goes on has others later."""
+    sha256: str
+    """Of its weights."""
+
+    @staticmethod
+    def of(run: Run, checkpoint: str) -> "Member":
+        """`checkpoint` of `run`."""
+        folder = run.checkpoint_folder(checkpoint)
+        return Member(run.folder.resolve().name, folder.name, checked_hashes(folder, names=[MODEL])[MODEL])
+
+
+def _ensemble_name(others: Sequence[Member]) -> str:
+    """What tells the folder of an ensemble's scores from those of other ensembles; nothing of one model."""
+    if not others:
+        return ""
+    digest = sha256_bytes("".join(member.sha256 for member in others).encode())
+    return f"-with-{'-'.join(member.run for member in others)[:LONGEST_NAME]}-{digest[:8]}"
 
 
 @dataclass(frozen=True)
@@ -76,10 +106,8 @@ class _Scorer:
     run: Run
     translator: Translator
     decoding: str
-    checkpoint: str
-    """Whose scores these are, because a run that goes on has others later."""
-    others: Mapping[str, str]
-    """Checkpoints of the runs that predicted with it, by folder."""
+    members: Sequence[Member]
+    """The models that predict together; the first is the run's own."""
 
     def score(self, name: str, sources: list[str], refs: list[str]) -> Scores:
         hyps = self.translator.translate(sources)
@@ -87,7 +115,11 @@ class _Scorer:
         folder = self.run.folder / "eval" / f"{name}-{self.decoding}"
         for file_name, content in (("src.txt", sources), ("ref.txt", refs), ("hyp.txt", hyps)):
             write_atomically(folder / file_name, "".join(f"{line}\n" for line in content).encode())
-        made_by = {"checkpoint": self.checkpoint} | ({"with": dict(self.others)} if self.others else {})
+        first, *others = self.members
+        made_by = {
+            "checkpoint": first.checkpoint,
+            **({"with": [asdict(each) for each in others]} if others else {}),
+        }
         write_json(folder / "scores.json", scores.as_json() | made_by)
         log.info("%s: %d sentences, translations in %s", name, scores.n, folder)
         return scores

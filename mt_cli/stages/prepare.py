@@ -176,9 +176,10 @@ def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Rep
     for name in config.data.splits:
         begin = 0
         for part, encoded in encode_split(config, corpus, name, tokenizers, folder, workers=workers).items():
-            pairs = open_split(folder, name).stretch(begin, begin + encoded.num_pairs)
+            whole, end = open_split(folder, name), begin + encoded.num_pairs
+            pairs = whole if len(whole) == encoded.num_pairs else whole.stretch(begin, end)
             splits[part] = _describe_split(pairs, part, surveys, encoded.dropped)
-            begin += encoded.num_pairs
+            begin = end
     report = Report(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
     )
@@ -237,7 +238,12 @@ def _learn(config: Config, survey: Survey) -> Tokenizers:
 def _describe_split(
     split: EncodedSplit, name: str, surveys: dict[str, Survey], dropped: Counter[str]
 ) -> SplitReport:
-    survey, train = surveys[name], surveys[TRAIN]
+    survey = surveys[name]
+    # Of an added part, what it repeats of the corpus's own; of a test, what any part gives away.
+    is_added = name.startswith(MORE)
+    trained_on = [
+        each for part, each in surveys.items() if part == TRAIN or (part.startswith(MORE) and not is_added)
+    ]
     is_train = name == TRAIN
     return SplitReport(
         lines=survey.lines,
@@ -245,8 +251,12 @@ def _describe_split(
         dropped=dict(sorted(dropped.items())),
         invalid_utf8=survey.invalid,
         duplicates=survey.duplicates,
-        src_in_train=None if is_train else count_common(survey.src_hashes, train.src_hashes),
-        pairs_in_train=None if is_train else count_common(survey.pair_hashes, train.pair_hashes),
+        src_in_train=None
+        if is_train
+        else count_common(survey.src_hashes, [s.src_hashes for s in trained_on]),
+        pairs_in_train=None
+        if is_train
+        else count_common(survey.pair_hashes, [s.pair_hashes for s in trained_on]),
         src=describe_side(split.src),
         tgt=describe_side(split.tgt),
     )

@@ -100,12 +100,12 @@ def survey_split(split: CorpusSplit, job: SurveyJob, *, label: str, workers: int
     return survey
 
 
-def count_common(hashes: Hashes, known: Hashes) -> int:
-    """How many of `hashes` occur in the sorted `known`."""
-    if not len(known):
-        return 0
-    places = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-    return int((known[places] == hashes).sum())
+def count_common(hashes: Hashes, known: Sequence[Hashes]) -> int:
+    """How many of `hashes` occur in one of the sorted `known`."""
+    found = np.zeros(len(hashes), bool)
+    for each in (each for each in known if len(each)):
+        found |= each[np.minimum(np.searchsorted(each, hashes), len(each) - 1)] == hashes
+    return int(found.sum())
 
 
 def read_groups(split: CorpusSplit, *, label: str) -> Iterator[list[RawPair]]:

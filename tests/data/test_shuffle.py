@@ -74,7 +74,7 @@ def test_each_part_comes_as_often_as_its_share_says(drawn: list[tuple[int, float
     begin = 0
     for size, share in drawn:
         of_part = [counts[i] for i in range(begin, begin + size)]
-        assert sum(of_part) == round(size * share)
+        assert sum(of_part) == max(min(size, 1), round(size * share))
         assert set(of_part) <= {int(share), int(share) + 1}  # none twice before all are there once
         begin += size
     assert counts.keys() <= set(range(begin))
@@ -96,3 +96,7 @@ def test_half_a_part_is_another_half_each_time() -> None:
 def test_parts_are_mixed_with_each_other() -> None:
     of_first = np.array(mixed([1000, 1000], [1.0, 1.0])) < 1000
     assert 200 < np.count_nonzero(of_first[:500]) < 300
+
+
+def test_a_small_share_of_a_small_part_is_not_nothing() -> None:
+    assert len([i for i in mixed([10, 12], [1.0, 0.04]) if i >= 10]) == 1

@@ -48,5 +48,8 @@ def test_words_are_counted(tmp_path: Path) -> None:
 
 def test_common_hashes_are_counted_with_repetitions() -> None:
     known = np.array([2, 5, 9], np.uint64)
-    assert count_common(np.array([1, 2, 2, 9, 10], np.uint64), known) == 3
-    assert count_common(np.array([1], np.uint64), np.empty(0, np.uint64)) == 0
+    found = np.array([1, 2, 2, 9, 10], np.uint64)
+    assert count_common(found, [known]) == 3
+    assert count_common(found, [known, np.array([2, 10], np.uint64)]) == 4
+    assert count_common(np.array([1], np.uint64), [np.empty(0, np.uint64)]) == 0
+    assert count_common(found, []) == 0
