@@ -47,7 +47,7 @@ class SplitReport(Record):
     duplicates: int
     """Lines whose pair stood on an earlier line already, normalised."""
     src_in_train: int | None
-    """Lines whose source is one of a training pair (an added part's: of the corpus's own); None for `train`."""
+    """Lines whose source is one of a training pair (of an added part: the corpus's own); None for `train`."""
     pairs_in_train: int | None
     """The same of whole pairs."""
     src: SideReport
