@@ -42,9 +42,10 @@ def test_a_run_and_its_copy_translate_like_the_run(
 
 
 def test_a_checkpoint_that_one_run_lacks_is_refused(workspace: Workspace, other: Path) -> None:
-    outcome = workspace.call("translate", "runs/tiny", other, "--checkpoint", "step-00000040", stdin=LINES)
+    name = (workspace.run / "best.txt").read_text(encoding="utf-8").strip()
+    outcome = workspace.call("translate", "runs/tiny", other, "--checkpoint", name, stdin=LINES)
     assert (outcome.code, outcome.out) == (2, b"")
-    assert f"{other}: no checkpoint 'step-00000040'" in outcome.err
+    assert f"{other}: no checkpoint '{name}'" in outcome.err
 
 
 def test_an_ensemble_of_none_is_refused() -> None:
