@@ -21,7 +21,7 @@ from mt_cli.errors import ConfigError  # noqa: E402
 
 SWEEP = """\
 config = "tiny.toml"
-seeds = [1, 2]
+seeds = [3]
 
 [all.training]
 max_steps = 12
@@ -80,16 +80,15 @@ def test_every_variant_and_seed_is_trained_once_and_compared(folder: Path) -> No
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0] == "| variant | seeds | nll | BLEU | beam | difference | verdict | seconds |"
-    assert [line.split(" | ")[:2] for line in lines[2:]] == [["| plain", "2"], ["| small", "2"]]
+    assert [line.split(" | ")[:2] for line in lines[2:]] == [["| plain", "1"], ["| small", "1"]]
     assert (folder / "runs" / "sweep" / "table.md").read_text(encoding="utf-8") == out
     runs = folder / "runs" / "sweep" / "runs"
-    scores = [status_of(runs / f"plain-{seed}")["best_score"] for seed in (1, 2)]
-    assert f"{sum(scores) / 2:.2f} ± " in lines[2]
+    assert lines[2].split(" | ")[3] == f"{status_of(runs / 'plain-3')['best_score']:.2f}"
     # Only the variant with another vocabulary has data of its own.
     prepared = sorted(path.name for path in folder.joinpath("data", "prepared").iterdir())
     assert prepared == ["sweep-small", "tiny"]
     before = times_of(runs)
-    assert len(before) == 8
+    assert len(before) == 4
     assert sweep(folder, "--beam-size", 2)[:2] == (0, out)
     assert times_of(runs) == before
     # A variant that has changed is not taken for the one that was trained.
@@ -98,18 +97,21 @@ def test_every_variant_and_seed_is_trained_once_and_compared(folder: Path) -> No
     )
     code, out, err = sweep(folder)
     assert (code, out) == (2, "")
-    assert "runs/plain-1: trained with another training.validate_every; remove it" in err
+    assert "runs/plain-3: trained with another training.validate_every; remove it" in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stopped_sweep_goes_on_where_it_was(folder: Path, number: signal.Signals) -> None:
-    text = (
-        SWEEP.replace("max_steps = 12", "max_steps = 60")
-        .replace("seeds = [1, 2]", "seeds = [1]")
-        .replace(SMALL, "")
-    )
+    text = SWEEP.replace("max_steps = 12", "max_steps = 60").replace(SMALL, "")
     folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
-    run = folder / "runs" / "sweep" / "runs" / "plain-1"
+    run = folder / "runs" / "sweep" / "runs" / "plain-3"
     with start(folder) as process:
         wait_for(run / "best.txt", process)
         process.send_signal(number)
@@ -119,7 +121,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(folder: Path, number: signal.Signa
     assert stopped["state"] == "stopped"
     code, out, _ = sweep(folder, "--time-limit", "0.001s")
     assert (code, status_of(run)) == (0, stopped)
-    assert f"plain, seed 1: stopped at update {stopped['step']}" in out
+    assert f"plain, seed 3: stopped at update {stopped['step']}" in out
     code, out, err = sweep(folder)
     assert code == 0, err
     assert (status_of(run)["state"], status_of(run)["step"]) == ("finished", 60)
@@ -127,15 +129,15 @@ def test_a_stopped_sweep_goes_on_where_it_was(folder: Path, number: signal.Signa
 
 
 def test_a_failing_training_ends_the_others_saved(folder: Path) -> None:
-    text = SWEEP.replace("seeds = [1, 2]", "seeds = [1]").replace("max_steps = 12", "max_epochs = 300")
+    text = SWEEP.replace("max_steps = 12", "max_epochs = 300")
     folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     runs = folder / "runs" / "sweep" / "runs"
-    runs.joinpath("small-1").mkdir(parents=True)
-    runs.joinpath("small-1", "notes.txt").touch()
+    runs.joinpath("small-3").mkdir(parents=True)
+    runs.joinpath("small-3", "notes.txt").touch()
     code, out, err = sweep(folder, "--jobs", 2)
     assert (code, out) == (2, "")
-    assert "small-1: no run folder" in err
-    plain = runs / "plain-1" / "status.json"
+    assert "small-3: no run folder" in err
+    plain = runs / "plain-3" / "status.json"
     assert not plain.exists() or json.loads(plain.read_bytes())["state"] == "stopped"
 
 
@@ -174,10 +176,10 @@ def test_the_projects_own_sweeps_can_be_read(monkeypatch: pytest.MonkeyPatch) ->
     [
         ("vocab_size = 400", "vocab_sise = 400", "unknown key 'vocab_sise'"),
         ("max_steps = 12", 'max_steps = "a"', "training.max_steps"),
-        ("seeds = [1, 2]", "seed = [1]", "seed: Extra"),
-        ("seeds = [1, 2]", "seeds = [1, -2]", "seeds.1"),
-        ("seeds = [1, 2]", "seeds = [1, 1]", "seeds: .*differ"),
-        ("seeds = [1, 2]", "seeds = []", "seeds"),
+        ("seeds = [3]", "seed = [1]", "seed: Extra"),
+        ("seeds = [3]", "seeds = [1, -2]", "seeds.1"),
+        ("seeds = [3]", "seeds = [1, 1]", "seeds: .*differ"),
+        ("seeds = [3]", "seeds = []", "seeds"),
         ('config = "tiny.toml"', "", "config: Field required"),
         ('config = "tiny.toml"', 'config = "none.toml"', "none.toml: no such config file"),
         ("[variants.plain]", "[variants", "sweep.toml"),
