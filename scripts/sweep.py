@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 
 from comparison import Result, table
@@ -20,13 +21,13 @@ from sweep_plan import Job, lay_out, read_sweep
 from mt_cli.artefacts.files import read_json, write_json
 from mt_cli.artefacts.run import open_run
 from mt_cli.commands.train import parse_duration
-from mt_cli.config import RuntimeConfig, load_config
-from mt_cli.errors import ConfigError, DataError
+from mt_cli.config import load_config
+from mt_cli.config.loading import changed_keys
+from mt_cli.errors import ConfigError, DataError, DivergedError
 from mt_cli.stages.signals import StopSignals
 from mt_cli.stages.workers import usable_cores
 from mt_cli.terminal import exit_codes
 
-DIVERGED = 4
 OVER = {"finished", "early_stop", "diverged"}
 
 
@@ -35,7 +36,6 @@ class Commands:
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._ended: dict[subprocess.Popen[bytes], object] = {}
         self._ended_by: int | None = None
         for number in StopSignals.SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:
@@ -54,7 +54,7 @@ class Commands:
         with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
             self._running.add(process)
             if self._ended_by is not None:
-                self._end(process, self._ended_by)
+                self.end()
             out = process.communicate()[0]
             self._running.discard(process)
         if self._ended_by is not None or process.returncode not in allowed:
@@ -65,14 +65,10 @@ class Commands:
     def end(self, number: int = signal.SIGTERM) -> None:
         """Begin no more, and send what runs a signal, upon which it saves its state."""
         self._ended_by = self._ended_by or number
-        for process in list(self._running):
-            self._end(process, self._ended_by)
-
-    def _end(self, process: "subprocess.Popen[bytes]", number: int) -> None:
-        # One signal each, for a second one would be obeyed at once; `setdefault` is a single step.
-        mine = object()
-        if self._ended.setdefault(process, mine) is mine:
-            process.send_signal(number)
+        while self._running:
+            # Taken out first, for a second signal would be obeyed at once; another thread may be faster.
+            with suppress(KeyError):
+                self._running.pop().send_signal(self._ended_by)
 
 
 def train_all(jobs: Sequence[Job], commands: Commands, *, side_by_side: int, deadline: float) -> None:
@@ -100,7 +96,7 @@ def train(job: Job, commands: Commands, side_by_side: int, deadline: float) -> N
     if not job.config.runtime.threads:
         args += ["--threads", max(1, usable_cores() // side_by_side)]
     print(f"{job.run}: begins", file=sys.stderr)
-    commands.run(*map(str, args), allowed={0, DIVERGED})
+    commands.run(*map(str, args), allowed={0, DivergedError.exit_code})
     print(f"{job.run}: {state_of(job)['state']}", file=sys.stderr)
 
 
@@ -110,15 +106,8 @@ def check_is_of(job: Job) -> None:
     if not path.exists():
         return
     # On what it runs, and with which of the sweep's seeds, is no matter.
-    was, now = (
-        config.model_copy(update={"runtime": RuntimeConfig()}) for config in (load_config(path), job.config)
-    )
-    differing = [
-        f"{section}.{key}"
-        for section in type(now).model_fields
-        for key in type(getattr(now, section)).model_fields
-        if getattr(getattr(was, section), key) != getattr(getattr(now, section), key)
-    ]
+    changed = changed_keys(load_config(path), job.config)
+    differing = [key for key in changed if not key.startswith("runtime.")]
     if differing:
         raise ConfigError(
             f"{job.run}: trained with another {', '.join(differing)}; "

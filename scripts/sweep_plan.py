@@ -3,7 +3,6 @@
 Knows configs and places, not how anything is trained.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -13,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from mt_cli.config import Config, dump_config, load_config
-from mt_cli.config.loading import parse_config
+from mt_cli.config.loading import parse_config, read_toml
 from mt_cli.config.sections import SplitName
 from mt_cli.errors import ConfigError
 from mt_cli.flags import prepared_dir
@@ -79,13 +78,11 @@ def read_sweep(path: Path) -> Sweep:
         ConfigError: something is missing, unknown or wrong.
     """
     try:
-        file = _SweepFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        file = _SweepFile.model_validate(read_toml(path))
     except ValidationError as error:
         found = [f"  {'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
         raise ConfigError("\n".join([f"{path}: the sweep cannot be used", *found])) from error
-    base = tomllib.loads(dump_config(load_config(file.config)))
+    base = load_config(file.config).model_dump(mode="json", exclude_none=True)
     variants = {
         name: parse_config(_merged(base, file.all, changes), origin=f"{path}: variant '{name}'")
         for name, changes in file.variants.items()
@@ -115,9 +112,10 @@ def lay_out(sweep: Sweep, out: Path) -> list[Job]:
         path = out / "configs" / f"{out.name}-{name}.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dump_config(config), encoding="utf-8")
-        same = [known for known, made_of in prepared.items() if made_of == (config.data, config.tokenizer)]
-        jobs[name] = config, path, same[0] if same else path
-        prepared[jobs[name][2]] = config.data, config.tokenizer
+        made_of = config.data, config.tokenizer
+        prepared_by = next((known for known, same in prepared.items() if same == made_of), path)
+        prepared[prepared_by] = made_of
+        jobs[name] = config, path, prepared_by
     return [
         Job(name, seed, *jobs[name], out / "runs" / f"{name}-{seed}")
         for seed, name in product(sweep.seeds, sweep.variants)

@@ -51,6 +51,11 @@ Corpus = dict[str, CorpusSplit]
 """Splits by name, in the config's order; after them, as `train+<name>`, more pairs to train on."""
 
 
+def is_trained_on(name: str) -> bool:
+    """Whether `name` stands for pairs to train on: the corpus's own, or what the config adds to them."""
+    return name == TRAIN or name.startswith(MORE)
+
+
 def find_corpus(
     config: DataConfig,
     *,

@@ -21,7 +21,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: naming every wrong key and value at once.
     """
-    return parse_config(_read_toml(path), overrides, origin=str(path))
+    return parse_config(read_toml(path), overrides, origin=str(path))
 
 
 def parse_config(
@@ -42,7 +42,18 @@ def dump_config(config: Config) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _read_toml(path: Path) -> dict[str, object]:
+def changed_keys(was: Config, now: Config) -> list[str]:
+    """The path, such as `model.d_ff`, of each key that the two configs set to different values."""
+    before, after = was.model_dump(), now.model_dump()
+    return [f"{name}.{key}" for name in after for key in after[name] if after[name][key] != before[name][key]]
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """The tables of the TOML file `path`.
+
+    Raises:
+        ConfigError: it cannot be read, or is no TOML.
+    """
     try:
         # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mt_cli.artefacts.corpora import MORE, TRAIN, Corpus, RawPair
+from mt_cli.artefacts.corpora import TRAIN, Corpus, RawPair, is_trained_on
 from mt_cli.artefacts.sequence_files import SplitWriter
 from mt_cli.config import Config
 from mt_cli.data.encoded import id_type
@@ -47,7 +47,7 @@ def encode_split(
     is_train = name == TRAIN
     max_len = config.data.max_len if is_train else None
     src_type, tgt_type = id_type(tokenizers.src.vocab_size), id_type(tokenizers.tgt.vocab_size)
-    encoded = {part: Encoded() for part in corpus if part == name or (is_train and part.startswith(MORE))}
+    encoded = {part: Encoded() for part in corpus if part == name or (is_train and is_trained_on(part))}
     with SplitWriter(folder, name, src_type=src_type, tgt_type=tgt_type) as writer:
         for part, so_far in encoded.items():
             job = EncodeJob(tokenizers, max_len, corpus[part].tag)

@@ -45,8 +45,9 @@ def evaluate(
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
     run, *others = open_runs(run_dirs)
-    members = [Member.of(each, checkpoint) for each in (run, *others)]
-    scorer = _Scorer(run, translator, decoding + _ensemble_name(members[1:]), members)
+    members = [Member.of(each, checkpoint) for each in others]
+    own = run.checkpoint_folder(checkpoint).name
+    scorer = _Scorer(run, translator, decoding + _ensemble_name(members), own, members)
     if (src_path is None) != (ref_path is None):
         raise UsageError("--src and --ref go together: sources and their references, line by line")
     if src_path is not None and ref_path is not None:
@@ -75,12 +76,11 @@ def _chosen_splits(run: Run, splits: Sequence[str]) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class Member:
-    """One of the models that translated."""
+    """A model that translated together with the run's own."""
 
     run: str
     """Its folder's name."""
     checkpoint: str
-    """Whose scores these are, because a run that goes on has others later."""
     sha256: str
     """Of its weights."""
 
@@ -106,8 +106,9 @@ class _Scorer:
     run: Run
     translator: Translator
     decoding: str
-    members: Sequence[Member]
-    """The models that predict together; the first is the run's own."""
+    checkpoint: str
+    """Whose scores these are, because a run that goes on has others later."""
+    others: Sequence[Member]
 
     def score(self, name: str, sources: list[str], refs: list[str]) -> Scores:
         hyps = self.translator.translate(sources)
@@ -115,12 +116,8 @@ class _Scorer:
         folder = self.run.folder / "eval" / f"{name}-{self.decoding}"
         for file_name, content in (("src.txt", sources), ("ref.txt", refs), ("hyp.txt", hyps)):
             write_atomically(folder / file_name, "".join(f"{line}\n" for line in content).encode())
-        first, *others = self.members
-        made_by = {
-            "checkpoint": first.checkpoint,
-            **({"with": [asdict(each) for each in others]} if others else {}),
-        }
-        write_json(folder / "scores.json", scores.as_json() | made_by)
+        together = {"with": [asdict(each) for each in self.others]} if self.others else {}
+        write_json(folder / "scores.json", {**scores.as_json(), "checkpoint": self.checkpoint, **together})
         log.info("%s: %d sentences, translations in %s", name, scores.n, folder)
         return scores
 

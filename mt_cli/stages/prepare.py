@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt_cli.artefacts.corpora import (
-    MORE,
     TRAIN,
     Corpus,
     corpus_hashes,
     find_corpus,
+    is_trained_on,
     pinned_hashes,
 )
 from mt_cli.artefacts.files import sync_folder, write_atomically, write_error, write_json
@@ -174,11 +174,12 @@ def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Rep
         write_atomically(folder / TOKENIZER / name, data)
     splits = {}
     for name in config.data.splits:
-        begin = 0
-        for part, encoded in encode_split(config, corpus, name, tokenizers, folder, workers=workers).items():
-            whole, end = open_split(folder, name), begin + encoded.num_pairs
-            pairs = whole if len(whole) == encoded.num_pairs else whole.stretch(begin, end)
-            splits[part] = _describe_split(pairs, part, surveys, encoded.dropped)
+        encoded = encode_split(config, corpus, name, tokenizers, folder, workers=workers)
+        whole, begin = open_split(folder, name), 0
+        for part, of_part in encoded.items():
+            end = begin + of_part.num_pairs
+            pairs = whole if len(encoded) == 1 else whole.stretch(begin, end)
+            splits[part] = _describe_split(pairs, part, surveys, of_part.dropped)
             begin = end
     report = Report(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
@@ -190,7 +191,6 @@ def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Rep
 
 def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Survey:
     is_words, is_train = config.tokenizer.kind == "spacy", name == TRAIN
-    trains = is_train or name.startswith(MORE)
     job = SurveyJob(
         src_lang=config.data.src_lang,
         tgt_lang=config.data.tgt_lang,
@@ -198,7 +198,9 @@ def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Surve
         counts_words=is_train and is_words,
         samples_pairs=is_train and not is_words,
     )
-    survey = survey_split(corpus[name], job, label=f"reading {name}", workers=workers if trains else 1)
+    survey = survey_split(
+        corpus[name], job, label=f"reading {name}", workers=workers if is_trained_on(name) else 1
+    )
     log.debug("%s: %d lines read", name, survey.lines)
     if survey.invalid > survey.lines * MOST_INVALID:
         raise DataError(
@@ -211,7 +213,7 @@ def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Surve
         )
     if not survey.lines:
         raise DataError(f"{corpus[name].src.path}: empty; '{name}' needs at least one line")
-    if trains and not len(survey.pair_hashes):
+    if is_trained_on(name) and not len(survey.pair_hashes):
         raise DataError(f"{corpus[name].src.path}: no line of '{name}' has text on both sides")
     return survey
 
@@ -240,10 +242,7 @@ def _describe_split(
 ) -> SplitReport:
     survey = surveys[name]
     # Of an added part, what it repeats of the corpus's own; of a test, what any part gives away.
-    is_added = name.startswith(MORE)
-    trained_on = [
-        each for part, each in surveys.items() if part == TRAIN or (part.startswith(MORE) and not is_added)
-    ]
+    given = [TRAIN] if is_trained_on(name) else [part for part in surveys if is_trained_on(part)]
     is_train = name == TRAIN
     return SplitReport(
         lines=survey.lines,
@@ -253,10 +252,10 @@ def _describe_split(
         duplicates=survey.duplicates,
         src_in_train=None
         if is_train
-        else count_common(survey.src_hashes, [s.src_hashes for s in trained_on]),
+        else count_common(survey.src_hashes, [surveys[part].src_hashes for part in given]),
         pairs_in_train=None
         if is_train
-        else count_common(survey.pair_hashes, [s.pair_hashes for s in trained_on]),
+        else count_common(survey.pair_hashes, [surveys[part].pair_hashes for part in given]),
         src=describe_side(split.src),
         tgt=describe_side(split.tgt),
     )

@@ -13,6 +13,7 @@ from mt_cli import __version__
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
 from mt_cli.artefacts.run import PreparedReference, Run, create_run, open_run
 from mt_cli.config import Config
+from mt_cli.config.loading import changed_keys
 from mt_cli.distributed import World, joined_world
 from mt_cli.errors import UsageError
 from mt_cli.runtime import Runtime, describe_machine, memory_errors_explained, set_up_runtime
@@ -94,8 +95,7 @@ def _reopen(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     run = open_run(run_dir)
     if run.prepared.sha256 != prepared.sha256:
         raise UsageError(f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew")
-    was, now = run.config.model_dump(), config.model_dump()
-    changed = [f"{name}.{key}" for name in now for key in now[name] if now[name][key] != was[name][key]]
+    changed = changed_keys(run.config, config)
     fixed = [path for path in changed if path.startswith(FIXED)]
     if fixed:
         raise UsageError(
