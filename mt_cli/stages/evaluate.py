@@ -14,6 +14,7 @@ from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import Run, open_runs
 from mt_cli.data.normalize import decode_line
 from mt_cli.errors import DataError, UsageError
+from mt_cli.stages.card import write_card
 from mt_cli.stages.scoring import Scores, score
 from mt_cli.translator import Translator
 
@@ -53,13 +54,16 @@ def evaluate(
     if src_path is not None and ref_path is not None:
         if splits:
             raise UsageError("give either --split or --src and --ref, not both")
-        return {"files": scorer.score("files", *_read(src_path, ref_path))}
-    otherwise = ", or score files of your own with --src FILE --ref FILE"
-    prepared = open_prepared_of(run, data_dir, otherwise=otherwise)
-    return {
-        name: scorer.score(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"))
-        for name in _chosen_splits(run, splits)
-    }
+        scores = {"files": scorer.score("files", *_read(src_path, ref_path))}
+    else:
+        otherwise = ", or score files of your own with --src FILE --ref FILE"
+        prepared = open_prepared_of(run, data_dir, otherwise=otherwise)
+        scores = {
+            name: scorer.score(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"))
+            for name in _chosen_splits(run, splits)
+        }
+    write_card(run)
+    return scores
 
 
 def _chosen_splits(run: Run, splits: Sequence[str]) -> Sequence[str]:

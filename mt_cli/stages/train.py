@@ -17,6 +17,7 @@ from mt_cli.config.loading import changed_keys
 from mt_cli.distributed import World, joined_world
 from mt_cli.errors import UsageError
 from mt_cli.runtime import Runtime, describe_machine, memory_errors_explained, set_up_runtime
+from mt_cli.stages.card import write_card
 from mt_cli.stages.session import Session, TrainResult
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,9 @@ def train(
             run, config, prepared, runtime, world, started_at=started_at, time_limit_s=time_limit_s
         )
         if world.is_first:
-            return session.run()
+            result = session.run()
+            write_card(run)
+            return result
         session.follow()
         return None
 
