@@ -91,7 +91,7 @@ def train(job: Job, commands: Commands, side_by_side: int, deadline: float) -> N
     if left <= 0 or state_of(job)["state"] in OVER:
         return
     args = ["train", job.config_path, "--run", job.run, "--data", job.data, "--seed", job.seed, "--quiet"]
-    args += ["--resume"] if job.run.exists() else []
+    args += ["--resume"] if (job.run / "manifest.json").exists() else []
     args += [] if left == float("inf") else ["--time-limit", f"{left:.3f}s"]
     if not job.config.runtime.threads:
         args += ["--threads", max(1, usable_cores() // side_by_side)]
@@ -122,6 +122,8 @@ def result_of(job: Job, commands: Commands, *, beam: Sequence[str]) -> Result | 
         return None
     run = open_run(job.run)
     best = [record for _, record in run.metrics() if record.get("kind") == "validation" and record["is_best"]]
+    if not best:
+        raise DataError(f"{run.metrics_path}: holds no validation; remove {job.run} to train it again")
     bleu, nll = best[-1]["bleu"], best[-1]["nll"]
     beam_bleu = beam_score(job, commands, beam) if beam else None
     return Result(
@@ -133,9 +135,10 @@ def beam_score(job: Job, commands: Commands, beam: Sequence[str]) -> float:
     """BLEU of the validation split, searched with the flags `beam`; kept in the run for the next call."""
     path = job.run / "eval" / "sweep.json"
     made_by = {"flags": list(beam), "checkpoint": open_run(job.run).pointer("best")}
-    kept = read_json(path) if path.exists() else {}
-    if kept | made_by == kept:
-        return float(str(kept["bleu"]))
+    with suppress(DataError):  # not there, or damaged: it is only kept to save time
+        match read_json(path):
+            case {"bleu": float(bleu), **others} if others == made_by:
+                return bleu
     answer = commands.run(
         "evaluate", str(job.run), "--data", str(job.data), "--split", "val", "--json", "--quiet", *beam
     )

@@ -113,7 +113,7 @@ def lay_out(sweep: Sweep, out: Path) -> list[Job]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dump_config(config), encoding="utf-8")
         made_of = config.data, config.tokenizer
-        prepared_by = next((known for known, same in prepared.items() if same == made_of), path)
+        prepared_by = next((known for known, its_own in prepared.items() if its_own == made_of), path)
         prepared[prepared_by] = made_of
         jobs[name] = config, path, prepared_by
     return [

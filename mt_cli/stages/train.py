@@ -74,9 +74,10 @@ def train(
             run, config, prepared, runtime, world, started_at=started_at, time_limit_s=time_limit_s
         )
         if world.is_first:
-            result = session.run()
-            write_card(run)
-            return result
+            try:
+                return session.run()
+            finally:
+                write_card(run)
         session.follow()
         return None
 

@@ -1,7 +1,9 @@
 """The model card: whether it says what the run's other files say, and leaves a reader's own README alone."""
 
 import json
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,9 @@ def run(workspace: Workspace, tmp_path: Path) -> Path:
 def rows_of(run: Path) -> dict[str, list[str]]:
     """Cells of the card's tables, by the first of each row."""
     lines = run.joinpath("README.md").read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    return {head: cells for head, *cells in rows if head.strip("- ")}
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]
+    rows = [[cell.strip().replace(r"\|", "|") for cell in each] for each in cells]
+    return {f"{head} {cells[0][:3]}" if len(cells) > 1 else head: cells for head, *cells in rows}
 
 
 def test_card_of_training_says_what_its_files_say(run: Path) -> None:
@@ -32,19 +35,17 @@ def test_card_of_training_says_what_its_files_say(run: Path) -> None:
     assert rows["checkpoint"] == [best]
     assert rows["updates"] == [f"{status['step']:,} of {status['total_steps']:,}, {status['state']}"]
     assert rows["seed"] == ["4"]  # workspace.CONFIG
-    assert rows[f"val, step {status['best_step']}"][0] == f"{status['best_score']:.2f}"
+    assert rows[f"val, step {status['best_step']} BLE"][0] == f"BLEU {status['best_score']:.2f}"
 
 
 def test_card_gains_what_is_evaluated(workspace: Workspace, run: Path) -> None:
     outcome = workspace.call("evaluate", run, "--json")
     assert outcome.code == 0, outcome.err
     scores = json.loads(outcome.text)["splits"]["test"]
-    row = rows_of(run)["test-greedy"]
-    assert row == [f"{scores['bleu']['score']:.2f}", f"{scores['chrf']['score']:.2f}", str(scores["n"])]
-    text = run.joinpath("README.md").read_text(encoding="utf-8")
-    assert re.findall("`(BLEU .*|chrF2 .*)`", text) == [
-        f"{each['name']} {each['signature']}" for each in (scores["bleu"], scores["chrf"])
-    ]
+    rows = rows_of(run)
+    for metric in (scores["bleu"], scores["chrf"]):
+        score = f"{metric['name']} {metric['score']:.2f}"
+        assert rows[f"test-greedy {score[:3]}"] == [score, str(scores["n"]), f"`{metric['signature']}`"]
 
 
 def test_another_checkpoints_and_an_ensembles_scores_are_not_the_models(
@@ -57,7 +58,7 @@ def test_another_checkpoints_and_an_ensembles_scores_are_not_the_models(
     run.joinpath("eval", "old-greedy").mkdir()
     run.joinpath("eval", "old-greedy", "scores.json").write_text(json.dumps(other), encoding="utf-8")
     assert workspace.call("evaluate", run, "--split", "val").code == 0
-    assert {name for name in rows_of(run) if "greedy" in name} == {"test-greedy", "val-greedy"}
+    assert {name.split()[0] for name in rows_of(run) if "greedy" in name} == {"test-greedy", "val-greedy"}
 
 
 def test_readme_of_ones_own_stays(workspace: Workspace, run: Path) -> None:
@@ -66,9 +67,50 @@ def test_readme_of_ones_own_stays(workspace: Workspace, run: Path) -> None:
     assert run.joinpath("README.md").read_text(encoding="utf-8") == "Mine.\n"
 
 
-@pytest.mark.parametrize("lost", ["status.json", "env.json"])
-def test_run_of_unknown_origin_is_scored_without_a_card(workspace: Workspace, run: Path, lost: str) -> None:
-    for name in (lost, "README.md"):
-        run.joinpath(name).unlink()
+def test_card_without_its_first_line_is_ones_own(workspace: Workspace, run: Path) -> None:
+    own = run.joinpath("README.md").read_text(encoding="utf-8").partition("\n")[2]
+    run.joinpath("README.md").write_text(own, encoding="utf-8")
     assert workspace.call("evaluate", run).code == 0
-    assert not run.joinpath("README.md").exists()
+    assert run.joinpath("README.md").read_text(encoding="utf-8") == own
+
+
+@pytest.mark.parametrize("lost", ["status.json", "env.json"])
+def test_what_is_not_known_is_left_out(workspace: Workspace, run: Path, lost: str) -> None:
+    run.joinpath(lost).unlink()
+    assert workspace.call("evaluate", run).code == 0
+    assert ("updates" in rows_of(run), "made with" in rows_of(run)) == (
+        lost != "status.json",
+        lost != "env.json",
+    )
+
+
+def damage_a_score(run: Path) -> None:
+    run.joinpath("eval", "old-greedy").mkdir(parents=True)
+    run.joinpath("eval", "old-greedy", "scores.json").write_text("{", encoding="utf-8")
+
+
+def lose_the_best(run: Path) -> None:
+    run.joinpath("best.txt").write_text("step-00000001\n", encoding="utf-8")
+
+
+def make_it_a_folder(run: Path) -> None:
+    run.joinpath("README.md").unlink()
+    run.joinpath("README.md").mkdir()
+
+
+@pytest.mark.parametrize("spoil", [damage_a_score, lose_the_best, make_it_a_folder])
+def test_card_that_cannot_be_written_costs_no_score(
+    workspace: Workspace, run: Path, spoil: Callable[[Path], None]
+) -> None:
+    spoil(run)
+    outcome = workspace.call("evaluate", run, "--checkpoint", "last")
+    assert outcome.code == 0, outcome.err
+    assert outcome.text.startswith("test  BLEU")
+    assert f"warning: {run}/README.md: left as it is: " in outcome.err
+
+
+def test_odd_name_of_a_folder_is_no_obstacle(workspace: Workspace, tmp_path: Path) -> None:
+    run = workspace.copy_run(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9\n#")))
+    outcome = workspace.call("evaluate", run)
+    assert outcome.code == 0, outcome.err
+    assert "\n# caf\\udce9 #\n" in run.joinpath("README.md").read_text(encoding="utf-8")
