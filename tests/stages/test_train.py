@@ -130,7 +130,7 @@ def test_run_folder_holds_what_it_should(workspace: Workspace) -> None:
     names = {run.joinpath(f"{pointer}.txt").read_text() for pointer in ("best", "last")}
     expected = {f"checkpoints/{name.strip()}/{file}" for name in names for file in checkpoint}
     expected |= {"manifest.json", "config.toml", "env.json", "status.json", "metrics.jsonl", "train.log"}
-    expected |= {"best.txt", "last.txt", "tokenizer/tokenizer.json", "tokenizer/joint.model"}
+    expected |= {"best.txt", "last.txt", "tokenizer/tokenizer.json", "tokenizer/joint.model", "README.md"}
     assert {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()} == expected
     assert all(name == f"{name.strip()}\n" for name in names)
 
