@@ -21,8 +21,7 @@ from sweep_plan import Job, lay_out, read_sweep
 from mt_cli.artefacts.files import read_json, write_json
 from mt_cli.artefacts.run import open_run
 from mt_cli.commands.train import parse_duration
-from mt_cli.config import load_config
-from mt_cli.config.loading import changed_keys
+from mt_cli.config import changed_keys, load_config
 from mt_cli.errors import ConfigError, DataError, DivergedError
 from mt_cli.stages.signals import StopSignals
 from mt_cli.stages.workers import usable_cores
@@ -91,7 +90,7 @@ def train(job: Job, commands: Commands, side_by_side: int, deadline: float) -> N
     if left <= 0 or state_of(job)["state"] in OVER:
         return
     args = ["train", job.config_path, "--run", job.run, "--data", job.data, "--seed", job.seed, "--quiet"]
-    args += ["--resume"] if (job.run / "manifest.json").exists() else []
+    args += ["--resume"] if job.run.exists() else []
     args += [] if left == float("inf") else ["--time-limit", f"{left:.3f}s"]
     if not job.config.runtime.threads:
         args += ["--threads", max(1, usable_cores() // side_by_side)]

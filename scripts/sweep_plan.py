@@ -11,8 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from mt_cli.config import Config, dump_config, load_config
-from mt_cli.config.loading import parse_config, read_toml
+from mt_cli.config import Config, dump_config, load_config, parse_config, read_toml
 from mt_cli.config.sections import SplitName
 from mt_cli.errors import ConfigError
 from mt_cli.flags import prepared_dir

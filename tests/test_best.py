@@ -13,7 +13,7 @@ import pytest
 import tomli_w
 from workspace import CONFIG, TIMEOUT_S, Workspace
 
-from mt_cli.config.loading import read_toml
+from mt_cli.config import read_toml
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = """

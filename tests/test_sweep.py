@@ -136,7 +136,7 @@ def test_a_failing_training_ends_the_others_saved(folder: Path) -> None:
     runs.joinpath("small-3", "notes.txt").touch()
     code, out, err = sweep(folder, "--jobs", 2)
     assert (code, out) == (2, "")
-    assert "small-3 exists; " in err
+    assert "small-3: no run folder" in err
     plain = runs / "plain-3" / "status.json"
     assert not plain.exists() or json.loads(plain.read_bytes())["state"] == "stopped"
 

@@ -3,7 +3,7 @@
 Knows the names and limits of every option, never what an option does.
 """
 
-from mt_cli.config.loading import dump_config, load_config, parse_config
+from mt_cli.config.loading import changed_keys, dump_config, load_config, parse_config, read_toml
 from mt_cli.config.sections import (
     Backend,
     Config,
@@ -34,7 +34,9 @@ __all__ = [
     "Section",
     "TokenizerConfig",
     "TrainingConfig",
+    "changed_keys",
     "dump_config",
     "load_config",
     "parse_config",
+    "read_toml",
 ]

@@ -9,9 +9,13 @@ from collections.abc import Mapping
 
 from mt_cli.artefacts.files import write_atomically
 from mt_cli.artefacts.run import Run
-from mt_cli.config import Config
 from mt_cli.errors import MtCliError
-from mt_cli.stages.inspect import Report, describe_run
+from mt_cli.stages.inspect import (
+    describe_environment,
+    describe_scores,
+    describe_status,
+    parameters_by_part,
+)
 
 log = logging.getLogger(__name__)
 
@@ -61,37 +65,36 @@ def write_card(run: Run) -> None:
 
 
 def card(run: Run) -> str:
-    """The text, in Markdown: what `inspect` says of the best checkpoint, for readers.
+    """The text, in Markdown: what `inspect` says of the best checkpoint but hashes, for readers.
 
     Raises:
         MtCliError: what describes the run is missing or damaged.
     """
-    report = describe_run(run.folder)
-    config, checkpoint = run.config, report["run"]["checkpoint"]
+    checkpoint = run.checkpoint_folder("best").name if run.checkpoints else None
     return CARD.format(
         mark=MARK,
         name=" ".join(run.folder.resolve().name.split()),
-        src_lang=config.data.src_lang,
-        tgt_lang=config.data.tgt_lang,
-        model=_table(("", ""), *_model_rows(config, report)),
-        scores=_scores(report["scores"], checkpoint=checkpoint),
-        training=_table(("", ""), *_training_rows(config, report)),
+        src_lang=run.config.data.src_lang,
+        tgt_lang=run.config.data.tgt_lang,
+        model=_table(("", ""), ("checkpoint", checkpoint or "none yet"), *_model_rows(run)),
+        scores=_scores(describe_scores(run, checkpoint=checkpoint), checkpoint=checkpoint),
+        training=_table(("", ""), *_training_rows(run)),
     )
 
 
-def _model_rows(config: Config, report: Report) -> list[tuple[object, ...]]:
-    model, vocabulary = config.model, report["vocabulary"]
-    sides = ["src_entries"] if vocabulary["joint"] else ["src_entries", "tgt_entries"]
+def _model_rows(run: Run) -> list[tuple[object, ...]]:
+    model, tokenizers = run.config.model, run.tokenizers
+    sides = [tokenizers.src] if tokenizers.joint else [tokenizers.src, tokenizers.tgt]
     return [
-        ("checkpoint", report["run"]["checkpoint"] or "none yet"),
-        ("parameters", f"{report['parameters']['total']:,}"),
+        ("parameters", f"{parameters_by_part(run.build_model())['total']:,}"),
         ("layers", f"{model.encoder_layers} in the encoder, {model.decoder_layers} in the decoder"),
         ("d_model, d_ff, heads", f"{model.d_model}, {model.d_ff}, {model.num_heads}"),
-        ("vocabulary", f"{vocabulary['kind']}, {' and '.join(f'{vocabulary[side]:,}' for side in sides)}"),
+        ("vocabulary", f"{tokenizers.kind}, {' and '.join(f'{side.vocab_size:,}' for side in sides)}"),
     ]
 
 
-def _training_rows(config: Config, report: Report) -> list[tuple[object, ...]]:
+def _training_rows(run: Run) -> list[tuple[object, ...]]:
+    config = run.config
     training, more = config.training, config.data.more
     rows: list[tuple[object, ...]] = [
         ("corpus", config.data.corpus + (f", and added to it: {', '.join(more)}" if more else "")),
@@ -100,10 +103,10 @@ def _training_rows(config: Config, report: Report) -> list[tuple[object, ...]]:
         ("dropout, label smoothing", f"{config.model.dropout:g}, {training.label_smoothing:g}"),
         ("seed", config.runtime.seed),
     ]
-    match report["run"]:
+    match describe_status(run):
         case {"step": int(step), "total_steps": int(total), "state": state, "elapsed_s": float(seconds)}:
             rows += [("updates", f"{step:,} of {total:,}, {state}"), ("seconds", f"{seconds:,.0f}")]
-    match report["environment"]:
+    match describe_environment(run):
         case {"device": device, "precision": precision, "mt_cli": version, "torch": torch}:
             rows += [("device, precision", f"{device}, {precision}")]
             rows += [("made with", f"mt-cli {version}, PyTorch {torch}")]
@@ -117,12 +120,15 @@ def _scores(scores: Mapping[str, object], *, checkpoint: object) -> str:
         match each:
             case {"bleu": float(bleu), "bleu_signature": str(signature)}:  # of a validation while training
                 rows.append((name, f"BLEU {bleu:.2f}", "", _in_cell(signature)))
-            # An ensemble's score is not this model's.
-            case {"checkpoint": made_by, "n": n, **others} if made_by == checkpoint and "with" not in others:
-                for metric in others.values():
-                    match metric:
-                        case {"name": str(of), "score": float(score), "signature": str(signature)}:
-                            rows.append((name, f"{of} {score:.2f}", n, _in_cell(signature)))
+            # Another checkpoint's score, or an ensemble's, is not this model's.
+            case {
+                "bleu": {"name": bleu, "score": float(bleu_score), "signature": str(bleu_signature)},
+                "chrf": {"name": chrf, "score": float(chrf_score), "signature": str(chrf_signature)},
+                "n": n,
+                **made_by,
+            } if made_by == {"checkpoint": checkpoint}:
+                rows.append((name, f"{bleu} {bleu_score:.2f}", n, _in_cell(bleu_signature)))
+                rows.append((name, f"{chrf} {chrf_score:.2f}", n, _in_cell(chrf_signature)))
     return _table(("scored", "score", "sentences", "signature"), *rows)
 
 

@@ -51,13 +51,13 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Report:
     weights = {} if folder is None else checked_hashes(folder, names=[MODEL])
     name = None if folder is None else folder.name
     return {
-        "run": {"folder": str(run_dir), "checkpoint": name, **_describe_status(run)},
+        "run": {"folder": str(run_dir), "checkpoint": name, **describe_status(run)},
         "parameters": parameters_by_part(run.build_model()),
         "vocabulary": _describe_vocabulary(run),
-        "scores": _describe_scores(run, checkpoint=name),
+        "scores": describe_scores(run, checkpoint=name),
         "data": _describe_data(run),
         "sha256": {**run.sha256, **{f"{name}/{file}": digest for file, digest in weights.items()}},
-        "environment": _read_if_there(run_dir / "env.json"),
+        "environment": describe_environment(run),
         "config": run.config.model_dump(mode="json"),
     }
 
@@ -136,13 +136,19 @@ def _describe_data(run: Run) -> dict[str, object]:
     return {**facts, **prepared.manifest.inputs} if prepared.sha256 == run.prepared.sha256 else facts
 
 
-def _describe_status(run: Run) -> dict[str, object]:
+def describe_status(run: Run) -> dict[str, object]:
+    """How far training came, as status.json says it; nothing where there is none."""
     # The best score stands among the scores, with its signature.
     status = _read_if_there(run.folder / "status.json")
     return {name: value for name, value in status.items() if name != "best_score"}
 
 
-def _describe_scores(run: Run, *, checkpoint: str | None) -> dict[str, object]:
+def describe_environment(run: Run) -> dict[str, object]:
+    """On what it was trained, as env.json says it; nothing where there is none."""
+    return _read_if_there(run.folder / "env.json")
+
+
+def describe_scores(run: Run, *, checkpoint: str | None) -> dict[str, object]:
     """The validation of `checkpoint`, and what `evaluate` has scored, by folder."""
     validations = {
         f"val, step {step}": {key: record.get(key) for key in ("nll", "bleu", "bleu_signature")}

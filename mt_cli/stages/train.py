@@ -12,8 +12,7 @@ from pathlib import Path
 from mt_cli import __version__
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
 from mt_cli.artefacts.run import PreparedReference, Run, create_run, open_run
-from mt_cli.config import Config
-from mt_cli.config.loading import changed_keys
+from mt_cli.config import Config, changed_keys
 from mt_cli.distributed import World, joined_world
 from mt_cli.errors import UsageError
 from mt_cli.runtime import Runtime, describe_machine, memory_errors_explained, set_up_runtime
