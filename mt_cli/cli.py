@@ -20,7 +20,7 @@ from mt_cli.terminal import exit_codes, print_lines
 
 app = typer.Typer(
     name="mt-cli",
-    help="From nothing to a scored German→English translation model: prepare, train, evaluate, translate.",
+    help="From nothing to a scored translation model: prepare, train, evaluate, translate.",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,

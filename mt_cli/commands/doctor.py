@@ -20,7 +20,10 @@ def doctor(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Check that a trained model computes what a Transformer should: masks, cache, both backends."""
+    """Check a model's masks, cache and backends.
+
+    What published Transformers got wrong is computed and compared; a failed check is exit code 6.
+    """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     from mt_cli.stages.doctor import examine_run
 

@@ -34,7 +34,10 @@ def export(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Convert a run's model for another engine, and show that both translate alike."""
+    """Convert a model for another engine.
+
+    Both translate the validation split, and how alike they do is printed.
+    """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     from mt_cli.stages.export import export as run_stage
 

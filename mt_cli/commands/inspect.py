@@ -35,7 +35,7 @@ def inspect(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show what is in a run folder, or a sentence's way through its model."""
+    """Show a run, or a sentence inside its model."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     traces_shapes = shapes or level is not None or (text is not None and masks is None)
     if not traces_shapes and masks is None:

@@ -24,7 +24,10 @@ def prepare(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Get a corpus, clean and tokenise it, build vocabularies, write encoded splits."""
+    """Encode a corpus, and build its vocabularies.
+
+    Gets it, cleans and tokenises it, builds vocabularies and writes encoded splits.
+    """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     loaded = load_config(config, settings or ())
     from mt_cli.stages.prepare import prepare as run_stage

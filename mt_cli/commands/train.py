@@ -48,7 +48,10 @@ def train(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train a model on prepared data, keeping its best and its last checkpoint."""
+    """Train a model on prepared data.
+
+    Its best and its last checkpoint are kept; --resume goes on from the last.
+    """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     if resume and overwrite:
         raise UsageError("--resume goes on with a run and --overwrite replaces it; give one of them")

@@ -51,7 +51,12 @@ def translate(
     no_repeat_ngram: NoRepeatNgram = None,
     replace_unk: ReplaceUnk = None,
     n_best: Annotated[
-        int, typer.Option("--n-best", min=1, help="Translations of each line, the best first.")
+        int,
+        typer.Option(
+            "--n-best",
+            min=1,
+            help="Translations of each line, the best first; needs as many beams, or --sample.",
+        ),
     ] = 1,
     with_score: Annotated[
         bool, typer.Option("--with-score", help="Score and a tab before each translation.")
@@ -93,7 +98,7 @@ def translate(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Translate German lines into English, one line for one line."""
+    """Translate lines, one line for one line."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     is_drawn = any(flag is not None for flag in (attention, attention_of, layer, head))
     is_detailed = with_score or with_alignment or n_best > 1
