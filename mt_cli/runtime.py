@@ -39,6 +39,11 @@ class Runtime:
             and "AVX512" in torch.backends.cpu.get_cpu_capability()
         )
 
+    def without_gradients(self) -> contextlib.AbstractContextManager[object]:
+        """Inside it, nothing is kept for a backward pass."""
+        # Inference mode is a little faster, but in it `autocast` would convert every matrix at every use.
+        return torch.inference_mode() if self.precision == "fp32" else torch.no_grad()
+
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """Inside it, matrix products run in this precision."""
         if self.precision == "fp32":

@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 Ids = Sequence[int]
 
 HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192}
-"""Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches (measured)."""
+"""Rows of a step's matrix products: fewer leave it idle, more fall out of its caches (CPU: measured)."""
 SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192}
 TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
@@ -111,8 +111,10 @@ class Searcher:
             src_ids = _with_ends([sources[i] for i in batch]).to(self._runtime.device)
             tgt_in = pad_ids([[BOS_ID, *hyps[i]] for i in batch]).to(self._runtime.device)
             with memory_errors_explained(f"lower --batch-size (now {len(batch)})"):
-                (maps,) = attention_maps(self._first, src_ids, tgt_in, kinds=["cross"]).values()
-            weights = maps[max(0, len(maps) - 2)].mean(1)  # of (L, B, H, T, S) is (B, T, S)
+                (maps,) = attention_maps(
+                    self._first, src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
+                ).values()
+            weights = maps[0].mean(1)  # (B, T, S), of the last layer but one, or the only one
             for row, i in enumerate(batch):
                 places = list(range(len(sources[i])) if among is None else among[i])
                 best = weights[row, : len(hyps[i]), places].argmax(-1).tolist()  # (T,)
@@ -234,7 +236,11 @@ class Searcher:
         src_ids = _with_ends(sources).to(self._runtime.device)
         self._model.eval()
         hint = f"lower --batch-size (now {len(sources)})"
-        with torch.inference_mode(), self._runtime.autocast(), memory_errors_explained(hint):
+        with (
+            self._runtime.without_gradients(),
+            self._runtime.autocast(),
+            memory_errors_explained(hint),
+        ):
             yield self._model.start(src_ids), [self.limit(len(ids)) for ids in sources]
 
 

@@ -3,12 +3,14 @@
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import CPU, random_ids, randomised, tiny_model
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mt_cli import searcher as module
 from mt_cli.config import DecodingConfig
@@ -19,6 +21,7 @@ from mt_cli.decoding.search import Hyp
 from mt_cli.errors import ResourceError
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.maps import attention_maps
+from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime
 from mt_cli.searcher import FEWEST_SENTENCES, Searcher
@@ -160,6 +163,44 @@ def test_no_sources_give_no_hypotheses() -> None:
     assert searcher_of().best([]) == []
     assert searcher_of(beam_size=2).n_best([], n_best=2) == []
     assert searcher_of().align([], []) == []
+
+
+class Conversions(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts how often a parameter of `model`, or a part of it, is made into another type."""
+
+    def __init__(self, model: TranslationModel) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+        self._storages = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+
+    def __torch_dispatch__(
+        self,
+        func: object,
+        _types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        if func in (torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype):
+            self.count += args[0].untyped_storage().data_ptr() in self._storages
+        assert callable(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_a_lower_precision_converts_each_weight_once_however_many_steps(beam_size: int) -> None:
+    model = randomised(tiny_model(decoder_layers=2, tie="all"))
+    lay_out_for_decoding(model)
+    config = DecodingConfig(beam_size=beam_size, min_len=100)  # so that every search goes on to its limit
+    searcher = Searcher(
+        model, config, runtime=Runtime(torch.device("cpu"), "bf16"), forbidden_ids=FORBIDDEN, is_frozen=True
+    )
+    counts, lengths = [], []
+    for source in ([4], [4] * 9):
+        with Conversions(model) as conversions:
+            lengths += [len(hyp) for hyp in searcher.best([source])]
+        counts.append(conversions.count)
+    assert lengths[0] < lengths[1]
+    assert counts[0] == counts[1] > 0
 
 
 # Batches

@@ -27,6 +27,13 @@ class Batch:
     """(B, S), each row ends in `</s>`."""
     tgt_ids: Tensor
     """(B, T+1), each row between `<s>` and `</s>`."""
+    real: Tensor
+    """(N,): where real tokens stand in `tgt_out`, flattened; found on a CPU, for no GPU need be asked."""
+
+    @classmethod
+    def of(cls, src_ids: Tensor, tgt_ids: Tensor) -> "Batch":
+        """The batch of `src_ids` (B, S) and `tgt_ids` (B, T+1)."""
+        return cls(src_ids, tgt_ids, (tgt_ids[:, 1:] != PAD_ID).flatten().nonzero().squeeze(1))
 
     @property
     def tgt_in(self) -> Tensor:
@@ -40,7 +47,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on `device`."""
-        return Batch(self.src_ids.to(device, non_blocking=True), self.tgt_ids.to(device, non_blocking=True))
+        tensors = (self.src_ids, self.tgt_ids, self.real)
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
 def plan_epoch(
@@ -89,7 +97,7 @@ def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64]) -> 
     """The pairs at `indices`, padded on the right."""
     src = pad_ids([np.append(split.src[int(i)], EOS_ID) for i in indices])
     tgt = pad_ids([np.concatenate(([BOS_ID], split.tgt[int(i)], [EOS_ID])) for i in indices])
-    return Batch(src, tgt)
+    return Batch.of(src, tgt)
 
 
 def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:

@@ -13,36 +13,34 @@ VECTOR = 16
 """Numbers of 32 bits in the widest vector register of a CPU."""
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, dropout: nn.Module | None = None) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *, dropout: nn.Module | None = None) -> Tensor:
     """softmax(q kᵀ / √K) v, per head: each query's mean of the values, weighted by how well the keys match.
 
-    `q` is (B, H, T, K), `k` and `v` are (B, H, S, K). `mask` broadcasts to (B, H, T, S): boolean, True = may
-    be attended, or what `as_bias` makes of that. A query that may attend to nothing gives NaN. Returns
-    (B, H, T, K).
+    `q` is (B, H, T, K), `k` and `v` are (B, H, S, K). `bias` is a mask as `as_bias` gives it, and broadcasts
+    to (B, H, T, S). A query that may attend to nothing gives NaN. Returns (B, H, T, K).
     """
-    weights = attention_weights(q, k, mask)
+    weights = attention_weights(q, k, bias)
     return (weights if dropout is None else dropout(weights)) @ v
 
 
-def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
-    """softmax(q kᵀ / √K): each row a distribution over the keys, (B, H, T, S)."""
+def attention_weights(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
+    """softmax(q kᵀ / √K): each row a distribution over the keys that `bias` leaves, (B, H, T, S)."""
+    assert bias.is_floating_point(), "a mask has to go through as_bias first"
     # Without the division the dot products grow with K and the softmax saturates.
     scores = (q / math.sqrt(q.shape[-1])) @ k.mT  # (B, H, T, S)
-    if mask.dtype == torch.bool:
-        mask = as_bias(mask)
-    return scores.add_(mask).softmax(-1)
+    return scores.add_(bias).softmax(-1)
 
 
 def as_bias(mask: Tensor) -> Tensor:
-    """Zero where `mask` is True, else minus infinity: added to scores, it hides what may not be attended.
+    """Zero where the boolean `mask` is True, else minus infinity, which hides when it is added to scores.
 
-    Adding takes a tenth of the time of choosing, so whoever uses a mask often keeps it in this form.
+    Adding takes a tenth of the time of choosing, so that a mask is made into this once and used often.
     """
     return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -math.inf)
 
 
 def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """`k`, `v` (B, H, S, K) with zeros after them, as many as `pad_mask` hides.
+    """`k`, `v` (B, H, S, K) with zeros after them, as many as `pad_bias` hides.
 
     The softmax over a row that does not fill a vector takes PyTorch five times as long on a CPU.
     """
@@ -53,13 +51,10 @@ def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return F.pad(k.mT, (0, extra)).mT, F.pad(v, (0, 0, 0, extra))
 
 
-def pad_mask(mask: Tensor) -> Tensor:
-    """`mask` (…, S), boolean or as `as_bias` gives it, for keys after `pad_keys`."""
-    extra = VECTOR - mask.shape[-1]
-    if extra <= 0:
-        return mask
-    hidden = False if mask.dtype == torch.bool else -math.inf
-    return F.pad(mask, (0, extra), value=hidden)
+def pad_bias(bias: Tensor) -> Tensor:
+    """`bias` (…, S) for keys after `pad_keys`, whose zeros are hidden."""
+    extra = VECTOR - bias.shape[-1]
+    return F.pad(bias, (0, extra), value=-math.inf) if extra > 0 else bias
 
 
 class ScaledDotProductAttention(nn.Module):
@@ -69,12 +64,11 @@ class ScaledDotProductAttention(nn.Module):
         super().__init__()
         self.dropout = dropout
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `mask` allows: (B, H, T, K)."""
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `bias` (…, S) allows: (B, H, T, K)."""
         if not torch.is_grad_enabled():
-            mask = mask.expand(*mask.shape[:-1], k.shape[2]) if mask.shape[-1] == 1 else mask
-            (k, v), mask = pad_keys(k, v), pad_mask(mask)
-        return attention(q, k, v, mask, dropout=self.dropout)
+            (k, v), bias = pad_keys(k, v), pad_bias(bias)
+        return attention(q, k, v, bias, dropout=self.dropout)
 
 
 class MultiHeadAttention(nn.Module):
@@ -86,20 +80,19 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, d_model: int, num_heads: int, dropout: nn.Module) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))  # filled by `initialise`
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
         self.out_proj = nn.Linear(d_model, d_model)
         self.attention = ScaledDotProductAttention(dropout)
-        nn.init.xavier_uniform_(self.in_proj_weight)
 
-    def forward(self, x: Tensor, mask: Tensor, *, memory: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, bias: Tensor, *, memory: Tensor | None = None) -> Tensor:
         """`x` (B, T, D) attends to `memory` (B, S, D), or without one to itself: (B, T, D).
 
-        `mask` broadcasts to (B, H, T, S): boolean, True = may be attended, or what `as_bias` makes of that.
+        `bias` is a mask as `as_bias` gives it, and broadcasts to (B, H, T, S).
         """
         if memory is None:
-            return self.attend(*self.project_all(x), mask)
-        return self.attend(self.project_query(x), *self.project_memory(memory), mask)
+            return self.attend(*self.project_all(x), bias)
+        return self.attend(self.project_query(x), *self.project_memory(memory), bias)
 
     def project_all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of `x` (B, T, D), each (B, H, T, K)."""
@@ -117,9 +110,9 @@ class MultiHeadAttention(nn.Module):
         k, v = F.linear(memory, self.in_proj_weight[D:], self.in_proj_bias[D:]).chunk(2, dim=-1)
         return self._split_heads(k), self._split_heads(v)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """Attention of projected `q` (B, H, T, K) to `k`, `v` (B, H, S, K), heads joined: (B, T, D)."""
-        heads = self.attention(q, k, v, mask)  # (B, H, T, K)
+        heads = self.attention(q, k, v, bias)  # (B, H, T, K)
         joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
         return joined
 

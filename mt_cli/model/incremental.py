@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.attention import as_bias, pad_keys, pad_mask
+from mt_cli.model.attention import as_bias, pad_bias, pad_keys
 from mt_cli.model.layers import DecoderLayer
 
-Linear = Callable[[Tensor], Tensor]
+Map = Callable[[Tensor], Tensor]
 
 
 @dataclass
@@ -24,15 +24,15 @@ class CachedState:
     """Keys and values of all layers, so that a step computes one position only."""
 
     layers: list["CachedLayer"]
-    src_mask: Tensor
-    """Which of the source may be attended, (B, H, 1, S), after `as_bias` and `pad_mask`."""
+    src_bias: Tensor
+    """Which of the source may be attended, (B, H, 1, S), after `as_bias` and `pad_bias`."""
     past: Tensor
-    """Which slots are of each beam's own past, (B, N, shown), after `as_bias` and `pad_mask`."""
+    """Which slots are of each beam's own past, (B, N, shown), after `as_bias` and `pad_bias`."""
     used: int = 0
     """Slots filled in each layer: one for every beam at every step."""
     length: int = 0
     src_of_heads: Tensor = field(init=False)
-    """`src_mask` as `advance` leaves it for the layers, (B·H, 1, S)."""
+    """`src_bias` as `advance` leaves it for the layers, (B·H, 1, S)."""
     past_of_heads: Tensor = field(init=False)
     """`past` as `advance` leaves it for them, (B·H, N, shown)."""
 
@@ -41,7 +41,7 @@ class CachedState:
         places = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
         for layer in self.layers:
             layer.move(rows[places], places, num_rows=len(rows), used=self.used)
-        self.src_mask, self.past = self.src_mask[rows], self.past[rows]
+        self.src_bias, self.past = self.src_bias[rows], self.past[rows]
 
     def arrange(self, beams: Tensor) -> None:
         """Let beam n of sentence b go on from its beam `beams[b, n]`, (B, N).
@@ -57,17 +57,17 @@ class CachedState:
         self.length += 1
         if self.used > self.past.shape[-1]:
             new = self.used - self.past.shape[-1]
-            self.past = pad_mask(F.pad(self.past, (0, new), value=-math.inf))
+            self.past = pad_bias(F.pad(self.past, (0, new), value=-math.inf))
         self.past[:, :, first : self.used].diagonal(dim1=1, dim2=2).fill_(0)
-        H = self.src_mask.shape[1]
-        self.src_of_heads = self.src_mask.flatten(0, 1)
+        H = self.src_bias.shape[1]
+        self.src_of_heads = self.src_bias.flatten(0, 1)
         self.past_of_heads = self.past.unsqueeze(1).expand(-1, H, -1, -1).flatten(0, 1)
 
 
 def start(layers: list[DecoderLayer], memory: Tensor, src_mask: Tensor) -> CachedState:
     """State of the decoder `layers` over `memory` (B, S, D) under the boolean `src_mask` (B, S)."""
     cached = [CachedLayer(layer, memory) for layer in layers]
-    hidden = pad_mask(as_bias(src_mask))[:, None, None, :]  # (B, 1, 1, S)
+    hidden = pad_bias(as_bias(src_mask))[:, None, None, :]  # (B, 1, 1, S)
     every_head = hidden.expand(-1, cached[0].num_heads, -1, -1).contiguous()
     return CachedState(cached, every_head, memory.new_empty(len(memory), 1, 0))
 
@@ -172,13 +172,15 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     return heads.transpose(1, 2).reshape(B * N, H * K)
 
 
-def _linear(weight: Tensor, bias: Tensor) -> Linear:
-    if torch.is_autocast_enabled(weight.device.type):  # which converts a parameter once, but a view each time
-        return lambda x: F.linear(x, weight, bias)
+def _linear(weight: Tensor, bias: Tensor) -> Map:
+    device = weight.device.type
+    if torch.is_autocast_enabled(device):  # which would convert what is no parameter at every step
+        dtype = torch.get_autocast_dtype(device)
+        weight, bias = weight.to(dtype), bias.to(dtype)
     turned = weight.t()
     return lambda x: torch.addmm(bias, x, turned)
 
 
-def _norm(norm: nn.LayerNorm) -> Linear:
+def _norm(norm: nn.LayerNorm) -> Map:
     shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     return lambda x: F.layer_norm(x, shape, weight, bias, eps)

@@ -1,6 +1,7 @@
 """Encoder and decoder layers, pre- or post-norm (Vaswani et al. 2017, 3.1; Xiong et al. 2020).
 
-Parameter names are those of nn.TransformerEncoderLayer and nn.TransformerDecoderLayer.
+Parameter names are those of nn.TransformerEncoderLayer and nn.TransformerDecoderLayer. A bias is a mask as
+`attention.as_bias` gives it.
 Letters: B batch, S source length, T target length, D d_model, F d_ff, H heads, K head size.
 """
 
@@ -69,9 +70,9 @@ class EncoderLayer(Layer):
         self.norm1 = nn.LayerNorm(options.d_model)
         self.norm2 = nn.LayerNorm(options.d_model)
 
-    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
-        """`x` (B, S, D) under `src_mask` (B, 1, 1, S): (B, S, D)."""
-        x = self.residual(x, self.norm1, lambda y: self.self_attn(y, src_mask))
+    def forward(self, x: Tensor, src_bias: Tensor) -> Tensor:
+        """`x` (B, S, D) under `src_bias` (B, 1, 1, S): (B, S, D)."""
+        x = self.residual(x, self.norm1, lambda y: self.self_attn(y, src_bias))
         return self.residual(x, self.norm2, self.feed_forward)
 
 
@@ -86,10 +87,10 @@ class DecoderLayer(Layer):
         self.norm2 = nn.LayerNorm(options.d_model)
         self.norm3 = nn.LayerNorm(options.d_model)
 
-    def forward(self, x: Tensor, memory: Tensor, *, tgt_mask: Tensor, src_mask: Tensor) -> Tensor:
-        """`x` (B, T, D) and `memory` (B, S, D) under `tgt_mask` (T, T) and `src_mask` (B, 1, 1, S)."""
-        x = self.residual(x, self.norm1, lambda y: self.self_attn(y, tgt_mask))
-        x = self.residual(x, self.norm2, lambda y: self.multihead_attn(y, src_mask, memory=memory))
+    def forward(self, x: Tensor, memory: Tensor, *, tgt_bias: Tensor, src_bias: Tensor) -> Tensor:
+        """`x` (B, T, D) and `memory` (B, S, D) under `tgt_bias` (T, T) and `src_bias` (B, 1, 1, S)."""
+        x = self.residual(x, self.norm1, lambda y: self.self_attn(y, tgt_bias))
+        x = self.residual(x, self.norm2, lambda y: self.multihead_attn(y, src_bias, memory=memory))
         return self.residual(x, self.norm3, self.feed_forward)
 
 

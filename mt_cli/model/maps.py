@@ -27,19 +27,25 @@ PLACES: Mapping[MapKind, tuple[str, str]] = {
 
 @torch.no_grad()
 def attention_maps(
-    model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, kinds: Iterable[MapKind] = tuple(PLACES)
+    model: TranslationModel,
+    src_ids: Tensor,
+    tgt_in: Tensor,
+    *,
+    kinds: Iterable[MapKind] = tuple(PLACES),
+    layers: slice = slice(None),
 ) -> dict[MapKind, Tensor]:
     """Weights of every attention when `model` reads `src_ids` (B, S) and predicts from `tgt_in` (B, T).
 
     Gives, of `kinds`, `encoder` (L, B, H, S, S), `decoder` (L, B, H, T, T) and `cross`
-    (L, B, H, T, S); each row of a map is a distribution over what may be attended.
+    (L, B, H, T, S), of the L layers that `layers` chooses; each row of a map is a distribution over what may
+    be attended.
     """
     if model.training:
         raise ValueError("attention maps are of a model in eval mode; call model.eval()")
     seen: dict[MapKind, list[Tensor]] = {kind: [] for kind in kinds}
     with ExitStack() as hooks:
         for kind, weights in seen.items():
-            for attention in _attentions(model, kind):
+            for attention in list(_attentions(model, kind))[layers]:
                 hooks.enter_context(_listening(attention, weights))
         model.hidden(src_ids, tgt_in)
     return {kind: torch.stack(weights) for kind, weights in seen.items()}
@@ -70,8 +76,8 @@ def _listening(attention: nn.Module, into: list[Tensor]) -> Iterator[None]:
 
 def _weigh_again(into: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
     def hook(_module: nn.Module, args: tuple[Tensor, ...], _output: Tensor) -> None:
-        q, k, _, mask = args
-        into.append(attention_weights(q, k, mask))
+        q, k, _, bias = args
+        into.append(attention_weights(q, k, bias))
 
     return hook
 

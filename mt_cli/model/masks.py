@@ -1,5 +1,7 @@
 """Masks. Boolean, and True means "may be attended", everywhere in this project.
 
+What is added to scores in their place is called a bias: `attention.as_bias` makes it.
+
 Knows ids and lengths, never layers.
 """
 

@@ -22,7 +22,7 @@ def lay_out_for_decoding(model: nn.Module) -> None:
             if not ((isinstance(module, nn.Linear) and name == "weight") or name == "in_proj_weight"):
                 continue
             if id(matrix) in embeddings:
-                setattr(module, name, nn.Parameter(_transposed(matrix), requires_grad=False))
+                setattr(module, name, nn.Parameter(_transposed(matrix)))
             else:
                 matrix.data = _transposed(matrix)
 

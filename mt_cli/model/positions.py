@@ -25,7 +25,6 @@ class Positions(nn.Module):
 
     def __init__(self, max_len: int, d_model: int, *, learned: bool) -> None:
         super().__init__()
-        self.max_len = max_len
         if learned:
             self.weight = nn.Parameter(torch.zeros(max_len, d_model))
         else:

@@ -1,6 +1,6 @@
 """The `torch` backend: nn.Transformer behind the project's interface.
 
-The one place where a mask is inverted: PyTorch's True means "ignore".
+The one place that hands on masks inverted: PyTorch's True means "ignore".
 Letters: B batch, S source length, T target length, D d_model.
 """
 
@@ -76,8 +76,13 @@ class TorchBackend(nn.Transformer):
 
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D) under `src_mask` (B, S)."""
-        tgt_mask = causal_mask(tgt.shape[1], device=tgt.device)
-        out: Tensor = self.decoder(tgt, memory, tgt_mask=~tgt_mask, memory_key_padding_mask=~src_mask)
+        out: Tensor = self.decoder(
+            tgt,
+            memory,
+            tgt_mask=~causal_mask(tgt.shape[1], device=tgt.device),
+            tgt_is_causal=True,  # or PyTorch looks whether it is, and waits for the GPU
+            memory_key_padding_mask=~src_mask,
+        )
         return out
 
     def start(self, memory: Tensor, src_mask: Tensor) -> PrefixState:

@@ -3,6 +3,8 @@
 Knows vectors, not ids. Letters: B batch, N beams, S source length, T target length, D d_model.
 """
 
+from typing import cast
+
 from torch import Tensor, nn
 
 from mt_cli.model.attention import as_bias
@@ -19,10 +21,10 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(options) for _ in range(num_layers))
         self.norm = nn.LayerNorm(options.d_model) if final_norm else nn.Identity()
 
-    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
-        """`x` (B, S, D) under `src_mask` (B, 1, 1, S), as `as_bias` makes it: (B, S, D)."""
+    def forward(self, x: Tensor, src_bias: Tensor) -> Tensor:
+        """`x` (B, S, D) under `src_bias` (B, 1, 1, S): (B, S, D)."""
         for layer in self.layers:
-            x = layer(x, src_mask)
+            x = layer(x, src_bias)
         normed: Tensor = self.norm(x)
         return normed
 
@@ -35,19 +37,16 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(options) for _ in range(num_layers))
         self.norm = nn.LayerNorm(options.d_model) if final_norm else nn.Identity()
 
-    def forward(self, x: Tensor, memory: Tensor, *, tgt_mask: Tensor, src_mask: Tensor) -> Tensor:
-        """`x` (B, T, D) over `memory` (B, S, D): (B, T, D).
-
-        `tgt_mask` (T, T) and `src_mask` (B, 1, 1, S) are as `as_bias` makes them.
-        """
+    def forward(self, x: Tensor, memory: Tensor, *, tgt_bias: Tensor, src_bias: Tensor) -> Tensor:
+        """`x` (B, T, D) and `memory` (B, S, D) under `tgt_bias` (T, T) and `src_bias` (B, 1, 1, S)."""
         for layer in self.layers:
-            x = layer(x, memory, tgt_mask=tgt_mask, src_mask=src_mask)
+            x = layer(x, memory, tgt_bias=tgt_bias, src_bias=src_bias)
         normed: Tensor = self.norm(x)
         return normed
 
     def start(self, memory: Tensor, src_mask: Tensor) -> CachedState:
         """State over `memory` (B, S, D) under the boolean `src_mask` (B, S), of one beam."""
-        return start([layer for layer in self.layers if isinstance(layer, DecoderLayer)], memory, src_mask)
+        return start(cast("list[DecoderLayer]", list(self.layers)), memory, src_mask)
 
     def step(self, x: Tensor, state: CachedState) -> Tensor:
         """Output (B, N, D) at the next position of each beam, whose input is `x` (B, N, D)."""
@@ -77,8 +76,8 @@ class ScratchBackend(nn.Module):
 
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D) under `src_mask` (B, S)."""
-        tgt_mask = as_bias(causal_mask(tgt.shape[1], device=tgt.device))
-        out: Tensor = self.decoder(tgt, memory, tgt_mask=tgt_mask, src_mask=_for_all(src_mask))
+        tgt_bias = as_bias(causal_mask(tgt.shape[1], device=tgt.device))  # (T, T)
+        out: Tensor = self.decoder(tgt, memory, tgt_bias=tgt_bias, src_bias=_for_all(src_mask))
         return out
 
     def start(self, memory: Tensor, src_mask: Tensor) -> CachedState:
@@ -91,4 +90,5 @@ class ScratchBackend(nn.Module):
 
 
 def _for_all(src_mask: Tensor) -> Tensor:
-    return as_bias(src_mask)[:, None, None, :]  # (B, 1, 1, S): the same for every head and query
+    """The bias of `src_mask` (B, S), the same for every head and query: (B, 1, 1, S)."""
+    return as_bias(src_mask)[:, None, None, :]

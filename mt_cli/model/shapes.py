@@ -158,19 +158,19 @@ def _watch_layer(trace: _Trace, layer: EncoderLayer | DecoderLayer, place: str, 
 def _watch_attention(
     trace: _Trace, attention: MultiHeadAttention, place: str, queries: str, keys: str
 ) -> None:
-    def see_inputs(x: Tensor, _mask: Tensor, *, memory: Tensor | None = None) -> None:
+    def see_inputs(x: Tensor, _bias: Tensor, *, memory: Tensor | None = None) -> None:
         trace.add("block", place, "Q", f"B {queries} D", x)
         trace.add("block", place, "K, V", f"B {keys} D", x if memory is None else memory)
 
-    def see_heads(heads: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> None:
+    def see_heads(heads: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> None:
         for name, projected, length in (("Q", q, queries), ("K", k, keys), ("V", v, keys)):
             head = projected[:, 0]
             trace.add("head", place, f"{name}W₁^{name}", f"B {length} K", head)
         each = f"B H {queries} {keys}"
-        mask_letters = f"{queries} {keys}" if mask.dim() == 2 else f"B 1 1 {keys}"
+        bias_letters = f"{queries} {keys}" if bias.dim() == 2 else f"B 1 1 {keys}"
         trace.add("attention", place, "QKᵀ/√d_k", each, q @ k.mT / math.sqrt(q.shape[-1]))
-        trace.add("attention", place, "mask", mask_letters, mask)
-        trace.add("attention", place, "softmax(QKᵀ/√d_k)", each, attention_weights(q, k, mask))
+        trace.add("attention", place, "mask", bias_letters, bias)
+        trace.add("attention", place, "softmax(QKᵀ/√d_k)", each, attention_weights(q, k, bias))
         trace.add("attention", place, "softmax(QKᵀ/√d_k)V", f"B H {queries} K", heads)
         trace.add("head", place, "head₁", f"B {queries} K", heads[:, 0])
 

@@ -70,14 +70,14 @@ class TranslationModel(nn.Module):
         self.tgt_positions = Positions(max_len, d_model, learned=positions == "learned")
         self.dropout = Dropout(dropout)
         options = LayerOptions(
-            d_model,
-            num_heads,
-            d_ff,
-            norm == "pre",
-            activation,
-            dropout,
-            attention_dropout,
-            activation_dropout,
+            d_model=d_model,
+            num_heads=num_heads,
+            d_ff=d_ff,
+            is_pre_norm=norm == "pre",
+            activation=activation,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation_dropout=activation_dropout,
         )
         middle = BACKENDS[backend](
             options, encoder_layers=encoder_layers, decoder_layers=decoder_layers, final_norm=final_norm

@@ -132,7 +132,7 @@ def check_overfits(model: TranslationModel) -> Check:
     torch.manual_seed(1)
     src_ids, tgt_in = _random_batch(model, num_sentences=OVERFIT_PAIRS)
     ends = torch.full((len(tgt_in), 1), EOS_ID)
-    batch = Batch(src_ids, torch.cat([tgt_in, ends], dim=1))
+    batch = Batch.of(src_ids, torch.cat([tgt_in, ends], dim=1))
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-4)
     for _ in range(OVERFIT_STEPS):
         loss = batch_loss(model.train(), batch, label_smoothing=0.0).smoothed / batch.tgt_out.numel()

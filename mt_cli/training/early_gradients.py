@@ -26,7 +26,7 @@ class EarlyGradients(torch.autograd.Function):
         """What was kept, times `grad`; nothing for the other inputs."""
         grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         return (
-            grad_hidden * grad.to(grad_hidden.dtype),
+            (grad_hidden.float() * grad).to(grad_hidden.dtype),  # rounded after, or the scale would be too
             (grad_weight * grad).to(ctx.weight_dtype),
             grad_bias * grad if ctx.has_bias else None,
             *(None,) * (len(ctx.needs_input_grad) - 3),

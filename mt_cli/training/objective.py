@@ -1,6 +1,6 @@
 """The training objective: label-smoothed cross-entropy over real target tokens.
 
-Joins the output layer and the loss, so that the logits of a batch never exist all at once.
+Joins the output layer and the loss, so that no more logits exist at once than the device does well with.
 Letters: N tokens, D d_model, V target vocabulary.
 """
 
@@ -36,25 +36,26 @@ def batch_loss(
 
     With a `consistency`, that of two passes that are held to agree, so much times (R-Drop's alpha).
     """
-    is_real = batch.tgt_out != model.pad_id  # (B, T)
+    targets = batch.tgt_out.flatten()[batch.real]  # (N,)
     if consistency:
         passes = model.hidden(batch.src_ids.repeat(2, 1), batch.tgt_in.repeat(2, 1)).chunk(2)
         return consistent_cross_entropy(
-            torch.stack([hidden[is_real] for hidden in passes]),  # (2, N, D)
+            torch.stack([_at(batch.real, hidden) for hidden in passes]),  # (2, N, D)
             model.output.weight,
             model.output.bias,
-            batch.tgt_out[is_real],
+            targets,
             label_smoothing=label_smoothing,
             alpha=consistency,
         )
-    hidden = model.hidden(batch.src_ids, batch.tgt_in)[is_real]  # (N, D)
+    hidden = _at(batch.real, model.hidden(batch.src_ids, batch.tgt_in))  # (N, D)
     return smoothed_cross_entropy(
-        hidden,
-        model.output.weight,
-        model.output.bias,
-        batch.tgt_out[is_real],
-        label_smoothing=label_smoothing,
+        hidden, model.output.weight, model.output.bias, targets, label_smoothing=label_smoothing
     )
+
+
+def _at(places: Tensor, hidden: Tensor) -> Tensor:
+    """`hidden` (B, T, D), flattened, at `places` (N,): (N, D)."""
+    return hidden.flatten(0, 1).index_select(0, places)
 
 
 def smoothed_cross_entropy(

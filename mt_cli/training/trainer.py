@@ -46,7 +46,7 @@ class StepReport:
     lr: float
     tgt_tokens: int
     loss: Tensor
-    """Scalar: smoothed cross-entropy per target token."""
+    """Scalar: what is minimised, per target token."""
     nll: Tensor
     """Scalar: negative log-likelihood per target token, in nats."""
     grad_norm: Tensor

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.attention import MultiHeadAttention, attention, attention_weights
+from mt_cli.model.attention import MultiHeadAttention, as_bias, attention, attention_weights
 from mt_cli.model.masks import causal_mask
 
 B, H, T, S, K = 2, 3, 4, 5, 6
@@ -53,7 +53,8 @@ def assert_same(actual: Tensor, expected: Tensor) -> None:
 def test_attention_equals_torch(mask: Tensor) -> None:
     q, k, v = queries_keys_values()
     assert_same(
-        attention(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(B, H, T, S))
+        attention(q, k, v, as_bias(mask)),
+        F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(B, H, T, S)),
     )
 
 
@@ -62,14 +63,14 @@ def test_attention_of_a_hand_worked_case() -> None:
     q = torch.tensor([[2 * math.log(3), 0.0, 0.0, 0.0]])
     k = torch.tensor([[1.0, 5.0, 0.0, 0.0], [0.0, 0.0, 7.0, 0.0]])
     v = torch.tensor([[4.0, 0.0], [0.0, 8.0]])
-    out = attention(q, k, v, torch.ones(1, dtype=torch.bool))
+    out = attention(q, k, v, as_bias(torch.ones(1, dtype=torch.bool)))
     torch.testing.assert_close(out, torch.tensor([[3.0, 2.0]]))
 
 
 @every_mask
 def test_weights_of_each_query_sum_to_one(mask: Tensor) -> None:
     q, k, _ = queries_keys_values()
-    weights = attention_weights(q, k, mask)
+    weights = attention_weights(q, k, as_bias(mask))
     assert weights.shape == (B, H, T, S)
     assert_same(weights.sum(-1), torch.ones(B, H, T, dtype=torch.float64))
 
@@ -77,7 +78,7 @@ def test_weights_of_each_query_sum_to_one(mask: Tensor) -> None:
 @every_mask
 def test_weights_are_exactly_zero_where_hidden_and_only_there(mask: Tensor) -> None:
     q, k, _ = queries_keys_values()
-    weights = attention_weights(q, k, mask)
+    weights = attention_weights(q, k, as_bias(mask))
     assert torch.equal(weights > 0, mask.expand(B, H, T, S))
     assert weights[~mask.expand(B, H, T, S)].abs().sum() == 0
 
@@ -86,19 +87,19 @@ def test_a_query_that_may_attend_to_nothing_gives_nan() -> None:
     q, k, v = queries_keys_values()
     mask = torch.ones(T, S, dtype=torch.bool)
     mask[2] = False
-    is_nan = attention(q, k, v, mask).isnan().all(-1)  # (B, H, T)
+    is_nan = attention(q, k, v, as_bias(mask)).isnan().all(-1)  # (B, H, T)
     assert torch.equal(is_nan, torch.tensor([False, False, True, False]).expand(B, H, T))
 
 
 def test_large_scores_do_not_overflow() -> None:
     q, k, v = queries_keys_values()
-    out = attention(q * 1e8, k, v, MASKS["nothing hidden"])
+    out = attention(q * 1e8, k, v, as_bias(MASKS["nothing hidden"]))
     assert out.isfinite().all()
 
 
 def test_attention_passes_gradcheck() -> None:
     q, k, v = (x[:1, :1].requires_grad_() for x in queries_keys_values())
-    assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, MASKS["causal"]), (q, k, v))
+    assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, as_bias(MASKS["causal"])), (q, k, v))
 
 
 class Doubling(nn.Module):
@@ -109,7 +110,7 @@ class Doubling(nn.Module):
 def test_dropout_is_applied_to_the_weights() -> None:
     q, k, v = queries_keys_values()
     mask = MASKS["padding"]
-    assert_same(attention(q, k, v, mask, dropout=Doubling()), 2 * attention(q, k, v, mask))
+    assert_same(attention(q, k, v, as_bias(mask), dropout=Doubling()), 2 * attention(q, k, v, as_bias(mask)))
 
 
 # Multi-head attention
@@ -118,13 +119,13 @@ def test_dropout_is_applied_to_the_weights() -> None:
 def test_self_attention_equals_torch() -> None:
     ours, reference = twins()
     x = random(B, T, 12)
-    assert_same(ours(x, MASKS["nothing hidden"]), reference(x, x, x)[0])
+    assert_same(ours(x, as_bias(MASKS["nothing hidden"])), reference(x, x, x)[0])
 
 
 def test_cross_attention_equals_torch() -> None:
     ours, reference = twins()
     x, memory = random(B, T, 12), random(B, S, 12, seed=1)
-    assert_same(ours(x, MASKS["nothing hidden"], memory=memory), reference(x, memory, memory)[0])
+    assert_same(ours(x, as_bias(MASKS["nothing hidden"]), memory=memory), reference(x, memory, memory)[0])
 
 
 def test_padding_mask_equals_torch() -> None:
@@ -132,27 +133,27 @@ def test_padding_mask_equals_torch() -> None:
     x, memory = random(B, T, 12), random(B, S, 12, seed=1)
     mask = MASKS["padding"]
     expected = reference(x, memory, memory, key_padding_mask=~mask[:, 0, 0])[0]
-    assert_same(ours(x, mask, memory=memory), expected)
+    assert_same(ours(x, as_bias(mask), memory=memory), expected)
 
 
 def test_causal_mask_equals_torch() -> None:
     ours, reference = twins()
     x = random(B, T, 12)
     mask = causal_mask(T, device=CPU)
-    assert_same(ours(x, mask), reference(x, x, x, attn_mask=~mask)[0])
+    assert_same(ours(x, as_bias(mask)), reference(x, x, x, attn_mask=~mask)[0])
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 3, 6, 12])
 def test_any_number_of_heads_equals_torch(num_heads: int) -> None:
     ours, reference = twins(num_heads=num_heads)
     x, memory = random(B, T, 12), random(B, S, 12, seed=1)
-    assert_same(ours(x, MASKS["nothing hidden"], memory=memory), reference(x, memory, memory)[0])
+    assert_same(ours(x, as_bias(MASKS["nothing hidden"]), memory=memory), reference(x, memory, memory)[0])
 
 
 def test_gradients_equal_torch() -> None:
     ours, reference = twins()
     x, memory = random(B, T, 12), random(B, S, 12, seed=1)
-    ours(x, MASKS["nothing hidden"], memory=memory).square().sum().backward()
+    ours(x, as_bias(MASKS["nothing hidden"]), memory=memory).square().sum().backward()
     reference(x, memory, memory)[0].square().sum().backward()
     torch.testing.assert_close(
         {name: p.grad for name, p in ours.named_parameters()},
@@ -165,7 +166,7 @@ def test_gradients_equal_torch() -> None:
 def test_self_attention_in_one_product_is_attention_to_itself() -> None:
     ours, _ = twins()
     x, mask = random(B, T, 12), causal_mask(T, device=CPU)
-    assert_same(ours(x, mask), ours(x, mask, memory=x))
+    assert_same(ours(x, as_bias(mask)), ours(x, as_bias(mask), memory=x))
 
 
 def test_projections_put_heads_before_positions() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mt_cli.config import ModelConfig, load_config
 from mt_cli.data.symbols import PAD_ID
-from mt_cli.model.attention import MultiHeadAttention
+from mt_cli.model.attention import MultiHeadAttention, as_bias
 from mt_cli.model.masks import causal_mask
 from mt_cli.model.translation_model import TranslationModel
 
@@ -440,7 +440,7 @@ def test_packed_self_attention_equals_projections_apart(
 ) -> None:
     ours, plain = attentions(form)
     x = random(2, 5, 12, seed=10)
-    assert_same(ours(x, mask.unsqueeze(1)), plain(x, x, mask))
+    assert_same(ours(x, as_bias(mask.unsqueeze(1))), plain(x, x, mask))
 
 
 @every_form
@@ -451,7 +451,7 @@ def test_packed_cross_attention_equals_projections_apart(
     ours, plain = attentions(form)
     x, memory = random(2, 3, 12, seed=10), random(2, 5, 12, seed=11)
     mask = MASKS["padding" if hides_padding else "nothing hidden"]
-    assert_same(ours(x, mask.unsqueeze(1), memory=memory), plain(x, memory, mask))
+    assert_same(ours(x, as_bias(mask.unsqueeze(1)), memory=memory), plain(x, memory, mask))
 
 
 @every_form
@@ -461,7 +461,7 @@ def test_packed_and_plain_attention_pass_the_same_gradient_back(
     ours, plain = attentions(form)
     x, mask = random(2, 5, 12, seed=10).requires_grad_(), MASKS["causal"]
     (expected,) = torch.autograd.grad(plain(x, x, mask).square().sum(), x)
-    (actual,) = torch.autograd.grad(ours(x, mask.unsqueeze(1)).square().sum(), x)
+    (actual,) = torch.autograd.grad(ours(x, as_bias(mask.unsqueeze(1))).square().sum(), x)
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
 
 
@@ -469,7 +469,7 @@ def test_heads_in_another_order_are_another_attention() -> None:
     ours, plain = attentions(HeadAttention)
     plain.maps = nn.ModuleList(reversed(list(plain.maps[:4]))).extend(plain.maps[4:])
     x, mask = random(2, 5, 12, seed=10), MASKS["padding"]
-    assert_far_apart(ours(x, mask.unsqueeze(1)), plain(x, x, mask))
+    assert_far_apart(ours(x, as_bias(mask.unsqueeze(1))), plain(x, x, mask))
 
 
 # Padding at the last position (slides)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.attention import VECTOR, ScaledDotProductAttention, as_bias, attention, pad_keys, pad_mask
+from mt_cli.model.attention import VECTOR, ScaledDotProductAttention, as_bias, attention, pad_bias, pad_keys
 
 SIZES = [1, VECTOR - 1, VECTOR, VECTOR + 1, 3 * VECTOR]
 
@@ -40,13 +40,12 @@ def test_padded_keys_fill_a_vector_with_zeros_after_them(num_keys: int) -> None:
 
 
 @pytest.mark.parametrize("num_keys", SIZES)
-def test_padded_mask_hides_all_that_was_added(num_keys: int) -> None:
-    mask = some_mask(num_keys)
-    padded = pad_mask(mask)
+def test_padded_bias_hides_all_that_was_added(num_keys: int) -> None:
+    bias = as_bias(some_mask(num_keys))
+    padded = pad_bias(bias)
     assert padded.shape[-1] == max(num_keys, VECTOR)
-    assert torch.equal(padded[..., :num_keys], mask)
-    assert not padded[..., num_keys:].any()
-    assert torch.equal(pad_mask(as_bias(mask)), as_bias(padded))
+    assert torch.equal(padded[..., :num_keys], bias)
+    assert (padded[..., num_keys:] == -torch.inf).all()
 
 
 @pytest.mark.parametrize("num_keys", SIZES)
@@ -54,14 +53,8 @@ def test_padded_attention_equals_torch(num_keys: int) -> None:
     q, k, v = random(2, 3, 4, 8), random(2, 3, num_keys, 8, seed=1), random(2, 3, num_keys, 8, seed=2)
     mask = some_mask(num_keys)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    ours = attention(q, *pad_keys(k, v), pad_mask(as_bias(mask)))
+    ours = attention(q, *pad_keys(k, v), pad_bias(as_bias(mask)))
     torch.testing.assert_close(ours, expected)
     with torch.no_grad():
-        torch.testing.assert_close(ScaledDotProductAttention(nn.Identity())(q, k, v, mask), expected)
-
-
-def test_mask_that_broadcasts_over_keys_hides_none() -> None:
-    q, k, v = random(2, 3, 4, 8), random(2, 3, 5, 8, seed=1), random(2, 3, 5, 8, seed=2)
-    with torch.no_grad():
-        ours = ScaledDotProductAttention(nn.Identity())(q, k, v, torch.ones(1, dtype=torch.bool))
-    torch.testing.assert_close(ours, F.scaled_dot_product_attention(q, k, v))
+        ours = ScaledDotProductAttention(nn.Identity())(q, k, v, as_bias(mask))
+    torch.testing.assert_close(ours, expected)

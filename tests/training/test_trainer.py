@@ -428,8 +428,3 @@ def test_mean_nll_of_training_batch_is_near_the_reported_one() -> None:
     model = randomised(tiny_model(TINY.backend))
     before = mean_nll(model, split_of(PAIRS), tokens_per_batch=1000, runtime=CPU)
     assert next(trainer_of(model).run()).nll.item() == pytest.approx(before, rel=1e-5)
-
-
-def test_collated_training_pairs_are_what_the_trainer_sees() -> None:
-    split = split_of(PAIRS)
-    assert int((collate(split, range(len(split))).tgt_out != 0).sum()) == num_targets(PAIRS)
