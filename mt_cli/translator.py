@@ -114,7 +114,7 @@ class Translator:
         cls,
         run: str | Path | Sequence[str | Path],
         *,
-        checkpoint: str = "best",
+        checkpoint: str | Sequence[str] = "best",
         backend: Backend | None = "scratch",
         beam_size: int | None = None,
         length_penalty: float | None = None,
@@ -130,7 +130,8 @@ class Translator:
     ) -> "Translator":
         """Translator of the run folder `run`; `backend=None` is the one it was trained with.
 
-        Several runs of one vocabulary translate together, as the first one's config says.
+        Several runs of one vocabulary translate together, as the first one's config says; `checkpoint` is
+        that of each, or a list of theirs.
         `beam_size`, `length_penalty`, `no_repeat_ngram`, `min_len`, `replace_unk` and `batch_size` are the
         run's own unless given. With `sampling`, translations are drawn at random, by `seed`.
         """
@@ -148,7 +149,11 @@ class Translator:
             update={name: value for name, value in given.items() if value is not None}
         )
         with memory_errors_explained("the model does not fit"):
-            models = [each.load_model(checkpoint=checkpoint, backend=backend) for each in runs]
+            names = [checkpoint] * len(runs) if isinstance(checkpoint, str) else checkpoint
+            models = [
+                each.load_model(checkpoint=name, backend=backend)
+                for each, name in zip(runs, names, strict=True)
+            ]
             if runtime.device.type == "cpu":
                 for model in models:
                     lay_out_for_decoding(model)

@@ -8,7 +8,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from mt_cli.errors import DataError, ResourceError
@@ -51,6 +52,23 @@ def write_error(path: Path, error: OSError) -> ResourceError:
     return ResourceError(f"{path}: cannot be written: {reason}; name another place")
 
 
+@contextmanager
+def writing(path: Path, partial: Path) -> Iterator[None]:
+    """Say of a failed write of `partial`, or below it, that it was `path` which could not be written.
+
+    Raises:
+        ResourceError: the same, explained.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is None or Path(error.filename).is_relative_to(partial):
+            raise write_error(path, error) from error
+        raise  # of something else, which was read meanwhile
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames inside `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -86,7 +104,8 @@ def replace_folder(folder: Path, new: Path) -> None:
 def write_json(path: Path, value: object) -> None:
     """Write `value` as readable JSON, atomically."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(path, text.encode())
+    # A path's bytes that are no UTF-8 are lone surrogates here: as `\udcff`, which JSON reads back.
+    write_atomically(path, text.encode(errors="backslashreplace"))
 
 
 def read_json(path: Path) -> dict[str, object]:

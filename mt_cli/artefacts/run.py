@@ -4,13 +4,11 @@ Knows files and their names; never how to train or translate.
 """
 
 import contextlib
-import fcntl
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,15 +16,9 @@ from pathlib import Path
 import torch
 
 from mt_cli.artefacts.checkpoint import checkpoint_name, load_weights
-from mt_cli.artefacts.files import (
-    check_hashes,
-    read_json,
-    replace_folder,
-    sha256_bytes,
-    write_atomically,
-    write_json,
-)
-from mt_cli.config import Backend, Config, ModelConfig, dump_config, load_config
+from mt_cli.artefacts.files import check_hashes, read_json, write_atomically, write_json
+from mt_cli.artefacts.lock import locked
+from mt_cli.config import Backend, Config, ModelConfig, load_config
 from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.errors import DataError, UsageError
 from mt_cli.model.translation_model import TranslationModel
@@ -139,7 +131,7 @@ class Run:
         Raises:
             UsageError: one is at it.
         """
-        return _locked(self.folder)
+        return locked(self.folder)
 
     def metrics(self) -> Iterator[tuple[int, dict[str, object]]]:
         """Step and content of each record of metrics.jsonl; half a line that a kill left is passed over."""
@@ -169,51 +161,6 @@ def build_model(
         generator=torch.Generator().manual_seed(seed),
         **config.model_dump(),
     )
-
-
-def create_run(
-    folder: Path,
-    config: Config,
-    *,
-    tokenizer_files: Mapping[str, bytes],
-    prepared: PreparedReference,
-    environment: Mapping[str, object],
-    overwrite: bool = False,
-) -> Run:
-    """Make a new run folder.
-
-    Raises:
-        UsageError: the folder exists, and `overwrite` is off or it is no run.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not overwrite:
-            raise UsageError(
-                f"{folder} exists; --resume goes on with it, --overwrite starts anew, --run names another"
-            )
-        # Prepared folders have a manifest too.
-        if not all((folder / name).is_file() for name in ("manifest.json", "config.toml")):
-            raise UsageError(
-                f"{folder} is not a run folder, so --overwrite leaves it alone; name another with --run"
-            )
-        with _locked(folder):
-            pass  # nobody is at it
-    files = {"config.toml": dump_config(config).encode()}
-    files |= {f"{TOKENIZER}{name}": data for name, data in tokenizer_files.items()}
-    # Built beside its place: a kill leaves either no run or a whole one.
-    folder = folder.resolve() if folder.is_symlink() else folder
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    for name, data in files.items():
-        write_atomically(partial / name, data)
-    write_json(partial / "env.json", dict(environment))
-    manifest = {
-        "format": FORMAT,
-        "sha256": {name: sha256_bytes(data) for name, data in files.items()},
-        "prepared": {"folder": prepared.folder, "sha256": prepared.sha256},
-    }
-    write_json(partial / "manifest.json", manifest)
-    replace_folder(folder, partial)
-    return open_run(folder)
 
 
 def open_run(folder: Path) -> Run:
@@ -261,13 +208,3 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
 
 def _tokenizer_hashes(run: Run) -> dict[str, str]:
     return {name: digest for name, digest in run.sha256.items() if name.startswith(TOKENIZER)}
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    with (folder / "train.log").open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"{folder}: another process is training there; wait for its end") from None
-        yield

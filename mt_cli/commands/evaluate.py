@@ -55,12 +55,14 @@ def evaluate(
 ) -> None:
     """Translate test sets and score them with sacreBLEU."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
+    from mt_cli.stages.evaluate import chosen_checkpoints
     from mt_cli.stages.evaluate import evaluate as run_stage
     from mt_cli.translator import Translator
 
+    checkpoints = chosen_checkpoints(runs, checkpoint)
     translator = Translator.load(
         runs,
-        checkpoint=checkpoint,
+        checkpoint=checkpoints,
         backend=backend,
         beam_size=beam_size,
         length_penalty=length_penalty,
@@ -76,7 +78,7 @@ def evaluate(
         runs,
         translator,
         decoding="-".join([translator.search_name, *variant]),
-        checkpoint=checkpoint,
+        checkpoints=checkpoints,
         splits=split or (),
         src_path=src,
         ref_path=ref,

@@ -57,8 +57,9 @@ def examine_run(run_dir: Path, *, checkpoint: str = "best", is_slow: bool = Fals
     """
     set_up_runtime(device="cpu", precision="fp32")
     run = open_run(run_dir)
-    scratch = run.load_model(checkpoint=checkpoint, backend="scratch")
-    pytorch = run.load_model(checkpoint=checkpoint, backend="torch")
+    name = run.checkpoint_folder(checkpoint).name  # the same for both, should training go on meanwhile
+    scratch = run.load_model(checkpoint=name, backend="scratch")
+    pytorch = run.load_model(checkpoint=name, backend="torch")
     checks = list(examine(scratch, pytorch))
     if is_slow:
         checks.append(check_overfits(run.build_model(seed=1)))

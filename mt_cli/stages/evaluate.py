@@ -4,7 +4,7 @@ Joins a run, its data and the scorer; knows nothing of search.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from mt_cli.artefacts.files import sha256_bytes, write_atomically, write_json
 from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import Run, open_runs
 from mt_cli.data.normalize import decode_line
-from mt_cli.errors import DataError, UsageError
+from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.stages.card import write_card
 from mt_cli.stages.scoring import Scores, score
 from mt_cli.translator import Translator
@@ -29,7 +29,7 @@ def evaluate(
     translator: Translator,
     *,
     decoding: str,
-    checkpoint: str = "best",
+    checkpoints: Sequence[str],
     splits: Sequence[str] = (),
     src_path: Path | None = None,
     ref_path: Path | None = None,
@@ -38,16 +38,16 @@ def evaluate(
     """Scores by split; by default, of every test split that the data of the (first) run have.
 
     `src_path` and `ref_path` name a parallel text of the user's own instead, scored as `files`.
-    `translator` was loaded from the `checkpoint` of all of `run_dirs`. Sources, references, translations and
-    scores go to `eval/<split>-<decoding>/` in the first one's folder.
+    `translator` was loaded from the `checkpoints` (folder names) of `run_dirs`. Sources, references,
+    translations and scores go to `eval/<split>-<decoding>/` in the first one's folder, if it can be written.
 
     Raises:
         UsageError: no run, no such split, or only one of the two files.
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
     run, *others = open_runs(run_dirs)
-    members = [Member.of(each, checkpoint) for each in others]
-    own = run.checkpoint_folder(checkpoint).name
+    own, *theirs = checkpoints
+    members = [Member.of(each, name) for each, name in zip(others, theirs, strict=True)]
     scorer = _Scorer(run, translator, decoding + _ensemble_name(members), own, members)
     if (src_path is None) != (ref_path is None):
         raise UsageError("--src and --ref go together: sources and their references, line by line")
@@ -64,6 +64,11 @@ def evaluate(
         }
     write_card(run)
     return scores
+
+
+def chosen_checkpoints(run_dirs: Sequence[Path], checkpoint: str) -> list[str]:
+    """What `checkpoint` (`best`, `last` or a name) means in each of `run_dirs` now; it may not for long."""
+    return [run.checkpoint_folder(checkpoint).name for run in open_runs(run_dirs)]
 
 
 def _chosen_splits(run: Run, splits: Sequence[str]) -> Sequence[str]:
@@ -118,12 +123,19 @@ class _Scorer:
         hyps = self.translator.translate(sources)
         scores = score(hyps, refs, lowercase=self.run.config.data.lowercase)
         folder = self.run.folder / "eval" / f"{name}-{self.decoding}"
-        for file_name, content in (("src.txt", sources), ("ref.txt", refs), ("hyp.txt", hyps)):
-            write_atomically(folder / file_name, "".join(f"{line}\n" for line in content).encode())
+        try:
+            self._keep(folder, scores, {"src.txt": sources, "ref.txt": refs, "hyp.txt": hyps})
+        except ResourceError as error:
+            log.warning("%s: only printed, not kept: %s", name, error)
+        else:
+            log.info("%s: %d sentences, translations in %s", name, scores.n, folder)
+        return scores
+
+    def _keep(self, folder: Path, scores: Scores, texts: Mapping[str, Sequence[str]]) -> None:
+        for name, lines in texts.items():
+            write_atomically(folder / name, "".join(f"{line}\n" for line in lines).encode())
         together = {"with": [asdict(each) for each in self.others]} if self.others else {}
         write_json(folder / "scores.json", {**scores.as_json(), "checkpoint": self.checkpoint, **together})
-        log.info("%s: %d sentences, translations in %s", name, scores.n, folder)
-        return scores
 
 
 def _read(src_path: Path, ref_path: Path) -> tuple[list[str], list[str]]:

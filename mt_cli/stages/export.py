@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from mt_cli.artefacts.files import replace_folder, write_atomically, write_error
+from mt_cli.artefacts.files import replace_folder, write_atomically, writing
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
 from mt_cli.artefacts.run import Run, open_run
 from mt_cli.errors import DataError, UsageError
@@ -127,11 +127,9 @@ def _built_beside(folder: Path) -> Iterator[Path]:
     partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        try:
+        with writing(folder, partial):
             partial.mkdir(parents=True)
             yield partial
-        except OSError as error:
-            raise write_error(folder, error) from error
         replace_folder(place, partial)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -21,7 +21,7 @@ from mt_cli.artefacts.corpora import (
     is_trained_on,
     pinned_hashes,
 )
-from mt_cli.artefacts.files import sync_folder, write_atomically, write_error, write_json
+from mt_cli.artefacts.files import replace_folder, write_atomically, write_json, writing
 from mt_cli.artefacts.prepared import (
     MANIFEST,
     REPORT,
@@ -132,28 +132,23 @@ def _choose_workers(corpus: Corpus) -> int:
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
     """A folder to fill, which takes the place of `out` once it is complete, or else is removed."""
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    outgoing = out.with_name(f".{out.name}.{os.getpid()}.outgoing")
-    _remove_leftovers(out)
+    place = out.resolve()
+    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+    _remove_leftovers(place)
     try:
-        partial.mkdir(parents=True)
-        yield partial
-        if out.exists():
-            out.replace(outgoing)
-        partial.replace(out)
-        sync_folder(out.parent)
-    except OSError as error:
-        raise write_error(out, error) from error
+        with writing(out, partial):
+            partial.mkdir(parents=True)
+            yield partial
+        replace_folder(place, partial)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        shutil.rmtree(outgoing, ignore_errors=True)
 
 
 def _remove_leftovers(out: Path) -> None:
     """Remove what a killed process left beside `out`; one that is still at work keeps its own."""
-    for path in out.parent.glob(f".{out.name}.*"):
-        _, number, kind = path.name.rsplit(".", 2)
-        if kind in {"partial", "outgoing"} and number.isdecimal() and not _is_other_process(int(number)):
+    for path in out.parent.glob(f".{out.name}.*.partial"):
+        _, number, _ = path.name.rsplit(".", 2)
+        if number.isdecimal() and not _is_other_process(int(number)):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -89,6 +89,8 @@ class Session:
         self._elapsed_before_s = 0.0
         if run.pointer("last"):
             self._restore()
+        if world.is_first:
+            run.forget_metrics_after(self._state.step)
 
     def run(self) -> TrainResult:
         """Train until the end, a limit, or a signal."""
@@ -225,8 +227,6 @@ class Session:
             self._trainer.restore(progress, load_training_tensors(folder))
         except KeyError as error:
             raise DataError(f"{folder}: its training state lacks {error}; train anew") from error
-        if self._world.is_first:
-            self._run.forget_metrics_after(self._state.step)
         if self._state.step > self._trainer.total_steps:
             log.warning(
                 "the run is at step %d, past the %d asked for", self._state.step, self._trainer.total_steps

@@ -4,12 +4,16 @@ Knows signals, not what they interrupt.
 """
 
 import signal
+import time
 from types import FrameType, TracebackType
 from typing import Self
 
+SAME_S = 1.0
+"""Signals so soon after the first mean the same: a launcher hands on what the whole group was sent."""
+
 
 class StopSignals:
-    """Within its block, signals are remembered instead of obeyed; a second one is obeyed.
+    """Within its block, signals are remembered instead of obeyed; a second one, later, is obeyed.
 
     One that the process ignores, as under `nohup`, stays ignored.
     """
@@ -18,6 +22,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._received_at = 0.0
         handlers = {number: signal.getsignal(number) for number in self.SIGNALS}
         self._previous = {n: handler for n, handler in handlers.items() if handler != signal.SIG_IGN}
 
@@ -32,8 +37,11 @@ class StopSignals:
         self._restore()
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.received = number
-        self._restore()
+        if self.received is None:
+            self.received, self._received_at = number, time.monotonic()
+        elif time.monotonic() - self._received_at > SAME_S:
+            self._restore()
+            signal.raise_signal(number)
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():

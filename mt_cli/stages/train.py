@@ -6,12 +6,13 @@ Checks that config, data and run fit together before anything slow begins.
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from mt_cli import __version__
+from mt_cli.artefacts.new_run import created_run
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
-from mt_cli.artefacts.run import PreparedReference, Run, create_run, open_run
+from mt_cli.artefacts.run import PreparedReference, Run, open_run
 from mt_cli.config import Config, changed_keys
 from mt_cli.distributed import World, joined_world
 from mt_cli.errors import UsageError
@@ -23,9 +24,10 @@ log = logging.getLogger(__name__)
 
 FIXED = (
     "data.", "tokenizer.", "model.", "decoding.",
-    "training.tokens_per_batch", "training.accumulation", "training.optimizer", "runtime.seed",
+    "training.tokens_per_batch", "training.accumulation", "training.optimizer", "training.best_by",
+    "runtime.seed",
 )  # fmt: skip
-"""What a run keeps from its first step: the model, the order of its data, the kind of its optimiser."""
+"""What a run keeps from its first step: model, order of data, kind of optimiser, and what is best by."""
 
 
 def train(
@@ -61,9 +63,10 @@ def train(
         def begin() -> Run:
             if resume:
                 run = _reopen(run_dir, config, prepared)
+                stack.enter_context(run.locked())
             else:
-                run = _create(run_dir, config, prepared, runtime, world, overwrite=overwrite)
-            stack.enter_context(run.locked())
+                new = _created(run_dir, config, prepared, runtime, world, overwrite=overwrite)
+                run = stack.enter_context(new)
             stack.enter_context(_logging_to(run.log_path))
             return run
 
@@ -81,10 +84,10 @@ def train(
         return None
 
 
-def _create(
+def _created(
     run_dir: Path, config: Config, prepared: Prepared, runtime: Runtime, world: World, *, overwrite: bool
-) -> Run:
-    return create_run(
+) -> AbstractContextManager[Run]:
+    return created_run(
         run_dir,
         config,
         tokenizer_files=prepared.tokenizers.to_files(),

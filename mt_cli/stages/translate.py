@@ -3,6 +3,7 @@
 Owns how bytes become lines and back, and when to translate what has arrived; knows no model.
 """
 
+import contextlib
 import io
 import logging
 import os
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
-from mt_cli.artefacts.files import write_error
+from mt_cli.artefacts.files import writing
 from mt_cli.data.normalize import decode_line, is_valid_utf8
 from mt_cli.errors import DataError, ResourceError, UsageError
 
@@ -66,6 +67,8 @@ def open_source(name: str, *, text: str | None = None) -> Iterator[io.BufferedIO
     elif name == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed; name a file with --input, or use --text")
+        with contextlib.suppress(OSError):  # no real stream, as in a test
+            os.set_blocking(sys.stdin.fileno(), True)  # or what has not come yet would be taken for the end
         yield cast("io.BufferedReader", sys.stdin.buffer)
     else:
         try:
@@ -85,29 +88,18 @@ def open_target(name: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     path = Path(name).resolve()  # behind a link, the file is replaced and not the link
-    with _explained(Path(name)):
-        if path.exists() and not path.is_file():  # a pipe or a device, which must not be replaced
-            with path.open("wb") as file:
-                yield file
-            return
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    if path.exists() and not path.is_file():  # a pipe or a device, which must not be replaced
+        with writing(Path(name), path), path.open("wb") as file:
+            yield file
+        return
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with writing(Path(name), partial):
         try:
             with partial.open("wb") as file:
                 yield file
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Say of a failed write that it was `path` which could not be written."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise write_error(path, error) from error
 
 
 def _chunks(source: io.BufferedIOBase) -> Iterator[list[bytes]]:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import TypeVar, cast
 
 from mt_cli.errors import ResourceError
@@ -45,7 +46,8 @@ def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:
-            waiting.append(cast("Future[Result]", executor.submit(_do_job, item)))
+            with _interrupts_held():  # a worker may be started, and until it is ready has no answer to them
+                waiting.append(cast("Future[Result]", executor.submit(_do_job, item)))
             if len(waiting) >= workers * WAITING_PER_WORKER:
                 yield waiting.popleft().result()
         while waiting:
@@ -56,6 +58,16 @@ def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers
         ) from error
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Have this thread, and processes that it starts, hear of Ctrl-C later."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def usable_cores() -> int:
@@ -69,9 +81,10 @@ _job: Callable[[object], object] | None = None  # a worker process has one, for 
 
 def _start_worker(pickled_job: bytes) -> None:
     global _job  # noqa: PLW0603
-    _job = pickle.loads(pickled_job)
     # Ctrl-C reaches every process of the group; the parent alone answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    _job = pickle.loads(pickled_job)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -74,6 +74,12 @@ def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
     assert read_json(tmp_path / "x.json") == value
 
 
+def test_path_in_another_encoding_comes_back_as_it_was(tmp_path: Path) -> None:
+    path = os.fsdecode(b"caf\xe9")
+    write_json(tmp_path / "x.json", {"folder": path})
+    assert read_json(tmp_path / "x.json") == {"folder": path}
+
+
 def test_json_is_readable(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", {"name": "Größe", "size": 3})
     assert (tmp_path / "x.json").read_text(encoding="utf-8") == '{\n  "name": "Größe",\n  "size": 3\n}\n'

@@ -1,6 +1,8 @@
 """Run folders: made once, opened only when they are what they were, and found by name."""
 
 import json
+import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,9 @@ from learned import learn_tokenizers
 from tiny import TINY, random_ids, randomised
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.artefacts.run import PreparedReference, Run, build_model, create_run, open_run
+from mt_cli.artefacts.files import write_json
+from mt_cli.artefacts.new_run import created_run
+from mt_cli.artefacts.run import PreparedReference, Run, build_model, open_run
 from mt_cli.config import Config, DataConfig, TokenizerConfig
 from mt_cli.errors import DataError, UsageError
 
@@ -18,8 +22,10 @@ PREPARED = PreparedReference("data/prepared/sample", "abc123")
 TOKENIZER_FILES = {"tokenizer.json": b'{"format": 1}', "joint.model": b"\x00\xffmodel"}
 
 
-def create(folder: Path, *, overwrite: bool = False, config: Config = CONFIG) -> Run:
-    return create_run(
+def creating(
+    folder: Path, *, overwrite: bool = False, config: Config = CONFIG
+) -> AbstractContextManager[Run]:
+    return created_run(
         folder,
         config,
         tokenizer_files=TOKENIZER_FILES,
@@ -27,6 +33,11 @@ def create(folder: Path, *, overwrite: bool = False, config: Config = CONFIG) ->
         environment={"torch": "2.x", "threads": 2},
         overwrite=overwrite,
     )
+
+
+def create(folder: Path, *, overwrite: bool = False, config: Config = CONFIG) -> Run:
+    with creating(folder, overwrite=overwrite, config=config) as run:
+        return run
 
 
 def add_checkpoint(run: Run, step: int) -> None:
@@ -93,7 +104,69 @@ def test_overwriting_leaves_nothing_of_the_old_run(run: Run) -> None:
         "env.json",
         "manifest.json",
         "tokenizer",
+        "train.log",
     ]
+
+
+def test_a_new_run_is_its_makers_alone_from_the_first_moment(tmp_path: Path) -> None:
+    with creating(tmp_path / "run") as run:
+        with pytest.raises(UsageError, match="another process is training there"), run.locked():
+            pass
+        for overwrite, complaint in ((False, "run exists"), (True, "another process is training there")):
+            with pytest.raises(UsageError, match=complaint):
+                create(tmp_path / "run", overwrite=overwrite)
+    with run.locked():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_of_two_that_begin_at_once_one_gets_the_folder(
+    tmp_path: Path, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def another_is_faster(path: Path, value: object) -> None:
+        monkeypatch.undo()
+        write_json(path, value)
+        create(tmp_path / "run", config=Config())
+
+    monkeypatch.setattr("mt_cli.artefacts.new_run.write_json", another_is_faster)
+    monkeypatch.setattr(os, "getpid", lambda: 2)
+    with pytest.raises(UsageError, match=r"run: another process is training there; wait for its end"):
+        create(tmp_path / "run", overwrite=overwrite)
+    assert open_run(tmp_path / "run").config == Config()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_that_was_replaced_while_it_was_locked_is_not_gone_on_with(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def after_a_replacement(file: object, operation: int) -> None:
+        monkeypatch.undo()
+        create(run.folder, overwrite=True)
+
+    monkeypatch.setattr("fcntl.flock", after_a_replacement)
+    with pytest.raises(UsageError, match="another process is training there"), run.locked():
+        pass
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("name", [".", ".."])
+def test_the_folder_that_one_is_in_is_not_replaced(
+    run: Run, name: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = run.folder / "tokenizer" if name == ".." else run.folder
+    monkeypatch.chdir(inside)
+    with pytest.raises(UsageError, match=r"exists|takes the place of the folder you are in; name another"):
+        create(Path(name), overwrite=overwrite)
+    assert open_run(run.folder) == run
+
+
+def test_an_empty_folder_that_one_is_in_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"takes the place of the folder you are in"):
+        create(Path())
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
@@ -266,13 +339,14 @@ def real(tmp_path: Path) -> Run:
         tgt_lang="en",
         lowercase=False,
     )
-    return create_run(
+    with created_run(
         tmp_path / "run",
         CONFIG,
         tokenizer_files=tokenizers.to_files(),
         prepared=PREPARED,
         environment={},
-    )
+    ) as run:
+        return run
 
 
 def test_model_has_the_vocabularies_of_the_tokenizers(real: Run) -> None:

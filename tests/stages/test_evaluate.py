@@ -4,10 +4,15 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sacrebleu_command import command_scores
 from workspace import Outcome, Workspace
+
+from mt_cli.artefacts.checkpoint import checkpoint_name
+from mt_cli.artefacts.run import open_run
+from mt_cli.translator import Translator
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
 CHRF = r"chrF2 \d+\.\d\d  nrefs:1\|case:mixed\|eff:yes\|nc:6\|nw:0\|space:no\|version:[\d.]+"
@@ -129,6 +134,34 @@ def test_references_with_awkward_lines_score_as_by_the_command(
     assert lines_in(folder / "ref.txt") == awkward
     by_command = command_scores(tmp_path, lines_in(folder / "hyp.txt"), awkward)
     assert by_command == {"BLEU": f"{scores['bleu']:.10f}", "chrF2": f"{scores['chrf']:.10f}"}
+
+
+def test_scores_that_cannot_be_kept_are_printed(workspace: Workspace, run: Path) -> None:
+    expected = evaluate(workspace, run).out
+    shutil.rmtree(run / "eval")
+    run.joinpath("eval").write_text("in the way")
+    outcome = evaluate(workspace, run)
+    assert (outcome.code, outcome.out) == (0, expected)
+    assert "test: only printed, not kept: " in outcome.err
+    assert "a file stands where a folder is needed" in outcome.err
+
+
+def test_the_checkpoint_scored_is_the_one_named_though_training_goes_on(
+    workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_run(run)
+    scored = opened.pointer("best")
+    load = Translator.load
+
+    def training_goes_on(runs: list[Path], **options: Any) -> Translator:  # noqa: ANN401
+        translator = load(runs, **options)
+        shutil.copytree(opened.checkpoint_folder("best"), run / "checkpoints" / checkpoint_name(999))
+        opened.point("best", step=999)
+        return translator
+
+    monkeypatch.setattr(Translator, "load", training_goes_on)
+    assert evaluate(workspace, run).code == 0
+    assert json.loads(run.joinpath("eval/test-greedy/scores.json").read_bytes())["checkpoint"] == scored
 
 
 @pytest.mark.parametrize("flag", ["--src", "--ref"])

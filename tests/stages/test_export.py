@@ -12,7 +12,8 @@ from learned import learn_tokenizers
 from tiny import CPU, TINY, randomised
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.artefacts.run import PreparedReference, Run, create_run
+from mt_cli.artefacts.new_run import created_run
+from mt_cli.artefacts.run import PreparedReference, Run
 from mt_cli.config import Config, DataConfig, DecodingConfig, TokenizerConfig
 from mt_cli.data.normalize import normalize
 from mt_cli.data.symbols import SPECIALS
@@ -64,21 +65,21 @@ def run_of(kind: str, folder: Path, *, lowercase: bool = False, decoding: Decodi
         tokenizer=KINDS[kind],
         decoding=decoding,
     )
-    run = create_run(
+    with created_run(
         folder,
         config,
         tokenizer_files=tokenizers.to_files(),
         prepared=PreparedReference("data/prepared/none", "0"),
         environment={},
-    )
-    save_checkpoint(
-        folder / "checkpoints" / checkpoint_name(1),
-        randomised(run.build_model(), std=0.3),
-        tensors={},
-        state=CheckpointState(1, 0, 1),
-    )
-    run.point("best", step=1)
-    return run
+    ) as run:
+        save_checkpoint(
+            folder / "checkpoints" / checkpoint_name(1),
+            randomised(run.build_model(), std=0.3),
+            tensors={},
+            state=CheckpointState(1, 0, 1),
+        )
+        run.point("best", step=1)
+        return run
 
 
 @every_kind

@@ -281,6 +281,18 @@ def test_leftovers_of_a_killed_process_are_removed(corpus: Corpus) -> None:
     assert set(corpus.out.parent.iterdir()) == {corpus.out, alive, other}
 
 
+def test_data_behind_a_link_are_replaced_and_not_the_link(corpus: Corpus) -> None:
+    elsewhere = corpus.out.parent.parent / "large disk" / "small"
+    elsewhere.mkdir(parents=True)
+    corpus.out.parent.mkdir(parents=True, exist_ok=True)
+    corpus.out.symlink_to(elsewhere)
+    for _ in range(2):
+        corpus.prepare(force=True)
+        assert corpus.out.is_symlink()
+        assert (elsewhere / "manifest.json").is_file()
+        assert list(elsewhere.parent.iterdir()) == [elsewhere]
+
+
 def test_folder_of_something_else_is_not_replaced(corpus: Corpus) -> None:
     corpus.out.mkdir(parents=True)
     (corpus.out / "diary.txt").write_text("dear")

@@ -79,10 +79,13 @@ def test_each_ingredient_changes_what_is_trained(workspace: Workspace, tmp_path:
     assert weights(runs[0]) != weights(runs[1])
 
 
-def test_resume_with_another_optimizer_exits_2_and_names_the_key(workspace: Workspace) -> None:
-    outcome = train(workspace, workspace.run, "--resume", "--set", "training.optimizer=muon")
+@pytest.mark.parametrize("option", ["optimizer=muon", "best_by=loss"])
+def test_resume_with_another_kind_of_training_exits_2_and_names_the_key(
+    workspace: Workspace, option: str
+) -> None:
+    outcome = train(workspace, workspace.run, "--resume", "--set", f"training.{option}")
     assert outcome.code == 2
-    assert "began with another training.optimizer" in outcome.err
+    assert f"began with another training.{option.split('=', maxsplit=1)[0]}" in outcome.err
 
 
 class AtStep(logging.Handler):
@@ -316,6 +319,20 @@ def test_resumed_run_equals_the_uninterrupted_one(
     assert weights(run, "best") == weights(uninterrupted, "best")
 
 
+def test_what_was_measured_before_a_kill_without_a_checkpoint_is_forgotten(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert train(workspace, run, "--max-steps", 1).code == 0
+    for lost in ("best.txt", "last.txt"):
+        run.joinpath(lost).unlink()
+    shutil.rmtree(run / "checkpoints")
+    run.joinpath("metrics.jsonl").write_text('{"kind": "step", "step": 9}\n{"kind": "st', encoding="utf-8")
+    assert train(workspace, run, "--max-steps", 1, "--resume", "--set", "training.log_every=1").code == 0
+    steps = [json.loads(line)["step"] for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
+    assert set(steps) == {1}
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signal_saves_the_state_and_gives_its_code(
     workspace: Workspace, tmp_path: Path, number: signal.Signals, code: int
@@ -330,6 +347,7 @@ def test_signal_saves_the_state_and_gives_its_code(
         while not process.stderr.readline().startswith(b"step 3 "):
             assert process.poll() is None, "it ended by itself"
         process.send_signal(number)
+        process.send_signal(number)  # a launcher's, of which its whole group was told already
         out, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, out) == (code, b"")
     step = status(run)["step"]

@@ -317,6 +317,19 @@ def test_output_that_cannot_be_written_exits_5(workspace: Workspace, name: str) 
     assert outcome.err.startswith(f"error: {name}: cannot be written: ")
 
 
+def test_weights_that_cannot_be_read_are_not_taken_for_the_output(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    for weights in run.glob("checkpoints/*/model.safetensors"):
+        weights.unlink()
+        weights.mkdir()
+    outcome = workspace.call("translate", run, "--text", "Ein Hund.", "-o", tmp_path / "out.txt")
+    assert outcome.code != 0
+    assert "model.safetensors" in outcome.err
+    assert "out.txt" not in outcome.err
+
+
 def test_input_that_breaks_off_is_said() -> None:
     class Broken(io.BufferedIOBase):
         def read1(self, size: int = -1, /) -> bytes:
@@ -361,6 +374,24 @@ def test_typed_line_is_answered_before_the_next(workspace: Workspace) -> None:
         rest = process.stdout.read()
         guard.cancel()
     assert answers == [f"{line}\n".encode() for line in expected]
+    assert (rest, process.returncode) == (b"", 0)
+
+
+def test_input_that_pauses_without_blocking_is_waited_for(workspace: Workspace) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with subprocess.Popen(
+        [*MT_CLI, "translate", RUN], stdin=reader, stdout=subprocess.PIPE, cwd=workspace.folder
+    ) as process:
+        assert process.stdout is not None
+        guard = threading.Timer(TIMEOUT_S, process.kill)  # reading would wait for ever
+        guard.start()
+        with os.fdopen(writer, "wb") as stdin:
+            answers = [ask(stdin, process.stdout, line) for line in (b"Ein Hund.\n", b"Zwei Hunde.\n")]
+        rest = process.stdout.read()
+        guard.cancel()
+    os.close(reader)
+    assert answers == [f"{line}\n".encode() for line in translated(workspace).lines]
     assert (rest, process.returncode) == (b"", 0)
 
 

@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -48,6 +49,30 @@ def test_items_are_read_only_as_they_are_needed() -> None:
     assert next(results) == 0
     results.close()  # type: ignore[attr-defined]
     assert len(taken) <= 2 * WAITING_PER_WORKER
+
+
+def sigint_is_left_to_the_parent(_: int) -> bool:
+    is_blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    return signal.getsignal(signal.SIGINT) == signal.SIG_IGN and not is_blocked
+
+
+def test_workers_leave_ctrl_c_to_their_parent() -> None:
+    assert all(ordered_map(sigint_is_left_to_the_parent, range(3), workers=2))
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_worker_that_starts_has_ctrl_c_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    masks = []
+    start = multiprocessing.context.SpawnProcess.start
+
+    def watched(process: multiprocessing.context.SpawnProcess) -> None:
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        start(process)
+
+    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", watched)
+    assert list(ordered_map(square, range(3), workers=2)) == [0, 1, 4]
+    assert masks
+    assert all(signal.SIGINT in mask for mask in masks)
 
 
 def test_dead_worker_is_a_resource_error() -> None:
