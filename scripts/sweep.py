@@ -65,7 +65,7 @@ class Commands:
         """Begin no more, and send what runs a signal, upon which it saves its state."""
         self._ended_by = self._ended_by or number
         while self._running:
-            # Taken out first, for a second signal would be obeyed at once; another thread may be faster.
+            # Taken out first, for a second signal may be obeyed; another thread may be faster.
             with suppress(KeyError):
                 self._running.pop().send_signal(self._ended_by)
 
@@ -90,7 +90,7 @@ def train(job: Job, commands: Commands, side_by_side: int, deadline: float) -> N
     if left <= 0 or state_of(job)["state"] in OVER:
         return
     args = ["train", job.config_path, "--run", job.run, "--data", job.data, "--seed", job.seed, "--quiet"]
-    args += ["--resume"] if job.run.exists() else []
+    args += ["--resume"] if job.run.exists() and any(job.run.iterdir()) else []
     args += [] if left == float("inf") else ["--time-limit", f"{left:.3f}s"]
     if not job.config.runtime.threads:
         args += ["--threads", max(1, usable_cores() // side_by_side)]

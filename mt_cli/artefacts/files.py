@@ -53,8 +53,8 @@ def write_error(path: Path, error: OSError) -> ResourceError:
 
 
 @contextmanager
-def writing(path: Path, partial: Path) -> Iterator[None]:
-    """Say of a failed write of `partial`, or below it, that it was `path` which could not be written.
+def writing(path: Path, *places: Path) -> Iterator[None]:
+    """Say of a failed write of one of `places`, or below it, that it was `path` which could not be written.
 
     Raises:
         ResourceError: the same, explained.
@@ -64,7 +64,7 @@ def writing(path: Path, partial: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        if error.filename is None or Path(error.filename).is_relative_to(partial):
+        if error.filename is None or any(Path(error.filename).is_relative_to(place) for place in places):
             raise write_error(path, error) from error
         raise  # of something else, which was read meanwhile
 

@@ -6,7 +6,7 @@ Knows the file that is locked, nothing else of a run.
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mt_cli.errors import UsageError
@@ -20,13 +20,14 @@ def locked(folder: Path) -> Iterator[None]:
         UsageError: one is at it.
     """
     path = folder / "train.log"
-    with path.open("ab") as file:
+    with ExitStack() as stack:
         try:
+            file = stack.enter_context(path.open("ab"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            is_still_there = os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except (BlockingIOError, FileNotFoundError):
             raise busy(folder) from None
-        # Another process may have put a run of its own into this place since.
-        if not (path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())):
+        if not is_still_there:  # another process has put a run of its own into this place
             raise busy(folder)
         yield
 

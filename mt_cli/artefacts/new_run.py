@@ -4,8 +4,8 @@ Knows what a run begins with; `run` knows the rest.
 """
 
 import errno
-import os
 import shutil
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -41,8 +41,8 @@ def created_run(
     """
     place = folder.resolve()
     # Built beside its place: a kill leaves either no run or a whole one.
-    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    # By a name that is nobody else's, for processes of other machines may have this one's number.
+    partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
     with ExitStack() as old:
         is_there = place.exists() and (not place.is_dir() or any(place.iterdir()))
         if is_there:

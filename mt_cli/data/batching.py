@@ -1,6 +1,7 @@
 """Batches: which pairs go together, and how they become padded tensors.
 
-Knows lengths and ids, never text. Letters: B batch, S source length, T target length.
+Knows lengths and ids, never text. Letters: B batch, S source length, T target length, N
+real target tokens.
 """
 
 from collections.abc import Iterator, Sequence

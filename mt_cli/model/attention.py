@@ -66,6 +66,7 @@ class ScaledDotProductAttention(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `bias` (…, S) allows: (B, H, T, K)."""
+        assert bias.shape[-1] == k.shape[2], "a bias says something of every key"
         if not torch.is_grad_enabled():
             (k, v), bias = pad_keys(k, v), pad_bias(bias)
         return attention(q, k, v, bias, dropout=self.dropout)
@@ -88,7 +89,7 @@ class MultiHeadAttention(nn.Module):
     def forward(self, x: Tensor, bias: Tensor, *, memory: Tensor | None = None) -> Tensor:
         """`x` (B, T, D) attends to `memory` (B, S, D), or without one to itself: (B, T, D).
 
-        `bias` is a mask as `as_bias` gives it, and broadcasts to (B, H, T, S).
+        `bias` (…, S) is a mask as `as_bias` gives it, and broadcasts to (B, H, T, S).
         """
         if memory is None:
             return self.attend(*self.project_all(x), bias)

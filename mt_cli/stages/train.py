@@ -62,8 +62,8 @@ def train(
 
         def begin() -> Run:
             if resume:
-                run = _reopen(run_dir, config, prepared)
-                stack.enter_context(run.locked())
+                stack.enter_context(open_run(run_dir).locked())
+                run = _reopen(run_dir, config, prepared)  # now that nobody can replace it
             else:
                 new = _created(run_dir, config, prepared, runtime, world, overwrite=overwrite)
                 run = stack.enter_context(new)

@@ -88,12 +88,12 @@ def open_target(name: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     path = Path(name).resolve()  # behind a link, the file is replaced and not the link
-    if path.exists() and not path.is_file():  # a pipe or a device, which must not be replaced
-        with writing(Path(name), path), path.open("wb") as file:
-            yield file
-        return
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with writing(Path(name), partial):
+    with writing(Path(name), path, partial):
+        if path.exists() and not path.is_file():  # a pipe or a device, which must not be replaced
+            with path.open("wb") as file:
+                yield file
+            return
         try:
             with partial.open("wb") as file:
                 yield file

@@ -63,8 +63,9 @@ def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Have this thread, and processes that it starts, hear of Ctrl-C later."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

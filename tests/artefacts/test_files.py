@@ -14,6 +14,7 @@ from mt_cli.artefacts.files import (
     sha256_file,
     write_atomically,
     write_json,
+    writing,
 )
 from mt_cli.errors import DataError, ResourceError
 
@@ -57,6 +58,23 @@ def test_full_disk_leaves_the_old_content_and_nothing_else(
     with pytest.raises(ResourceError, match=r"file: cannot be written: no space left on the disk; free some"):
         write_atomically(tmp_path / "file", b"new")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
+
+
+@pytest.mark.parametrize("failed", [None, "x.partial", "x.partial/part"], ids=str)
+def test_failed_write_beside_its_place_is_said_of_the_place(failed: str | None) -> None:
+    with (
+        pytest.raises(ResourceError, match=r"^x: cannot be written: .*; name another place$"),
+        writing(Path("x"), Path("x.partial")),
+    ):
+        raise OSError(errno.EACCES, "Permission denied", failed)
+
+
+def test_failed_read_meanwhile_is_not_said_of_what_is_written() -> None:
+    with (
+        pytest.raises(PermissionError, match="weights"),
+        writing(Path("x"), Path("x.partial")),
+    ):
+        raise OSError(errno.EACCES, "Permission denied", "weights")
 
 
 def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

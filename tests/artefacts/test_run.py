@@ -1,7 +1,6 @@
 """Run folders: made once, opened only when they are what they were, and found by name."""
 
 import json
-import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -108,16 +107,26 @@ def test_overwriting_leaves_nothing_of_the_old_run(run: Run) -> None:
     ]
 
 
-def test_a_new_run_is_its_makers_alone_from_the_first_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("overwrite", "complaint"), [(False, "run exists"), (True, "another process is training there")]
+)
+def test_a_new_run_is_its_makers_alone(tmp_path: Path, overwrite: bool, complaint: str) -> None:
     with creating(tmp_path / "run") as run:
-        with pytest.raises(UsageError, match="another process is training there"), run.locked():
-            pass
-        for overwrite, complaint in ((False, "run exists"), (True, "another process is training there")):
-            with pytest.raises(UsageError, match=complaint):
-                create(tmp_path / "run", overwrite=overwrite)
+        with pytest.raises(UsageError, match=complaint):
+            create(tmp_path / "run", overwrite=overwrite)
+        assert open_run(run.folder) == run
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_new_run_is_locked_from_its_first_moment_to_its_makers_last(tmp_path: Path) -> None:
+    with (
+        creating(tmp_path / "run") as run,
+        pytest.raises(UsageError, match="another process is training there"),
+        run.locked(),
+    ):
+        pass
     with run.locked():
         pass
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
@@ -130,7 +139,6 @@ def test_of_two_that_begin_at_once_one_gets_the_folder(
         create(tmp_path / "run", config=Config())
 
     monkeypatch.setattr("mt_cli.artefacts.new_run.write_json", another_is_faster)
-    monkeypatch.setattr(os, "getpid", lambda: 2)
     with pytest.raises(UsageError, match=r"run: another process is training there; wait for its end"):
         create(tmp_path / "run", overwrite=overwrite)
     assert open_run(tmp_path / "run").config == Config()

@@ -31,7 +31,10 @@ def test_a_signal_is_remembered_and_not_obeyed(obeyed: list[int], number: signal
     assert obeyed == []
 
 
-def test_signals_soon_after_the_first_mean_the_same(obeyed: list[int]) -> None:
+def test_signals_soon_after_the_first_mean_the_same(
+    obeyed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAME_S", float("inf"))
     with StopSignals() as signals:
         for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGTERM):
             signal.raise_signal(number)

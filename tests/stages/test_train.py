@@ -347,7 +347,6 @@ def test_signal_saves_the_state_and_gives_its_code(
         while not process.stderr.readline().startswith(b"step 3 "):
             assert process.poll() is None, "it ended by itself"
         process.send_signal(number)
-        process.send_signal(number)  # a launcher's, of which its whole group was told already
         out, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, out) == (code, b"")
     step = status(run)["step"]
