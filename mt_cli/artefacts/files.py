@@ -101,6 +101,25 @@ def replace_folder(folder: Path, new: Path) -> None:
         raise write_error(folder, error) from error
 
 
+@contextmanager
+def built_beside(folder: Path) -> Iterator[Path]:
+    """A new folder to fill, which then takes the place of `folder`; of one that fails nothing is left.
+
+    Raises:
+        ResourceError: it cannot be written; what was there still is.
+    """
+    place = folder.resolve()  # behind a link, the folder is replaced and not the link
+    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        with writing(folder, partial):
+            partial.mkdir(parents=True)
+            yield partial
+        replace_folder(place, partial)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
 def write_json(path: Path, value: object) -> None:
     """Write `value` as readable JSON, atomically."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"

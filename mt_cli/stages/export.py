@@ -4,16 +4,12 @@ Owns what lies in that folder and that it is whole; knows nothing of the model's
 """
 
 import logging
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from mt_cli.artefacts.files import replace_folder, write_atomically, writing
+from mt_cli.artefacts.files import built_beside, write_atomically
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
 from mt_cli.artefacts.run import Run, open_run
 from mt_cli.errors import DataError, UsageError
@@ -82,7 +78,7 @@ def export(
     run = open_run(run_dir)
     name = run.checkpoint_folder(checkpoint).name
     prepared = _data_of(run, data_dir)
-    with _built_beside(folder) as partial:
+    with built_beside(folder) as partial:
         write_model(
             partial,
             run.load_model(checkpoint=name),
@@ -118,21 +114,6 @@ def _data_of(run: Run, data_dir: Path | None) -> Prepared | None:
             raise
         log.warning("no proof that both engines agree: %s", error)
         return None
-
-
-@contextmanager
-def _built_beside(folder: Path) -> Iterator[Path]:
-    """A new folder to fill, which then becomes `folder`; of one that fails nothing is left."""
-    place = folder.resolve()
-    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        with writing(folder, partial):
-            partial.mkdir(parents=True)
-            yield partial
-        replace_folder(place, partial)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _prove(run: Run, folder: Path, prepared: Prepared, *, checkpoint: str, threads: int) -> Proof:

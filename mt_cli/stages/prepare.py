@@ -8,8 +8,6 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from mt_cli.artefacts.corpora import (
     is_trained_on,
     pinned_hashes,
 )
-from mt_cli.artefacts.files import replace_folder, write_atomically, write_json, writing
+from mt_cli.artefacts.files import built_beside, write_atomically, write_json
 from mt_cli.artefacts.prepared import (
     MANIFEST,
     REPORT,
@@ -87,7 +85,8 @@ def prepare(
     if existing and _is_made_of(existing, config, corpus_hashes(corpus)):
         return _unchanged(existing, config_path)
     started_at = time.monotonic()
-    with _replacing(out) as folder:
+    _remove_leftovers(out.resolve())
+    with built_beside(out) as folder:
         report = _build(config, corpus, folder, workers=min(workers or _choose_workers(corpus), MOST_WORKERS))
     log.info("%s prepared in %.1f s\n%s", out, time.monotonic() - started_at, format_report(report))
     return PrepareResult(out, report, is_new=True)
@@ -127,21 +126,6 @@ def _choose_workers(corpus: Corpus) -> int:
     paths = [path for split in corpus.values() for path in (split.src.path, split.tgt.path)]
     num_bytes = sum(path.stat().st_size * (3 if path.suffix == ".gz" else 1) for path in paths)
     return usable_cores() if num_bytes >= WORTH_SEVERAL_WORKERS else 1
-
-
-@contextmanager
-def _replacing(out: Path) -> Iterator[Path]:
-    """A folder to fill, which takes the place of `out` once it is complete, or else is removed."""
-    place = out.resolve()
-    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
-    _remove_leftovers(place)
-    try:
-        with writing(out, partial):
-            partial.mkdir(parents=True)
-            yield partial
-        replace_folder(place, partial)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _remove_leftovers(out: Path) -> None:

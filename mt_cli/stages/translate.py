@@ -3,13 +3,12 @@
 Owns how bytes become lines and back, and when to translate what has arrived; knows no model.
 """
 
-import contextlib
 import io
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
@@ -67,7 +66,7 @@ def open_source(name: str, *, text: str | None = None) -> Iterator[io.BufferedIO
     elif name == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed; name a file with --input, or use --text")
-        with contextlib.suppress(OSError):  # no real stream, as in a test
+        with suppress(OSError):  # no real stream, as in a test
             os.set_blocking(sys.stdin.fileno(), True)  # or what has not come yet would be taken for the end
         yield cast("io.BufferedReader", sys.stdin.buffer)
     else:
