@@ -91,7 +91,7 @@ def classic(setting: Setting) -> Work:
     return work
 
 
-LIKE_CLASSIC = {"optimizer": "adam", "consistency": 0.0, "subword_dropout": 0.0, "ema_decay": 0.0}
+LIKE_CLASSIC = {"optimizer": "adam", "consistency": 0.0, "subword_dropout": 0.0}
 """What makes a training do no more than the classic loop does."""
 
 

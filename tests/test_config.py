@@ -252,6 +252,18 @@ def test_keys_must_agree(tables: dict[str, object], complaint: str) -> None:
     assert f"\n  {complaint}" in complaints_about(tables)
 
 
+def test_a_run_that_did_without_a_key_that_is_gone_is_still_read() -> None:
+    assert parse_config({"training": {"max_epochs": 3, "ema_decay": 0.0}}) == parse_config(
+        {"training": {"max_epochs": 3}}
+    )
+
+
+def test_a_key_that_is_gone_is_refused_where_it_is_used() -> None:
+    text = complaints_about({"training": {"ema_decay": 0.9, "max_epochs": 0}})
+    assert "\n  training: unknown key 'ema_decay'; it was removed, for averaging gained nothing" in text
+    assert text.count("\n  ") == 2
+
+
 def test_all_broken_rules_are_reported_together() -> None:
     text = complaints_about({"tokenizer": {"joint": False}, "data": {"max_len": 255}})
     assert text.count("\n  ") == 2

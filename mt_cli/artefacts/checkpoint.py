@@ -2,9 +2,8 @@
 
 Knows tensors by name; never a model's structure or a run's history.
 
-    step-00001200/model.safetensors   weights to use, tied ones once
-                  state.safetensors   what resuming needs beside them: the optimiser's state and, where those
-                                      weights are an average, what they are an average of
+    step-00001200/model.safetensors   weights, tied ones once
+                  state.safetensors   what resuming needs beside them: the optimiser's state
                   state.json          progress and score
                   manifest.json       sha256 of the three
 """
@@ -100,7 +99,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 
 def load_training_tensors(folder: Path) -> dict[str, Tensor]:
-    """What the checkpoint holds for resuming, beside the weights to use."""
+    """What the checkpoint holds for resuming, beside the weights."""
     checked_hashes(folder, names=[STATE])
     return _read_tensors(folder / STATE)
 

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from mt_cli.config.sections import Config
 
+RETIRED = {"ema_decay": "it was removed, for averaging gained nothing"}
 # What pydantic calls by Python's names.
 DEMANDS = {
     "dict_type": "must be a table",
@@ -48,7 +49,9 @@ def _unknown_key(location: list[str]) -> str:
     known = _keys_of(section)
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     homes = [f"[{name}]" for name in Config.model_fields if key in _keys_of([name])]
-    if homes:
+    if key in RETIRED:
+        hint = RETIRED[key]
+    elif homes:
         hint = f"it belongs in {' or '.join(homes)}"
     else:
         hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"

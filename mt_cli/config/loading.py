@@ -14,6 +14,9 @@ from mt_cli.config.complaints import explain
 from mt_cli.config.sections import Config
 from mt_cli.errors import ConfigError
 
+RETIRED = {("training", "ema_decay"): 0.0}
+"""Keys that exist no more, with the value by which configs of earlier runs say that they do without."""
+
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Config of the TOML file `path`, with `section.key=value` overrides laid over it.
@@ -28,7 +31,7 @@ def parse_config(
     tables: Mapping[str, object], overrides: Sequence[str] = (), *, origin: str = "config"
 ) -> Config:
     """Config of parsed TOML `tables`; `origin` names them in errors."""
-    merged = _with_overrides(tables, overrides)
+    merged = _without_retired(_with_overrides(tables, overrides))
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
@@ -71,6 +74,14 @@ def read_toml(path: Path) -> dict[str, object]:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); a config is a TOML file") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
+
+
+def _without_retired(tables: dict[str, object]) -> dict[str, object]:
+    return tables | {
+        name: {key: value for key, value in table.items() if ((name, key), value) not in RETIRED.items()}
+        for name, table in tables.items()
+        if isinstance(table, dict)
+    }
 
 
 def _with_overrides(tables: Mapping[str, object], overrides: Iterable[str]) -> dict[str, object]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 Backend = Literal["torch", "scratch"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16"]
-OptimizerKind = Literal["adam", "adamw", "muon"]
+OptimizerKind = Literal["adam", "adamw"]
 
 
 def _tuple_of_list(value: object) -> object:
@@ -181,8 +181,7 @@ class TrainingConfig(Section):
     accumulation: int = Field(default=1, ge=1)
     """Batches summed into one update."""
     optimizer: OptimizerKind = "adamw"
-    """Adam (Kingma and Ba 2015), with decoupled weight decay (Loshchilov and Hutter 2019), or orthogonalised
-    momentum for the layers' matrices and AdamW for all else (Jordan et al. 2024)."""
+    """Adam (Kingma and Ba 2015), or the same with decoupled weight decay (Loshchilov and Hutter 2019)."""
     betas: Decays = (0.9, 0.98)
     """Decay of the optimiser's two running means."""
     eps: float = Field(default=1e-9, gt=0)
@@ -203,9 +202,6 @@ class TrainingConfig(Section):
     subword_dropout: Probability = 0.0
     """Split each batch's text afresh, leaving out this share of BPE's merges, until the last tenth of updates
     (Provilkov et al. 2020). Batches are planned by the plain lengths."""
-    ema_decay: Probability = 0.0
-    """Score and save a moving average of the weights, in which each update's count so much of the next one's
-    (following Polyak and Juditsky 1992); 0 is the weights themselves."""
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
     validate_every: int = Field(default=0, ge=0)

@@ -83,7 +83,7 @@ class Session:
             resegment=Resegmenter(prepared.tokenizers, dropout=dropout, max_len=longest) if dropout else None,
         )
         self._world = world
-        self._validator = Validator(self._trainer.average, run, prepared, config, runtime=runtime)
+        self._validator = Validator(self._model, run, prepared, config, runtime=runtime)
         self._meter = Meter()
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
         self._elapsed_before_s = 0.0
@@ -211,7 +211,7 @@ class Session:
             elapsed_s=self._elapsed_s(),
         )
         folder = self._run.folder / "checkpoints" / checkpoint_name(progress.step)
-        save_checkpoint(folder, self._trainer.average, tensors=self._trainer.tensors(), state=self._state)
+        save_checkpoint(folder, self._model, tensors=self._trainer.tensors(), state=self._state)
         if is_best:
             self._run.point("best", step=progress.step)
         self._run.point("last", step=progress.step)
@@ -221,7 +221,7 @@ class Session:
         folder = self._run.checkpoint_folder("last")
         self._state = load_state(folder)
         self._elapsed_before_s = self._state.elapsed_s
-        load_weights(folder, self._trainer.average)
+        load_weights(folder, self._model)
         progress = Progress(self._state.step, self._state.epoch, self._state.update_of_epoch)
         try:
             self._trainer.restore(progress, load_training_tensors(folder))

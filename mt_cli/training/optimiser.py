@@ -3,20 +3,21 @@
 Knows parameters and their gradients, never what computes with them.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from mt_cli.config import OptimizerKind
-from mt_cli.training.muon import Muon
+
+STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
+"""What Adam keeps of each parameter: its updates so far, and two running means of its gradient."""
 
 
 class Optimiser:
-    """Adam (Kingma and Ba 2015), AdamW (Loshchilov and Hutter 2019), or Muon (Jordan et al. 2024).
+    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019).
 
-    Only matrices outside embeddings decay. Muon updates the matrices of layers, and AdamW all else.
+    Only matrices outside embeddings decay.
     """
 
     def __init__(
@@ -28,37 +29,27 @@ class Optimiser:
         eps: float,
         weight_decay: float,
     ) -> None:
-        self._model = model
-        muon: list[dict[str, Any]] = []
-        decaying, others = [], []
-        for name, parameter in model.named_parameters():
-            if parameter.dim() < 2 or _is_embedding(name):
-                others.append(parameter)
-            elif optimizer == "muon" and not name.startswith("output"):
-                muon.append({"params": [parameter], "parts": 3 if name.endswith("in_proj_weight") else 1})
-            else:
-                decaying.append(parameter)
+        self._parameters = dict(model.named_parameters())
+        decaying = [p for name, p in self._parameters.items() if _decays(name, p)]
+        others = [p for name, p in self._parameters.items() if not _decays(name, p)]
         groups = [
             {"params": decaying, "weight_decay": weight_decay},
             {"params": others, "weight_decay": 0.0},
         ]
         kind = torch.optim.Adam if optimizer == "adam" else torch.optim.AdamW
-        adam = kind(groups, lr=0.0, betas=betas, eps=eps, fused=True)
-        self._optimisers = [adam, Muon(muon, weight_decay=weight_decay)] if muon else [adam]
+        self._adam = kind(groups, lr=0.0, betas=betas, eps=eps, fused=True)
 
     def update(self, rate: float) -> None:
         """Change the parameters by their gradients, at learning rate `rate`, and drop the gradients."""
-        for optimiser in self._optimisers:
-            for group in optimiser.param_groups:
-                group["lr"] = rate
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+        for group in self._adam.param_groups:
+            group["lr"] = rate
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
 
     def tensors(self) -> dict[str, Tensor]:
         """Running means and counts, keyed `<parameter name>:<what>`; none before the first update."""
-        return {
-            f"{name}:{key}": state[key] for name, _, state, keys in self._states() if state for key in keys
-        }
+        states = {name: self._adam.state[parameter] for name, parameter in self._parameters.items()}
+        return {f"{name}:{key}": state[key] for name, state in states.items() if state for key in STATE_KEYS}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put back what `tensors()` gave.
@@ -66,19 +57,10 @@ class Optimiser:
         Raises:
             KeyError: something is missing.
         """
-        for name, parameter, state, keys in self._states():
-            if tensors:
-                state.update({key: tensors[f"{name}:{key}"].to(parameter.device) for key in keys})
-
-    def _states(self) -> Iterator[tuple[str, nn.Parameter, dict[str, Tensor], tuple[str, ...]]]:
-        """Of every parameter: its name, itself, its state, and what that consists of."""
-        names = {parameter: name for name, parameter in self._model.named_parameters()}
-        for optimiser in self._optimisers:
-            keys = Muon.STATE_KEYS if isinstance(optimiser, Muon) else ("step", "exp_avg", "exp_avg_sq")
-            for group in optimiser.param_groups:
-                for parameter in group["params"]:
-                    yield names[parameter], parameter, optimiser.state[parameter], keys
+        for name, parameter in self._parameters.items():
+            state = {key: tensors[f"{name}:{key}"].to(parameter.device) for key in STATE_KEYS}
+            self._adam.state[parameter].update(state)
 
 
-def _is_embedding(name: str) -> bool:
-    return "embedding" in name or "positions" in name
+def _decays(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.dim() > 1 and "embedding" not in name and "positions" not in name

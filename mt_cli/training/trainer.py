@@ -3,7 +3,6 @@
 Owns everything that changes while training, and saves and restores it; knows no files, logs or scores.
 """
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -25,8 +24,6 @@ from mt_cli.training.objective import batch_loss
 from mt_cli.training.optimiser import Optimiser
 from mt_cli.training.schedule import learning_rate
 
-WEIGHTS = "weights"
-"""Before the names of the model's own weights, where what is saved as the model is their average."""
 PLAIN_SHARE = 0.1
 """Of the updates, those at the end whose text is split as it will be in use."""
 
@@ -83,8 +80,6 @@ class Trainer:
         `resegment` splits the text of each batch afresh, but for those of the last updates.
         """
         self.model = model
-        self.average = copy.deepcopy(model).requires_grad_(False) if config.ema_decay else model
-        """What is scored and saved: a moving average of the weights, where the config asks for one."""
         self.progress = Progress()
         self._split = split
         self._config = config
@@ -117,25 +112,17 @@ class Trainer:
             progress.epoch, progress.update_of_epoch = epoch, 0  # none was left of a plan that was longer
 
     def tensors(self) -> dict[str, Tensor]:
-        """What an update depends on beside the average: the optimiser's state and the weights, by name."""
-        weights = {} if self.average is self.model else dict(self.model.named_parameters(prefix=WEIGHTS))
-        return self._optimiser.tensors() | weights
+        """What an update depends on beside the model's weights: the optimiser's state, by name."""
+        return self._optimiser.tensors()
 
     def restore(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from a saved `progress` with what `tensors()` gave then; `average` is that of then already.
-
-        Averaging may begin or end here: it begins with the weights of now, and ends by going on from them.
+        """Go on from a saved `progress` with what `tensors()` gave then; `model` is that of then already.
 
         Raises:
-            KeyError: something of the optimiser's is missing.
+            KeyError: something is missing.
         """
         self.progress = progress
-        weights = {name: tensor for name, tensor in tensors.items() if name.startswith(WEIGHTS)}
-        self._optimiser.restore({name: tensors[name] for name in tensors.keys() - weights.keys()})
-        weights = weights or dict(self.average.named_parameters(prefix=WEIGHTS))
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters(prefix=WEIGHTS):
-                parameter.copy_(weights[name])
+        self._optimiser.restore(tensors)
 
     def _count_steps(self) -> int:
         """Updates of the whole training; counted, because epochs differ by a few batches."""
@@ -171,7 +158,6 @@ class Trainer:
             )
             rate = self._learning_rate(self.progress.step)
             self._optimiser.update(rate)
-            self._update_average()
         loss, nll = (sums / tgt_tokens).unbind()
         return StepReport(self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm)
 
@@ -218,16 +204,6 @@ class Trainer:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         self._world.add_up([*gradients, sums])
-
-    @torch.no_grad()
-    def _update_average(self) -> None:
-        if self.average is self.model:
-            return
-        decay = self._config.ema_decay
-        # So that what stood there before the first update counts nothing, as Adam corrects its means.
-        share = (1 - decay) / (1 - decay**self.progress.step)
-        for average, weight in zip(self.average.parameters(), self.model.parameters(), strict=True):
-            average.lerp_(weight, share)
 
     def _learning_rate(self, step: int) -> float:
         return learning_rate(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
@@ -22,8 +21,8 @@ from mt_cli.config import load_config
 # Validations every 8 updates, about 4 an epoch: an end after 11 falls between two validations.
 SHORT = (
     *("--set", "training.log_every=1", "--set", "training.validate_every=8", "--max-steps", "20"),
-    *("--set", "training.optimizer=muon", "--set", "training.ema_decay=0.7"),
     *("--set", "training.subword_dropout=0.2", "--set", "training.consistency=2"),
+    *("--set", "training.weight_decay=0.1"),
 )
 FIRST_PART = 11
 SESSION_LOG = "mt_cli.stages.session"
@@ -60,18 +59,7 @@ def uninterrupted(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory
     return run
 
 
-def test_what_is_saved_to_use_is_the_average(uninterrupted: Path) -> None:
-    folder = uninterrupted / "checkpoints" / uninterrupted.joinpath("last.txt").read_text().strip()
-    average = safetensors.torch.load_file(folder / "model.safetensors")
-    state = safetensors.torch.load_file(folder / "state.safetensors")
-    weights = {name.removeprefix("weights."): state[name] for name in state if name.startswith("weights.")}
-    assert weights.keys() == average.keys()
-    assert not [name for name, weight in weights.items() if torch.equal(weight, average[name])]
-
-
-@pytest.mark.parametrize(
-    "option", ["subword_dropout=0.2", "consistency=2", "ema_decay=0.7", "optimizer=muon"]
-)
+@pytest.mark.parametrize("option", ["subword_dropout=0.2", "consistency=2", "weight_decay=0.5"])
 def test_each_ingredient_changes_what_is_trained(workspace: Workspace, tmp_path: Path, option: str) -> None:
     runs = tmp_path / "plain", tmp_path / "other"
     assert train(workspace, runs[0], "--max-steps", 2).code == 0
@@ -79,7 +67,7 @@ def test_each_ingredient_changes_what_is_trained(workspace: Workspace, tmp_path:
     assert weights(runs[0]) != weights(runs[1])
 
 
-@pytest.mark.parametrize("option", ["optimizer=muon", "best_by=loss"])
+@pytest.mark.parametrize("option", ["optimizer=adam", "best_by=loss"])
 def test_resume_with_another_kind_of_training_exits_2_and_names_the_key(
     workspace: Workspace, option: str
 ) -> None:

@@ -237,30 +237,15 @@ def test_another_seed_gives_another_order() -> None:
     assert first != second
 
 
-# Averaging
+# Options
 
 
-@pytest.mark.parametrize("decay", [0.4, 0.999])
-def test_in_the_average_each_update_counts_less_than_the_next(decay: float) -> None:
-    model = randomised(tiny_model())
-    trainer = trainer_of(model, tokens_per_batch=50, max_epochs=2, ema_decay=decay)
-    seen = torch.stack([model.output.weight.detach().clone() for _ in trainer.run()])  # (updates, V, D)
-    counts = decay ** torch.arange(len(seen) - 1, -1, -1).double()
-    expected = torch.einsum("u,uvd->vd", counts / counts.sum(), seen.double()).float()
-    torch.testing.assert_close(trainer.average.output.weight.detach(), expected)
-    assert not torch.allclose(trainer.average.output.weight, model.output.weight)
-
-
-def test_averaging_changes_nothing_of_the_training() -> None:
-    reports = [
-        list(trainer_of(tiny_model(), tokens_per_batch=50, ema_decay=decay).run()) for decay in (0.0, 0.9)
-    ]
-    assert losses(reports[0]) == losses(reports[1])
-
-
-def test_without_averaging_the_model_itself_is_saved() -> None:
-    trainer = trainer_of(tiny_model())
-    assert trainer.average is trainer.model
+def test_the_optimiser_is_the_one_asked_for() -> None:
+    first, second = (
+        trainer_of(randomised(tiny_model()), tokens_per_batch=50, weight_decay=0.5, optimizer=kind)
+        for kind in ("adam", "adamw")  # which differ in what decay is
+    )
+    assert losses(list(first.run())) != losses(list(second.run()))
 
 
 # Fresh splits
@@ -321,25 +306,23 @@ def resumable(model: TranslationModel) -> Trainer:
         clip_norm=0.5,
         weight_decay=0.1,
         accumulation=2,
-        optimizer="muon",
-        ema_decay=0.9,
     )
 
 
 def interrupted(
     backend: str, *, after: int, disturb: Callable[[], object]
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """Losses and average of a training that stops after some updates and is resumed by a new trainer."""
+    """Losses and weights of a training that stops after some updates and is resumed by a new trainer."""
     torch.manual_seed(1)
     model = tiny_model(backend, options=DROPPING)
     trainer = resumable(model)
     before = losses(list(islice(trainer.run(), after)))
-    progress, tensors, average = saved(trainer)
+    progress, tensors, weights = saved(trainer)
     disturb()
     other = resumable(tiny_model(backend, seed=9, options=DROPPING))
-    other.average.load_state_dict(average)
+    other.model.load_state_dict(weights)
     other.restore(progress, tensors)
-    return before + losses(list(other.run())), other.average.state_dict()
+    return before + losses(list(other.run())), other.model.state_dict()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -351,37 +334,16 @@ def test_a_resumed_training_has_exactly_the_losses_of_one_that_never_stopped(
     trainer = resumable(tiny_model(backend, options=DROPPING))
     uninterrupted = losses(list(trainer.run()))
     assert len(set(uninterrupted)) > 6
-    found, average = interrupted(backend, after=after, disturb=lambda: torch.manual_seed(999))
+    found, weights = interrupted(backend, after=after, disturb=lambda: torch.manual_seed(999))
     assert found == uninterrupted
-    torch.testing.assert_close(average, trainer.average.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(weights, trainer.model.state_dict(), rtol=0, atol=0)
 
 
 def saved(trainer: Trainer) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
-    """Progress, tensors and the average of `trainer`, as a checkpoint would keep them."""
+    """Progress, tensors and the weights of `trainer`, as a checkpoint would keep them."""
     tensors = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
-    average = {name: tensor.clone() for name, tensor in trainer.average.state_dict().items()}
-    return replace(trainer.progress), tensors, average
-
-
-@pytest.mark.parametrize(("before", "after"), [(0.9, 0.0), (0.0, 0.9)], ids=["ends", "begins"])
-def test_averaging_that_ends_or_begins_with_a_resumption_changes_no_loss(before: float, after: float) -> None:
-    first = trainer_of(randomised(tiny_model()), tokens_per_batch=50, max_epochs=2, ema_decay=before)
-    reports = first.run()
-    made = losses(list(islice(reports, 3)))
-    progress, tensors, average = saved(first)
-    second = trainer_of(tiny_model(seed=9), tokens_per_batch=50, max_epochs=2, ema_decay=after)
-    second.average.load_state_dict(average)
-    second.restore(progress, tensors)
-    assert made + losses(list(second.run())) == made + losses(list(reports))
-
-
-def test_a_training_restored_before_its_first_update_begins_anew() -> None:
-    first = trainer_of(randomised(tiny_model()), ema_decay=0.9)
-    progress, tensors, average = saved(first)
-    second = trainer_of(tiny_model(seed=9), ema_decay=0.9)
-    second.average.load_state_dict(average)
-    second.restore(progress, tensors)
-    assert losses(list(second.run())) == losses(list(first.run()))
+    weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    return replace(trainer.progress), tensors, weights
 
 
 def test_progress_stands_in_the_middle_of_an_epoch() -> None:
