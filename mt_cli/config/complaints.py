@@ -11,9 +11,8 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mt_cli.config.sections import Config
+from mt_cli.config.sections import RETIRED, Config
 
-RETIRED = {"ema_decay": "it was removed, for averaging gained nothing"}
 # What pydantic calls by Python's names.
 DEMANDS = {
     "dict_type": "must be a table",
@@ -49,8 +48,8 @@ def _unknown_key(location: list[str]) -> str:
     known = _keys_of(section)
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     homes = [f"[{name}]" for name in Config.model_fields if key in _keys_of([name])]
-    if key in RETIRED:
-        hint = RETIRED[key]
+    if ".".join(location) in RETIRED:
+        hint = "it was removed; the CHANGELOG says what still reads such a run"
     elif homes:
         hint = f"it belongs in {' or '.join(homes)}"
     else:

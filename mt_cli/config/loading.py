@@ -11,11 +11,8 @@ import tomli_w
 from pydantic import ValidationError
 
 from mt_cli.config.complaints import explain
-from mt_cli.config.sections import Config
+from mt_cli.config.sections import RETIRED, Config
 from mt_cli.errors import ConfigError
-
-RETIRED = {("training", "ema_decay"): 0.0}
-"""Keys that exist no more, with the value by which configs of earlier runs say that they do without."""
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -78,7 +75,7 @@ def read_toml(path: Path) -> dict[str, object]:
 
 def _without_retired(tables: dict[str, object]) -> dict[str, object]:
     return tables | {
-        name: {key: value for key, value in table.items() if ((name, key), value) not in RETIRED.items()}
+        name: {key: value for key, value in table.items() if (f"{name}.{key}", value) not in RETIRED.items()}
         for name, table in tables.items()
         if isinstance(table, dict)
     }

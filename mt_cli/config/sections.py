@@ -13,6 +13,9 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16"]
 OptimizerKind = Literal["adam", "adamw"]
 
+RETIRED = {"training.ema_decay": 0.0}
+"""Keys that exist no more, with the value by which configs of earlier runs say that they do without."""
+
 
 def _tuple_of_list(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value

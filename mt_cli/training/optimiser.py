@@ -47,9 +47,9 @@ class Optimiser:
         self._adam.zero_grad(set_to_none=True)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Running means and counts, keyed `<parameter name>:<what>`; none before the first update."""
+        """Running means and counts after an update, keyed `<parameter name>:<what>`."""
         states = {name: self._adam.state[parameter] for name, parameter in self._parameters.items()}
-        return {f"{name}:{key}": state[key] for name, state in states.items() if state for key in STATE_KEYS}
+        return {f"{name}:{key}": state[key] for name, state in states.items() for key in STATE_KEYS}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put back what `tensors()` gave.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.artefacts.files import (
+    built_beside,
     check_hashes,
     read_json,
     sha256_bytes,
@@ -58,6 +59,39 @@ def test_full_disk_leaves_the_old_content_and_nothing_else(
     with pytest.raises(ResourceError, match=r"file: cannot be written: no space left on the disk; free some"):
         write_atomically(tmp_path / "file", b"new")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
+
+
+# Folders
+
+
+def test_built_folder_replaces_the_old_one_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    write_atomically(folder / "old", b"x")
+    with built_beside(folder) as partial:
+        assert not list(partial.iterdir())
+        (partial / "new").write_bytes(b"y")
+        assert [path.name for path in folder.iterdir()] == ["old"]
+    assert [path.name for path in folder.iterdir()] == ["new"]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_folder_that_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    write_atomically(folder / "old", b"x")
+    with pytest.raises(ResourceError, match=r"folder: cannot be written: no space"), built_beside(folder):
+        full_disk(0)
+    assert [path.name for path in folder.iterdir()] == ["old"]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
+    link, folder = tmp_path / "link", tmp_path / "elsewhere" / "folder"
+    write_atomically(folder / "old", b"x")
+    link.symlink_to(folder)
+    with built_beside(link) as partial:
+        (partial / "new").write_bytes(b"y")
+    assert link.is_symlink()
+    assert [path.name for path in folder.iterdir()] == ["new"]
 
 
 @pytest.mark.parametrize("failed", [None, "x.partial", "x.partial/part"], ids=str)

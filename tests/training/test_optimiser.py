@@ -111,11 +111,6 @@ def test_an_update_is_the_formula_of_the_paper(kind: Kind) -> None:
 # State
 
 
-def test_nothing_is_kept_before_the_first_update() -> None:
-    model = tiny_model()
-    assert optimiser_of(model).tensors() == {}
-
-
 def test_state_is_named_by_parameter() -> None:
     model = tiny_model(tie="all")
     optimiser = optimiser_of(model, kind="adamw")
