@@ -132,18 +132,18 @@ def _remove_leftovers(out: Path) -> None:
     """Remove what a killed process left beside `out`; one that is still at work keeps its own."""
     for path in out.parent.glob(f".{out.name}.*.partial"):
         _, number, _ = path.name.rsplit(".", 2)
-        if number.isdecimal() and not _is_other_process(int(number)):
+        if number.isdecimal() and not _is_running(int(number)):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_other_process(number: int) -> bool:
+def _is_running(number: int) -> bool:
     try:
         os.kill(number, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return number != os.getpid()
+        pass  # somebody else's
+    return True
 
 
 def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Report:
