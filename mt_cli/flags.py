@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from mt_cli.config import Backend, Device, Precision
+from mt_cli.config import Backend, Device, Precision, PrecisionChoice
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as configs/sample.toml.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
@@ -28,9 +28,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Details on stderr.")]
 DeviceFlag = Annotated[Device | None, typer.Option("--device", help="auto takes a GPU if there is one.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads; one a core by default.")]
-PrecisionFlag = Annotated[
+TrainingPrecision = Annotated[
+    PrecisionChoice | None,
+    typer.Option("--precision", help="Of training; auto is bf16 where that is faster."),
+]
+DecodingPrecision = Annotated[
     Precision | None,
-    typer.Option("--precision", help="auto is bf16 where that is faster."),
+    typer.Option(
+        "--precision", help="Of decoding. In bf16, a line may come out differently in another batch."
+    ),
 ]
 BackendFlag = Annotated[
     Backend, typer.Option("--backend", help="Layers to decode with: cached, or nn.Transformer as the oracle.")

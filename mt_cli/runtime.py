@@ -14,7 +14,7 @@ from importlib import metadata
 
 import torch
 
-from mt_cli.config import Device, Precision
+from mt_cli.config import Device, Precision, PrecisionChoice
 from mt_cli.errors import ResourceError
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
@@ -51,8 +51,12 @@ class Runtime:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
-def set_up_runtime(*, device: Device = "auto", precision: Precision = "auto", threads: int = 0) -> Runtime:
+def set_up_runtime(
+    *, device: Device = "auto", precision: PrecisionChoice = "auto", threads: int = 0
+) -> Runtime:
     """Choose device and precision, and set the number of CPU threads (0: PyTorch's choice).
+
+    What computes in fp32 does so in full: TensorFloat-32 is off, whatever the environment says.
 
     Raises:
         ResourceError: there is no such device.
@@ -60,6 +64,7 @@ def set_up_runtime(*, device: Device = "auto", precision: Precision = "auto", th
     if threads:
         torch.set_num_threads(threads)
     _keep_freed_memory()
+    torch.set_float32_matmul_precision("highest")
     chosen = _choose_device(device)
     if precision == "auto":
         precision = "bf16" if _is_fast_in_bf16(chosen) else "fp32"

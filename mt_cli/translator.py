@@ -125,17 +125,17 @@ class Translator:
         sampling: Sampling | None = None,
         seed: int = 1,
         device: Device = "auto",
-        precision: Precision = "auto",
+        precision: Precision | None = None,
         threads: int = 0,
     ) -> "Translator":
         """Translator of the run folder `run`; `backend=None` is the one it was trained with.
 
-        Several runs of one vocabulary translate together, as the first one's config says; `checkpoint` is
-        that of each, or a list of theirs.
-        `beam_size`, `length_penalty`, `no_repeat_ngram`, `min_len`, `replace_unk` and `batch_size` are the
-        run's own unless given. With `sampling`, translations are drawn at random, by `seed`.
+        Several runs with the same vocabulary translate together, as the first one's config says; `checkpoint`
+        is that of each, or a list of theirs.
+        `beam_size`, `length_penalty`, `no_repeat_ngram`, `min_len`, `replace_unk`, `batch_size` and
+        `precision` are the run's own unless given. With `sampling`, translations are drawn at random, by
+        `seed`.
         """
-        runtime = set_up_runtime(device=device, precision=precision, threads=threads)
         runs = open_runs([Path(each) for each in ([run] if isinstance(run, str | Path) else run)])
         given = {
             "beam_size": beam_size,
@@ -144,10 +144,12 @@ class Translator:
             "min_len": min_len,
             "replace_unk": replace_unk,
             "batch_size": batch_size,
+            "precision": precision,
         }
         config = runs[0].config.decoding.model_copy(
             update={name: value for name, value in given.items() if value is not None}
         )
+        runtime = set_up_runtime(device=device, precision=config.precision, threads=threads)
         with memory_errors_explained("the model does not fit"):
             names = [checkpoint] * len(runs) if isinstance(checkpoint, str) else checkpoint
             models = [
@@ -211,6 +213,8 @@ class Translator:
             name += f"-norepeat{self._config.no_repeat_ngram}"
         if isinstance(self._tokenizers.tgt, WordTokenizer) and not self._replaces_unk:
             name += "-no-replace-unk"
+        if self._runtime.precision != "fp32":
+            name += f"-{self._runtime.precision}"
         return name
 
     def teacher_force(self, line: str) -> TeacherForced:

@@ -13,10 +13,10 @@ from mt_cli.flags import (
     ConfigPath,
     DeviceFlag,
     Json,
-    PrecisionFlag,
     Quiet,
     Settings,
     Threads,
+    TrainingPrecision,
     Verbose,
     prepared_dir,
 )
@@ -43,7 +43,7 @@ def train(
         str | None, typer.Option("--time-limit", metavar="TIME", help="Stop, saved, after 90s, 10m or 2h.")
     ] = None,
     threads: Threads = None,
-    precision: PrecisionFlag = None,
+    precision: TrainingPrecision = None,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,

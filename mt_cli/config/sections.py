@@ -10,7 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 Backend = Literal["torch", "scratch"]
 Device = Literal["auto", "cpu", "cuda"]
-Precision = Literal["auto", "fp32", "bf16"]
+Precision = Literal["fp32", "bf16"]
+PrecisionChoice = Literal["auto", "fp32", "bf16"]
 OptimizerKind = Literal["adam", "adamw"]
 
 RETIRED = {"training.ema_decay": 0.0}
@@ -236,6 +237,9 @@ class DecodingConfig(Section):
     """An unknown word is translated by itself, as it stands in the source. Subwords know every word."""
     batch_size: int = Field(default=0, ge=0)
     """Sentences decoded together, of like length; 0 is as many as suit the device."""
+    precision: Precision = "fp32"
+    """Of the matrix products of decoding and scoring, also while training. `bf16` may give a sentence another
+    translation in another batch or on another machine."""
 
     def max_len(self, src_length: int) -> int:
         """Most tokens of the translation of `src_length` tokens, if the model has room for them."""
@@ -247,8 +251,8 @@ class RuntimeConfig(Section):
 
     device: Device = "auto"
     """`auto` takes a GPU where there is one."""
-    precision: Precision = "auto"
-    """Of matrix products: `auto` is bf16 where the device is faster in it, else fp32."""
+    precision: PrecisionChoice = "auto"
+    """Of the matrix products of training: `auto` is bf16 where the device is faster in it, else fp32."""
     threads: int = Field(default=0, ge=0)
     """CPU threads; 0 is PyTorch's choice: one for each core, or what OMP_NUM_THREADS says."""
     seed: int = Field(default=1, ge=0, lt=2**63)

@@ -4,7 +4,7 @@ Knows the validation split and the model; never decides what follows from a scor
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,12 +52,12 @@ class Validator:
     ) -> None:
         self._model = model
         self._config = config
-        self._runtime = runtime
+        self._runtime = replace(runtime, precision=config.decoding.precision)
         self._split = _fitting(prepared.split("val"), max_len=model.max_len)
         self._sources = prepared.lines("val", "src")
         self._refs = prepared.lines("val", "tgt")
         self._translator = Translator(
-            _cached_twin(model, run), run.tokenizers, config.decoding, runtime=runtime
+            _cached_twin(model, run), run.tokenizers, config.decoding, runtime=self._runtime
         )
 
     def validate(self, step: int) -> Validation:
