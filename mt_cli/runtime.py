@@ -17,8 +17,10 @@ import torch
 from mt_cli.config import Device, Precision, PrecisionChoice
 from mt_cli.errors import ResourceError
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-LARGEST = 2**31 - 1
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
+INT_MAX = 2**31 - 1
+MMAP_THRESHOLDS = (1 << 30, 1 << 25)
+"""The largest that glibc takes since 2.35, and before: it refuses what is larger."""
 PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
 """Those besides torch whose version a result may depend on."""
 
@@ -140,7 +142,10 @@ def _is_fast_in_bf16(device: torch.device) -> bool:
 
 def _keep_freed_memory() -> None:
     """Have glibc reuse large blocks: giving them back costs a page fault per 4 KiB at every step."""
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
-        libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
-        libc.mallopt(M_TRIM_THRESHOLD, LARGEST)
+    if platform.libc_ver()[0] != "glibc":
+        return
+    mallopt = ctypes.CDLL(None).mallopt
+    mallopt(M_ARENA_MAX, 1)  # the thresholds are of the main arena alone, and workers have others
+    if any(mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS):  # until one is taken
+        # Without the other, this would freeze the threshold at 128 KiB, which is worse than nothing.
+        mallopt(M_TRIM_THRESHOLD, INT_MAX)

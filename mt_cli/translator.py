@@ -3,7 +3,6 @@
 Knows no files or streams; the commands, and validation while training, all translate through it.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -28,8 +27,6 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime, memory_errors_explained, set_up_runtime
 from mt_cli.searcher import Searcher
 from mt_cli.translation import Part, Splitter, Translation, joined, joined_texts
-
-log = logging.getLogger(__name__)
 
 NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
 """No reader has any use for `<unk>`: the likeliest real word stands in its place, or one from the source."""

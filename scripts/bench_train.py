@@ -91,23 +91,19 @@ def classic(setting: Setting) -> Work:
     return work
 
 
-LIKE_CLASSIC = {"optimizer": "adam", "consistency": 0.0, "subword_dropout": 0.0}
+LIKE_CLASSIC = {"optimizer": "adam", "consistency": 0.0}
 """What makes a training do no more than the classic loop does."""
 
 
 def ours(setting: Setting, backend: Backend, changes: dict[str, object]) -> Work:
     """The trainer that users get, with `changes` to `[training]`."""
-    from mt_cli.artefacts.prepared import open_prepared
-    from mt_cli.data.resegmentation import Resegmenter
     from mt_cli.runtime import Runtime
     from mt_cli.training.trainer import Trainer
 
     split, model = _data_and_model(setting, backend)
     runtime = Runtime(next(model.parameters()).device, "fp32")
     training = setting.config.training.model_copy(update=changes)
-    tokenizers, dropout = open_prepared(setting.data).tokenizers, training.subword_dropout
-    resegment = Resegmenter(tokenizers, dropout=dropout, max_len=model.max_len - 1) if dropout else None
-    reports = Trainer(model, split, training, runtime=runtime, seed=1, resegment=resegment).run()
+    reports = Trainer(model, split, training, runtime=runtime, seed=1).run()
 
     def work(num_updates: int) -> Done:
         made = list(islice(reports, num_updates))
@@ -157,13 +153,18 @@ def padding(setting: Setting) -> tuple[float, float]:
     rng = np.random.default_rng(1)
     order = rng.permutation(len(split))
     random = [order[begin : begin + CLASSIC_BATCH] for begin in range(0, len(order), CLASSIC_BATCH)]
-    tokens_per_batch = setting.config.training.tokens_per_batch
-    planned = list(plan_epoch(split, tokens_per_batch=tokens_per_batch, rng=rng))
-    shares = []
-    for batches in (random, planned):
-        positions = sum(len(batch) * int(side[batch].max()) for batch in batches for side in sides)
-        shares.append(1 - sum(int(side.sum()) for side in sides) / positions)
-    return shares[0], shares[1]
+    planned = plan_epoch(
+        split,
+        tokens_per_batch=setting.config.training.tokens_per_batch,
+        max_width=setting.config.model.max_len,
+        rng=rng,
+    )
+    places = (
+        sum(len(batch) * int(side[batch].max()) for batch in random for side in sides),
+        sum(batch.shape.rows * (batch.shape.src_width + batch.shape.tgt_width) for batch in planned),
+    )
+    real = sum(int(side.sum()) for side in sides)
+    return 1 - real / places[0], 1 - real / places[1]
 
 
 def table(

@@ -102,7 +102,7 @@ def test_wrong_use_is_named_and_exits_2(workspace: Workspace, args: list[str], m
     [
         ("model.d_modle=64", "model: unknown key 'd_modle'; did you mean 'd_model'?"),
         ("modle.d_model=64", "unknown section 'modle'; did you mean 'model'?"),
-        ("model.num_heads=3", "model: num_heads 3 does not divide d_model 32"),
+        ("model.num_heads=3", "model: num_heads 3 does not divide d_model 64"),
         ("model.d_model=wide", 'model.d_model: must be a valid integer, found "wide"'),
         ("model.d_model", "--set 'model.d_model': expected section.key=value"),
     ],
@@ -142,7 +142,7 @@ def test_run_that_is_none_exits_2(workspace: Workspace, verb: str, run: str, mes
 def test_unknown_checkpoint_exits_2_and_lists_those_there(workspace: Workspace, verb: str) -> None:
     outcome = workspace.call(verb, "runs/tiny", "--checkpoint", "step-1")
     assert (outcome.code, outcome.out) == (2, b"")
-    assert "no checkpoint 'step-1'; it has best, last, step-000000" in outcome.err
+    assert "no checkpoint 'step-1'; it has best, last, step-000001" in outcome.err
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "translate"])

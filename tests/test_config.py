@@ -240,10 +240,6 @@ def test_files_belong_to_the_files_corpus() -> None:
         ({"data": {"splits": ["test"]}}, "data: splits must name train and val, found ['test']"),
         ({"data": {"splits": ["train", "val", "val"]}}, "data: splits must differ"),
         ({"tokenizer": {"tgt_vocab_size": 100}}, "tokenizer: tgt_vocab_size is for joint = false"),
-        (
-            {"tokenizer": {"kind": "unigram"}, "training": {"subword_dropout": 0.1}},
-            "training.subword_dropout is for BPE, but tokenizer.kind is 'unigram'",
-        ),
         ({"tokenizer": {"joint": False}}, "model.tie = 'all' shares one embedding"),
         ({"data": {"max_len": 255}}, "data.max_len 255 plus <s> and </s> exceeds model.max_len 256"),
     ],

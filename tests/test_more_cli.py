@@ -17,7 +17,7 @@ def test_a_models_translations_train_the_next_one(workspace: Workspace, tmp_path
     prepared = workspace.call("prepare", "student.toml", "--json", cwd=tmp_path)
     assert prepared.code == 0, prepared.err
     report = json.loads(prepared.text)["report"]["splits"]
-    assert 0 < report["train+forward"]["pairs"] <= report["train+forward"]["lines"] == 80  # some are too long
+    assert 0 < report["train+forward"]["pairs"] <= report["train+forward"]["lines"] == 25  # some are too long
     few = ("--set", "training.max_epochs=1", "--set", "training.log_every=1", "--json")
     trained = workspace.call("train", "student.toml", *few, cwd=tmp_path)
     assert trained.code == 0, trained.err

@@ -14,7 +14,7 @@ Precision = Literal["fp32", "bf16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16"]
 OptimizerKind = Literal["adam", "adamw"]
 
-RETIRED = {"training.ema_decay": 0.0}
+RETIRED = {"training.ema_decay": 0.0, "training.subword_dropout": 0.0}
 """Keys that exist no more, with the value by which configs of earlier runs say that they do without."""
 
 
@@ -203,9 +203,6 @@ class TrainingConfig(Section):
     consistency: float = Field(default=0.0, ge=0)
     """Pass each batch twice, dropping other units, and add so much of their divergence (alpha of R-Drop,
     Liang et al. 2021): twice the work."""
-    subword_dropout: Probability = 0.0
-    """Split each batch's text afresh, leaving out this share of BPE's merges, until the last tenth of updates
-    (Provilkov et al. 2020). Batches are planned by the plain lengths."""
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
     validate_every: int = Field(default=0, ge=0)
@@ -287,10 +284,6 @@ class Config(Section):
                     f"data.more.{name}.tag needs subwords: among words it is unknown like any other",
                 )
                 for name, more in self.data.more.items()
-            ),
-            (
-                not self.training.subword_dropout or self.tokenizer.kind == "bpe",
-                f"training.subword_dropout is for BPE, but tokenizer.kind is '{self.tokenizer.kind}'",
             ),
         )
         return self

@@ -1,11 +1,12 @@
-"""Batches: which pairs go together, and how they become padded tensors.
+"""Batches: which pairs go together, in which shape, and how they become padded tensors.
 
-Knows lengths and ids, never text. Letters: B batch, S source length, T target length, N
-real target tokens.
+Batches come in few shapes, because kernels are made for shapes: on a CPU, oneDNN builds and keeps one for
+each shape of a bf16 product; on a GPU, a CUDA graph is recorded for one.
+Knows lengths and ids, never text. Letters: B batch, S source length, T target length, N real target tokens.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,6 +19,45 @@ from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100
 """Pairs are sorted by length within pools of about so many batches, so that order stays random."""
+
+
+def round_up(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each of `sizes` (N,), from 1, rounded up to a rung of the ladder of widths: (N,).
+
+    The ladder has four rungs to each doubling: 1, 2 … 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 …
+    """
+    doublings = np.frexp(sizes - 1)[1]  # the binary digits of `sizes - 1`
+    step = np.left_shift(1, np.maximum(doublings - 3, 0)).astype(np.int64)
+    rungs: NDArray[np.int64] = -(-sizes // step) * step
+    return rungs
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a batch, padding included."""
+
+    rows: int
+    """B: pairs, and empty rows that fill up."""
+    src_width: int
+    """S: `</s>` counted."""
+    tgt_width: int
+    """T: `</s>` counted."""
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """Pairs that go together."""
+
+    indices: NDArray[np.int64]
+    """At least one."""
+    shape: Shape
+
+    def share(self, rank: int, *, of: int) -> "PlannedBatch | None":
+        """What process `rank` of so many takes of it; nothing where there are too few pairs."""
+        indices = self.indices[rank::of]
+        if not len(indices):
+            return None
+        return PlannedBatch(indices, replace(self.shape, rows=-(-self.shape.rows // of)))
 
 
 @dataclass(frozen=True)
@@ -53,25 +93,26 @@ class Batch:
 
 
 def plan_epoch(
-    split: EncodedSplit, *, tokens_per_batch: int, rng: np.random.Generator
-) -> Iterator[NDArray[np.int64]]:
-    """Every pair once, as index arrays: alike in length within a batch, batches of a pool in random order.
+    split: EncodedSplit, *, tokens_per_batch: int, max_width: int, rng: np.random.Generator
+) -> Iterator[PlannedBatch]:
+    """Every pair once: alike in length within a batch, batches of a pool in random order.
 
     Of a split that has parts, every pair as often as its part's share says.
     A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` counted; a pair that is
-    longer than that stands alone. Memory does not grow with the corpus: one pool is planned at a time.
+    longer than that stands alone. Widths are rungs of the ladder of `round_up`, or `max_width`, which no pair
+    exceeds. Memory does not grow with the corpus: one pool is planned at a time.
     """
     order = _shuffled(split, rng)
     mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
     pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
     for begin in range(0, len(order), pool_size):
         pool = order.stretch(begin, begin + pool_size)
-        src, tgt = split.src.lengths_of(pool), split.tgt.lengths_of(pool)
-        # Up and down in turn, so that where a batch holds two target lengths its sources are alike too.
-        by_length = np.lexsort((np.where(tgt % 2, -src, src), tgt))
-        batches = group_by_budget(by_length, np.maximum(src, tgt) + 1, tokens_per_batch=tokens_per_batch)
+        widths = [
+            np.minimum(round_up(side.lengths_of(pool) + 1), max_width) for side in (split.src, split.tgt)
+        ]
+        batches = list(_group(pool, *widths, tokens_per_batch=tokens_per_batch))
         for i in rng.permutation(len(batches)):
-            yield pool[batches[i]]
+            yield batches[i]
 
 
 def _shuffled(split: EncodedSplit, rng: np.random.Generator) -> Shuffle | MixedShuffle:
@@ -80,30 +121,67 @@ def _shuffled(split: EncodedSplit, rng: np.random.Generator) -> Shuffle | MixedS
     return MixedShuffle([part.size for part in split.parts], [part.share for part in split.parts], rng)
 
 
-def group_by_budget(
-    order: NDArray[np.int64], widths: NDArray[np.int64], *, tokens_per_batch: int
-) -> list[NDArray[np.int64]]:
-    """Cut `order` into runs whose size times greatest width (of `widths`, by pair) stays in the budget."""
-    groups: list[NDArray[np.int64]] = []
+def _group(
+    pool: NDArray[np.int64],
+    src_widths: NDArray[np.int64],
+    tgt_widths: NDArray[np.int64],
+    *,
+    tokens_per_batch: int,
+) -> Iterator[PlannedBatch]:
+    """Batches of the pairs `pool` (N,), each as wide as its widest pair and with as many rows as that allows.
+
+    So a batch's number of rows follows from its widths. Where far fewer pairs are left, it is halved.
+    """
+    wider = np.maximum(src_widths, tgt_widths)
+    # By the wider side, then by target and source, whose order turns with each target width: neighbours are
+    # alike on both sides.
+    turning = np.where(np.unique(tgt_widths, return_inverse=True)[1] % 2, -src_widths, src_widths)
+    order = np.lexsort((turning, tgt_widths, wider))
     while len(order):
-        most = max(1, tokens_per_batch // int(widths[order[0]]))
-        widest = np.maximum.accumulate(widths[order[:most]])  # of the first one, two, three …
-        size = max(1, int(np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= tokens_per_batch)))
-        groups.append(order[:size])
+        most = _rows(wider[order[:1]], tokens_per_batch)[0]
+        widest = [np.maximum.accumulate(widths[order[:most]]) for widths in (src_widths, tgt_widths)]
+        rows = _rows(np.maximum(*widest), tokens_per_batch)  # of the first one, two, three …
+        size = max(1, int(np.count_nonzero(np.arange(1, len(rows) + 1) <= rows)))
+        shape = Shape(_halved(int(rows[size - 1]), size), *(int(side[size - 1]) for side in widest))
+        yield PlannedBatch(pool[order[:size]], shape)
         order = order[size:]
-    return groups
 
 
-def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64]) -> Batch:
-    """The pairs at `indices`, padded on the right."""
-    src = pad_ids([np.append(split.src[int(i)], EOS_ID) for i in indices])
-    tgt = pad_ids([np.concatenate(([BOS_ID], split.tgt[int(i)], [EOS_ID])) for i in indices])
-    return Batch.of(src, tgt)
+def _rows(widths: NDArray[np.int64], tokens_per_batch: int) -> NDArray[np.int64]:
+    """How many rows of each of `widths` (N,) stay within the budget, at least one: (N,)."""
+    return np.maximum(1, tokens_per_batch // widths)
 
 
-def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
-    """Rows of ids as one tensor (B, longest), filled with `<pad>` on the right."""
-    width = max((len(sequence) for sequence in sequences), default=0)
+def _halved(rows: int, needed: int) -> int:
+    """`rows` halved, and halved again, as long as `needed` rows fit."""
+    while rows > 1 and -(-rows // 2) >= needed:
+        rows = -(-rows // 2)
+    return rows
+
+
+def collate(
+    split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], shape: Shape | None = None
+) -> Batch:
+    """The pairs at `indices`, padded to `shape`, or without one as far as the longest needs.
+
+    Rows that are left over hold no target token.
+    """
+    src = [np.append(split.src[int(i)], EOS_ID) for i in indices]
+    tgt = [np.concatenate(([BOS_ID], split.tgt[int(i)], [EOS_ID])) for i in indices]
+    if shape is None:
+        return Batch.of(pad_ids(src), pad_ids(tgt))
+    empty_rows = shape.rows - len(indices)
+    return Batch.of(
+        # One source token, because a row that may attend to nothing would be no number.
+        pad_ids([*src, *[[EOS_ID]] * empty_rows], width=shape.src_width),
+        pad_ids([*tgt, *[[PAD_ID]] * empty_rows], width=shape.tgt_width + 1),
+    )
+
+
+def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]], *, width: int | None = None) -> Tensor:
+    """Rows of ids as one tensor (B, `width`, or as long as the longest), filled with `<pad>` on the right."""
+    if width is None:
+        width = max((len(sequence) for sequence in sequences), default=0)
     padded = np.full((len(sequences), width), PAD_ID, dtype=np.int64)
     for row, sequence in zip(padded, sequences, strict=True):
         row[: len(sequence)] = sequence

@@ -71,22 +71,6 @@ class SubwordTokenizer:
         ids: list[list[int]] = self._processor.encode([_escape(text) for text in texts], num_threads=1)
         return ids
 
-    def sample(self, texts: Sequence[str], *, seed: int, alpha: float) -> list[list[int]]:
-        """As `encode`, but each text split by chance (Kudo 2018; for BPE, Provilkov et al. 2020).
-
-        `alpha` is the share of merges left out (BPE), or how sharply likely splits are preferred (unigram).
-        Equal seeds give equal splits.
-        """
-        sentencepiece.set_random_generator_seed(seed % 2**32)
-        ids: list[list[int]] = self._processor.encode(
-            [_escape(text) for text in texts],
-            enable_sampling=True,
-            alpha=alpha,
-            nbest_size=-1,
-            num_threads=1,  # several would share out the texts differently each time
-        )
-        return ids
-
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; a control character spelled by byte pieces is left out."""
         visible = [[int(i) for i in ids if i not in _INVISIBLE_IDS] for ids in sequences]

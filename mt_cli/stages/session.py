@@ -23,7 +23,6 @@ from mt_cli.artefacts.checkpoint import (
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
-from mt_cli.data.resegmentation import Resegmenter
 from mt_cli.distributed import World
 from mt_cli.errors import DataError, DivergedError, StoppedError
 from mt_cli.runtime import Runtime
@@ -72,7 +71,6 @@ class Session:
         self._started_at, self._time_limit_s = started_at, time_limit_s
         seed = config.runtime.seed
         self._model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
-        dropout, longest = config.training.subword_dropout, config.model.max_len - 1  # room for <s> or </s>
         self._trainer = Trainer(
             self._model,
             prepared.split("train"),
@@ -80,7 +78,6 @@ class Session:
             runtime=runtime,
             seed=seed,
             world=world,
-            resegment=Resegmenter(prepared.tokenizers, dropout=dropout, max_len=longest) if dropout else None,
         )
         self._world = world
         self._validator = Validator(self._model, run, prepared, config, runtime=runtime)
@@ -96,7 +93,10 @@ class Session:
         """Train until the end, a limit, or a signal."""
         trainer = self._trainer
         num_parameters = sum(parameter.numel() for parameter in self._model.parameters())
-        log.info("parameters %d  updates %d", num_parameters, trainer.total_steps)
+        log.info(
+            "parameters %d  updates %d  batch shapes %d",
+            num_parameters, trainer.total_steps, len(trainer.shapes),
+        )  # fmt: skip
         self._write_status("running")
         try:
             with StopSignals() as signals, self._progress_bar() as bar:

@@ -1,6 +1,6 @@
 """What losses share that compute their gradients on the way forward, while the logits are at hand.
 
-Letters: N tokens, D d_model, V target vocabulary.
+Letters: N tokens, D d_model, V target vocabulary, P tokens of a piece.
 """
 
 from typing import Any
@@ -8,6 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+PIECE_STEP = 32
+"""Pieces are multiples of so many tokens, so that there are few sizes for any number of tokens."""
+
+
+def piece_size(num_tokens: int, *, most: int) -> int:
+    """How many tokens go into each piece of `num_tokens`: equal pieces, of hardly more than `most`."""
+    num_pieces = max(1, -(-num_tokens // max(1, most)))
+    return max(1, -(-num_tokens // (num_pieces * PIECE_STEP))) * PIECE_STEP
+
+
+def fill_up(rows: Tensor, size: int) -> Tensor:
+    """`rows` (..., n, D) with zeros after them, (..., `size`, D)."""
+    missing = size - rows.shape[-2]
+    return F.pad(rows, (0, 0, 0, missing)) if missing else rows
 
 
 class EarlyGradients(torch.autograd.Function):

@@ -1,7 +1,7 @@
 """The training objective: label-smoothed cross-entropy over real target tokens.
 
 Joins the output layer and the loss, so that no more logits exist at once than the device does well with.
-Letters: N tokens, D d_model, V target vocabulary.
+Letters: N tokens, D d_model, V target vocabulary, P tokens of a piece, n of them real.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 from mt_cli.data.batching import Batch
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.consistency import ConsistentCrossEntropy
-from mt_cli.training.early_gradients import EarlyGradients, add_product
+from mt_cli.training.early_gradients import EarlyGradients, add_product, fill_up, piece_size
 
 CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits computed at a time: on a CPU few enough to stay in its cache, on a GPU enough to keep it busy."""
@@ -92,10 +92,10 @@ def consistent_cross_entropy(
     device = hidden.device.type
     hidden = _in_autocast_dtype(hidden)
     weight = weight.to(hidden.dtype)
-    rows = max(1, CHUNK_LOGITS[device] // (2 * len(weight)))
+    most = CHUNK_LOGITS[device] // (2 * len(weight))
     with torch.autocast(device, enabled=False):
         smoothed, nll = ConsistentCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden, weight, bias, targets, label_smoothing, alpha, rows
+            hidden, weight, bias, targets, label_smoothing, alpha, most
         )
     return Loss(smoothed, nll)
 
@@ -106,7 +106,7 @@ def _in_autocast_dtype(hidden: Tensor) -> Tensor:
 
 
 class _LinearCrossEntropy(EarlyGradients):
-    """Computes its gradients on the way forward, chunk by chunk, while the logits are at hand.
+    """Computes its gradients on the way forward, piece by piece, while the logits are at hand.
 
     With p = softmax(z) and smoothed label q, the loss is -Σ q log p and its gradient in z is p - q. A pass
     over all logits takes long, so p is never divided by its sum, and the even part of q, ε/V on every token,
@@ -123,41 +123,42 @@ class _LinearCrossEntropy(EarlyGradients):
         label_smoothing: float,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
+        N, size = len(targets), piece_size(len(targets), most=CHUNK_LOGITS[hidden.device.type] // len(weight))
         grad_hidden = torch.empty_like(hidden) if needs_grad else hidden
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else weight
         grad_bias = torch.zeros_like(weight[:, 0], dtype=torch.float32)
         smoothed, nll = hidden.new_zeros(2, dtype=torch.float32)
         mean_row = weight.mean(0)  # (D,)
         mean_bias = 0.0 if bias is None else bias.mean()
-        rows = max(1, CHUNK_LOGITS[hidden.device.type] // weight.shape[0])
-        chunks = [torch.split(tensor, rows) for tensor in (hidden, targets, grad_hidden)]
-        for h, label, grad_h in zip(*chunks, strict=True):
-            logits = (h @ weight.mT).float()  # (rows, V)
+        for begin in range(0, N, size):
+            piece = slice(begin, min(begin + size, N))
+            n = piece.stop - begin
+            h = fill_up(hidden[piece], size)  # (P, D)
+            logits = (h @ weight.mT)[:n].float()  # (n, V)
             if bias is not None:
                 logits += bias
-            y = label.unsqueeze(1)  # (rows, 1)
+            y = targets[piece].unsqueeze(1)  # (n, 1)
             logit_y = logits.gather(1, y)
             peak = logits.amax(-1, keepdim=True)  # so that exp cannot overflow
             unscaled = logits.sub_(peak).exp_()  # the probabilities, times `total`
             total = unscaled.sum(-1, keepdim=True)
             log_total = total.log() + peak
-            mean_logit = (h @ mean_row).float() + mean_bias
+            mean_logit = (h @ mean_row)[:n].float() + mean_bias
             nll += (log_total - logit_y).sum()
             smoothed += (
                 log_total - (1 - label_smoothing) * logit_y
             ).sum() - label_smoothing * mean_logit.sum()
             if needs_grad:
                 unscaled.scatter_add_(1, y, total * (label_smoothing - 1))
-                share = 1 / total  # (rows, 1)
+                share = 1 / total  # (n, 1)
                 if bias is not None:
                     grad_bias += (unscaled.mT @ share).squeeze(1)
-                unscaled = unscaled.to(h.dtype)
-                torch.mm(unscaled, weight, out=grad_h)
-                grad_h.mul_(share).sub_(mean_row, alpha=label_smoothing)
-                add_product(grad_weight, unscaled.mT, (h * share).to(h.dtype))
+                unscaled = fill_up(unscaled.to(h.dtype), size)  # (P, V)
+                grad_hidden[piece] = ((unscaled @ weight)[:n] * share).sub_(mean_row, alpha=label_smoothing)
+                add_product(grad_weight, unscaled.mT, (h * fill_up(share, size)).to(h.dtype))
         if needs_grad:
             even = label_smoothing / len(weight)
             grad_weight.sub_(hidden.float().sum(0), alpha=even)
-            grad_bias.sub_(even * len(hidden))
+            grad_bias.sub_(even * N)
         EarlyGradients.keep(ctx, nll, grad_hidden, grad_weight, grad_bias, bias=bias, weight=weight)
         return smoothed, nll

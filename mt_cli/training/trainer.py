@@ -9,14 +9,12 @@ from itertools import chain, islice
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.profiler import record_function
 
 from mt_cli.config import TrainingConfig
-from mt_cli.data.batching import collate, group_by_budget, plan_epoch
+from mt_cli.data.batching import PlannedBatch, Shape, collate, plan_epoch
 from mt_cli.data.encoded import EncodedSplit
-from mt_cli.data.resegmentation import Resegmenter
 from mt_cli.distributed import World
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runtime import Runtime, seed_everything
@@ -24,11 +22,8 @@ from mt_cli.training.objective import batch_loss
 from mt_cli.training.optimiser import Optimiser
 from mt_cli.training.schedule import learning_rate
 
-PLAIN_SHARE = 0.1
-"""Of the updates, those at the end whose text is split as it will be in use."""
-
-Update = list[NDArray[np.int64]]
-"""The batches of one update, as indices of pairs."""
+Update = list[PlannedBatch]
+"""The batches of one update."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +68,8 @@ class Trainer:
         runtime: Runtime,
         seed: int,
         world: World | None = None,
-        resegment: Resegmenter | None = None,
     ) -> None:
-        """With a `world` of several processes, each takes its share of every batch.
-
-        `resegment` splits the text of each batch afresh, but for those of the last updates.
-        """
+        """With a `world` of several processes, each takes its share of every batch."""
         self.model = model
         self.progress = Progress()
         self._split = split
@@ -86,7 +77,6 @@ class Trainer:
         self._runtime = runtime
         self._seed = seed
         self._world = world or World()
-        self._resegment = resegment
         self._optimiser = Optimiser(
             model,
             optimizer=config.optimizer,
@@ -94,6 +84,8 @@ class Trainer:
             eps=config.eps,
             weight_decay=config.weight_decay,
         )
+        self.shapes: set[Shape] = set()
+        """Of all batches."""
         self.total_steps = self._count_steps()
 
     def run(self) -> Iterator[StepReport]:
@@ -125,15 +117,20 @@ class Trainer:
         self._optimiser.restore(tensors)
 
     def _count_steps(self) -> int:
-        """Updates of the whole training; counted, because epochs differ by a few batches."""
+        """Updates of the whole training; counted, because epochs differ by a few batches. Notes shapes."""
         updates = chain.from_iterable(self._updates(epoch=epoch) for epoch in range(self._config.max_epochs))
-        return sum(1 for _ in islice(updates, self._config.max_steps))
+        count = 0
+        for update in islice(updates, self._config.max_steps):
+            self.shapes.update(batch.shape for batch in update)
+            count += 1
+        return count
 
     def _updates(self, *, epoch: int) -> Iterator[Update]:
         """The batches of each update of `epoch` (from 0), the same whenever they are asked for."""
         batches = plan_epoch(
             self._split,
             tokens_per_batch=self._config.tokens_per_batch,
+            max_width=self.model.max_len,
             rng=np.random.default_rng([self._seed, epoch]),
         )
         while update := list(islice(batches, self._config.accumulation)):
@@ -143,14 +140,13 @@ class Trainer:
         self.model.train()
         # Dropout depends on the update alone, not on what was drawn before: a resumed run has no need of it.
         seed_everything(_mixed(self._seed, self.progress.step, self._world.rank))
-        segmented = [part for number, batch in enumerate(batches) for part in self._segmented(batch, number)]
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
-        tgt_tokens = sum(int((split.tgt.lengths_of(batch) + 1).sum()) for split, batch in segmented)
+        tgt_tokens = sum(int((self._split.tgt.lengths_of(batch.indices) + 1).sum()) for batch in batches)
         sums = torch.zeros(2, device=self._runtime.device)
-        for split, batch in segmented:
-            share = batch[self._world.rank :: self._world.size]
-            if len(share):
-                sums += self._accumulate(split, share, tgt_tokens=tgt_tokens)
+        for batch in batches:
+            share = batch.share(self._world.rank, of=self._world.size)
+            if share is not None:
+                sums += self._accumulate(share, tgt_tokens=tgt_tokens)
         with record_function("update"):
             self._add_up_gradients(sums)
             grad_norm = torch.nn.utils.clip_grad_norm_(
@@ -161,29 +157,10 @@ class Trainer:
         loss, nll = (sums / tgt_tokens).unbind()
         return StepReport(self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm)
 
-    def _segmented(
-        self, batch: NDArray[np.int64], number: int
-    ) -> Iterator[tuple[EncodedSplit, NDArray[np.int64]]]:
-        """Where the pairs of the update's batch `number` are, and at which indices there.
-
-        Split afresh they are longer, so that one batch becomes several, each within the budget.
-        """
-        step = self.progress.step
-        if self._resegment is None or step > self.total_steps * (1 - PLAIN_SHARE):
-            yield self._split, batch
-            return
-        with record_function("collate"):
-            # All of it in every process, for all must divide by the same number of tokens.
-            fresh = self._resegment(self._split, batch, seed=_mixed(self._seed, step, number))
-        widths = np.maximum(fresh.src.lengths, fresh.tgt.lengths) + 1
-        by_width = np.argsort(widths, kind="stable")
-        for indices in group_by_budget(by_width, widths, tokens_per_batch=self._config.tokens_per_batch):
-            yield fresh, indices
-
-    def _accumulate(self, split: EncodedSplit, indices: NDArray[np.int64], *, tgt_tokens: int) -> Tensor:
+    def _accumulate(self, planned: PlannedBatch, *, tgt_tokens: int) -> Tensor:
         """Add one batch's share of the gradient; gives its summed loss and nll, (2,)."""
         with record_function("collate"):
-            batch = collate(split, indices).to(self._runtime.device)
+            batch = collate(self._split, planned.indices, planned.shape).to(self._runtime.device)
         with record_function("forward"), self._runtime.autocast():
             loss = batch_loss(
                 self.model,
@@ -237,8 +214,11 @@ def mean_nll(
     was_training = model.training
     model.eval()
     total = torch.zeros((), device=runtime.device)
-    for indices in plan_epoch(split, tokens_per_batch=tokens_per_batch, rng=np.random.default_rng(0)):
-        batch = collate(split, indices).to(runtime.device)
+    batches = plan_epoch(
+        split, tokens_per_batch=tokens_per_batch, max_width=model.max_len, rng=np.random.default_rng(0)
+    )
+    for planned in batches:
+        batch = collate(split, planned.indices, planned.shape).to(runtime.device)
         with runtime.autocast():
             total += batch_loss(model, batch, label_smoothing=0.0).nll
     model.train(was_training)

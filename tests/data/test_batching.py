@@ -12,27 +12,38 @@ from numpy.typing import NDArray
 from tiny import split_of
 
 from mt_cli.data import batching
-from mt_cli.data.batching import Batch, collate, group_by_budget, pad_ids, plan_epoch
+from mt_cli.data.batching import Batch, PlannedBatch, Shape, collate, pad_ids, plan_epoch, round_up
 from mt_cli.data.encoded import Part, Sequences
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 budgets = st.integers(1, 120)
+MAX_WIDTH = 31
+
+
+def planned(
+    lengths: Sequence[tuple[int, int]], *, budget: int, seed: int = 0, pool_batches: int = 100
+) -> list[PlannedBatch]:
+    """The planned batches of pairs of `lengths`."""
+    split = split_of([([5] * src, [5] * tgt) for src, tgt in lengths])
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(batching, "POOL_BATCHES", pool_batches)
+        rng = np.random.default_rng(seed)
+        return list(plan_epoch(split, tokens_per_batch=budget, max_width=MAX_WIDTH, rng=rng))
 
 
 def plan(
     lengths: Sequence[tuple[int, int]], *, budget: int, seed: int = 0, pool_batches: int = 100
 ) -> list[list[int]]:
-    """The planned batches of pairs of `lengths`, as lists."""
-    split = split_of([([5] * src, [5] * tgt) for src, tgt in lengths])
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(batching, "POOL_BATCHES", pool_batches)
-        batches = plan_epoch(split, tokens_per_batch=budget, rng=np.random.default_rng(seed))
-        return [batch.tolist() for batch in batches]
+    """The pairs of each planned batch."""
+    return [
+        batch.indices.tolist()
+        for batch in planned(lengths, budget=budget, seed=seed, pool_batches=pool_batches)
+    ]
 
 
-def padded_tokens(batch: Sequence[int], lengths: Sequence[tuple[int, int]]) -> int:
-    """Places of the larger side of `batch`, padding and `</s>` counted."""
-    return len(batch) * max(1 + max(lengths[i]) for i in batch)
+def padded_tokens(batch: PlannedBatch) -> int:
+    """Places of the larger side of `batch`, padding, `</s>` and empty rows counted."""
+    return batch.shape.rows * max(batch.shape.src_width, batch.shape.tgt_width)
 
 
 # Planning
@@ -52,8 +63,26 @@ def test_every_pair_comes_exactly_once(
 def test_a_batch_of_several_pairs_stays_in_the_budget(
     lengths: list[tuple[int, int]], budget: int, pool_batches: int
 ) -> None:
-    batches = plan(lengths, budget=budget, pool_batches=pool_batches)
-    assert all(padded_tokens(batch, lengths) <= budget for batch in batches if len(batch) > 1)
+    batches = planned(lengths, budget=budget, pool_batches=pool_batches)
+    assert all(padded_tokens(batch) <= budget for batch in batches if batch.shape.rows > 1)
+
+
+@given(pair_lengths, budgets)
+def test_every_pair_fits_the_shape_of_its_batch(lengths: list[tuple[int, int]], budget: int) -> None:
+    for batch in planned(lengths, budget=budget):
+        assert len(batch.indices) <= batch.shape.rows
+        assert max(lengths[i][0] for i in batch.indices) < batch.shape.src_width <= MAX_WIDTH
+        assert max(lengths[i][1] for i in batch.indices) < batch.shape.tgt_width <= MAX_WIDTH
+
+
+@given(pair_lengths, budgets)
+def test_rows_follow_from_the_widths_or_are_halved(lengths: list[tuple[int, int]], budget: int) -> None:
+    for batch in planned(lengths, budget=budget):
+        rows = max(1, budget // max(batch.shape.src_width, batch.shape.tgt_width))
+        while rows > batch.shape.rows:
+            rows = -(-rows // 2)
+        assert rows == batch.shape.rows
+        assert len(batch.indices) > rows // 2
 
 
 @given(pair_lengths, budgets)
@@ -82,8 +111,8 @@ def test_only_a_pool_is_looked_at_before_the_first_batch(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Sequences, "lengths_of", noting)
     split = split_of([([5] * 9, [5] * 9)] * 1000)
-    batches = plan_epoch(split, tokens_per_batch=100, rng=np.random.default_rng(0))
-    assert len(next(batches)) == 10
+    batches = plan_epoch(split, tokens_per_batch=100, max_width=31, rng=np.random.default_rng(0))
+    assert len(next(batches).indices) == 10
     assert looked_at == [20, 20]  # both sides
 
 
@@ -98,8 +127,25 @@ def test_epochs_differ_in_order_and_in_company() -> None:
 
 
 def test_pairs_of_a_batch_are_alike_in_length() -> None:
-    places = sum(padded_tokens(batch, many_lengths) for batch in plan(many_lengths, budget=200))
-    assert sum(1 + max(pair) for pair in many_lengths) / places > 0.95
+    places = sum(padded_tokens(batch) for batch in planned(many_lengths, budget=200))
+    assert sum(1 + max(pair) for pair in many_lengths) / places > 0.88
+
+
+def test_an_epoch_has_few_shapes_and_little_padding() -> None:
+    # Lengths as in Multi30k: half of all sentences have 15 tokens or fewer, one in a hundred has 33.
+    rng = np.random.default_rng(0)
+    src = np.clip(np.exp(rng.normal(2.7, 0.35, 20_000)), 3, 60).astype(int)
+    tgt = np.clip(src + rng.normal(0, 2.5, 20_000).round(), 3, 60).astype(int)
+    split = split_of([([5] * s, [5] * t) for s, t in zip(src, tgt, strict=True)])
+    shapes: set[Shape] = set()
+    places = 0
+    for epoch in range(3):
+        rng = np.random.default_rng(epoch)
+        for batch in plan_epoch(split, tokens_per_batch=2048, max_width=256, rng=rng):
+            shapes.add(batch.shape)
+            places += batch.shape.rows * (batch.shape.src_width + batch.shape.tgt_width)
+    assert len(shapes) < 70
+    assert 1 - 3 * (src.sum() + tgt.sum() + 2 * len(src)) / places < 0.12
 
 
 def test_batches_do_not_come_sorted_by_length() -> None:
@@ -116,9 +162,37 @@ def test_no_pairs_make_no_batches() -> None:
     assert plan([], budget=10) == []
 
 
-def test_groups_of_a_hand_worked_case() -> None:
-    groups = group_by_budget(np.array([4, 2, 0, 1, 3]), np.array([3, 3, 2, 9, 2]), tokens_per_batch=6)
-    assert [group.tolist() for group in groups] == [[4, 2], [0, 1], [3]]
+def test_batches_of_a_hand_worked_case() -> None:
+    # With </s>: widths 9 → 10 and 5, of which 40 places hold four and eight; of the three long pairs one is
+    # left for a batch of half the rows, and half again.
+    batches = planned([(8, 8)] * 5 + [(4, 4)] * 8, budget=40)
+    shapes = sorted((len(batch.indices), batch.shape) for batch in batches)
+    assert shapes == [(1, Shape(1, 10, 10)), (4, Shape(4, 10, 10)), (8, Shape(8, 5, 5))]
+
+
+def test_ladder_has_four_rungs_to_each_doubling() -> None:
+    rungs = sorted(set(round_up(np.arange(1, 65)).tolist()))
+    assert rungs == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64]
+
+
+@given(st.integers(1, 10**6))
+def test_next_rung_is_less_than_a_quarter_above(size: int) -> None:
+    (rung,) = round_up(np.array([size])).tolist()
+    assert size <= rung < 1.25 * size
+    assert round_up(np.array([rung])).tolist() == [rung]
+
+
+@pytest.mark.parametrize("num_processes", [2, 3])
+def test_processes_share_a_batch_in_one_shape(num_processes: int) -> None:
+    (batch,) = planned([(4, 4)] * 7, budget=40)
+    shares = [batch.share(rank, of=num_processes) for rank in range(num_processes)]
+    assert sorted(int(i) for share in shares if share for i in share.indices) == list(range(7))
+    assert {share.shape for share in shares if share} == {Shape(-(-8 // num_processes), 5, 5)}
+
+
+def test_a_process_may_go_without() -> None:
+    (batch,) = planned([(4, 4)], budget=40)
+    assert batch.share(1, of=2) is None
 
 
 # Collating
@@ -138,6 +212,13 @@ def test_decoder_is_given_the_target_from_the_start_symbol_on() -> None:
 
 def test_decoder_has_to_predict_the_target_one_place_ahead() -> None:
     assert hand_worked().tgt_out.tolist() == [[7, 3, 0, 0], [9, 10, 4, 3]]
+
+
+def test_rows_left_over_hold_one_source_token_and_no_target() -> None:
+    batch = collate(split_of([([5, 6], [7])]), [0], Shape(rows=3, src_width=4, tgt_width=2))
+    assert batch.src_ids.tolist() == [[5, 6, 3, 0], [3, 0, 0, 0], [3, 0, 0, 0]]
+    assert batch.tgt_ids.tolist() == [[2, 7, 3], [0, 0, 0], [0, 0, 0]]
+    assert batch.real.tolist() == [0, 1]
 
 
 def test_pairs_come_in_the_order_asked_for() -> None:
@@ -193,8 +274,10 @@ def test_an_epoch_holds_of_each_part_what_its_share_says() -> None:
     epochs = [
         [
             int(i)
-            for batch in plan_epoch(split, tokens_per_batch=40, rng=np.random.default_rng(seed))
-            for i in batch
+            for batch in plan_epoch(
+                split, tokens_per_batch=40, max_width=MAX_WIDTH, rng=np.random.default_rng(seed)
+            )
+            for i in batch.indices
         ]
         for seed in (0, 1)
     ]

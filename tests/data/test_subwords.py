@@ -53,12 +53,6 @@ def test_decoding_any_ids_gives_one_clean_line(tokenizer: SubwordTokenizer, ids:
     assert text == normalize(text)
 
 
-@given(any_kind, awkward, st.integers(0, 2**63))
-def test_sampled_splits_spell_the_same_text(tokenizer: SubwordTokenizer, raw: str, seed: int) -> None:
-    text = normalize(f"the {raw} woman")
-    assert tokenizer.decode(tokenizer.sample([text], seed=seed, alpha=0.3)) == [text]
-
-
 @each_kind
 @pytest.mark.parametrize("lang", ["de", "en"])
 def test_every_line_of_the_sample_survives(tokenizer: SubwordTokenizer, lang: str) -> None:
@@ -81,23 +75,6 @@ def test_control_character_of_a_byte_piece_is_removed(tokenizer: SubwordTokenize
     pieces = {tokenizer.tokens([i])[0]: i for i in range(4, tokenizer.vocab_size)}
     (word,) = tokenizer.encode(["the"])
     assert tokenizer.decode([[*word, pieces["<0x0A>"], *word, pieces["<0x07>"]]]) == ["the the"]
-
-
-@each_kind
-def test_sampling_depends_on_the_seed_alone(tokenizer: SubwordTokenizer) -> None:
-    lines = sample_lines("en")[:50]
-    first = tokenizer.sample(lines, seed=1, alpha=0.3)
-    other = tokenizer.sample(lines, seed=2, alpha=0.3)
-    assert tokenizer.sample(lines, seed=1, alpha=0.3) == first
-    assert other != first
-
-
-@each_kind
-def test_sampling_leaves_encoding_alone(tokenizer: SubwordTokenizer) -> None:
-    lines = sample_lines("en")[:20]
-    before = tokenizer.encode(lines)
-    tokenizer.sample(lines, seed=1, alpha=0.5)
-    assert tokenizer.encode(lines) == before
 
 
 @each_kind

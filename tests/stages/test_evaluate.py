@@ -181,7 +181,7 @@ def test_split_and_files_exclude_each_other(workspace: Workspace) -> None:
 def test_files_of_unequal_length_exit_3_with_both_numbers(workspace: Workspace) -> None:
     outcome = evaluate(workspace, workspace.run, "--src", "corpus/test.de", "--ref", "corpus/train.en")
     message = (
-        "error: corpus/train.en: 80 lines, but corpus/test.de has 20; the files must align line by line\n"
+        "error: corpus/train.en: 25 lines, but corpus/test.de has 20; the files must align line by line\n"
     )
     assert outcome == Outcome(3, b"", message)
 

@@ -211,7 +211,7 @@ def test_vocabulary_has_its_sizes_and_first_entries(workspace: Workspace) -> Non
 
 def test_numbers_stand_right_with_thousands_marked(workspace: Workspace) -> None:
     lines = sections_of(inspect(workspace).text)["parameters"]
-    assert lines[0] == "  source_embedding         13,440"  # 420 entries, d_model 32
+    assert lines[0] == "  source_embedding          26,880"  # 420 entries, d_model 64
     assert {len(line) for line in lines} == {len(lines[0])}
 
 
@@ -233,7 +233,7 @@ def test_scores_of_evaluate_are_shown_with_their_signature(workspace: Workspace,
     checkpoint = run.joinpath("best.txt").read_text().strip()
     lines = sections_of(inspect(workspace, run).text)["scores"]
     assert [line for line in lines if line.startswith("  test-greedy")] == [
-        f"  test-greedy   BLEU {bleu['score']:.2f}  {bleu['signature']}  {checkpoint}"
+        f"  test-greedy    BLEU {bleu['score']:.2f}  {bleu['signature']}  {checkpoint}"
     ]
     stored = document(inspect(workspace, run, "--json"))["scores"]
     assert stored["test-greedy"] == {**scores, "checkpoint": checkpoint}
@@ -444,10 +444,10 @@ def test_legend_has_the_configs_sizes(workspace: Workspace) -> None:
     assert isinstance(legend, dict)
     assert {letter: legend[letter] for letter in "BDHKFV"} == {
         "B": 1,
-        "D": 32,
+        "D": 64,
         "H": 2,
-        "K": 16,
-        "F": 64,
+        "K": 32,
+        "F": 128,
         "V": 420,
     }
 
@@ -488,7 +488,7 @@ def test_text_names_tokens_letters_and_places(workspace: Workspace) -> None:
     assert lines[0].startswith("source  ▁Ein ▁")
     assert lines[0].endswith(" . </s>")
     assert lines[1].startswith("target  <s> ")
-    assert "D = 32     d_model" in lines
+    assert "D = 64     d_model" in lines
     assert "N = 1      encoder layers, all alike" in lines
     assert {"model", "encoder layer 1, self-attention", "decoder layer 1, cross-attention"} <= set(lines)
 

@@ -4,18 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from tiny import BACKENDS, CPU, TINY, random_pairs, randomised, split_of, tiny_model
 from torch import Tensor
 
 from mt_cli.config import TrainingConfig
 from mt_cli.data import batching
-from mt_cli.data.batching import Batch, collate, pad_ids
-from mt_cli.data.encoded import EncodedSplit
-from mt_cli.data.resegmentation import Resegmenter
+from mt_cli.data.batching import pad_ids
 from mt_cli.data.symbols import BOS_ID, EOS_ID
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
@@ -246,49 +242,6 @@ def test_the_optimiser_is_the_one_asked_for() -> None:
         for kind in ("adam", "adamw")  # which differ in what decay is
     )
     assert losses(list(first.run())) != losses(list(second.run()))
-
-
-# Fresh splits
-
-
-class Doubling(Resegmenter):
-    """Every id comes twice. It remembers what it was asked for."""
-
-    def __init__(self) -> None:
-        self.seeds: list[int] = []
-
-    def __call__(self, split: EncodedSplit, indices: NDArray[np.int64], *, seed: int) -> EncodedSplit:
-        self.seeds.append(seed)
-        doubled = [
-            [[int(i) for i in side[int(row)] for _ in range(2)] for row in indices]
-            for side in (split.src, split.tgt)
-        ]
-        return split_of(list(zip(*doubled, strict=True)))
-
-
-def test_text_is_split_afresh_until_the_last_tenth_of_the_updates() -> None:
-    pairs: Pairs = [([4], [5])] * 4  # two batches an epoch, of two pairs each
-    doubling = Doubling()
-    config = PLAIN.model_copy(update={"tokens_per_batch": 4, "max_epochs": 10, "accumulation": 2})
-    trainer = Trainer(tiny_model(), split_of(pairs), config, runtime=CPU, seed=1, resegment=doubling)
-    assert [report.tgt_tokens for report in trainer.run()] == [12] * 9 + [8]
-    assert len(set(doubling.seeds)) == 18  # of nine updates with two batches each
-
-
-def test_what_has_grown_over_the_budget_becomes_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-
-    def noting(split: EncodedSplit, indices: NDArray[np.int64]) -> Batch:
-        batch = collate(split, indices)
-        sizes.append(max(batch.src_ids.numel(), batch.tgt_out.numel()))
-        return batch
-
-    monkeypatch.setattr("mt_cli.training.trainer.collate", noting)
-    config = PLAIN.model_copy(update={"tokens_per_batch": 60})
-    split = split_of(PAIRS)
-    reports = list(Trainer(tiny_model(), split, config, runtime=CPU, seed=1, resegment=Doubling()).run())
-    assert len(sizes) > len(reports)
-    assert max(sizes) <= 60
 
 
 # Resuming
