@@ -11,7 +11,7 @@ PACKAGE = ROOT / "mt_cli"
 
 # From the bottom up: a module may import its own member and any layer below.
 LAYERS: dict[str, tuple[str, ...]] = {
-    "foundation": ("config", "runtime", "distributed", "errors"),
+    "foundation": ("config", "runtime", "distributed", "machine", "errors"),
     "domain": ("model", "data", "decoding"),
     "artefacts": ("artefacts",),
     "optimisation": ("training",),

@@ -19,6 +19,7 @@ from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.screening import Screen
 from mt_cli.decoding.search import Hyp
 from mt_cli.errors import ResourceError
+from mt_cli.machine.ladder import rung
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.maps import attention_maps
 from mt_cli.model.memory_layout import lay_out_for_decoding
@@ -31,6 +32,7 @@ MODEL = randomised(tiny_model(decoder_layers=3, output_bias=True), seed=24, std=
 LENGTHS = [1, 9, 3, 15, 2, 7, 4, 6, 12, 1] * 3
 SOURCES = [row[:n] for row, n in zip(random_ids(30, 15).tolist(), LENGTHS, strict=True)]
 WARM = Sampling(temperature=1.5)
+BF16 = Runtime(torch.device("cpu"), "bf16")
 
 
 def searcher_of(
@@ -191,9 +193,7 @@ def test_a_lower_precision_converts_each_weight_once_however_many_steps(beam_siz
     model = randomised(tiny_model(decoder_layers=2, tie="all"))
     lay_out_for_decoding(model)
     config = DecodingConfig(beam_size=beam_size, min_len=100)  # so that every search goes on to its limit
-    searcher = Searcher(
-        model, config, runtime=Runtime(torch.device("cpu"), "bf16"), forbidden_ids=FORBIDDEN, is_frozen=True
-    )
+    searcher = Searcher(model, config, runtime=BF16, forbidden_ids=FORBIDDEN, is_frozen=True)
     counts, lengths = [], []
     for source in ([4], [4] * 9):
         with Conversions(model) as conversions:
@@ -201,6 +201,13 @@ def test_a_lower_precision_converts_each_weight_once_however_many_steps(beam_siz
         counts.append(conversions.count)
     assert lengths[0] < lengths[1]
     assert counts[0] == counts[1] > 0
+
+
+def test_a_search_in_bf16_fills_its_batches_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    searcher = Searcher(MODEL, DecodingConfig(batch_size=9), runtime=BF16, forbidden_ids=FORBIDDEN)
+    shapes = batch_shapes(monkeypatch, searcher)
+    assert {size for size, _ in shapes} <= {3, 10}  # nine at a time, and three are left
+    assert [width for _, width in shapes] == [rung(width) for _, width in shapes]
 
 
 # Batches

@@ -1,7 +1,6 @@
 """Batches: which pairs go together, in which shape, and how they become padded tensors.
 
-Batches come in few shapes, because kernels are made for shapes: on a CPU, oneDNN builds and keeps one for
-each shape of a bf16 product; on a GPU, a CUDA graph is recorded for one.
+Batches come in few shapes, because kernels are made for shapes (see `machine.ladder`).
 Knows lengths and ids, never text. Letters: B batch, S source length, T target length, N real target tokens.
 """
 
@@ -16,20 +15,10 @@ from torch import Tensor
 from mt_cli.data.encoded import EncodedSplit
 from mt_cli.data.shuffle import MixedShuffle, Shuffle
 from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.machine.ladder import rungs
 
 POOL_BATCHES = 100
 """Pairs are sorted by length within pools of about so many batches, so that order stays random."""
-
-
-def round_up(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each of `sizes` (N,), from 1, rounded up to a rung of the ladder of widths: (N,).
-
-    The ladder has four rungs to each doubling: 1, 2 … 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 …
-    """
-    doublings = np.frexp(sizes - 1)[1]  # the binary digits of `sizes - 1`
-    step = np.left_shift(1, np.maximum(doublings - 3, 0)).astype(np.int64)
-    rungs: NDArray[np.int64] = -(-sizes // step) * step
-    return rungs
 
 
 @dataclass(frozen=True)
@@ -99,7 +88,7 @@ def plan_epoch(
 
     Of a split that has parts, every pair as often as its part's share says.
     A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` counted; a pair that is
-    longer than that stands alone. Widths are rungs of the ladder of `round_up`, or `max_width`, which no pair
+    longer than that stands alone. Widths are rungs of the ladder, or `max_width`, which no pair
     exceeds. Memory does not grow with the corpus: one pool is planned at a time.
     """
     order = _shuffled(split, rng)
@@ -107,9 +96,7 @@ def plan_epoch(
     pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
     for begin in range(0, len(order), pool_size):
         pool = order.stretch(begin, begin + pool_size)
-        widths = [
-            np.minimum(round_up(side.lengths_of(pool) + 1), max_width) for side in (split.src, split.tgt)
-        ]
+        widths = [np.minimum(rungs(side.lengths_of(pool) + 1), max_width) for side in (split.src, split.tgt)]
         batches = list(_group(pool, *widths, tokens_per_batch=tokens_per_batch))
         for i in rng.permutation(len(batches)):
             yield batches[i]

@@ -44,8 +44,8 @@ def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
     The softmax over a row that does not fill a vector takes PyTorch five times as long on a CPU.
     """
-    extra = VECTOR - k.shape[2]
-    if extra <= 0:
+    extra = -k.shape[2] % VECTOR
+    if not extra:
         return k, v
     # Keys are laid out as (B, H, K, S), which is how queries are multiplied by them.
     return F.pad(k.mT, (0, extra)).mT, F.pad(v, (0, 0, 0, extra))
@@ -53,8 +53,8 @@ def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 def pad_bias(bias: Tensor) -> Tensor:
     """`bias` (…, S) for keys after `pad_keys`, whose zeros are hidden."""
-    extra = VECTOR - bias.shape[-1]
-    return F.pad(bias, (0, extra), value=-math.inf) if extra > 0 else bias
+    extra = -bias.shape[-1] % VECTOR
+    return F.pad(bias, (0, extra), value=-math.inf) if extra else bias
 
 
 class ScaledDotProductAttention(nn.Module):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tiny import split_of
 
 from mt_cli.data import batching
-from mt_cli.data.batching import Batch, PlannedBatch, Shape, collate, pad_ids, plan_epoch, round_up
+from mt_cli.data.batching import Batch, PlannedBatch, Shape, collate, pad_ids, plan_epoch
 from mt_cli.data.encoded import Part, Sequences
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
@@ -168,18 +168,6 @@ def test_batches_of_a_hand_worked_case() -> None:
     batches = planned([(8, 8)] * 5 + [(4, 4)] * 8, budget=40)
     shapes = sorted((len(batch.indices), batch.shape) for batch in batches)
     assert shapes == [(1, Shape(1, 10, 10)), (4, Shape(4, 10, 10)), (8, Shape(8, 5, 5))]
-
-
-def test_ladder_has_four_rungs_to_each_doubling() -> None:
-    rungs = sorted(set(round_up(np.arange(1, 65)).tolist()))
-    assert rungs == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64]
-
-
-@given(st.integers(1, 10**6))
-def test_next_rung_is_less_than_a_quarter_above(size: int) -> None:
-    (rung,) = round_up(np.array([size])).tolist()
-    assert size <= rung < 1.25 * size
-    assert round_up(np.array([rung])).tolist() == [rung]
 
 
 @pytest.mark.parametrize("num_processes", [2, 3])
