@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from mt_cli import runtime as runtime_module
 from mt_cli.errors import ResourceError
 from mt_cli.runtime import (
     Runtime,
@@ -146,3 +147,45 @@ def test_a_real_allocation_beyond_memory_is_explained() -> None:
 def test_other_errors_pass_as_they_are() -> None:
     with pytest.raises(RuntimeError, match=r"^shapes differ$"), memory_errors_explained("anything"):
         raise RuntimeError("shapes differ")
+
+
+def test_float32_is_computed_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")  # TensorFloat-32, where there is any
+        set_up_runtime(device="cpu", threads=1)
+        assert torch.get_float32_matmul_precision() == "highest"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class Glibc:
+    """Stands for the C library: refuses a threshold for mmap that is larger than `largest`."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self.settings: dict[int, int] = {}
+
+    def mallopt(self, name: int, value: int) -> int:
+        if name == runtime_module.M_MMAP_THRESHOLD and value > self._largest:
+            return 0
+        self.settings[name] = value
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("largest", "threshold"),
+    [(1 << 40, 1 << 30), (1 << 25, 1 << 25), (0, None)],
+    ids=["2.35", "2.28", "none"],
+)
+def test_large_blocks_are_kept_as_far_as_glibc_allows(
+    monkeypatch: pytest.MonkeyPatch, largest: int, threshold: int | None
+) -> None:
+    libc = Glibc(largest)
+    monkeypatch.setattr("ctypes.CDLL", lambda _: libc)
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.28"))
+    set_up_runtime(device="cpu", threads=1)
+    assert libc.settings.get(runtime_module.M_MMAP_THRESHOLD) == threshold
+    # Alone, the other setting would freeze the threshold at its smallest.
+    assert (runtime_module.M_TRIM_THRESHOLD in libc.settings) == (threshold is not None)
+    assert libc.settings[runtime_module.M_ARENA_MAX] == 1

@@ -1,0 +1,213 @@
+"""bf16, in which every machine can compute, though not every one fast, and the one answer of fp32."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import BACKENDS, random_ids, random_pairs, randomised, split_of, tiny_model, with_bos
+from torch import Tensor
+from workspace import Workspace
+
+from mt_cli.config import TrainingConfig
+from mt_cli.data.symbols import PAD_ID
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.runtime import Runtime
+from mt_cli.training.trainer import Trainer, mean_nll
+from mt_cli.translator import Translator
+
+BF16 = Runtime(torch.device("cpu"), "bf16")
+FP32 = Runtime(torch.device("cpu"), "fp32")
+PAIRS = random_pairs(40)
+DROPPING = {"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.1}
+TRAINING = TrainingConfig(
+    max_epochs=3, tokens_per_batch=60, warmup_steps=3, peak_lr=0.01, clip_norm=0.5, accumulation=2
+)
+each_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
+@torch.no_grad()
+def logits_of(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
+    with BF16.autocast():
+        logits: Tensor = model(src_ids, tgt_in)
+    return logits.float()
+
+
+def trainer_of(model: TranslationModel, runtime: Runtime = BF16, **options: object) -> Trainer:
+    config = TRAINING.model_copy(update=options)
+    return Trainer(model, split_of(PAIRS), config, runtime=runtime, seed=1)
+
+
+def losses(trainer: Trainer, *, most: int | None = None) -> list[float]:
+    return [report.loss.item() for report in islice(trainer.run(), most)]
+
+
+# The model
+
+
+@each_backend
+def test_no_position_sees_the_future(backend: str) -> None:
+    model = randomised(tiny_model(backend, decoder_layers=2), std=0.3)
+    src_ids, tgt_in = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 7, seed=1))
+    changed = tgt_in.clone()
+    changed[:, 4:] = random_ids(3, 4, seed=2)
+    before, after = logits_of(model, src_ids, tgt_in), logits_of(model, src_ids, changed)
+    torch.testing.assert_close(after[:, :4], before[:, :4], rtol=0, atol=0)
+    assert not torch.equal(after[:, 4:], before[:, 4:])
+
+
+@each_backend
+def test_padding_and_other_rows_change_no_more_than_rounding(backend: str) -> None:
+    model = randomised(tiny_model(backend, decoder_layers=2), std=0.3)
+    src_ids, tgt_in = random_ids(3, 9, lengths=[9, 2, 4]), with_bos(random_ids(3, 5, seed=1))
+    together = logits_of(model, src_ids, tgt_in)
+    for i, row in enumerate(src_ids):
+        alone = logits_of(model, row[row != PAD_ID].unsqueeze(0), tgt_in[i : i + 1])
+        torch.testing.assert_close(together[i : i + 1], alone, rtol=0, atol=together.std().item() / 20)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_both_backends_agree_but_for_rounding(norm: str) -> None:
+    src_ids, tgt_in = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 5, seed=1))
+    ours, theirs = (
+        logits_of(randomised(tiny_model(backend, norm=norm), std=0.3), src_ids, tgt_in)
+        for backend in BACKENDS
+    )
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=ours.std().item() / 20)
+
+
+# Training
+
+
+@each_backend
+def test_losses_are_close_to_those_of_fp32(backend: str) -> None:
+    low, exact = (losses(trainer_of(randomised(tiny_model(backend)), runtime)) for runtime in (BF16, FP32))
+    assert low == pytest.approx(exact, rel=0.03)
+    assert low != exact
+
+
+def test_losses_of_both_backends_are_close() -> None:
+    ours, theirs = (losses(trainer_of(randomised(tiny_model(backend)))) for backend in BACKENDS)
+    assert ours == pytest.approx(theirs, rel=0.03)
+
+
+@each_backend
+def test_validation_loss_is_close_to_that_of_fp32(backend: str) -> None:
+    model = randomised(tiny_model(backend))
+    low, exact = (
+        mean_nll(model, split_of(PAIRS), tokens_per_batch=40, runtime=each) for each in (BF16, FP32)
+    )
+    assert low == pytest.approx(exact, rel=0.01)
+
+
+@each_backend
+@pytest.mark.parametrize("r_drop", [0.0, 2.0], ids=["plain", "R-Drop"])
+def test_a_resumed_training_equals_one_that_never_stopped(backend: str, r_drop: float) -> None:
+    def fresh(seed: int) -> Trainer:
+        return trainer_of(tiny_model(backend, seed=seed, options=DROPPING), consistency=r_drop)
+
+    whole = fresh(0)
+    expected = losses(whole)
+    assert all(loss != following for loss, following in pairwise(expected))
+    first = fresh(0)
+    before = losses(first, most=3)
+    second = fresh(9)
+    second.model.load_state_dict(first.model.state_dict())
+    tensors = {name: tensor.clone() for name, tensor in first.tensors().items()}
+    second.restore(replace(first.progress), tensors)
+    torch.manual_seed(999)
+    assert before + losses(second) == expected
+    torch.testing.assert_close(second.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+
+# The commands
+
+
+@pytest.fixture(scope="module")
+def run(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was trained in bf16."""
+    folder = tmp_path_factory.mktemp("bf16") / "run"
+    options = ("--precision", "bf16", "--max-steps", 120, "--quiet")
+    outcome = workspace.call("train", "tiny.toml", "--run", folder, *options)
+    assert outcome.code == 0, outcome.err
+    return folder
+
+
+def test_training_in_bf16_learns_the_pairs(run: Path) -> None:
+    assert json.loads((run / "status.json").read_bytes())["best_score"] > 90
+    assert json.loads((run / "env.json").read_bytes())["precision"] == "bf16"
+
+
+def test_validation_while_training_in_bf16_is_in_fp32(workspace: Workspace, run: Path) -> None:
+    outcome = workspace.call("evaluate", run, "--split", "val", "--data", workspace.prepared, "--json")
+    best_score = json.loads((run / "status.json").read_bytes())["best_score"]
+    assert json.loads(outcome.out)["splits"]["val"]["bleu"]["score"] == best_score
+
+
+def test_scores_in_bf16_are_kept_apart(workspace: Workspace, run: Path) -> None:
+    for flags in ((), ("--precision", "bf16")):
+        outcome = workspace.call("evaluate", run, "--split", "val", "--data", workspace.prepared, *flags)
+        assert outcome.code == 0, outcome.err
+    assert {"val-greedy", "val-greedy-bf16"} <= {path.name for path in (run / "eval").iterdir()}
+
+
+@pytest.mark.parametrize("has_amx", [True, False])
+def test_decoding_is_in_fp32_whatever_the_machine_likes(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, has_amx: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
+    assert Translator.load(workspace.run, device="cpu", threads=1).search_name == "greedy"
+    asked = Translator.load(workspace.run, device="cpu", threads=1, precision="bf16")
+    assert asked.search_name == "greedy-bf16"
+
+
+def test_a_run_may_ask_for_decoding_in_bf16(workspace: Workspace, tmp_path: Path) -> None:
+    options = ("--max-steps", 1, "--set", "decoding.precision=bf16")
+    assert workspace.call("train", "tiny.toml", "--run", tmp_path / "run", *options).code == 0
+    assert Translator.load(tmp_path / "run", device="cpu", threads=1).search_name == "greedy-bf16"
+
+
+# One answer
+
+
+@pytest.fixture(scope="module")
+def usual(workspace: Workspace, run: Path) -> list[str]:
+    return workspace.call("translate", run, "-i", "corpus/train.de", "--threads", 1).lines
+
+
+@pytest.fixture
+def threads_kept() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--batch-size", 1),
+        ("--batch-size", 7),
+        ("--threads", 2),
+        ("--threads", 2, "--batch-size", 3),
+        ("--backend", "torch"),
+    ],
+    ids=lambda flags: " ".join(map(str, flags)),
+)
+@pytest.mark.usefixtures("threads_kept")
+def test_translations_are_the_same_in_every_way(
+    workspace: Workspace, run: Path, usual: list[str], flags: tuple[object, ...]
+) -> None:
+    other = workspace.call("translate", run, "-i", "corpus/train.de", "--threads", 1, *flags)
+    assert other.lines == usual
+
+
+def test_translations_are_the_same_in_another_order(
+    workspace: Workspace, run: Path, usual: list[str], tmp_path: Path
+) -> None:
+    lines = workspace.corpus("train.de").read_bytes().splitlines(keepends=True)
+    tmp_path.joinpath("reversed.de").write_bytes(b"".join(reversed(lines)))
+    other = workspace.call("translate", run, "-i", tmp_path / "reversed.de", "--threads", 1)
+    assert other.lines == usual[::-1]
