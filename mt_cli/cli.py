@@ -14,9 +14,9 @@ from mt_cli.commands.evaluate import evaluate
 from mt_cli.commands.export import export
 from mt_cli.commands.inspect import inspect
 from mt_cli.commands.prepare import prepare
+from mt_cli.commands.terminal import exit_codes, print_lines
 from mt_cli.commands.train import train
 from mt_cli.commands.translate import translate
-from mt_cli.terminal import exit_codes, print_lines
 
 app = typer.Typer(
     name="mt-cli",

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from sample_grammar import Combination
-from sample_sentences import Pair, Sampler
+from sample_corpus.grammar import Combination
+from sample_corpus.sentences import Pair, Sampler
 
 SEED = 1
 SIZES = {"train": 5000, "val": 200, "test": 200}

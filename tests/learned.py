@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from mt_cli.config import TokenizerConfig
-from mt_cli.data.learning import (
+from mt_cli.text.learning import (
     SAMPLE_SIZE,
     PairSample,
     WordCounts,
@@ -12,7 +12,7 @@ from mt_cli.data.learning import (
     count_pairs,
     learn_subword_tokenizers,
 )
-from mt_cli.data.tokenizer import Tokenizers
+from mt_cli.text.tokenizer import Tokenizers
 
 
 def learn_tokenizers(

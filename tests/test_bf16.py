@@ -13,11 +13,11 @@ from torch import Tensor
 from workspace import Workspace
 
 from mt_cli.config import TrainingConfig
-from mt_cli.data.symbols import PAD_ID
+from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.runtime import Runtime
+from mt_cli.text.symbols import PAD_ID
 from mt_cli.training.trainer import Trainer, mean_nll
-from mt_cli.translator import Translator
+from mt_cli.translation.translator import Translator
 
 BF16 = Runtime(torch.device("cpu"), "bf16")
 FP32 = Runtime(torch.device("cpu"), "fp32")

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from mt_cli.config import ModelConfig
-from mt_cli.data.encoded import EncodedSplit, Sequences
-from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.data.split import EncodedSplit, Sequences
+from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.runtime import Runtime
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
 BACKENDS = ("torch", "scratch")
 VOCAB_SIZE = 11

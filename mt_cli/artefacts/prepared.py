@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mt_cli.artefacts.corpora import MORE, TRAIN
 from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically
 from mt_cli.artefacts.run import Run
-from mt_cli.artefacts.sequence_files import Side, lines_path, open_split
+from mt_cli.artefacts.split_files import Side, lines_path, open_split
 from mt_cli.config import Config, DataConfig, TokenizerConfig
-from mt_cli.data.encoded import EncodedSplit, Part
-from mt_cli.data.normalize import decode_line
 from mt_cli.data.report import Report
-from mt_cli.data.tokenizer import Tokenizers
+from mt_cli.data.split import EncodedSplit, Part
 from mt_cli.errors import DataError
+from mt_cli.text.normalize import decode_line
+from mt_cli.text.tokenizer import Tokenizers
 
 MANIFEST, REPORT, TOKENIZER = "manifest.json", "report.json", "tokenizer"
 FORMAT: Literal[1] = 1

@@ -17,11 +17,11 @@ import torch
 
 from mt_cli.artefacts.checkpoint import checkpoint_name, load_weights
 from mt_cli.artefacts.files import check_hashes, read_json, write_atomically, write_json
-from mt_cli.artefacts.lock import locked
+from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Backend, Config, ModelConfig, load_config
-from mt_cli.data.tokenizer import Tokenizers
 from mt_cli.errors import DataError, UsageError
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.tokenizer import Tokenizers
 
 FORMAT = 1
 POINTERS = ("best", "last")

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
+from mt_cli.commands.flags import Checkpoint, Json, Quiet, RunPath, Verbose
+from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
 from mt_cli.errors import CheckFailedError
-from mt_cli.flags import Checkpoint, Json, Quiet, RunPath, Verbose
-from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
 
 
 @exit_codes

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mt_cli.flags import (
+from mt_cli.commands.flags import (
     BackendFlag,
     BatchSize,
     BeamSize,
@@ -22,7 +22,7 @@ from mt_cli.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
+from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
 
 
 @exit_codes
@@ -57,7 +57,7 @@ def evaluate(
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     from mt_cli.stages.evaluate import chosen_checkpoints
     from mt_cli.stages.evaluate import evaluate as run_stage
-    from mt_cli.translator import Translator
+    from mt_cli.translation.translator import Translator
 
     checkpoints = chosen_checkpoints(runs, checkpoint)
     translator = Translator.load(

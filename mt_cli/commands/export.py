@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from mt_cli.commands.flags import Checkpoint, Json, PreparedDir, Quiet, RunPath, Threads, Verbose
+from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
 from mt_cli.errors import CheckFailedError
-from mt_cli.flags import Checkpoint, Json, PreparedDir, Quiet, RunPath, Threads, Verbose
-from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
 
 
 @exit_codes
@@ -39,7 +39,7 @@ def export(
     Both translate the validation split, and how alike they do is printed.
     """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
-    from mt_cli.stages.export import export as run_stage
+    from mt_cli.stages.export.export import export as run_stage
 
     done = run_stage(
         run,

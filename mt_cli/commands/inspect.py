@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from mt_cli.flags import Checkpoint, Json, Quiet, RunPath, Verbose
-from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
+from mt_cli.commands.flags import Checkpoint, Json, Quiet, RunPath, Verbose
+from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
 
 SENTENCE = "Ein Mann schläft auf einer Bank."
 
@@ -41,10 +41,10 @@ def inspect(
     if not traces_shapes and masks is None:
         _describe(run, checkpoint=checkpoint, as_json=as_json)
         return
-    from mt_cli.stages.drawing import PICTURES, check_ending
-    from mt_cli.stages.shapes import draw_masks, trace_sentence
+    from mt_cli.stages.inspect.drawing import PICTURES, check_ending
+    from mt_cli.stages.inspect.sentence_shapes import draw_masks, trace_sentence
     from mt_cli.stages.translate import decode_argument
-    from mt_cli.translator import Translator
+    from mt_cli.translation.translator import Translator
 
     if masks is not None:
         check_ending(masks, PICTURES)
@@ -63,7 +63,7 @@ def inspect(
 
 
 def _describe(run: Path, *, checkpoint: str, as_json: bool) -> None:
-    from mt_cli.stages.inspect import describe_run, report_as_text
+    from mt_cli.stages.inspect.inspect import describe_run, report_as_text
 
     report = describe_run(run, checkpoint=checkpoint)
     if as_json:

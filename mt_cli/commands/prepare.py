@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from mt_cli.commands.flags import ConfigPath, Json, Quiet, Settings, Verbose, prepared_dir
+from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
 from mt_cli.config import load_config
-from mt_cli.flags import ConfigPath, Json, Quiet, Settings, Verbose, prepared_dir
-from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
 
 
 @exit_codes
@@ -30,7 +30,7 @@ def prepare(
     """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     loaded = load_config(config, settings or ())
-    from mt_cli.stages.prepare import prepare as run_stage
+    from mt_cli.stages.prepare.prepare import prepare as run_stage
 
     result = run_stage(
         loaded,

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mt_cli.config import load_config
-from mt_cli.errors import UsageError
-from mt_cli.flags import (
+from mt_cli.commands.flags import (
     ConfigPath,
     DeviceFlag,
     Json,
@@ -20,7 +18,9 @@ from mt_cli.flags import (
     Verbose,
     prepared_dir,
 )
-from mt_cli.terminal import exit_codes, print_json, print_lines, set_up_logging
+from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
+from mt_cli.config import load_config
+from mt_cli.errors import UsageError
 
 
 @exit_codes
@@ -65,7 +65,7 @@ def train(
     }
     given = [f"{key}={json.dumps(value)}" for key, value in flags.items() if value is not None]
     loaded = load_config(config, [*(settings or ()), *given])
-    from mt_cli.stages.train import train as run_stage
+    from mt_cli.stages.train.train import train as run_stage
 
     result = run_stage(
         loaded,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt_cli.errors import UsageError
-from mt_cli.flags import (
+from mt_cli.commands.flags import (
     AttentionFile,
     AttentionOf,
     BackendFlag,
@@ -29,11 +28,12 @@ from mt_cli.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.terminal import exit_codes, for_stderr, print_aside, set_up_logging
+from mt_cli.commands.terminal import exit_codes, for_stderr, print_aside, set_up_logging
+from mt_cli.errors import UsageError
 
 if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.decoding.sampling import Sampling
-    from mt_cli.translation import Translation
+    from mt_cli.translation.lines import Translation
 
 
 @exit_codes
@@ -113,9 +113,9 @@ def translate(
         raise UsageError("attention is shown for one sentence; give it with --text")
     picture = _picture(attention, output)
     sampling = _sampling(sample, beam_size, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    from mt_cli.stages.attention import choose_maps
+    from mt_cli.stages.inspect.attention import choose_maps
     from mt_cli.stages.translate import decode_argument, open_source, open_target, translate_stream
-    from mt_cli.translator import Translator
+    from mt_cli.translation.translator import Translator
 
     with open_source(source, text=text) as lines_in, open_target(output) as lines_out:
         translator = Translator.load(
@@ -203,8 +203,8 @@ def _picture(attention: str | None, output: str) -> Path | None:
     """The file that `--attention` names, if it names one that can be written beside `output`."""
     if attention in (None, "-"):
         return None
-    from mt_cli.stages.attention import ENDINGS
-    from mt_cli.stages.drawing import check_ending
+    from mt_cli.stages.inspect.attention import ENDINGS
+    from mt_cli.stages.inspect.drawing import check_ending
 
     picture = Path(attention)
     check_ending(picture, ENDINGS)

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mt_cli.data.encoded import EncodedSplit
 from mt_cli.data.shuffle import MixedShuffle, Shuffle
-from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.machine.ladder import rungs
+from mt_cli.data.split import EncodedSplit
+from mt_cli.machine.ladder import rungs, rungs_below
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100
 """Pairs are sorted by length within pools of about so many batches, so that order stays random."""
@@ -94,10 +94,23 @@ def plan_epoch(
     order = _shuffled(split, rng)
     mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
     pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
+    is_small = len(order) < pool_size
     for begin in range(0, len(order), pool_size):
         pool = order.stretch(begin, begin + pool_size)
-        widths = [np.minimum(rungs(side.lengths_of(pool) + 1), max_width) for side in (split.src, split.tgt)]
-        batches = list(_group(pool, *widths, tokens_per_batch=tokens_per_batch))
+        src_widths, tgt_widths = (
+            np.minimum(rungs(side.lengths_of(pool) + 1), max_width) for side in (split.src, split.tgt)
+        )
+        # The narrower side is one rung below the wider at the most: that halves the number of shapes.
+        least = rungs_below(np.maximum(src_widths, tgt_widths))
+        batches = list(
+            _group(
+                pool,
+                np.maximum(src_widths, least),
+                np.maximum(tgt_widths, least),
+                tokens_per_batch=tokens_per_batch,
+                halves=is_small,
+            )
+        )
         for i in rng.permutation(len(batches)):
             yield batches[i]
 
@@ -114,10 +127,12 @@ def _group(
     tgt_widths: NDArray[np.int64],
     *,
     tokens_per_batch: int,
+    halves: bool,
 ) -> Iterator[PlannedBatch]:
     """Batches of the pairs `pool` (N,), each as wide as its widest pair and with as many rows as that allows.
 
-    So a batch's number of rows follows from its widths. Where far fewer pairs are left, it is halved.
+    So a batch's number of rows follows from its widths. With `halves`, it is halved as long as the pairs fit,
+    because in a small corpus much would be empty.
     """
     wider = np.maximum(src_widths, tgt_widths)
     # By the wider side, then by target and source, whose order turns with each target width: neighbours are
@@ -129,7 +144,10 @@ def _group(
         widest = [np.maximum.accumulate(widths[order[:most]]) for widths in (src_widths, tgt_widths)]
         rows = _rows(np.maximum(*widest), tokens_per_batch)  # of the first one, two, three …
         size = max(1, int(np.count_nonzero(np.arange(1, len(rows) + 1) <= rows)))
-        shape = Shape(_halved(int(rows[size - 1]), size), *(int(side[size - 1]) for side in widest))
+        num_rows = int(rows[size - 1])
+        shape = Shape(
+            _halved(num_rows, size) if halves else num_rows, *(int(side[size - 1]) for side in widest)
+        )
         yield PlannedBatch(pool[order[:size]], shape)
         order = order[size:]
 

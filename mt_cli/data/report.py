@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from mt_cli.data.encoded import Sequences
-from mt_cli.data.symbols import UNK_ID
+from mt_cli.data.split import Sequences
+from mt_cli.text.symbols import UNK_ID
 
 PERCENTILES = (50, 90, 99, 100)
 COUNTED_TOGETHER = 1 << 22

@@ -13,12 +13,22 @@ def rungs(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
     The ladder has four rungs to each doubling: 1, 2 … 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 …
     """
-    digits = np.frexp(sizes - 1)[1]  # in binary
-    step = np.left_shift(np.int64(1), np.maximum(digits - 3, 0))
-    rounded: NDArray[np.int64] = -(-sizes // step) * step
-    return rounded
+    step = _step_to(sizes)
+    return -(-sizes // step) * step
 
 
 def rung(size: int) -> int:
     """The one number `size`, from 1, rounded up to a rung."""
     return int(rungs(np.array([size]))[0])
+
+
+def rungs_below(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rung below each of the rungs `sizes` (N,); below the first, 0: (N,)."""
+    return sizes - _step_to(sizes)
+
+
+def _step_to(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How far the rung at or above each of `sizes` (N,) is from the one below it: (N,)."""
+    digits = np.frexp(sizes - 1)[1]  # in binary
+    step: NDArray[np.int64] = np.left_shift(np.int64(1), np.maximum(digits - 3, 0))
+    return step

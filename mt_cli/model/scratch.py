@@ -8,7 +8,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from mt_cli.model.attention import as_bias
-from mt_cli.model.incremental import CachedState, start
+from mt_cli.model.cached_decoder import CachedState, start
 from mt_cli.model.layers import DecoderLayer, EncoderLayer, LayerOptions
 from mt_cli.model.masks import causal_mask
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from mt_cli.artefacts.run import open_run
 from mt_cli.data.batching import Batch
-from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
+from mt_cli.machine.device import set_up_runtime
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.runtime import set_up_runtime
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS
 from mt_cli.training.objective import batch_loss
 
 NUM_SENTENCES = 6

@@ -12,11 +12,11 @@ from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
 from mt_cli.artefacts.files import sha256_bytes, write_atomically, write_json
 from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import Run, open_runs
-from mt_cli.data.normalize import decode_line
 from mt_cli.errors import DataError, ResourceError, UsageError
-from mt_cli.stages.card import write_card
-from mt_cli.stages.scoring import Scores, score
-from mt_cli.translator import Translator
+from mt_cli.stages.model_card import write_card
+from mt_cli.text.normalize import decode_line
+from mt_cli.translation.scoring import Scores, score
+from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
 from mt_cli.artefacts.files import writing
-from mt_cli.data.normalize import decode_line, is_valid_utf8
 from mt_cli.errors import DataError, ResourceError, UsageError
+from mt_cli.text.normalize import decode_line, is_valid_utf8
 
 log = logging.getLogger(__name__)
 

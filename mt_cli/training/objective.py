@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mt_cli.data.batching import Batch
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.training.consistency import ConsistentCrossEntropy
 from mt_cli.training.early_gradients import EarlyGradients, add_product, fill_up, piece_size
+from mt_cli.training.r_drop import ConsistentCrossEntropy
 
 CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits computed at a time: on a CPU few enough to stay in its cache, on a GPU enough to keep it busy."""

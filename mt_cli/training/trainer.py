@@ -14,10 +14,10 @@ from torch.profiler import record_function
 
 from mt_cli.config import TrainingConfig
 from mt_cli.data.batching import PlannedBatch, Shape, collate, plan_epoch
-from mt_cli.data.encoded import EncodedSplit
-from mt_cli.distributed import World
+from mt_cli.data.split import EncodedSplit
+from mt_cli.machine.device import Runtime, seed_everything
+from mt_cli.machine.world import World
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.runtime import Runtime, seed_everything
 from mt_cli.training.objective import batch_loss
 from mt_cli.training.optimiser import Optimiser
 from mt_cli.training.schedule import learning_rate

@@ -7,7 +7,7 @@ import pytest
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
 from mt_cli.config import Config, DataConfig, FilesConfig, ModelConfig, TokenizerConfig
 from mt_cli.errors import DataError
-from mt_cli.stages.prepare import prepare
+from mt_cli.stages.prepare.prepare import prepare
 
 LINES = {
     "train.src": "ein Hund\nein Ball\n",

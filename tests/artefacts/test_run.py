@@ -11,8 +11,8 @@ from tiny import TINY, random_ids, randomised
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
 from mt_cli.artefacts.files import write_json
-from mt_cli.artefacts.new_run import created_run
 from mt_cli.artefacts.run import PreparedReference, Run, build_model, open_run
+from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, DataConfig, TokenizerConfig
 from mt_cli.errors import DataError, UsageError
 
@@ -138,7 +138,7 @@ def test_of_two_that_begin_at_once_one_gets_the_folder(
         write_json(path, value)
         create(tmp_path / "run", config=Config())
 
-    monkeypatch.setattr("mt_cli.artefacts.new_run.write_json", another_is_faster)
+    monkeypatch.setattr("mt_cli.artefacts.run_creation.write_json", another_is_faster)
     with pytest.raises(UsageError, match=r"run: another process is training there; wait for its end"):
         create(tmp_path / "run", overwrite=overwrite)
     assert open_run(tmp_path / "run").config == Config()

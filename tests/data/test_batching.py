@@ -13,7 +13,7 @@ from tiny import split_of
 
 from mt_cli.data import batching
 from mt_cli.data.batching import Batch, PlannedBatch, Shape, collate, pad_ids, plan_epoch
-from mt_cli.data.encoded import Part, Sequences
+from mt_cli.data.split import Part, Sequences
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 budgets = st.integers(1, 120)
@@ -77,7 +77,7 @@ def test_every_pair_fits_the_shape_of_its_batch(lengths: list[tuple[int, int]], 
 
 @given(pair_lengths, budgets)
 def test_rows_follow_from_the_widths_or_are_halved(lengths: list[tuple[int, int]], budget: int) -> None:
-    for batch in planned(lengths, budget=budget):
+    for batch in planned(lengths, budget=budget, pool_batches=1000):
         rows = max(1, budget // max(batch.shape.src_width, batch.shape.tgt_width))
         while rows > batch.shape.rows:
             rows = -(-rows // 2)
@@ -144,7 +144,7 @@ def test_an_epoch_has_few_shapes_and_little_padding() -> None:
         for batch in plan_epoch(split, tokens_per_batch=2048, max_width=256, rng=rng):
             shapes.add(batch.shape)
             places += batch.shape.rows * (batch.shape.src_width + batch.shape.tgt_width)
-    assert len(shapes) < 70
+    assert len(shapes) < 45
     assert 1 - 3 * (src.sum() + tgt.sum() + 2 * len(src)) / places < 0.12
 
 
@@ -168,6 +168,12 @@ def test_batches_of_a_hand_worked_case() -> None:
     batches = planned([(8, 8)] * 5 + [(4, 4)] * 8, budget=40)
     shapes = sorted((len(batch.indices), batch.shape) for batch in batches)
     assert shapes == [(1, Shape(1, 10, 10)), (4, Shape(4, 10, 10)), (8, Shape(8, 5, 5))]
+
+
+def test_a_corpus_of_several_pools_has_full_rows_only() -> None:
+    batches = planned(many_lengths, budget=100, pool_batches=5)
+    widths = [max(batch.shape.src_width, batch.shape.tgt_width) for batch in batches]
+    assert [batch.shape.rows for batch in batches] == [100 // width for width in widths]
 
 
 @pytest.mark.parametrize("num_processes", [2, 3])

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from mt_cli.data import report as report_module
-from mt_cli.data.encoded import Sequences
 from mt_cli.data.report import Report, SideReport, SplitReport, describe_side, format_report
+from mt_cli.data.split import Sequences
 
 
 def side(lengths: dict[str, int]) -> SideReport:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tiny import BACKENDS, random_ids, randomised, tiny_model
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.decoding.rules import Rules, repeating
 from mt_cli.decoding.search import Hyp, beam_search, greedy_search
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
 # Few words and late ends, so that hypotheses repeat themselves.
 VOCAB_SIZE = 8

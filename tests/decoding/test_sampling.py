@@ -11,11 +11,11 @@ from tiny import BACKENDS, VOCAB_SIZE, random_ids, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling, draw, sample_search
 from mt_cli.decoding.search import Hyp
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
 GRID = 10_000
 EVENLY = (torch.arange(GRID) + 0.5) / GRID

@@ -9,10 +9,10 @@ from tiny import BACKENDS, VOCAB_SIZE, random_ids, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
 # A model
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt_cli.machine.ladder import rung, rungs
+from mt_cli.machine.ladder import rung, rungs, rungs_below
 
 
 def test_ladder_has_four_rungs_to_each_doubling() -> None:
@@ -16,3 +16,8 @@ def test_ladder_has_four_rungs_to_each_doubling() -> None:
 def test_next_rung_is_less_than_a_quarter_above(size: int) -> None:
     assert size <= rung(size) < 1.25 * size
     assert rung(rung(size)) == rung(size)
+
+
+def test_each_rung_knows_the_one_below() -> None:
+    found = sorted(set(rungs(np.arange(1, 1000)).tolist()))
+    assert rungs_below(np.array(found)).tolist() == [0, *found[:-1]]

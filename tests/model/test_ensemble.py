@@ -5,11 +5,11 @@ import torch
 from tiny import BACKENDS, CPU, random_ids, randomised, tiny_model, with_bos
 
 from mt_cli.config import DecodingConfig
-from mt_cli.data.symbols import BOS_ID, PAD_ID
 from mt_cli.decoding.search import Hyp
 from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.searcher import Searcher
+from mt_cli.text.symbols import BOS_ID, PAD_ID
+from mt_cli.translation.searcher import Searcher
 
 SMALL = randomised(tiny_model(decoder_layers=2), seed=3, std=0.4)
 WIDE = randomised(tiny_model(d_model=16, d_ff=8, num_heads=4, max_len=12, output_bias=True), seed=5, std=0.3)

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import BACKENDS, random_ids, randomised, tiny_model
 
-from mt_cli.data.symbols import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import beam_search, greedy_search
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.few_shapes import FewShapes
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
 MODELS: dict[str, TranslationModel | Ensemble] = {
     **{backend: randomised(tiny_model(backend, decoder_layers=2), seed=3) for backend in BACKENDS},

@@ -11,7 +11,7 @@ from workspace import Workspace
 
 from mt_cli.model import pytorch, scratch, translation_model
 from mt_cli.model.attention import MultiHeadAttention
-from mt_cli.model.incremental import CachedLayer, CachedState
+from mt_cli.model.cached_decoder import CachedLayer, CachedState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.doctor import Check, check_overfits, examine
 

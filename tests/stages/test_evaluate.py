@@ -12,7 +12,7 @@ from workspace import Outcome, Workspace
 
 from mt_cli.artefacts.checkpoint import checkpoint_name
 from mt_cli.artefacts.run import open_run
-from mt_cli.translator import Translator
+from mt_cli.translation.translator import Translator
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
 CHRF = r"chrF2 \d+\.\d\d  nrefs:1\|case:mixed\|eff:yes\|nc:6\|nw:0\|space:no\|version:[\d.]+"

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
-from mt_cli.data.normalize import decode_line
 from mt_cli.errors import DataError, ResourceError
 from mt_cli.stages.translate import FIRST_LINES, LINES_AT_ONCE, open_target, translate_stream
+from mt_cli.text.normalize import decode_line
 
 AWKWARD = b"Ein Mann schl\xc3\xa4ft.\n\n\xff\xfe kaputt\nZwei Hunde spielen im Schnee."
 RUN = "runs/tiny"

@@ -12,10 +12,10 @@ from torch import Tensor
 from mt_cli.config import TrainingConfig
 from mt_cli.data import batching
 from mt_cli.data.batching import pad_ids
-from mt_cli.data.symbols import BOS_ID, EOS_ID
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.symbols import BOS_ID, EOS_ID
 from mt_cli.training.schedule import learning_rate
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 

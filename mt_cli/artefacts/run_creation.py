@@ -1,0 +1,107 @@
+"""A new run folder: made whole beside its place, and locked from its first moment.
+
+Knows what a run begins with; `run` knows the rest.
+"""
+
+import errno
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from mt_cli.artefacts.files import (
+    replace_folder,
+    sha256_bytes,
+    sync_folder,
+    write_atomically,
+    write_error,
+    write_json,
+)
+from mt_cli.artefacts.run import FORMAT, TOKENIZER, PreparedReference, Run, open_run
+from mt_cli.artefacts.run_lock import busy, locked
+from mt_cli.config import Config, dump_config
+from mt_cli.errors import UsageError
+
+
+@contextmanager
+def created_run(
+    folder: Path,
+    config: Config,
+    *,
+    tokenizer_files: Mapping[str, bytes],
+    prepared: PreparedReference,
+    environment: Mapping[str, object],
+    overwrite: bool = False,
+) -> Iterator[Run]:
+    """A new run folder, in which no other process trains while the block lasts.
+
+    Raises:
+        UsageError: the folder exists, and `overwrite` is off, it is no run, or a process is at work there.
+    """
+    place = folder.resolve()
+    # Built beside its place: a kill leaves either no run or a whole one.
+    # By a name that is nobody else's, for processes of other machines may have this one's number.
+    partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
+    with ExitStack() as old:
+        is_there = place.exists() and (not place.is_dir() or any(place.iterdir()))
+        if is_there:
+            _check_may_go(folder, overwrite=overwrite)
+            old.enter_context(locked(folder))
+        if Path.cwd().is_relative_to(place):
+            raise UsageError(f"{folder}: a new run takes the place of the folder you are in; name another")
+        try:
+            _fill(partial, config, tokenizer_files, prepared, environment)
+            with locked(partial):  # and so the run is, from its first moment
+                if is_there:
+                    replace_folder(place, partial)
+                else:
+                    _move_to_free_place(partial, place, folder)
+                old.close()
+                yield open_run(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _check_may_go(folder: Path, *, overwrite: bool) -> None:
+    if not overwrite:
+        raise UsageError(
+            f"{folder} exists; --resume goes on with it, --overwrite starts anew, --run names another"
+        )
+    # Prepared folders have a manifest too.
+    if not all((folder / name).is_file() for name in ("manifest.json", "config.toml")):
+        raise UsageError(
+            f"{folder} is not a run folder, so --overwrite leaves it alone; name another with --run"
+        )
+
+
+def _fill(
+    folder: Path,
+    config: Config,
+    tokenizer_files: Mapping[str, bytes],
+    prepared: PreparedReference,
+    environment: Mapping[str, object],
+) -> None:
+    """Write what a run begins with."""
+    files = {"config.toml": dump_config(config).encode()}
+    files |= {f"{TOKENIZER}{name}": data for name, data in tokenizer_files.items()}
+    for name, data in files.items():
+        write_atomically(folder / name, data)
+    write_json(folder / "env.json", dict(environment))
+    manifest = {
+        "format": FORMAT,
+        "sha256": {name: sha256_bytes(data) for name, data in files.items()},
+        "prepared": {"folder": prepared.folder, "sha256": prepared.sha256},
+    }
+    write_json(folder / "manifest.json", manifest)
+
+
+def _move_to_free_place(new: Path, place: Path, folder: Path) -> None:
+    """Let `new` be `place`, where nothing was a moment ago."""
+    try:
+        new.rename(place)
+        sync_folder(place.parent)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another process was a moment faster
+            raise busy(folder) from None
+        raise write_error(folder, error) from error

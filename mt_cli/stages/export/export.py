@@ -1,0 +1,142 @@
+"""The `export` command: a run's model as a folder that CTranslate2 translates with, and proof that it does.
+
+Owns what lies in that folder and that it is whole; knows nothing of the model's inside.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from mt_cli.artefacts.files import built_beside, write_atomically
+from mt_cli.artefacts.prepared import Prepared, open_prepared_of
+from mt_cli.artefacts.run import Run, open_run
+from mt_cli.errors import DataError, UsageError
+from mt_cli.stages.export.conversion import Quantization, check_installed, vocabulary_of, write_model
+from mt_cli.stages.export.proof import ExportedTranslator, Proof, prove
+from mt_cli.stages.export.readme import readme_of
+from mt_cli.translation.translator import Translator
+
+log = logging.getLogger(__name__)
+
+SPLIT = "val"
+OWN_FILES = ("model.bin", "config.json", "tokenizer/tokenizer.json")
+"""By which an exported model is known; every other CTranslate2 model has the first two."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """An exported model."""
+
+    folder: Path
+    checkpoint: str
+    quantization: Quantization
+    proof: Proof | None
+    """None where the validation data were not at hand."""
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the proof shows another model than the run's, which quantisation does not excuse."""
+        return self.proof is not None and self.quantization == "none" and not self.proof.is_faithful
+
+    def as_json(self) -> dict[str, object]:
+        """The form that `export --json` prints."""
+        return {
+            "folder": str(self.folder),
+            "checkpoint": self.checkpoint,
+            "quantization": self.quantization,
+            "proof": None if self.proof is None else self.proof.as_json(),
+        }
+
+    def __str__(self) -> str:
+        return str(self.folder) if self.proof is None else f"{self.folder}\n{self.proof}"
+
+
+def export(
+    run_dir: Path,
+    folder: Path,
+    *,
+    checkpoint: str = "best",
+    quantization: Quantization = "none",
+    data_dir: Path | None = None,
+    threads: int = 0,
+    overwrite: bool = False,
+) -> Export:
+    """Write the model of `checkpoint` and its tokenizers into the new `folder`, and prove it to be the same.
+
+    The proof: both translate the validation split, greedily, on the CPU. Without the data there is a warning
+    in its place.
+
+    Raises:
+        ResourceError: CTranslate2 is not installed, or the folder cannot be written.
+        UsageError: no such run or checkpoint; the folder exists, and `overwrite` is off or it is no export.
+        DataError: `data_dir` does not hold the data of the run.
+    """
+    check_installed()
+    _check_place(folder, overwrite=overwrite)
+    run = open_run(run_dir)
+    name = run.checkpoint_folder(checkpoint).name
+    prepared = _data_of(run, data_dir)
+    with built_beside(folder) as partial:
+        write_model(
+            partial,
+            run.load_model(checkpoint=name),
+            run.config.model,
+            src_tokens=vocabulary_of(run.tokenizers.src),
+            tgt_tokens=vocabulary_of(run.tokenizers.tgt),
+            quantization=quantization,
+        )
+        for file_name, data in run.tokenizers.to_files().items():
+            write_atomically(partial / "tokenizer" / file_name, data)
+        proof = None if prepared is None else _prove(run, partial, prepared, checkpoint=name, threads=threads)
+        write_atomically(partial / "README.md", readme_of(run, name, quantization, proof).encode())
+    log.info("%s of %s exported to %s", name, run_dir, folder)
+    return Export(folder, name, quantization, proof)
+
+
+def _check_place(folder: Path, *, overwrite: bool) -> None:
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not overwrite:
+        raise UsageError(f"{folder} exists; --overwrite replaces an exported model, or name another folder")
+    if not all((folder / name).is_file() for name in OWN_FILES):
+        raise UsageError(
+            f"{folder} is no exported model, so --overwrite leaves it alone; name another folder"
+        )
+
+
+def _data_of(run: Run, data_dir: Path | None) -> Prepared | None:
+    try:
+        return open_prepared_of(run, data_dir)
+    except DataError as error:
+        if data_dir is not None:
+            raise
+        log.warning("no proof that both engines agree: %s", error)
+        return None
+
+
+def _prove(run: Run, folder: Path, prepared: Prepared, *, checkpoint: str, threads: int) -> Proof:
+    sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
+    # Greedy search alone: what mt-cli adds to it is not in the weights.
+    ours = Translator.load(
+        run.folder,
+        checkpoint=checkpoint,
+        beam_size=1,
+        no_repeat_ngram=0,
+        min_len=0,
+        replace_unk=False,
+        device="cpu",
+        threads=threads,
+    )
+    threads = torch.get_num_threads()  # what 0 came to
+    log.info("translating %s with both  sentences %d  device cpu  threads %d", SPLIT, len(sources), threads)
+    theirs = ExportedTranslator(folder, run, threads=threads)
+    return prove(
+        ours.translate,
+        theirs,
+        split=SPLIT,
+        sources=sources,
+        refs=refs,
+        lowercase=run.config.data.lowercase,
+    )

@@ -1,0 +1,153 @@
+"""The proof of an export: one split, translated with the run's own model and with the exported one.
+
+Knows both engines as lines in, lines out; never how a model is converted or where its data lie.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from mt_cli.artefacts.run import Run
+from mt_cli.stages.export.conversion import vocabulary_of
+from mt_cli.translation.lines import Splitter, joined_texts
+from mt_cli.translation.scoring import Score, score
+
+FAITHFUL = 0.9
+"""Share of identical lines that unquantised weights reach; rounding alone leaves 0.99 of them."""
+WARM_UP_LINES = 64
+BATCH_SIZE = 64
+"""Sentences decoded together, where the run names no number."""
+
+
+@dataclass(frozen=True)
+class Performance:
+    """What one engine made of the split."""
+
+    engine: str
+    hyps: list[str]
+    bleu: Score
+    sentences_per_s: float
+    """From text to text."""
+
+    def as_json(self) -> dict[str, object]:
+        """A part of what `export --json` prints."""
+        return {"bleu": self.bleu.details, "sentences_per_s": self.sentences_per_s}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Two engines, side by side."""
+
+    split: str
+    ours: Performance
+    theirs: Performance
+    compute_type: str
+    """What the exported model calculates in on this machine."""
+
+    @property
+    def n(self) -> int:
+        """Sentences."""
+        return len(self.ours.hyps)
+
+    @property
+    def identical(self) -> int:
+        """Sentences whose translations are the same, letter by letter."""
+        return sum(a == b for a, b in zip(self.ours.hyps, self.theirs.hyps, strict=True))
+
+    @property
+    def is_faithful(self) -> bool:
+        """Whether the same weights can be behind both."""
+        return self.identical >= FAITHFUL * self.n
+
+    def as_json(self) -> dict[str, object]:
+        """A part of what `export --json` prints."""
+        return {
+            "split": self.split,
+            "n": self.n,
+            "identical": self.identical,
+            "mt_cli": self.ours.as_json(),
+            "ctranslate2": {**self.theirs.as_json(), "compute_type": self.compute_type},
+        }
+
+    def __str__(self) -> str:
+        rows = [
+            f"{self.split}  {each.engine:<11}  {each.bleu}  {each.sentences_per_s:.0f} sentences/s"
+            for each in (self.ours, self.theirs)
+        ]
+        share = f"{self.identical} of {self.n} lines, {self.identical / self.n:.1%}"
+        return "\n".join([rows[0], f"{rows[1]}  {self.compute_type}", f"{self.split}  identical    {share}"])
+
+
+class ExportedTranslator:
+    """Translates sentences with an exported model on the CPU, greedily and under `Translator`'s limits."""
+
+    def __init__(self, folder: Path, run: Run, *, threads: int) -> None:
+        """Of the exported model in `folder`, made of `run`."""
+        import ctranslate2
+
+        self._engine = ctranslate2.Translator(
+            str(folder), device="cpu", inter_threads=threads, intra_threads=1
+        )
+        tokenizers = run.tokenizers
+        self._src_tokens = vocabulary_of(tokenizers.src)
+        self._tgt_ids = {token: i for i, token in enumerate(vocabulary_of(tokenizers.tgt))}
+        self._tgt = tokenizers.tgt
+        self._config = run.config.decoding
+        self._longest = run.config.model.max_len - 1  # room for </s>
+        self.splitter = Splitter(tokenizers, longest=self._longest, quiet=True)
+
+    @property
+    def compute_type(self) -> str:
+        """What it calculates in, such as `float32`; not every machine can what the weights are stored as."""
+        return str(self._engine.compute_type)
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """The translation of each of `lines`, in order; an empty line's is empty."""
+        of_lines = self.splitter.split(lines)
+        texts = iter(self._search([part.ids for of_line in of_lines for part in of_line]))
+        return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
+
+    def _search(self, sources: Sequence[Sequence[int]]) -> list[str]:
+        limits = [min(self._config.max_len(len(ids)), self._longest) for ids in sources]
+        results = self._engine.translate_batch(
+            [[self._src_tokens[i] for i in ids] for ids in sources],
+            max_batch_size=self._config.batch_size or BATCH_SIZE,
+            beam_size=1,
+            min_decoding_length=0,
+            max_input_length=self._longest + 1,
+            max_decoding_length=max(limits, default=1),
+        )
+        # It knows one limit for all. Greedy search never looks ahead, so cutting is as good as stopping.
+        hyps = [result.hypotheses[0][:limit] for result, limit in zip(results, limits, strict=True)]
+        return self._tgt.decode([[self._tgt_ids[token] for token in hyp] for hyp in hyps])
+
+
+def prove(
+    translate: Callable[[list[str]], list[str]],
+    exported: ExportedTranslator,
+    *,
+    split: str,
+    sources: list[str],
+    refs: list[str],
+    lowercase: bool,
+) -> Proof:
+    """Translate `sources` with the run's own `translate` and with the `exported` model, and score both."""
+    # What only the first would pay: tokenizers remember words, and CTranslate2 keeps memory once it has it.
+    exported.splitter.split(sources)
+    exported.translate(sources[:WARM_UP_LINES])
+
+    def measure(engine: str, translate: Callable[[list[str]], list[str]]) -> Performance:
+        begin = time.perf_counter()
+        hyps = translate(sources)
+        elapsed_s = time.perf_counter() - begin
+        bleu = score(hyps, refs, lowercase=lowercase).bleu
+        return Performance(engine, hyps, bleu, len(hyps) / elapsed_s)
+
+    return Proof(
+        split,
+        measure("mt_cli", translate),
+        measure("ctranslate2", exported.translate),
+        exported.compute_type,
+    )

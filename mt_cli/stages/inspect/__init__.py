@@ -1,0 +1,1 @@
+"""What is in a run, and what happens to a sentence inside its model."""

@@ -1,0 +1,140 @@
+"""The model card of a run, README.md in its folder (Mitchell et al. 2019): what it is, how good, how made.
+
+Knows what `inspect` says of a run; scores nothing.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+
+from mt_cli.artefacts.files import write_atomically
+from mt_cli.artefacts.run import Run
+from mt_cli.errors import MtCliError
+from mt_cli.stages.inspect.inspect import (
+    describe_environment,
+    describe_scores,
+    describe_status,
+    parameters_by_part,
+)
+
+log = logging.getLogger(__name__)
+
+MARK = "<!-- mt-cli writes this when the run is trained or evaluated; without this line it stays. -->"
+CARD = """\
+{mark}
+
+# {name}
+
+A Transformer that translates {src_lang} to {tgt_lang}, made by mt-cli. In this folder:
+
+```console
+$ mt-cli translate . -i FILE
+```
+
+## The model
+
+{model}
+
+## Its scores
+
+{scores}
+
+## Its training
+
+{training}
+
+## Its limits
+
+It has read the training pairs of its corpus and nothing else: of other matters and in another style it
+translates badly, and sounds no less sure of itself. It can leave out what the source says, and say what the
+source does not. What may be done with it, the terms of that corpus decide too.
+"""
+
+
+def write_card(run: Run) -> None:
+    """Describe `run` in its README.md, unless somebody has put one of their own there.
+
+    Whoever asks for it has something better to give than a card: what stands in its way is a warning.
+    """
+    path = run.folder / "README.md"
+    try:
+        if not os.path.lexists(path) or path.read_bytes().startswith(MARK.encode()):
+            write_atomically(path, card(run).encode(errors="backslashreplace"))
+    except (MtCliError, OSError) as error:
+        log.warning("%s: left as it is: %s", path, error)
+
+
+def card(run: Run) -> str:
+    """The text, in Markdown: what `inspect` says of the best checkpoint but hashes, for readers.
+
+    Raises:
+        MtCliError: what describes the run is missing or damaged.
+    """
+    checkpoint = run.checkpoint_folder("best").name if run.checkpoints else None
+    return CARD.format(
+        mark=MARK,
+        name=" ".join(run.folder.resolve().name.split()),
+        src_lang=run.config.data.src_lang,
+        tgt_lang=run.config.data.tgt_lang,
+        model=_table(("", ""), ("checkpoint", checkpoint or "none yet"), *_model_rows(run)),
+        scores=_scores(describe_scores(run, checkpoint=checkpoint), checkpoint=checkpoint),
+        training=_table(("", ""), *_training_rows(run)),
+    )
+
+
+def _model_rows(run: Run) -> list[tuple[object, ...]]:
+    model, tokenizers = run.config.model, run.tokenizers
+    sides = [tokenizers.src] if tokenizers.joint else [tokenizers.src, tokenizers.tgt]
+    return [
+        ("parameters", f"{parameters_by_part(run.build_model())['total']:,}"),
+        ("layers", f"{model.encoder_layers} in the encoder, {model.decoder_layers} in the decoder"),
+        ("d_model, d_ff, heads", f"{model.d_model}, {model.d_ff}, {model.num_heads}"),
+        ("vocabulary", f"{tokenizers.kind}, {' and '.join(f'{side.vocab_size:,}' for side in sides)}"),
+    ]
+
+
+def _training_rows(run: Run) -> list[tuple[object, ...]]:
+    config = run.config
+    training, more = config.training, config.data.more
+    rows: list[tuple[object, ...]] = [
+        ("corpus", config.data.corpus + (f", and added to it: {', '.join(more)}" if more else "")),
+        ("optimizer, peak rate", f"{training.optimizer}, {training.peak_lr:g}"),
+        ("tokens a batch", f"{training.tokens_per_batch:,}"),
+        ("dropout, label smoothing", f"{config.model.dropout:g}, {training.label_smoothing:g}"),
+        ("seed", config.runtime.seed),
+    ]
+    match describe_status(run):
+        case {"step": int(step), "total_steps": int(total), "state": state, "elapsed_s": float(seconds)}:
+            rows += [("updates", f"{step:,} of {total:,}, {state}"), ("seconds", f"{seconds:,.0f}")]
+    match describe_environment(run):
+        case {"device": device, "precision": precision, "mt_cli": version, "torch": torch}:
+            rows += [("device, precision", f"{device}, {precision}")]
+            rows += [("made with", f"mt-cli {version}, PyTorch {torch}")]
+    return rows
+
+
+def _scores(scores: Mapping[str, object], *, checkpoint: object) -> str:
+    """A table of what is known of `checkpoint`, each score beside its signature."""
+    rows: list[tuple[object, ...]] = []
+    for name, each in scores.items():
+        match each:
+            case {"bleu": float(bleu), "bleu_signature": str(signature)}:  # of a validation while training
+                rows.append((name, f"BLEU {bleu:.2f}", "", _in_cell(signature)))
+            # Another checkpoint's score, or an ensemble's, is not this model's.
+            case {
+                "bleu": {"name": bleu, "score": float(bleu_score), "signature": str(bleu_signature)},
+                "chrf": {"name": chrf, "score": float(chrf_score), "signature": str(chrf_signature)},
+                "n": n,
+                **made_by,
+            } if made_by == {"checkpoint": checkpoint}:
+                rows.append((name, f"{bleu} {bleu_score:.2f}", n, _in_cell(bleu_signature)))
+                rows.append((name, f"{chrf} {chrf_score:.2f}", n, _in_cell(chrf_signature)))
+    return _table(("scored", "score", "sentences", "signature"), *rows)
+
+
+def _in_cell(signature: str) -> str:
+    return f"`{signature}`".replace("|", r"\|")
+
+
+def _table(head: tuple[object, ...], *rows: tuple[object, ...]) -> str:
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (head, ["---"] * len(head), *rows))

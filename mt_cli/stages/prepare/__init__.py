@@ -1,0 +1,1 @@
+"""From a corpus to encoded splits, tokenizers and a report."""

@@ -1,0 +1,252 @@
+"""The `prepare` command: from a corpus to encoded splits, tokenizers and a report.
+
+Reads the training text twice and holds none of it: once to learn from, once to encode.
+"""
+
+import logging
+import os
+import shutil
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from mt_cli.artefacts.corpora import (
+    TRAIN,
+    Corpus,
+    corpus_hashes,
+    find_corpus,
+    is_trained_on,
+    pinned_hashes,
+)
+from mt_cli.artefacts.files import built_beside, write_atomically, write_json
+from mt_cli.artefacts.prepared import (
+    MANIFEST,
+    REPORT,
+    TOKENIZER,
+    Manifest,
+    Prepared,
+    differing_keys,
+    hash_outputs,
+    open_prepared,
+    write_manifest,
+)
+from mt_cli.artefacts.split_files import open_split
+from mt_cli.config import Config
+from mt_cli.data.report import Report, SplitReport, describe_side, format_report
+from mt_cli.data.split import EncodedSplit
+from mt_cli.errors import DataError, UsageError
+from mt_cli.machine.workers import MOST_WORKERS, usable_cores
+from mt_cli.stages.prepare.encode import encode_split
+from mt_cli.stages.prepare.survey import Survey, SurveyJob, count_common, survey_split
+from mt_cli.text.learning import build_word_tokenizers, learn_subword_tokenizers
+from mt_cli.text.tokenizer import Tokenizers
+
+log = logging.getLogger(__name__)
+
+MOST_INVALID = 0.05
+"""Share of lines that are not UTF-8 above which the files must be in another encoding."""
+WORTH_SEVERAL_WORKERS = 1 << 25
+"""Bytes of input below which starting processes costs more time than they save."""
+
+
+@dataclass(frozen=True)
+class PrepareResult:
+    """What `prepare` made or found."""
+
+    folder: Path
+    report: Report
+    is_new: bool
+    """False where everything was there already and nothing had changed."""
+
+
+def prepare(
+    config: Config,
+    *,
+    out: Path,
+    config_path: Path,
+    source: Path | None = None,
+    raw_dir: Path = Path("data/raw"),
+    offline: bool = False,
+    force: bool = False,
+    workers: int = 1,
+) -> PrepareResult:
+    """Prepare `config`'s corpus into the folder `out`, unless it is there already and nothing changed.
+
+    `workers` processes do the work, 0 choosing by size; the result is the same to the byte.
+    """
+    existing = _open_existing(out)
+    if force:
+        existing = None
+    # Pinned files are known without being at hand; those of --from are looked at all the same.
+    if existing and source is None and _is_made_of(existing, config, pinned_hashes(config.data)):
+        return _unchanged(existing, config_path)
+    corpus = find_corpus(config.data, source=source, raw_dir=raw_dir, offline=offline)
+    if existing and _is_made_of(existing, config, corpus_hashes(corpus)):
+        return _unchanged(existing, config_path)
+    started_at = time.monotonic()
+    _remove_leftovers(out.resolve())
+    with built_beside(out) as folder:
+        report = _build(config, corpus, folder, workers=min(workers or _choose_workers(corpus), MOST_WORKERS))
+    log.info("%s prepared in %.1f s\n%s", out, time.monotonic() - started_at, format_report(report))
+    return PrepareResult(out, report, is_new=True)
+
+
+def _open_existing(out: Path) -> Prepared | None:
+    """What `out` holds already; None where that is nothing, or damaged.
+
+    Raises:
+        UsageError: `out` holds something else, which must not be replaced.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    if not (out / MANIFEST).is_file():
+        raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
+    try:
+        return open_prepared(out)
+    except DataError as error:
+        log.warning("preparing again: %s", error)
+        return None
+
+
+def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str] | None) -> bool:
+    return existing.manifest.inputs == inputs and not differing_keys(existing.manifest, config)
+
+
+def _unchanged(existing: Prepared, config_path: Path) -> PrepareResult:
+    log.info(
+        "%s: nothing has changed; to prepare it again: mt-cli prepare %s --force",
+        existing.folder,
+        config_path,
+    )
+    return PrepareResult(existing.folder, existing.report(), is_new=False)
+
+
+def _choose_workers(corpus: Corpus) -> int:
+    paths = [path for split in corpus.values() for path in (split.src.path, split.tgt.path)]
+    num_bytes = sum(path.stat().st_size * (3 if path.suffix == ".gz" else 1) for path in paths)
+    return usable_cores() if num_bytes >= WORTH_SEVERAL_WORKERS else 1
+
+
+def _remove_leftovers(out: Path) -> None:
+    """Remove what a killed process left beside `out`; one that is still at work keeps its own."""
+    for path in out.parent.glob(f".{out.name}.*.partial"):
+        _, number, _ = path.name.rsplit(".", 2)
+        if number.isdecimal() and not _is_running(int(number)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True
+
+
+def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Report:
+    surveys = {name: _survey(config, corpus, name, workers=workers) for name in corpus}
+    tokenizers = _learn(config, surveys[TRAIN])
+    for name, data in tokenizers.to_files().items():
+        write_atomically(folder / TOKENIZER / name, data)
+    splits = {}
+    for name in config.data.splits:
+        encoded = encode_split(config, corpus, name, tokenizers, folder, workers=workers)
+        whole, begin = open_split(folder, name), 0
+        for part, of_part in encoded.items():
+            end = begin + of_part.num_pairs
+            pairs = whole if len(encoded) == 1 else whole.stretch(begin, end)
+            splits[part] = _describe_split(pairs, part, surveys, of_part.dropped)
+            begin = end
+    report = Report(
+        src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
+    )
+    write_json(folder / REPORT, report.as_json())
+    _write_manifest(config, corpus, folder, report)
+    return report
+
+
+def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Survey:
+    is_words, is_train = config.tokenizer.kind == "spacy", name == TRAIN
+    job = SurveyJob(
+        src_lang=config.data.src_lang,
+        tgt_lang=config.data.tgt_lang,
+        lowercase=config.data.lowercase,
+        counts_words=is_train and is_words,
+        samples_pairs=is_train and not is_words,
+    )
+    survey = survey_split(
+        corpus[name], job, label=f"reading {name}", workers=workers if is_trained_on(name) else 1
+    )
+    log.debug("%s: %d lines read", name, survey.lines)
+    if survey.invalid > survey.lines * MOST_INVALID:
+        raise DataError(
+            f"{corpus[name].src.path}: {survey.invalid} of {survey.lines} pairs are not valid UTF-8; "
+            "convert the files first, with iconv -f latin1 -t utf-8 for instance"
+        )
+    if survey.invalid:
+        log.warning(
+            "%s: %d pairs are not valid UTF-8; what could not be read is left out", name, survey.invalid
+        )
+    if not survey.lines:
+        raise DataError(f"{corpus[name].src.path}: empty; '{name}' needs at least one line")
+    if is_trained_on(name) and not len(survey.pair_hashes):
+        raise DataError(f"{corpus[name].src.path}: no line of '{name}' has text on both sides")
+    return survey
+
+
+def _learn(config: Config, survey: Survey) -> Tokenizers:
+    data, tokenizer = config.data, config.tokenizer
+    if tokenizer.kind == "spacy":
+        return build_word_tokenizers(
+            survey.counts,
+            tokenizer,
+            src_lang=data.src_lang,
+            tgt_lang=data.tgt_lang,
+            lowercase=data.lowercase,
+        )
+    return learn_subword_tokenizers(
+        survey.sample.pairs,
+        tokenizer,
+        src_lang=data.src_lang,
+        tgt_lang=data.tgt_lang,
+        lowercase=data.lowercase,
+    )
+
+
+def _describe_split(
+    split: EncodedSplit, name: str, surveys: dict[str, Survey], dropped: Counter[str]
+) -> SplitReport:
+    survey = surveys[name]
+    # Of an added part, what it repeats of the corpus's own; of a test, what any part gives away.
+    given = [TRAIN] if is_trained_on(name) else [part for part in surveys if is_trained_on(part)]
+    is_train = name == TRAIN
+    return SplitReport(
+        lines=survey.lines,
+        pairs=len(split),
+        dropped=dict(sorted(dropped.items())),
+        invalid_utf8=survey.invalid,
+        duplicates=survey.duplicates,
+        src_in_train=None
+        if is_train
+        else count_common(survey.src_hashes, [surveys[part].src_hashes for part in given]),
+        pairs_in_train=None
+        if is_train
+        else count_common(survey.pair_hashes, [surveys[part].pair_hashes for part in given]),
+        src=describe_side(split.src),
+        tgt=describe_side(split.tgt),
+    )
+
+
+def _write_manifest(config: Config, corpus: Corpus, folder: Path, report: Report) -> None:
+    manifest = Manifest(
+        data=config.data.model_dump(mode="json"),
+        tokenizer=config.tokenizer.model_dump(mode="json"),
+        inputs=corpus_hashes(corpus),
+        outputs=hash_outputs(folder),
+        pairs={name: split.pairs for name, split in report.splits.items()},
+        dropped={name: split.dropped for name, split in report.splits.items()},
+    )
+    write_manifest(folder, manifest)

@@ -1,0 +1,126 @@
+"""The first pass over a corpus: counts what there is and gathers what tokenizers learn from.
+
+Knows raw and normalised pairs, never ids.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_cli.artefacts.corpora import CorpusSplit, RawPair, read_pairs
+from mt_cli.machine.progress import progress_bar
+from mt_cli.machine.workers import ordered_map
+from mt_cli.text.learning import SAMPLE_SIZE, PairSample, WordCounts, count_pairs
+from mt_cli.text.normalize import decode_line, is_valid_utf8, normalize
+
+PAIRS_PER_JOB = 2000
+
+Hashes = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class SurveyJob:
+    """What has to be known of some raw pairs."""
+
+    src_lang: str
+    tgt_lang: str
+    lowercase: bool
+    counts_words: bool
+    samples_pairs: bool
+
+    def __call__(self, raw: Sequence[RawPair]) -> "SurveyedPairs":
+        """Survey `raw`."""
+        pairs = [(self._normalize(src), self._normalize(tgt)) for src, tgt in raw]
+        filled = [(src, tgt) for src, tgt in pairs if src and tgt]
+        return SurveyedPairs(
+            lines=len(raw),
+            invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
+            src_hashes=_hash_all(src for src, _ in filled),
+            pair_hashes=_hash_all(f"{src}\n{tgt}" for src, tgt in filled),
+            counts=count_pairs(filled, src_lang=self.src_lang, tgt_lang=self.tgt_lang)
+            if self.counts_words
+            else None,
+            pairs=filled if self.samples_pairs else [],
+        )
+
+    def _normalize(self, raw: bytes) -> str:
+        return normalize(decode_line(raw), lowercase=self.lowercase)
+
+
+@dataclass(frozen=True)
+class SurveyedPairs:
+    """What was found in some raw pairs; those with an empty side count as lines only."""
+
+    lines: int
+    invalid: int
+    src_hashes: Hashes
+    pair_hashes: Hashes
+    counts: WordCounts | None
+    pairs: list[tuple[str, str]]
+
+
+@dataclass
+class Survey:
+    """What was found in a whole split."""
+
+    lines: int = 0
+    invalid: int = 0
+    """Lines with a side that is not valid UTF-8."""
+    src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
+    pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
+    """64 bits of each filled pair, sorted: eight bytes a pair, and one false alarm in 2^64 comparisons."""
+    counts: WordCounts = field(default_factory=WordCounts)
+    sample: PairSample = field(default_factory=lambda: PairSample(SAMPLE_SIZE, seed=0))
+
+    @property
+    def duplicates(self) -> int:
+        """Pairs that repeat an earlier one."""
+        return len(self.pair_hashes) - len(np.unique(self.pair_hashes))
+
+
+def survey_split(split: CorpusSplit, job: SurveyJob, *, label: str, workers: int) -> Survey:
+    """Read `split` once, holding no more of it than hashes, counts and a sample."""
+    survey = Survey()
+    src_hashes, pair_hashes = [survey.src_hashes], [survey.pair_hashes]
+    for part in ordered_map(job, read_groups(split, label=label), workers=workers):
+        survey.lines += part.lines
+        survey.invalid += part.invalid
+        src_hashes.append(part.src_hashes)
+        pair_hashes.append(part.pair_hashes)
+        if part.counts is not None:
+            survey.counts.update(part.counts)
+        for pair in part.pairs:
+            survey.sample.add(pair)
+    survey.src_hashes = np.sort(np.concatenate(src_hashes))
+    survey.pair_hashes = np.sort(np.concatenate(pair_hashes))
+    return survey
+
+
+def count_common(hashes: Hashes, known: Sequence[Hashes]) -> int:
+    """How many of `hashes` occur in one of the sorted `known`."""
+    found = np.zeros(len(hashes), bool)
+    for each in (each for each in known if len(each)):
+        found |= each[np.minimum(np.searchsorted(each, hashes), len(each) - 1)] == hashes
+    return int(found.sum())
+
+
+def read_groups(split: CorpusSplit, *, label: str) -> Iterator[list[RawPair]]:
+    """A split's raw pairs, `PAIRS_PER_JOB` at a time, with a progress bar where it takes long.
+
+    Groups are the same however many workers take them, and so are the results.
+    """
+    pairs = read_pairs(split)
+    # delay: a bar that would be gone at once is no help
+    with progress_bar(label=label, unit=" lines", delay_s=1) as bar:
+        while group := list(islice(pairs, PAIRS_PER_JOB)):
+            yield group
+            bar.update(len(group))
+
+
+def _hash_all(texts: Iterable[str]) -> Hashes:
+    digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(b"".join(digests), np.uint64)

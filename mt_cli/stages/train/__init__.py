@@ -1,0 +1,1 @@
+"""From a config and prepared data to a trained run."""

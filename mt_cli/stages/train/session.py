@@ -1,0 +1,283 @@
+"""One stretch of training: updates, validations, checkpoints and limits, from a start or a resume to an end.
+
+Decides what follows from a score, a limit or a signal; knows nothing of how an update is made.
+"""
+
+import logging
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Never
+
+from tqdm import tqdm
+
+from mt_cli.artefacts.checkpoint import (
+    CheckpointState,
+    checkpoint_name,
+    load_state,
+    load_training_tensors,
+    load_weights,
+    save_checkpoint,
+)
+from mt_cli.artefacts.prepared import Prepared
+from mt_cli.artefacts.run import Run
+from mt_cli.config import Config
+from mt_cli.errors import DataError, DivergedError, StoppedError
+from mt_cli.machine.device import Runtime
+from mt_cli.machine.progress import progress_bar
+from mt_cli.machine.signals import StopSignals
+from mt_cli.machine.world import World
+from mt_cli.stages.train.meter import Meter, Reading
+from mt_cli.stages.train.validation import Validation, Validator
+from mt_cli.training.trainer import Progress, StepReport, Trainer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How training ended."""
+
+    folder: Path
+    state: str
+    """`finished`, `early_stop` or `time_limit`."""
+    step: int
+    best_step: int | None
+    best_score: float | None
+    """Validation BLEU, or minus the validation loss, as `training.best_by` says."""
+
+    def as_json(self) -> dict[str, object]:
+        """The form that `train --json` prints."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+class Session:
+    """One stretch of training, from a start or a resume to an end."""
+
+    def __init__(
+        self,
+        run: Run,
+        config: Config,
+        prepared: Prepared,
+        runtime: Runtime,
+        world: World,
+        *,
+        started_at: float,
+        time_limit_s: float | None,
+    ) -> None:
+        """In a `world` of several processes, the first scores, saves and decides, and the others follow."""
+        self._run, self._config = run, config
+        self._started_at, self._time_limit_s = started_at, time_limit_s
+        seed = config.runtime.seed
+        self._model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
+        self._trainer = Trainer(
+            self._model,
+            prepared.split("train"),
+            config.training,
+            runtime=runtime,
+            seed=seed,
+            world=world,
+        )
+        self._world = world
+        self._validator = Validator(self._model, run, prepared, config, runtime=runtime)
+        self._meter = Meter()
+        self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
+        self._elapsed_before_s = 0.0
+        if run.pointer("last"):
+            self._restore()
+        if world.is_first:
+            run.forget_metrics_after(self._state.step)
+
+    def run(self) -> TrainResult:
+        """Train until the end, a limit, or a signal."""
+        trainer = self._trainer
+        num_parameters = sum(parameter.numel() for parameter in self._model.parameters())
+        log.info(
+            "parameters %d  updates %d  batch shapes %d",
+            num_parameters, trainer.total_steps, len(trainer.shapes),
+        )  # fmt: skip
+        self._write_status("running")
+        try:
+            with StopSignals() as signals, self._progress_bar() as bar:
+                reason = self._loop(signals, bar)
+        except (StoppedError, DivergedError):
+            raise
+        except BaseException:
+            self._write_status("failed")
+            raise
+        self._write_status(reason)
+        log.info("%s  step %d  elapsed %.0f s", reason, trainer.progress.step, self._elapsed_s())
+        return TrainResult(
+            self._run.folder, reason, trainer.progress.step, self._state.best_step, self._state.best_score
+        )
+
+    def follow(self) -> None:
+        """Train along with the first process until it says that it is over."""
+        with StopSignals():  # which are for the first process to answer
+            if self._is_out_of_patience():
+                return
+            for _ in self._trainer.run():
+                if not self._world.agree(goes_on=True):
+                    return
+
+    def _loop(self, signals: StopSignals, bar: "tqdm[Never]") -> str:
+        if self._is_out_of_patience():
+            return "early_stop"
+        for report in self._trainer.run():
+            bar.update()
+            try:
+                reason = self._attend_to(report, signals, bar)
+            except BaseException:
+                self._world.send_home()
+                raise
+            self._world.agree(goes_on=reason is None)
+            if reason is not None:
+                return reason
+        return "finished"
+
+    def _attend_to(self, report: StepReport, signals: StopSignals, bar: "tqdm[Never]") -> str | None:
+        """Log, score and save what is due after an update; gives the reason to end, if there is one."""
+        self._meter.add(report)
+        is_last = report.step == self._trainer.total_steps
+        if is_last or report.step % self._config.training.log_every == 0:
+            self._log(self._meter.read(), bar)
+        if is_last or self._is_validation_due(report):
+            self._validate()
+        if signals.received is not None:
+            self._stop(signals.received)
+        if self._is_out_of_patience():
+            return "early_stop"
+        if self._time_limit_s is not None and time.monotonic() - self._started_at > self._time_limit_s:
+            self._save_at_limit()
+            return "time_limit"
+        return None
+
+    def _is_validation_due(self, report: StepReport) -> bool:
+        every = self._config.training.validate_every
+        return report.step % every == 0 if every else report.is_end_of_epoch
+
+    def _is_out_of_patience(self) -> bool:
+        patience = self._config.training.patience
+        return bool(patience) and self._state.validations_without_gain >= patience
+
+    def _log(self, reading: Reading, bar: "tqdm[Never]") -> None:
+        self._stop_if_diverged(reading.loss)
+        self._run.append_metrics({"kind": "step", **asdict(reading), "elapsed_s": self._elapsed_s()})
+        bar.set_postfix(loss=f"{reading.loss:.3f}", refresh=False)
+        # A terminal has the bar; a file or a pipe gets lines.
+        level = logging.INFO if bar.disable else logging.DEBUG
+        log.log(level, "%s  elapsed %.0f s", reading, self._elapsed_s())
+
+    def _validate(self) -> None:
+        """Score the model, save a checkpoint, and remember whether it is the best."""
+        self._meter.pause()
+        validation = self._validator.validate(self._trainer.progress.step)
+        self._stop_if_diverged(validation.nll)
+        best_by_bleu = self._config.training.best_by == "bleu"
+        score = validation.bleu.score if best_by_bleu else -validation.nll
+        is_best = self._state.best_score is None or score > self._state.best_score
+        if is_best:
+            self._state = replace(
+                self._state, best_score=score, best_step=validation.step, validations_without_gain=0
+            )
+        else:
+            waited = self._state.validations_without_gain + 1
+            self._state = replace(self._state, validations_without_gain=waited)
+        self._report(validation, is_best=is_best)
+        self._save(is_best=is_best)
+        self._write_status("running")
+        self._meter.resume()
+
+    def _report(self, validation: Validation, *, is_best: bool) -> None:
+        elapsed = self._elapsed_s()
+        record = {"kind": "validation", **validation.as_json(), "is_best": is_best, "elapsed_s": elapsed}
+        self._run.append_metrics(record)
+        mark = "  (best so far)" if is_best else ""
+        log.info(
+            "valid step %d  nll %.4f  %s  elapsed %.0f s%s",
+            validation.step, validation.nll, validation.bleu, elapsed, mark,
+        )  # fmt: skip
+        for sample in validation.samples:
+            log.info("  %s", sample)
+
+    def _save(self, *, is_best: bool) -> None:
+        progress = self._trainer.progress
+        self._state = replace(
+            self._state,
+            step=progress.step,
+            epoch=progress.epoch,
+            update_of_epoch=progress.update_of_epoch,
+            elapsed_s=self._elapsed_s(),
+        )
+        folder = self._run.folder / "checkpoints" / checkpoint_name(progress.step)
+        save_checkpoint(folder, self._model, tensors=self._trainer.tensors(), state=self._state)
+        if is_best:
+            self._run.point("best", step=progress.step)
+        self._run.point("last", step=progress.step)
+        self._run.remove_unused_checkpoints()
+
+    def _restore(self) -> None:
+        folder = self._run.checkpoint_folder("last")
+        self._state = load_state(folder)
+        self._elapsed_before_s = self._state.elapsed_s
+        load_weights(folder, self._model)
+        progress = Progress(self._state.step, self._state.epoch, self._state.update_of_epoch)
+        try:
+            self._trainer.restore(progress, load_training_tensors(folder))
+        except KeyError as error:
+            raise DataError(f"{folder}: its training state lacks {error}; train anew") from error
+        if self._state.step > self._trainer.total_steps:
+            log.warning(
+                "the run is at step %d, past the %d asked for", self._state.step, self._trainer.total_steps
+            )
+        log.info("resumed %s", folder)
+
+    def _save_at_limit(self) -> None:
+        """Save without judging, so that a run made in pieces equals one made at once."""
+        if self._state.best_step is None:
+            self._validate()  # or there would be no best checkpoint to use
+        elif self._state.step != self._trainer.progress.step:
+            self._save_unjudged()
+
+    def _save_unjudged(self) -> None:
+        if self._meter.has_reports:
+            self._stop_if_diverged(self._meter.read().loss)
+        self._save(is_best=False)
+
+    def _stop_if_diverged(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            self._write_status("diverged")
+            raise DivergedError(
+                f"step {self._trainer.progress.step}: the loss is {loss}; the last good checkpoint is kept; "
+                "lower training.peak_lr or raise training.warmup_steps"
+            )
+
+    def _stop(self, signal_number: int) -> None:
+        if self._state.step != self._trainer.progress.step:
+            self._save_unjudged()
+        self._write_status("stopped")
+        raise StoppedError(
+            f"stopped at step {self._state.step}; the state is saved, --resume goes on from there",
+            signal_number=signal_number,
+        )
+
+    def _write_status(self, state: str) -> None:
+        self._run.write_status(
+            {
+                "state": state,
+                "step": self._trainer.progress.step,
+                "total_steps": self._trainer.total_steps,
+                "epoch": self._trainer.progress.epoch,
+                "best_step": self._state.best_step,
+                "best_score": self._state.best_score,
+                "best_by": self._config.training.best_by,
+                "elapsed_s": round(self._elapsed_s(), 1),
+            }
+        )
+
+    def _elapsed_s(self) -> float:
+        return self._elapsed_before_s + time.monotonic() - self._started_at
+
+    def _progress_bar(self) -> "tqdm[Never]":
+        return progress_bar(unit="step", total=self._trainer.total_steps, initial=self._trainer.progress.step)

@@ -1,0 +1,138 @@
+"""The `train` command: from a config and prepared data to a run folder with a best and a last checkpoint.
+
+Checks that config, data and run fit together before anything slow begins.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+from mt_cli import __version__
+from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
+from mt_cli.artefacts.run import PreparedReference, Run, open_run
+from mt_cli.artefacts.run_creation import created_run
+from mt_cli.config import Config, changed_keys
+from mt_cli.errors import UsageError
+from mt_cli.machine.device import Runtime, describe_machine, memory_errors_explained, set_up_runtime
+from mt_cli.machine.world import World, joined_world
+from mt_cli.stages.model_card import write_card
+from mt_cli.stages.train.session import Session, TrainResult
+
+log = logging.getLogger(__name__)
+
+FIXED = (
+    "data.", "tokenizer.", "model.", "decoding.",
+    "training.tokens_per_batch", "training.accumulation", "training.optimizer", "training.best_by",
+    "runtime.seed",
+)  # fmt: skip
+"""What a run keeps from its first step: model, order of data, kind of optimiser, and what is best by."""
+
+
+def train(
+    config: Config,
+    *,
+    run_dir: Path,
+    prepared_dir: Path,
+    resume: bool = False,
+    overwrite: bool = False,
+    time_limit_s: float | None = None,
+) -> TrainResult | None:
+    """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
+
+    Where torchrun has started several processes they train together; all but the first give None.
+
+    Raises:
+        UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds none.
+        DataError: the data are not prepared, or not as `config` wants them.
+        DivergedError: the loss is no number any more.
+        StoppedError: a signal came; the state is saved.
+        ResourceError: out of memory, or another process is gone.
+    """
+    started_at = time.monotonic()
+    with joined_world() as world, ExitStack() as stack:
+        if not world.is_first:
+            stack.enter_context(_log_level(logging.ERROR))  # the first one tells what happens
+        runtime = set_up_runtime(
+            device=config.runtime.device, precision=config.runtime.precision, threads=config.runtime.threads
+        )
+        prepared = open_prepared(prepared_dir)
+        check_prepared_for(prepared, config)
+
+        def begin() -> Run:
+            if resume:
+                stack.enter_context(open_run(run_dir).locked())
+                run = _reopen(run_dir, config, prepared)  # now that nobody can replace it
+            else:
+                new = _created(run_dir, config, prepared, runtime, world, overwrite=overwrite)
+                run = stack.enter_context(new)
+            stack.enter_context(_logging_to(run.log_path))
+            return run
+
+        run = world.after_first(begin, lambda: open_run(run_dir))
+        stack.enter_context(memory_errors_explained("lower training.tokens_per_batch"))
+        session = Session(
+            run, config, prepared, runtime, world, started_at=started_at, time_limit_s=time_limit_s
+        )
+        if world.is_first:
+            try:
+                return session.run()
+            finally:
+                write_card(run)
+        session.follow()
+        return None
+
+
+def _created(
+    run_dir: Path, config: Config, prepared: Prepared, runtime: Runtime, world: World, *, overwrite: bool
+) -> AbstractContextManager[Run]:
+    return created_run(
+        run_dir,
+        config,
+        tokenizer_files=prepared.tokenizers.to_files(),
+        prepared=PreparedReference(str(prepared.folder), prepared.sha256),
+        environment={"mt_cli": __version__, **describe_machine(runtime), "processes": world.size},
+        overwrite=overwrite,
+    )
+
+
+def _reopen(run_dir: Path, config: Config, prepared: Prepared) -> Run:
+    run = open_run(run_dir)
+    if run.prepared.sha256 != prepared.sha256:
+        raise UsageError(f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew")
+    changed = changed_keys(run.config, config)
+    fixed = [path for path in changed if path.startswith(FIXED)]
+    if fixed:
+        raise UsageError(
+            f"{run_dir} began with another {', '.join(fixed)}; --resume needs the same, or train anew"
+        )
+    if changed:
+        log.warning("%s goes on with another %s than it began with", run_dir, ", ".join(changed))
+    return run
+
+
+@contextmanager
+def _log_level(level: int) -> Iterator[logging.Logger]:
+    """The package's logger, at `level` for as long as the block lasts."""
+    package = logging.getLogger("mt_cli")
+    previous = package.level
+    package.setLevel(level)
+    try:
+        yield package
+    finally:
+        package.setLevel(previous)
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Copy everything that is logged, debug lines too, to the end of `path`."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    with _log_level(logging.DEBUG) as package:
+        package.addHandler(handler)
+        try:
+            yield
+        finally:
+            package.removeHandler(handler)
+            handler.close()

@@ -1,0 +1,107 @@
+"""Validation while training: loss, and BLEU through the very Translator that users get.
+
+Knows the validation split and the model; never decides what follows from a score.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mt_cli.artefacts.prepared import Prepared
+from mt_cli.artefacts.run import Run
+from mt_cli.config import Config
+from mt_cli.data.split import EncodedSplit, Sequences
+from mt_cli.machine.device import Runtime
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.training.trainer import mean_nll
+from mt_cli.translation.scoring import Score, score
+from mt_cli.translation.translator import Translator
+
+log = logging.getLogger(__name__)
+
+NUM_SAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What the validation split says of the model after `step` updates."""
+
+    step: int
+    nll: float
+    """Negative log-likelihood per target token, in nats."""
+    bleu: Score
+    samples: list[str]
+    """A few sources with their translations."""
+
+    def as_json(self) -> dict[str, object]:
+        """The form that metrics.jsonl keeps."""
+        return {
+            "step": self.step,
+            "nll": self.nll,
+            "bleu": self.bleu.score,
+            "bleu_signature": self.bleu.signature,
+        }
+
+
+class Validator:
+    """Scores a model that is being trained on the `val` split."""
+
+    def __init__(
+        self, model: TranslationModel, run: Run, prepared: Prepared, config: Config, *, runtime: Runtime
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._runtime = replace(runtime, precision=config.decoding.precision)
+        self._split = _fitting(prepared.split("val"), max_len=model.max_len)
+        self._sources = prepared.lines("val", "src")
+        self._refs = prepared.lines("val", "tgt")
+        self._translator = Translator(
+            _cached_twin(model, run), run.tokenizers, config.decoding, runtime=self._runtime
+        )
+
+    def validate(self, step: int) -> Validation:
+        """Score the model as it is now, after `step` updates."""
+        nll = mean_nll(
+            self._model,
+            self._split,
+            tokens_per_batch=self._config.training.tokens_per_batch,
+            runtime=self._runtime,
+        )
+        hyps = self._translator.translate(self._sources)
+        bleu = score(hyps, self._refs, lowercase=self._config.data.lowercase).bleu
+        return Validation(step, nll, bleu, self._samples(hyps))
+
+    def _samples(self, hyps: list[str]) -> list[str]:
+        spread = range(0, len(hyps), max(1, len(hyps) // NUM_SAMPLES))
+        return [f"{self._sources[i]} → {hyps[i]}" for i in spread][:NUM_SAMPLES]
+
+
+def _cached_twin(model: TranslationModel, run: Run) -> TranslationModel:
+    """The same weights, in the same memory, on the backend that decodes with a cache."""
+    twin = run.build_model(backend="scratch").to(next(model.parameters()).device)
+    twin.load_state_dict(model.state_dict(), assign=True)
+    return twin
+
+
+def _fitting(split: EncodedSplit, *, max_len: int) -> EncodedSplit:
+    """`split` as far as a model of `max_len` can read it; no pair is left out."""
+    longest = max_len - 1  # room for <s> or </s>
+    num_cut = int((np.maximum(split.src.lengths, split.tgt.lengths) > longest).sum())
+    if num_cut == 0:
+        return split
+    log.warning(
+        "%d of %d validation pairs are longer than the model's %d tokens; the loss counts no more of them",
+        num_cut,
+        len(split),
+        longest,
+    )
+    return EncodedSplit(_cut(split.src, longest), _cut(split.tgt, longest))
+
+
+def _cut(sequences: Sequences, longest: int) -> Sequences:
+    """The first `longest` ids of each sentence."""
+    lengths = sequences.lengths
+    places = np.arange(lengths.sum()) - np.repeat(sequences.offsets[:-1], lengths)
+    offsets = np.concatenate((np.zeros(1, np.int64), np.minimum(lengths, longest).cumsum()))
+    return Sequences(sequences.ids[places < longest], offsets)

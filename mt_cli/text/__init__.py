@@ -1,0 +1,1 @@
+"""Text: normalisation, tokenizers and vocabularies; knows strings and ids, never files."""

@@ -1,0 +1,150 @@
+"""`SubwordTokenizer`: SentencePiece pieces, with bytes for characters it never met.
+
+Knows normalised text and ids, never files. The text is not changed: SentencePiece's own normalisation is off,
+and the one character it keeps to itself, U+2581 for a space, is escaped.
+"""
+
+import io
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import sentencepiece
+
+from mt_cli.errors import ConfigError, DataError
+from mt_cli.text.normalize import normalize
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+log = logging.getLogger(__name__)
+
+SPACE_MARK = "▁"
+ESCAPE = "\ue000"
+"""A private character; the text's own is doubled, so both ways are exact."""
+ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
+COVERAGE = 0.99999
+"""Of all characters in the training text; the rarest become bytes, lest noise fill the vocabulary."""
+NUM_BYTES = 256
+
+_ESCAPED = re.compile(f"{ESCAPE}([{ESCAPE}\ue001])")
+_INVISIBLE_IDS = frozenset((PAD_ID, BOS_ID, EOS_ID))
+
+
+class SubwordTokenizer:
+    """A learned SentencePiece model."""
+
+    def __init__(self, model: bytes) -> None:
+        """Take over a serialised model.
+
+        Raises:
+            DataError: `model` is none, or one with other special symbols.
+        """
+        self._model = model
+        if not model:  # SentencePiece takes this for a model that is loaded later
+            raise DataError("the SentencePiece model is empty")
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise DataError("the SentencePiece model is damaged") from error
+        p = self._processor
+        found = (p.pad_id(), p.unk_id(), p.bos_id(), p.eos_id())
+        if found != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
+            raise DataError(
+                f"the SentencePiece model has pad, unk, bos, eos = {found}, expected (0, 1, 2, 3)"
+            )
+
+    def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes]]:
+        """Pickle the serialised model, which the library's own object may not do."""
+        return SubwordTokenizer, (self._model,)
+
+    def to_bytes(self) -> bytes:
+        """The serialised model."""
+        return self._model
+
+    @property
+    def vocab_size(self) -> int:
+        """Pieces, bytes and special symbols."""
+        return int(self._processor.vocab_size())
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each normalised text; never those of special symbols."""
+        ids: list[list[int]] = self._processor.encode([_escape(text) for text in texts], num_threads=1)
+        return ids
+
+    def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Text of each sequence of ids; a control character spelled by byte pieces is left out."""
+        visible = [[int(i) for i in ids if i not in _INVISIBLE_IDS] for ids in sequences]
+        texts: list[str] = self._processor.decode(visible)
+        # Changes nothing in text that was encoded, which was normalised before.
+        return [normalize(_unescape(text)) for text in texts]
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """The pieces that `ids` stand for, without padding and sentence ends."""
+        return [str(self._processor.id_to_piece(int(i))) for i in ids if i not in _INVISIBLE_IDS]
+
+
+def learn_subwords(
+    texts: Iterable[str], *, kind: Literal["bpe", "unigram"], vocab_size: int
+) -> SubwordTokenizer:
+    """Learn pieces from normalised `texts`: `vocab_size` of them, or as many as so little text yields.
+
+    Raises:
+        ConfigError: `vocab_size` cannot even hold every byte and letter.
+        DataError: there is no text.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_learnable(texts),
+            model_writer=model,
+            model_type=kind,
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,  # a small corpus gets the most it has words for
+            character_coverage=COVERAGE,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            byte_fallback=True,
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            unk_surface=" <unk> ",
+            num_threads=1,  # sums of floats differ with the number of threads
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _explain(error, vocab_size) from error
+    tokenizer = SubwordTokenizer(model.getvalue())
+    if tokenizer.vocab_size < vocab_size:
+        log.warning(
+            "the text yields %d subwords, fewer than the %d asked for", tokenizer.vocab_size, vocab_size
+        )
+    return tokenizer
+
+
+def _learnable(texts: Iterable[str]) -> Iterator[str]:
+    return (_escape(text) for text in texts if text)
+
+
+def _explain(error: RuntimeError, vocab_size: int) -> ConfigError | DataError:
+    smallest = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
+    if smallest:
+        return ConfigError(
+            f"tokenizer.vocab_size {vocab_size} is too small: {NUM_BYTES} bytes, the special symbols and "
+            f"this text's letters need {smallest[1]}; set it to more"
+        )
+    if "sentences_.empty()" in str(error):
+        return DataError("there is no training text to learn subwords from")
+    return DataError(f"SentencePiece cannot learn from this text: {error}")
+
+
+def _escape(text: str) -> str:
+    if ESCAPE not in text and SPACE_MARK not in text:
+        return text
+    return text.replace(ESCAPE, ESCAPE * 2).replace(SPACE_MARK, ESCAPED_SPACE_MARK)
+
+
+def _unescape(text: str) -> str:
+    if ESCAPE not in text:
+        return text
+    return _ESCAPED.sub(lambda match: ESCAPE if match[1] == ESCAPE else SPACE_MARK, text)

@@ -1,0 +1,144 @@
+"""`WordTokenizer`: spaCy's words, kept so that the text can be put together again exactly.
+
+A token that follows its left neighbour without a space carries `JOINER` in front: "Hund." is "Hund", "￭.".
+Where the text itself spells a joiner or a special symbol, `ESCAPE` stands before it.
+Knows normalised text and ids, never files.
+"""
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from mt_cli.errors import ConfigError, DataError
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS
+from mt_cli.text.vocabulary import Vocabulary
+
+JOINER = "￭"
+ESCAPE = "\u2060"
+"""Word joiner: invisible, and never in normalised text, so that it needs no escape of its own."""
+LONGEST_CHUNK = 100
+"""spaCy takes quadratic time over a chunk without white space; longer ones are cut, losing nothing."""
+REMEMBERED_CHUNKS = 1 << 18
+
+_INVISIBLE_IDS = frozenset((PAD_ID, BOS_ID, EOS_ID))
+
+
+class WordTokenizer:
+    """Words of one language and the vocabulary that numbers them."""
+
+    def __init__(self, lang: str, vocabulary: Vocabulary) -> None:
+        self.lang = lang
+        self.vocabulary = vocabulary
+
+    @classmethod
+    def from_bytes(cls, lang: str, data: bytes) -> "WordTokenizer":
+        """The tokenizer whose `to_bytes` gave `data`.
+
+        Raises:
+            DataError: `data` are no vocabulary.
+        """
+        try:
+            tokens = json.loads(data)
+        except ValueError as error:
+            raise DataError(f"the vocabulary is not valid JSON: {error}") from error
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise DataError("the vocabulary is not a JSON list of tokens")
+        if any("\n" in token for token in tokens):
+            raise DataError("the vocabulary has a token with a line end in it")
+        return cls(lang, Vocabulary(tokens))
+
+    def to_bytes(self) -> bytes:
+        """The vocabulary as JSON, one token a line, so that a token's id is its line number less two."""
+        # Escaped, because a token may hold a character that editors take for a line end.
+        return json.dumps(self.vocabulary.tokens, indent=0).encode()
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries, special symbols included."""
+        return len(self.vocabulary)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each normalised text; a word that the vocabulary lacks is `<unk>`."""
+        return [
+            [self.vocabulary.id_of(token) for token in tokens] for tokens in split_words(texts, self.lang)
+        ]
+
+    def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Text of each sequence of ids."""
+        return [join_words(self._marked_tokens(ids)) for ids in sequences]
+
+    def decode_with(self, ids: Sequence[int], words: Mapping[int, str]) -> str:
+        """Text of `ids`, in which `words[i]` stands at each place i that has one, as a word of its own."""
+        alone = {i: word.removeprefix(JOINER) for i, word in words.items()}
+        return join_words(alone.get(i, self.vocabulary.tokens[each]) for i, each in enumerate(ids))
+
+    def marked_words(self, text: str) -> list[str]:
+        """The tokens of normalised `text`, one for each id that `encode` gives."""
+        return split_words([text], self.lang)[0]
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """The words that `ids` stand for, without marks, padding and sentence ends."""
+        return [token.removeprefix(JOINER).replace(ESCAPE, "") for token in self._marked_tokens(ids)]
+
+    def _marked_tokens(self, ids: Sequence[int]) -> list[str]:
+        return [self.vocabulary.tokens[i] for i in ids if i not in _INVISIBLE_IDS]
+
+
+def count_words(texts: Sequence[str], lang: str) -> Counter[str]:
+    """How often each token occurs in normalised `texts`."""
+    return Counter(token for tokens in split_words(texts, lang) for token in tokens)
+
+
+def split_words(texts: Sequence[str], lang: str) -> list[list[str]]:
+    """Tokens of each normalised text, marked so that `join_words` gives the text back."""
+    return _load_splitter(lang).split(texts)
+
+
+def join_words(tokens: Iterable[str]) -> str:
+    """The text that marked `tokens` came from."""
+    spaced = (token.removeprefix(JOINER) if token.startswith(JOINER) else f" {token}" for token in tokens)
+    return "".join(spaced).replace(ESCAPE, "").removeprefix(" ")
+
+
+class _Splitter:
+    """spaCy's tokenisation rules of one language.
+
+    They never look past white space, so each chunk between spaces is split once and then remembered.
+    """
+
+    def __init__(self, lang: str) -> None:
+        import spacy  # late: it takes seconds
+
+        try:
+            self._nlp = spacy.blank(lang)
+        except ImportError as error:
+            raise ConfigError(
+                f"spaCy has no rules for the language '{lang}'; use tokenizer.kind = \"bpe\""
+            ) from error
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def split(self, texts: Sequence[str]) -> list[list[str]]:
+        """Marked tokens of each text."""
+        if len(self._known) > REMEMBERED_CHUNKS:
+            self._known.clear()
+        # A dict, not a set: in the same order every time.
+        new = dict.fromkeys(chunk for text in texts for chunk in text.split() if chunk not in self._known)
+        if new:
+            # spaCy remembers every word it has seen; the zone lets it forget them again.
+            with self._nlp.memory_zone():
+                self._known.update((chunk, self._split_chunk(chunk)) for chunk in new)
+        return [[token for chunk in text.split() for token in self._known[chunk]] for text in texts]
+
+    def _split_chunk(self, chunk: str) -> tuple[str, ...]:
+        pieces = (chunk[i : i + LONGEST_CHUNK] for i in range(0, len(chunk), LONGEST_CHUNK))
+        first, *others = (_escape(word.text) for piece in pieces for word in self._nlp.make_doc(piece))
+        return (first, *(JOINER + word for word in others))
+
+
+def _escape(word: str) -> str:
+    escaped = word.replace(JOINER, ESCAPE + JOINER)
+    return ESCAPE + escaped if escaped in SPECIALS else escaped
+
+
+_load_splitter = functools.cache(_Splitter)

@@ -1,0 +1,101 @@
+"""What becomes of a line: the parts that are translated alone, and its translation put together again.
+
+Knows text and tokens, neither models nor search.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from mt_cli.text.normalize import normalize
+from mt_cli.text.splitting import split_text
+from mt_cli.text.tokenizer import Tokenizers
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a line."""
+
+    text: str
+    score: float
+    """Natural logarithm of its probability, over the length penalty; of a line in parts, their sum."""
+    tokens: tuple[str, ...] = ()
+    src_tokens: tuple[str, ...] = ()
+    alignment: tuple[tuple[int, int], ...] = ()
+    """(place in `src_tokens`, place in `tokens`) for each of `tokens`, where it was asked for."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A line, or as much of it as the model can take at once."""
+
+    text: str
+    """Normalised, as the user wrote it."""
+    ids: list[int]
+
+
+class Splitter:
+    """Makes of each line the parts that a model can take."""
+
+    def __init__(self, tokenizers: Tokenizers, *, longest: int, quiet: bool = False) -> None:
+        """`longest` is the most ids of a part; `quiet` splits without a warning."""
+        self._tokenizers = tokenizers
+        self._longest = longest
+        self._level = logging.DEBUG if quiet else logging.WARNING
+
+    def split(self, lines: Sequence[str]) -> list[list[Part]]:
+        """The parts of each of `lines`, usually one; none of an empty line."""
+        texts = [normalize(line) for line in lines]
+        return [list(self._parts(text, ids)) for text, ids in zip(texts, self._encode(texts), strict=True)]
+
+    def _parts(self, text: str, ids: list[int]) -> Iterator[Part]:
+        if not ids:
+            return
+        if len(ids) <= self._longest:
+            yield Part(text, ids)
+            return
+        texts = split_text(text, lambda part: len(self._encode([part])[0]) <= self._longest)
+        log.log(
+            self._level,
+            "a line of %d tokens, more than the model's %d, is translated in %d parts: %.60s…",
+            len(ids),
+            self._longest,
+            len(texts),
+            text,
+        )
+        for part, part_ids in zip(texts, self._encode(texts), strict=True):
+            if part_ids:
+                yield Part(part, part_ids[: self._longest])
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each of the normalised `texts`."""
+        if self._tokenizers.lowercase:
+            texts = [normalize(text, lowercase=True) for text in texts]
+        return self._tokenizers.src.encode(texts)
+
+
+def joined_texts(texts: Iterable[str]) -> str:
+    """The translation of a line whose parts are translated as `texts`; of some there may be nothing."""
+    return " ".join(filter(None, texts))
+
+
+def joined(parts: Sequence[Translation]) -> Translation:
+    """The translation of a line of which `parts` are the translations."""
+    if len(parts) == 1:
+        return parts[0]
+    src_starts = [0, *accumulate(len(part.src_tokens) for part in parts)]
+    starts = [0, *accumulate(len(part.tokens) for part in parts)]
+    return Translation(
+        joined_texts(part.text for part in parts),
+        sum(part.score for part in parts),
+        tokens=tuple(token for part in parts for token in part.tokens),
+        src_tokens=tuple(token for part in parts for token in part.src_tokens),
+        alignment=tuple(
+            (src + src_start, tgt + start)
+            for part, src_start, start in zip(parts, src_starts, starts, strict=False)
+            for src, tgt in part.alignment
+        ),
+    )

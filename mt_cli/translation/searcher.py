@@ -1,0 +1,252 @@
+"""`Searcher`: source ids in, hypotheses out, in batches of like length on every core of the machine.
+
+Knows ids, a model and a device; never sees text.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mt_cli.config import DecodingConfig
+from mt_cli.data.batching import pad_ids
+from mt_cli.decoding.rules import Rules
+from mt_cli.decoding.sampling import Sampling, sample_search
+from mt_cli.decoding.screening import Screen
+from mt_cli.decoding.search import Hyp, beam_search, greedy_search, walk
+from mt_cli.machine.device import Runtime, memory_errors_explained
+from mt_cli.machine.ladder import rung
+from mt_cli.model.attention_maps import attention_maps
+from mt_cli.model.backend import DecoderState
+from mt_cli.model.ensemble import Ensemble
+from mt_cli.model.few_shapes import FewShapes
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
+
+Found = TypeVar("Found")
+Ids = Sequence[int]
+
+HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192}
+"""Rows of a step's matrix products: fewer leave it idle, more fall out of its caches (CPU: measured)."""
+SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192}
+TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
+"""Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
+FEWEST_SENTENCES = 8
+"""A batch is not split any further to give every core one."""
+
+
+class Searcher:
+    """Searches for translations with a trained model, or several."""
+
+    def __init__(
+        self,
+        model: TranslationModel | Ensemble,
+        config: DecodingConfig,
+        *,
+        runtime: Runtime,
+        forbidden_ids: Ids,
+        is_frozen: bool = False,
+        sampling: Sampling | None = None,
+        seed: int = 1,
+    ) -> None:
+        """A model that `is_frozen` never changes again: a `Screen` can be made of its output layer."""
+        # In fp32, a CPU has one kernel for all shapes, and to fill up would only cost time.
+        likes_few_shapes = runtime.precision != "fp32" or runtime.device.type != "cpu"
+        self._model = FewShapes(model, pad_id=PAD_ID, round_up=rung) if likes_few_shapes else model
+        self._first = model.first if isinstance(model, Ensemble) else model
+        self._config = config
+        self._runtime = runtime
+        self._rules = Rules(
+            BOS_ID,
+            EOS_ID,
+            tuple(forbidden_ids),
+            no_repeat_ngram=config.no_repeat_ngram,
+            min_len=config.min_len,
+        )
+        self._screen = self._build_screen() if is_frozen and runtime.is_fast_in_int8 else None
+        self._sampling = sampling
+        self._seed = seed
+        self._threads = torch.get_num_threads()
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def longest(self) -> int:
+        """Most ids of a source, `</s>` not counted."""
+        return self._model.max_len - 1
+
+    def limit(self, src_length: int) -> int:
+        """Most ids of the translation of `src_length` ids."""
+        return min(self._config.max_len(src_length), self.longest)
+
+    def best(self, sources: Sequence[Ids]) -> list[list[int]]:
+        """The best hypothesis of each of `sources`, none of which is empty."""
+        if self._sampling is not None or self._config.beam_size > 1:
+            return [hyps[0].ids for hyps in self.n_best(sources, n_best=1)]
+        return self._in_batches(sources, self._greedy, hyps_each=1)
+
+    def n_best(self, sources: Sequence[Ids], *, n_best: int) -> list[list[Hyp]]:
+        """The `n_best` best hypotheses of each of `sources`, the best first."""
+        if self._sampling is not None:
+            sampling = self._sampling
+            return self._in_batches(
+                sources, lambda batch: self._samples(batch, n_best, sampling), hyps_each=n_best
+            )
+        return self._in_batches(
+            sources, lambda batch: self._beams(batch, n_best), hyps_each=self._config.beam_size
+        )
+
+    def align(
+        self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
+    ) -> list[list[int]]:
+        """The place in its source that each id of `hyps` attends to most; `</s>` does not count.
+
+        With `among`, only those places of each source count.
+
+        Heads are averaged in the last layer but one, whose cross-attention aligns best (Garg et al. 2019).
+        Of several models, the first is asked.
+        """
+        self._first.eval()
+        aligned: list[list[int]] = [[] for _ in sources]
+        for batch in self._batches(sources, hyps_each=1, workers=1):
+            src_ids = _with_ends([sources[i] for i in batch]).to(self._runtime.device)
+            tgt_in = pad_ids([[BOS_ID, *hyps[i]] for i in batch]).to(self._runtime.device)
+            with memory_errors_explained(f"lower --batch-size (now {len(batch)})"):
+                (maps,) = attention_maps(
+                    self._first, src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
+                ).values()
+            weights = maps[0].mean(1)  # (B, T, S), of the last layer but one, or the only one
+            for row, i in enumerate(batch):
+                places = list(range(len(sources[i])) if among is None else among[i])
+                best = weights[row, : len(hyps[i]), places].argmax(-1).tolist()  # (T,)
+                aligned[i] = [places[each] for each in best]
+        return aligned
+
+    def _build_screen(self) -> Screen | None:
+        """What greedy search needs no logits with; it knows ids that are never chosen, but no hypotheses."""
+        has_other_rules = bool(self._rules.no_repeat_ngram or self._rules.min_len)
+        is_plain = self._first is self._model and self._first.output.bias is None
+        if self._config.beam_size > 1 or has_other_rules or not is_plain:
+            return None
+        return Screen(self._first.output.weight, forbidden_ids=self._rules.forbidden_ids)
+
+    def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
+        with self._ready(sources) as (state, limits):
+            if self._screen is None:
+                return greedy_search(
+                    self._model.step, state, limits, self._rules, device=self._runtime.device
+                )
+            screen = self._screen
+            return walk(
+                self._first.step_hidden,
+                state,
+                limits,
+                lambda hidden, _so_far, _rows: screen.argmax(hidden),
+                self._rules,
+            )
+
+    def _beams(self, sources: Sequence[Ids], n_best: int) -> list[list[Hyp]]:
+        with self._ready(sources) as (state, limits):
+            return beam_search(
+                self._model.step,
+                state,
+                limits,
+                self._rules,
+                beam_size=self._config.beam_size,
+                length_penalty=self._config.length_penalty,
+                n_best=n_best,
+                device=self._runtime.device,
+            )
+
+    def _samples(self, sources: Sequence[Ids], n_best: int, sampling: Sampling) -> list[list[Hyp]]:
+        """`n_best` independent samples of each of `sources`, the likeliest first."""
+        repeated = [ids for ids in sources for _ in range(n_best)]
+        with self._ready(repeated) as (state, limits):
+            draws = [
+                # Of the seed and the sentence alone, so that neither batches nor other lines matter.
+                np.random.default_rng((self._seed, number, *ids)).random(max(limits), dtype=np.float32)
+                for ids in sources
+                for number in range(n_best)
+            ]
+            hyps = sample_search(
+                self._model.step,
+                state,
+                torch.from_numpy(np.stack(draws)).to(self._runtime.device),
+                limits,
+                sampling,
+                self._rules,
+                device=self._runtime.device,
+            )
+        of_each = (hyps[begin : begin + n_best] for begin in range(0, len(hyps), n_best))
+        return [sorted(samples, key=lambda hyp: -hyp.score) for samples in of_each]
+
+    def _in_batches(
+        self, sources: Sequence[Ids], search: Callable[[list[Ids]], list[Found]], *, hyps_each: int
+    ) -> list[Found]:
+        """What `search` finds for each of `sources`: a thread for every core, each with batches of its own.
+
+        Whole batches side by side keep the cores busier than both working on one: small operations are
+        never split, and nobody waits.
+        """
+        workers = self._threads if self._runtime.device.type == "cpu" else 1
+        batches = self._batches(sources, hyps_each=hyps_each, workers=workers)
+        groups = ([sources[i] for i in batch] for batch in batches)
+        if workers == 1 or len(batches) == 1:
+            found = [search(group) for group in groups]
+        else:
+            found = self._side_by_side(search, groups)
+        in_order = {i: each for batch, of_batch in zip(batches, found, strict=True)
+                    for i, each in zip(batch, of_batch, strict=True)}  # fmt: skip
+        return [in_order[i] for i in range(len(sources))]
+
+    def _side_by_side(
+        self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
+    ) -> list[list[Found]]:
+        """What `search` finds for each of `groups`, one of them in each thread at a time."""
+        if self._pool is None:  # kept, because every new thread takes memory that is not given back
+            self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
+        futures = [self._pool.submit(search, group) for group in groups]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+            torch.set_num_threads(self._threads)  # which the workers' own setting has changed in part
+
+    def _batches(self, sources: Sequence[Ids], *, hyps_each: int, workers: int) -> list[list[int]]:
+        """The places of all `sources`, like lengths together, which wastes no padding."""
+        device = self._runtime.device.type
+        most = self._config.batch_size or min(
+            SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // hyps_each)
+        )
+        most = min(most, max(FEWEST_SENTENCES, -(-len(sources) // workers)))
+        # The longest come first, so that memory runs out early, and cores end together.
+        order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
+        batches: list[list[int]] = []
+        while order:
+            longest = len(sources[order[0]]) + 1
+            size = max(1, min(most, TOKENS_AT_ONCE[device] // longest))
+            batches.append(order[:size])
+            order = order[size:]
+        return batches
+
+    @contextmanager
+    def _ready(self, sources: Sequence[Ids]) -> Iterator[tuple[DecoderState, list[int]]]:
+        """The state of a search over `sources`, and the longest that each translation may be."""
+        src_ids = _with_ends(sources).to(self._runtime.device)
+        self._model.eval()
+        hint = f"lower --batch-size (now {len(sources)})"
+        with (
+            self._runtime.without_gradients(),
+            self._runtime.autocast(),
+            memory_errors_explained(hint),
+        ):
+            yield self._model.start(src_ids), [self.limit(len(ids)) for ids in sources]
+
+
+def _with_ends(sources: Sequence[Ids]) -> Tensor:
+    return pad_ids([np.append(ids, EOS_ID) for ids in sources])

@@ -1,0 +1,299 @@
+"""`Translator`: lines in, lines out. The one place that joins text, model and search.
+
+Knows no files or streams; the commands, and validation while training, all translate through it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mt_cli.artefacts.run import open_runs
+from mt_cli.config import Backend, DecodingConfig, Device, Precision
+from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import Hyp
+from mt_cli.errors import UsageError
+from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
+from mt_cli.model.attention_maps import MapKind, attention_maps
+from mt_cli.model.ensemble import Ensemble
+from mt_cli.model.memory_layout import lay_out_for_decoding
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.normalize import normalize
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.words import WordTokenizer
+from mt_cli.translation.lines import Part, Splitter, Translation, joined, joined_texts
+from mt_cli.translation.searcher import Searcher
+
+NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
+"""No reader has any use for `<unk>`: the likeliest real word stands in its place, or one from the source."""
+
+
+@dataclass(frozen=True)
+class TeacherForced:
+    """A sentence and its own translation, as the model is given them when it is taught: one row each."""
+
+    source: str
+    translation: str
+    src_ids: Tensor
+    """(1, S), ending in `</s>`."""
+    tgt_in: Tensor
+    """(1, T), beginning with `<s>`."""
+    src_tokens: tuple[str, ...]
+    """What stands at each of the S source positions."""
+    tgt_tokens: tuple[str, ...]
+    """What stands at each of the T target positions."""
+    predicted_tokens: tuple[str, ...]
+    """What is predicted at each of them: the next token."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention maps of one sentence and its translation."""
+
+    pair: TeacherForced
+    weights: Mapping[MapKind, Tensor]
+    """`encoder` (L, H, S, S), `decoder` (L, H, T, T), `cross` (L, H, T, S)."""
+
+    def labels(self, kind: MapKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Tokens of the rows, which attend, and of the columns, which are attended to.
+
+        A row of the cross-attention is labelled with the token that was predicted there.
+        """
+        if kind == "encoder":
+            return self.pair.src_tokens, self.pair.src_tokens
+        if kind == "decoder":
+            return self.pair.tgt_tokens, self.pair.tgt_tokens
+        return self.pair.predicted_tokens, self.pair.src_tokens
+
+
+class Translator:
+    """Translates sentences with a trained model, or several together, for one thread at a time."""
+
+    def __init__(
+        self,
+        model: TranslationModel | Ensemble,
+        tokenizers: Tokenizers,
+        config: DecodingConfig,
+        *,
+        runtime: Runtime,
+        is_frozen: bool = False,
+        sampling: Sampling | None = None,
+        seed: int = 1,
+    ) -> None:
+        """A model that `is_frozen` never changes again, which lets the search take a short cut."""
+        model = model.to(runtime.device)
+        self.model = model.first if isinstance(model, Ensemble) else model
+        """The one that is looked into; of several, the first."""
+        self._tokenizers = tokenizers
+        self._config = config
+        self._runtime = runtime
+        self._sampling = sampling
+        self._seed = seed
+        self._replaces_unk = config.replace_unk and isinstance(tokenizers.tgt, WordTokenizer)
+        forbidden_ids = [i for i in NEVER_SAID if i != UNK_ID] if self._replaces_unk else NEVER_SAID
+        self._searcher = Searcher(
+            model,
+            config,
+            runtime=runtime,
+            forbidden_ids=forbidden_ids,
+            is_frozen=is_frozen,
+            sampling=sampling,
+            seed=seed,
+        )
+        self._splitter = Splitter(tokenizers, longest=self._searcher.longest)
+
+    @classmethod
+    def load(
+        cls,
+        run: str | Path | Sequence[str | Path],
+        *,
+        checkpoint: str | Sequence[str] = "best",
+        backend: Backend | None = "scratch",
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        no_repeat_ngram: int | None = None,
+        min_len: int | None = None,
+        replace_unk: bool | None = None,
+        batch_size: int | None = None,
+        sampling: Sampling | None = None,
+        seed: int = 1,
+        device: Device = "auto",
+        precision: Precision | None = None,
+        threads: int = 0,
+    ) -> "Translator":
+        """Translator of the run folder `run`; `backend=None` is the one it was trained with.
+
+        Several runs with the same vocabulary translate together, as the first one's config says; `checkpoint`
+        is that of each, or a list of theirs.
+        `beam_size`, `length_penalty`, `no_repeat_ngram`, `min_len`, `replace_unk`, `batch_size` and
+        `precision` are the run's own unless given. With `sampling`, translations are drawn at random, by
+        `seed`.
+        """
+        runs = open_runs([Path(each) for each in ([run] if isinstance(run, str | Path) else run)])
+        given = {
+            "beam_size": beam_size,
+            "length_penalty": length_penalty,
+            "no_repeat_ngram": no_repeat_ngram,
+            "min_len": min_len,
+            "replace_unk": replace_unk,
+            "batch_size": batch_size,
+            "precision": precision,
+        }
+        config = runs[0].config.decoding.model_copy(
+            update={name: value for name, value in given.items() if value is not None}
+        )
+        runtime = set_up_runtime(device=device, precision=config.precision, threads=threads)
+        with memory_errors_explained("the model does not fit"):
+            names = [checkpoint] * len(runs) if isinstance(checkpoint, str) else checkpoint
+            models = [
+                each.load_model(checkpoint=name, backend=backend)
+                for each, name in zip(runs, names, strict=True)
+            ]
+            if runtime.device.type == "cpu":
+                for model in models:
+                    lay_out_for_decoding(model)
+            return cls(
+                models[0] if len(models) == 1 else Ensemble(models).eval(),
+                runs[0].tokenizers,
+                config,
+                runtime=runtime,
+                is_frozen=True,
+                sampling=sampling,
+                seed=seed,
+            )
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """The translation of each of `lines`, in order; an empty line's is empty."""
+        of_lines = self._split(lines)
+        parts = [part for of_line in of_lines for part in of_line]
+        texts = iter(self._detokenize(parts, self._searcher.best([part.ids for part in parts])))
+        return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
+
+    def translate_n_best(
+        self, lines: Sequence[str], *, n_best: int = 1, with_alignment: bool = False
+    ) -> list[list[Translation]]:
+        """The `n_best` best translations of each of `lines`, the best first; an empty line's are empty.
+
+        Raises:
+            UsageError: the beam is not wide enough.
+        """
+        if n_best > self._config.beam_size and self._sampling is None:
+            raise UsageError(f"{n_best} translations a line need as many beams; give --beam-size {n_best}")
+        of_lines = self._split(lines)
+        parts = [part for of_line in of_lines for part in of_line]
+        found = self._searcher.n_best([part.ids for part in parts], n_best=n_best)
+        repeated = [part for part in parts for _ in range(n_best)]
+        flat = self._describe(
+            repeated, [hyp for hyps in found for hyp in hyps], with_alignment=with_alignment
+        )
+        of_parts = iter([flat[begin : begin + n_best] for begin in range(0, len(flat), n_best)])
+        nothing = [Translation("", 0.0)] * n_best
+        return [
+            [joined(ranked) for ranked in zip(*islice(of_parts, len(of_line)), strict=True)] or nothing
+            for of_line in of_lines
+        ]
+
+    @property
+    def search_name(self) -> str:
+        """How translations are searched for, in a word that can name a folder."""
+        if self._sampling is not None:
+            name = f"sample{self._sampling}-seed{self._seed}"
+        elif self._config.beam_size == 1:
+            name = "greedy"
+        else:
+            name = f"beam{self._config.beam_size}-alpha{self._config.length_penalty:g}"
+        if self._config.no_repeat_ngram:
+            name += f"-norepeat{self._config.no_repeat_ngram}"
+        if isinstance(self._tokenizers.tgt, WordTokenizer) and not self._replaces_unk:
+            name += "-no-replace-unk"
+        if self._runtime.precision != "fp32":
+            name += f"-{self._runtime.precision}"
+        return name
+
+    def teacher_force(self, line: str) -> TeacherForced:
+        """`line` and its translation as one pass of the model takes them, for looking inside.
+
+        Raises:
+            UsageError: `line` is empty, so that there is nothing to look at.
+        """
+        parts = self._split([line])[0]
+        if not parts:
+            raise UsageError("the text is empty: there is nothing to look at; give a sentence with --text")
+        ids = parts[0].ids
+        (hyp,) = self._searcher.best([ids])
+        tokens = self._tokenizers.tgt.tokens(hyp)
+        # A translation that ran into its limit has no end.
+        end = [SPECIALS[EOS_ID]] if len(hyp) < self._searcher.limit(len(ids)) else []
+        tgt_in = [BOS_ID, *hyp] if end else [BOS_ID, *hyp[:-1]]
+        return TeacherForced(
+            source=parts[0].text,
+            translation=self._detokenize(parts[:1], [hyp])[0],
+            src_ids=torch.tensor([[*ids, EOS_ID]], device=self._runtime.device),
+            tgt_in=torch.tensor([tgt_in], device=self._runtime.device),
+            src_tokens=(*self._tokenizers.src.tokens(ids), SPECIALS[EOS_ID]),
+            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[: len(tgt_in)],
+            predicted_tokens=(*tokens, *end),
+        )
+
+    def attention(self, line: str) -> Attention:
+        """Who attends to whom when `line` has been translated: every layer and head, in fp32.
+
+        Raises:
+            UsageError: `line` is empty.
+        """
+        pair = self.teacher_force(line)
+        maps = attention_maps(self.model, pair.src_ids, pair.tgt_in)
+        return Attention(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
+
+    def _split(self, lines: Sequence[str]) -> list[list[Part]]:
+        if isinstance(lines, str):
+            raise TypeError("translate takes a list of lines; put the one line into a list")
+        return self._splitter.split(lines)
+
+    def _detokenize(self, parts: Sequence[Part], hyps: Sequence[list[int]]) -> list[str]:
+        """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""
+        texts = self._tokenizers.tgt.decode(hyps)
+        unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp] if self._replaces_unk else []
+        if not unknown:
+            return texts
+        sources = [parts[i].ids for i in unknown]
+        # What is unknown in the translation is nearly always unknown in the source too.
+        candidates = [[at for at, i in enumerate(ids) if i == UNK_ID] or range(len(ids)) for ids in sources]
+        places = self._searcher.align(sources, [hyps[i] for i in unknown], among=candidates)
+        for i, aligned in zip(unknown, places, strict=True):
+            texts[i] = self._with_source_words(parts[i], hyps[i], aligned)
+        return texts
+
+    def _with_source_words(self, part: Part, hyp: Sequence[int], aligned: Sequence[int]) -> str:
+        """The text of `hyp`, in which the word of `part` that it is `aligned` to stands for each `<unk>`."""
+        src, tgt = self._tokenizers.src, self._tokenizers.tgt
+        assert isinstance(src, WordTokenizer)
+        assert isinstance(tgt, WordTokenizer)
+        words = src.marked_words(part.text)
+        if len(words) != len(part.ids):  # in lower case, the words were others
+            words = src.marked_words(normalize(part.text, lowercase=True))
+        return tgt.decode_with(hyp, {i: words[aligned[i]] for i, each in enumerate(hyp) if each == UNK_ID})
+
+    def _describe(
+        self, parts: Sequence[Part], hyps: Sequence[Hyp], *, with_alignment: bool
+    ) -> list[Translation]:
+        """All that is known of each of `hyps`, one for each of `parts`."""
+        ids = [hyp.ids for hyp in hyps]
+        sources = [part.ids for part in parts]
+        aligned = self._searcher.align(sources, ids) if with_alignment else [[] for _ in hyps]
+        return [
+            Translation(
+                text,
+                hyp.score,
+                tokens=tuple(self._tokenizers.tgt.tokens(hyp.ids)),
+                src_tokens=tuple(self._tokenizers.src.tokens(part.ids)),
+                alignment=tuple((src, tgt) for tgt, src in enumerate(places)),
+            )
+            for part, hyp, text, places in zip(
+                parts, hyps, self._detokenize(parts, ids), aligned, strict=True
+            )
+        ]

@@ -1,0 +1,291 @@
+"""Decoding speed of engines over one test set: the classic loop, mt_cli and CTranslate2, as a Markdown table.
+
+All translate the same lines with the same model, from text to text, in rounds taken in turn;
+the table shows the median of each engine's rounds.
+"""
+
+import argparse
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.contenders import Contender, start
+from mt_cli.artefacts.prepared import open_prepared_of
+from mt_cli.artefacts.run import open_run
+from mt_cli.stages.export.conversion import vocabulary_of
+from mt_cli.text.normalize import normalize
+from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.translation.scoring import score
+
+CLASSIC_STEPS = 50
+SINGLE_LINES = 100
+"""One at a time, so many lines of the set are enough to time an engine."""
+BATCHES = (32, 64, 128)
+"""CTranslate2's batch sizes: each of its rows uses the fastest, and the fastest share of threads."""
+
+Translate = Callable[[Sequence[str]], list[str]]
+Engine = Literal["classic", "mt_cli", "CTranslate2"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what is measured."""
+
+    engine: Engine
+    precision: str
+    search: str
+    beam_size: int
+    batch: int
+    """Sentences at once; 0 is the engine's own choice, or the fastest that was found."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every engine is given."""
+
+    run: Path
+    exported: Path
+    device: Literal["cpu", "cuda"]
+    threads: int
+    length_penalty: float
+
+
+def classic(row: Row, context: Context) -> Translate:
+    """As tutorials do it: file order, and encoder and whole prefix computed anew for every token."""
+    import torch
+
+    from mt_cli.data.batching import pad_ids
+    from mt_cli.machine.device import set_up_runtime
+    from mt_cli.text.symbols import BOS_ID, EOS_ID
+
+    set_up_runtime(device=context.device, precision="fp32", threads=context.threads)
+    run = open_run(context.run)
+    model = run.load_model(checkpoint="best", backend="torch").to(context.device).eval()
+
+    @torch.inference_mode()
+    def decode(lines: Sequence[str]) -> list[str]:
+        ids = _encode(lines, run.tokenizers)
+        src_ids = pad_ids([[*each, EOS_ID] for each in ids]).to(context.device)
+        hyps = torch.full((len(lines), 1), BOS_ID, device=context.device)
+        ended = torch.zeros(len(lines), dtype=torch.bool, device=context.device)
+        for _ in range(CLASSIC_STEPS):
+            latest = model(src_ids, hyps)[:, -1].argmax(-1)
+            hyps = torch.cat([hyps, latest.unsqueeze(1)], dim=1)
+            ended |= latest == EOS_ID
+            if bool(ended.all()):
+                break
+        until_end = [itertools.takewhile(lambda i: i != EOS_ID, hyp) for hyp in hyps[:, 1:].tolist()]
+        return run.tokenizers.tgt.decode([list(hyp) for hyp in until_end])
+
+    return lambda lines: [
+        text for begin in range(0, len(lines), row.batch) for text in decode(lines[begin : begin + row.batch])
+    ]
+
+
+def ours(row: Row, context: Context) -> Translate:
+    """The Translator that users get."""
+    from mt_cli.translation.translator import Translator
+
+    translator = Translator.load(
+        context.run,
+        beam_size=row.beam_size,
+        length_penalty=context.length_penalty if row.beam_size > 1 else 0.0,
+        batch_size=0,
+        device=context.device,
+        precision="bf16" if row.precision == "bf16" else "fp32",
+        threads=context.threads,
+    )
+    if row.batch == 1:
+        return lambda lines: [translator.translate([line])[0] for line in lines]
+    return translator.translate
+
+
+def ctranslate2(row: Row, context: Context) -> Translate:
+    """The exported model, in its fastest setting for this search."""
+    import ctranslate2 as library  # type: ignore[import-untyped, unused-ignore]
+
+    run = open_run(context.run)
+    src_names, tgt_names = vocabulary_of(run.tokenizers.src), vocabulary_of(run.tokenizers.tgt)
+    places = {name: i for i, name in enumerate(tgt_names)}
+
+    def engine(workers: int, threads: int) -> "library.Translator":
+        return library.Translator(
+            str(context.exported),
+            device=context.device,
+            inter_threads=workers,
+            intra_threads=threads,
+            compute_type=row.precision,
+        )
+
+    def translate(translator: "library.Translator", lines: Sequence[str], batch: int) -> list[str]:
+        tokens = [[src_names[i] for i in ids] for ids in _encode(lines, run.tokenizers)]
+        results = translator.translate_batch(
+            tokens, max_batch_size=batch, beam_size=row.beam_size, max_decoding_length=255
+        )
+        return run.tokenizers.tgt.decode([[places[t] for t in each.hypotheses[0]] for each in results])
+
+    if row.batch == 1:
+        single = engine(1, context.threads)
+        return lambda lines: [translate(single, [line], 1)[0] for line in lines]
+
+    threads = context.threads
+    shares = {(threads, 1), (1, threads)} if context.device == "cpu" else {(1, 1)}
+    engines = {share: engine(*share) for share in shares}
+    settings = list(itertools.product(shares, BATCHES))
+    chosen: list[tuple[tuple[int, int], int]] = []
+
+    def fastest(lines: Sequence[str]) -> list[str]:
+        if not chosen:
+            sample = lines[: max(200, len(lines) // 3)]
+            chosen.append(
+                min(settings, key=lambda s: _seconds(lambda: translate(engines[s[0]], sample, s[1])))
+            )
+        setting, batch = chosen[0]
+        return translate(engines[setting], lines, batch)
+
+    return fastest
+
+
+def _encode(lines: Sequence[str], tokenizers: Tokenizers) -> list[list[int]]:
+    return tokenizers.src.encode([normalize(line, lowercase=tokenizers.lowercase) for line in lines])
+
+
+ENGINES: dict[Engine, Callable[[Row, Context], Translate]] = {
+    "classic": classic,
+    "mt_cli": ours,
+    "CTranslate2": ctranslate2,
+}
+
+
+def engine_for(row: Row, context: Context) -> Translate:
+    """What translates in a contender's process."""
+    return ENGINES[row.engine](row, context)
+
+
+@dataclass
+class Entry:
+    """A row of the table, who is measured for it, and what came out."""
+
+    row: Row
+    contender: Contender[Sequence[str], list[str]]
+    lines: list[str]
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def speed(self) -> float:
+        """Sentences a second, the median of the rounds."""
+        return len(self.lines) / self.contender.median_s
+
+
+def rows_for(device: str, beam_size: int) -> list[Row]:
+    greedy = Row("classic", "fp32", "greedy", 1, 1)
+    beam = f"beam {beam_size}"
+    reduced = "bfloat16" if device == "cuda" else "int8"
+    rows = [greedy, replace(greedy, batch=128)]
+    precisions = {
+        "mt_cli": ["fp32", *(["bf16"] if device == "cuda" else [])],
+        "CTranslate2": ["float32", reduced],
+    }
+    for engine in ("mt_cli", "CTranslate2"):
+        for precision in precisions[engine]:
+            rows += [
+                Row(engine, precision, "greedy", 1, 1),
+                Row(engine, precision, "greedy", 1, 0),
+                Row(engine, precision, beam, beam_size, 0),
+            ]
+    return rows
+
+
+def table(
+    entries: Sequence[Entry],
+    refs: Sequence[str],
+    *,
+    lowercase: bool,
+    count: Callable[[list[str]], int],
+) -> str:
+    """The results in Markdown; `count` gives the tokens of some translations."""
+    classics = {each.row.batch: each.speed for each in entries if each.row.engine == "classic"}
+    lines = [
+        "| engine | precision | search | at once | sentences/s | tokens/s | BLEU | peak MB | × classic |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in entries:
+        row = each.row
+        bleu = "–"
+        if len(each.texts) == len(refs):
+            bleu = f"{score(each.texts, refs, lowercase=lowercase).bleu.score:.2f}"
+        batch = str(row.batch) if row.batch else "its own choice"
+        against = classics[1] if row.batch == 1 else max(classics.values())
+        tokens = count(each.texts) * each.speed / len(each.lines)
+        lines.append(
+            f"| {row.engine} | {row.precision} | {row.search} | {batch} | {each.speed:.1f} | {tokens:.0f} "
+            f"| {bleu} | {each.contender.peak_mb:.0f} | {each.speed / against:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/bench decode", description=__doc__)
+    parser.add_argument("run", type=Path, help="a trained run, whose prepared data are at hand")
+    parser.add_argument("--split", default="test_2016_flickr")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lines", type=int, help="only so many lines of the split")
+    parser.add_argument("--beam-size", type=int, default=5)
+    parser.add_argument("--length-penalty", type=float, default=1.4, help="of mt_cli's beams")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args()
+
+    run = open_run(args.run)
+    prepared = open_prepared_of(run)
+    lines = prepared.lines(args.split, "src")[: args.lines]
+    refs = prepared.lines(args.split, "tgt")[: args.lines]
+    with tempfile.TemporaryDirectory() as folder:
+        exported = Path(folder) / "ctranslate2"
+        command = [
+            sys.executable,
+            "-m",
+            "mt_cli",
+            "export",
+            str(args.run),
+            "--to",
+            "ctranslate2",
+            str(exported),
+        ]
+        subprocess.run([*command, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+        context = Context(args.run, exported, args.device, args.threads, args.length_penalty)
+        entries = [
+            Entry(row, start(engine_for, row, context), lines[:SINGLE_LINES] if row.batch == 1 else lines)
+            for row in rows_for(args.device, args.beam_size)
+        ]
+        for number in range(args.rounds + 1):
+            for each in entries:
+                each.texts = each.contender.ask(each.lines)
+                what = f"{each.row.engine} {each.row.precision} {each.row.search}, batch {each.row.batch}"
+                label = "warm-up" if number == 0 else f"round {number}"
+                print(f"{label}: {what}: {'' if number == 0 else f'{each.speed:.1f}/s'}", file=sys.stderr)
+        for each in entries:
+            each.contender.dismiss()
+    tokenizers = run.tokenizers
+
+    def count(texts: list[str]) -> int:
+        return sum(len(ids) + 1 for ids in tokenizers.tgt.encode(texts))
+
+    print(table(entries, refs, lowercase=tokenizers.lowercase, count=count))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The grammar that the sample corpus is made from."""

@@ -1,0 +1,1 @@
+"""Variants of a config, trained with several seeds and compared."""

@@ -1,0 +1,80 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mt_cli.artefacts.split_files import SplitWriter, lines_path, open_split
+from mt_cli.data.encode import EncodedPairs
+from mt_cli.data.split import EncodedSplit, Sequences
+from mt_cli.errors import DataError
+
+
+def pairs(src: list[list[int]], tgt: list[list[int]], *, vocab_size: int = 100) -> EncodedPairs:
+    split = EncodedSplit(Sequences.of(src, vocab_size=vocab_size), Sequences.of(tgt, vocab_size=vocab_size))
+    return EncodedPairs(split, [(f"s{ids}".encode(), f"t{ids}".encode()) for ids in src], {})
+
+
+def write(folder: Path, *parts: EncodedPairs) -> None:
+    with SplitWriter(folder, "val", src_type=np.uint16, tgt_type=np.int32) as writer:
+        for part in parts:
+            writer.write(part)
+
+
+def lists(sequences: Sequences) -> list[list[int]]:
+    return [sequences[i].tolist() for i in range(len(sequences))]
+
+
+def test_parts_are_read_back_as_one(tmp_path: Path) -> None:
+    write(tmp_path, pairs([[4], [5, 6]], [[7, 7], []]), pairs([], []), pairs([[], [8]], [[9], [4, 4, 4]]))
+    split = open_split(tmp_path, "val")
+    assert lists(split.src) == [[4], [5, 6], [], [8]]
+    assert lists(split.tgt) == [[7, 7], [], [9], [4, 4, 4]]
+
+
+def test_arrays_are_memory_mapped_in_their_own_type(tmp_path: Path) -> None:
+    write(tmp_path, pairs([[4]], [[70000]], vocab_size=80000))
+    split = open_split(tmp_path, "val")
+    assert isinstance(split.src.ids, np.memmap)
+    assert isinstance(split.tgt.offsets, np.memmap)
+    assert split.src.ids.dtype == np.uint16
+    assert split.tgt.ids.dtype == np.int32
+    assert split.tgt[0].tolist() == [70000]
+
+
+def test_files_are_plain_numpy(tmp_path: Path) -> None:
+    write(tmp_path, pairs([[4, 5], [6]], [[7], [8]]))
+    assert np.load(tmp_path / "val.src.npy").tolist() == [4, 5, 6]
+    assert np.load(tmp_path / "val.src.offsets.npy").tolist() == [0, 2, 3]
+
+
+def test_split_of_empty_lines_can_be_read(tmp_path: Path) -> None:
+    write(tmp_path, pairs([[], []], [[], []]))
+    assert lists(open_split(tmp_path, "val").src) == [[], []]
+
+
+def test_raw_lines_stand_beside_them(tmp_path: Path) -> None:
+    write(tmp_path, pairs([[4]], [[7]]), pairs([[5]], [[8]]))
+    assert lines_path(tmp_path, "val", "src").read_bytes() == b"s[4]\ns[5]\n"
+    assert lines_path(tmp_path, "val", "tgt").read_bytes() == b"t[4]\nt[5]\n"
+
+
+def test_missing_array_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"val\.src\.npy: cannot be read as an array"):
+        open_split(tmp_path, "val")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no array", b"\x93NUMPY\x01\x00"], ids=["empty", "text", "cut off"]
+)
+def test_damaged_array_is_named(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path, pairs([[4]], [[7]]))
+    (tmp_path / "val.tgt.npy").write_bytes(content)
+    with pytest.raises(DataError, match=r"val\.tgt\.npy: cannot be read as an array"):
+        open_split(tmp_path, "val")
+
+
+def test_array_of_another_type_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, pairs([[4]], [[7]]))
+    np.save(tmp_path / "val.src.npy", np.zeros(3))
+    with pytest.raises(DataError, match=r"val\.src\.npy: float64 numbers"):
+        open_split(tmp_path, "val")

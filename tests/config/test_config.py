@@ -1,0 +1,392 @@
+"""The configuration: what is accepted, what is refused, and in which words."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mt_cli.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    Section,
+    TokenizerConfig,
+    TrainingConfig,
+    dump_config,
+    load_config,
+    parse_config,
+)
+from mt_cli.errors import ConfigError
+
+FOLDER = Path(__file__).resolve().parents[2] / "configs"
+CONFIGS = sorted({*FOLDER.glob("*.toml"), *FOLDER.glob("classic/*.toml")})
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "some.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def complaints_about(tables: dict[str, object]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(tables)
+    return str(caught.value)
+
+
+# Defaults and files
+
+
+def test_absent_keys_are_defaults() -> None:
+    assert parse_config({}) == Config()
+    assert parse_config({"model": {"d_model": 64}}).model == ModelConfig(d_model=64)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_config_of_the_project_loads(path: Path) -> None:
+    assert load_config(path)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_config_of_the_project_says_what_it_is_for(path: Path) -> None:
+    assert path.read_text(encoding="utf-8").startswith("# ")
+
+
+def test_file_sets_what_it_names(tmp_path: Path) -> None:
+    path = write(tmp_path, '[data]\nsplits = ["train", "val"]\n[training]\npeak_lr = 3e-4\n')
+    config = load_config(path)
+    assert config.data.splits == ("train", "val")
+    assert config.training.peak_lr == 3e-4
+
+
+def test_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    path = write(tmp_path, "\ufeff[runtime]\nseed = 7\n")
+    assert load_config(path).runtime.seed == 7
+
+
+@pytest.mark.parametrize(("part", "key"), [(Config(), "model"), (ModelConfig(), "d_model")])
+def test_config_cannot_be_changed(part: Section, key: str) -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(part, key, getattr(part, key))
+
+
+def test_missing_file_names_those_that_are_there(tmp_path: Path) -> None:
+    there = write(tmp_path, "")
+    with pytest.raises(ConfigError, match=r"smoe\.toml: no such config file; found there: ") as caught:
+        load_config(tmp_path / "smoe.toml")
+    assert str(there) in str(caught.value)
+
+
+def test_missing_file_in_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere/some\.toml: no such config file$"):
+        load_config(tmp_path / "nowhere" / "some.toml")
+
+
+def test_folder_is_no_config(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder; a config is a TOML file"):
+        load_config(tmp_path)
+
+
+def test_path_through_a_file_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Not a directory"):
+        load_config(write(tmp_path, "") / "some.toml")
+
+
+def test_text_that_is_not_toml_is_refused_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"some\.toml: not valid TOML: .*line 2"):
+        load_config(write(tmp_path, "[model]\nd_model: 3\n"))
+
+
+def test_bytes_that_are_not_utf8_are_refused_with_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_bytes(b"# caf\xe9\n")
+    with pytest.raises(ConfigError, match=r"not UTF-8 text \(byte 5\)"):
+        load_config(path)
+
+
+# Unknown keys
+
+
+@pytest.mark.parametrize(
+    ("tables", "complaint"),
+    [
+        ({"model": {"d_modle": 64}}, "model: unknown key 'd_modle'; did you mean 'd_model'?"),
+        ({"model": {"num-heads": 4}}, "model: unknown key 'num-heads'; did you mean 'num_heads'?"),
+        ({"trainig": {}}, "unknown section 'trainig'; did you mean 'training'?"),
+        ({"training": {"seed": 3}}, "training: unknown key 'seed'; it belongs in [runtime]"),
+        ({"training": {"max_len": 3}}, "training: unknown key 'max_len'; it belongs in [data] or [model]"),
+        ({"d_model": 64}, "unknown section 'd_model'; it belongs in [model]"),
+        (
+            {"xyzzy": {}},
+            "unknown section 'xyzzy'; known: data, tokenizer, model, training, decoding, runtime",
+        ),
+        ({"tokenizer": {"qqq": 1}}, "tokenizer: unknown key 'qqq'; known: kind, vocab_size,"),
+        (
+            {"data": {"files": {"test": {"src": "a", "tgt": "b", "trg": "c"}}}},
+            "data.files.test: unknown key 'trg'; did you mean 'tgt'?",
+        ),
+    ],
+)
+def test_unknown_key_is_named_with_the_right_one(tables: dict[str, object], complaint: str) -> None:
+    assert f"\n  {complaint}" in complaints_about(tables)
+
+
+def test_all_errors_of_a_file_are_reported_together(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, '[model]\nd_modle = 3\nnorm = "mid"\n[training]\npeak_lr = "x"\n[runtime]\nseed = -1\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    first, *rest = str(caught.value).split("\n")
+    assert first == f"{path}: the config cannot be used"
+    assert rest == [
+        "  model.norm: must be 'pre' or 'post', found \"mid\"",
+        "  model: unknown key 'd_modle'; did you mean 'd_model'?",
+        '  training.peak_lr: must be a valid number, found "x"',
+        "  runtime.seed: must be greater than or equal to 0, found -1",
+    ]
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "complaint"),
+    [
+        ("model", "d_model", "64", 'must be a valid integer, found "64"'),
+        ("model", "d_model", 64.0, "must be a valid integer, found 64.0"),
+        ("model", "d_model", True, "must be a valid integer, found true"),
+        ("model", "dropout", False, "must be a valid number, found false"),
+        ("model", "dropout", 1.0, "must be less than 1, found 1.0"),
+        ("model", "backend", "pytorch", "must be 'torch' or 'scratch', found \"pytorch\""),
+        ("model", "final_norm", "true", 'must be a valid boolean, found "true"'),
+        ("model", "final_norm", 1, "must be a valid boolean, found 1"),
+        ("training", "peak_lr", math.inf, "must be a finite number, found Infinity"),
+        ("training", "peak_lr", math.nan, "must be a finite number, found NaN"),
+        ("training", "max_steps", "none", 'must be a valid integer, found "none"'),
+        ("training", "betas", [0.9], "needs the key '1'"),
+        ("data", "splits", "train", 'must be a list, found "train"'),
+        ("data", "src_lang", "German", "must match pattern '^[a-z]{2,3}$', found \"German\""),
+        ("data", "files", 3, "must be a table, found 3"),
+    ],
+)
+def test_value_is_refused_with_what_it_must_be(section: str, key: str, value: object, complaint: str) -> None:
+    assert f"  {section}.{key}: {complaint}" in complaints_about({section: {key: value}})
+
+
+def test_each_item_of_a_list_is_checked() -> None:
+    text = complaints_about({"data": {"splits": ["train", "../val"]}, "training": {"betas": [0.9, 1.0]}})
+    assert "data.splits.1: must match pattern" in text
+    assert "training.betas.1: must be less than 1, found 1.0" in text
+
+
+def test_section_must_be_a_table() -> None:
+    assert "  model: must be a table, found 3" in complaints_about({"model": 3})
+
+
+def test_whole_number_is_taken_where_a_number_is_asked_for() -> None:
+    assert parse_config({"training": {"clip_norm": 2}}).training == TrainingConfig(clip_norm=2.0)
+
+
+# The user's own files
+
+
+def files_of(*splits: str) -> dict[str, dict[str, str]]:
+    return {split: {"src": f"{split}.de", "tgt": f"{split}.en"} for split in splits}
+
+
+def test_own_files_are_named_by_split() -> None:
+    config = parse_config({"data": {"corpus": "files", "files": files_of("train", "val", "test")}})
+    assert config.data.files["test"].src == Path("test.de")
+
+
+def test_every_split_needs_its_files() -> None:
+    text = complaints_about({"data": {"corpus": "files", "files": files_of("train")}})
+    assert "  data: corpus 'files' needs a [data.files.val] table with src and tgt" in text
+    assert "  data: corpus 'files' needs a [data.files.test] table with src and tgt" in text
+
+
+def test_split_needs_both_sides() -> None:
+    text = complaints_about({"data": {"corpus": "files", "files": {"train": {"src": "a"}}}})
+    assert "  data.files.train: needs the key 'tgt'" in text
+
+
+def test_file_is_a_path_in_quotes() -> None:
+    text = complaints_about({"data": {"corpus": "files", "files": {"train": {"src": 3, "tgt": "b"}}}})
+    assert "  data.files.train.src: must be a path in quotes, found 3" in text
+
+
+@pytest.mark.parametrize("name", ["a b", "../up", ".hidden", "", "x/y"])
+def test_split_name_is_one_safe_file_name(name: str) -> None:
+    assert f"  data.files.{name}: must match pattern" in complaints_about({"data": {"files": files_of(name)}})
+
+
+def test_files_belong_to_the_files_corpus() -> None:
+    text = complaints_about({"data": {"corpus": "multi30k", "files": files_of("train")}})
+    assert "data: [data.files] belongs to corpus 'files', but the corpus is 'multi30k'" in text
+
+
+# Rules between keys
+
+
+@pytest.mark.parametrize(
+    ("tables", "complaint"),
+    [
+        ({"model": {"d_model": 250}}, "model: num_heads 8 does not divide d_model 250"),
+        ({"model": {"d_model": 15, "num_heads": 5}}, "model: d_model must be even, found 15"),
+        ({"data": {"splits": ["test"]}}, "data: splits must name train and val, found ['test']"),
+        ({"data": {"splits": ["train", "val", "val"]}}, "data: splits must differ"),
+        ({"tokenizer": {"tgt_vocab_size": 100}}, "tokenizer: tgt_vocab_size is for joint = false"),
+        ({"tokenizer": {"joint": False}}, "model.tie = 'all' shares one embedding"),
+        ({"data": {"max_len": 255}}, "data.max_len 255 plus <s> and </s> exceeds model.max_len 256"),
+    ],
+)
+def test_keys_must_agree(tables: dict[str, object], complaint: str) -> None:
+    assert f"\n  {complaint}" in complaints_about(tables)
+
+
+def test_a_run_that_did_without_a_key_that_is_gone_is_still_read() -> None:
+    assert parse_config({"training": {"max_epochs": 3, "ema_decay": 0.0}}) == parse_config(
+        {"training": {"max_epochs": 3}}
+    )
+
+
+def test_a_key_that_is_gone_is_refused_where_it_is_used() -> None:
+    text = complaints_about({"training": {"ema_decay": 0.9, "max_epochs": 0}})
+    assert "\n  training: unknown key 'ema_decay'; it was removed; the CHANGELOG" in text
+    assert text.count("\n  ") == 2
+
+
+def test_all_broken_rules_are_reported_together() -> None:
+    text = complaints_about({"tokenizer": {"joint": False}, "data": {"max_len": 255}})
+    assert text.count("\n  ") == 2
+    text = complaints_about({"model": {"d_model": 15}, "data": {"splits": ["val", "val"]}})
+    assert text.count("\n  ") == 4
+
+
+def test_longest_training_pair_fits_the_model() -> None:
+    assert parse_config({"data": {"max_len": 254}}).data.max_len + 2 == ModelConfig().max_len
+
+
+# Overrides
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("training.max_epochs=3", {"training": {"max_epochs": 3}}),
+        ("training.peak_lr = 1e-4", {"training": {"peak_lr": 1e-4}}),
+        ("model.norm=post", {"model": {"norm": "post"}}),
+        ('model.norm="post"', {"model": {"norm": "post"}}),
+        ("model.final_norm=false", {"model": {"final_norm": False}}),
+        ("training.betas=[0.9, 0.98]", {"training": {"betas": [0.9, 0.98]}}),
+        ('data.splits=["train", "val"]', {"data": {"splits": ["train", "val"]}}),
+    ],
+)
+def test_override_sets_one_value(override: str, expected: dict[str, object]) -> None:
+    assert parse_config({}, [override]) == parse_config(expected)
+
+
+def test_override_wins_over_the_file_and_leaves_its_neighbours(tmp_path: Path) -> None:
+    path = write(tmp_path, "[model]\nd_model = 64\nnum_heads = 4\n")
+    assert load_config(path, ["model.d_model=32"]).model == ModelConfig(d_model=32, num_heads=4)
+
+
+def test_last_override_wins() -> None:
+    assert parse_config({}, ["runtime.seed=1", "runtime.seed=2"]).runtime.seed == 2
+
+
+def test_override_reaches_a_nested_table() -> None:
+    tables: dict[str, object] = {"data": {"corpus": "files", "files": files_of("train", "val", "test")}}
+    config = parse_config(tables, ["data.files.test.src=other=1.de"])
+    assert config.data.files["test"].src == Path("other=1.de")
+    assert config.data.files["test"].tgt == Path("test.en")
+
+
+def test_overrides_leave_the_tables_of_the_caller_alone() -> None:
+    tables: dict[str, object] = {"data": {"corpus": "files", "files": files_of("train", "val", "test")}}
+    parse_config(tables, ["data.files.test.src=x", "data.lowercase=true"])
+    assert tables == {"data": {"corpus": "files", "files": files_of("train", "val", "test")}}
+
+
+@pytest.mark.parametrize(
+    "override", ["model.d_model", "d_model=3", "=3", ".d_model=3", "model.=3", "", "model..x=3"]
+)
+def test_override_of_another_form_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected section\.key=value, such as training\.max_epochs=3"):
+        parse_config({}, [override])
+
+
+def test_override_below_a_value_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"--set 'model\.d_model\.x=3': 'd_model' is a value, not a section"
+    ):
+        parse_config({"model": {"d_model": 64}}, ["model.d_model.x=3"])
+
+
+def test_override_of_an_unknown_key_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"with --set model\.d_modle=3: .*\n  model: unknown key 'd_modle'"):
+        parse_config({}, ["model.d_modle=3"])
+
+
+def test_override_cannot_smuggle_in_a_second_line() -> None:
+    with pytest.raises(ConfigError, match=r"runtime\.seed: must be a valid integer"):
+        parse_config({}, ["runtime.seed=1\nother = 2"])
+
+
+# Round trip
+
+widths = st.builds(lambda heads, size: (heads, 2 * heads * size), st.integers(1, 16), st.integers(1, 64))
+chances = st.floats(0, 1, exclude_max=True)
+positive = st.floats(0, exclude_min=True, allow_infinity=False)
+names = st.from_regex(r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,8}\Z")
+paths = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).map(Path)
+
+
+@st.composite
+def data_configs(draw: st.DrawFn) -> DataConfig:
+    tests = draw(st.lists(names.filter(lambda name: name not in ("train", "val")), max_size=3, unique=True))
+    splits = tuple(draw(st.permutations(["train", "val", *tests])))
+    files = {name: {"src": draw(paths), "tgt": draw(paths)} for name in splits}
+    own = draw(st.booleans())
+    corpus = "files" if own else draw(st.sampled_from(["sample", "multi30k"]))
+    return DataConfig.model_validate(
+        {"corpus": corpus, "splits": splits, "files": files if own else {}, "lowercase": draw(st.booleans())}
+    )
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Config:
+    num_heads, d_model = draw(widths)
+    joint = draw(st.booleans())
+    model = ModelConfig(
+        num_heads=num_heads,
+        d_model=d_model,
+        dropout=draw(chances),
+        tie=draw(st.sampled_from(["none", "decoder", "all"] if joint else ["none", "decoder"])),
+    )
+    tokenizer = TokenizerConfig(
+        joint=joint, tgt_vocab_size=None if joint else draw(st.none() | st.integers(min_value=8))
+    )
+    training = TrainingConfig(
+        betas=(draw(chances), draw(chances)),
+        peak_lr=draw(positive),
+        eps=draw(positive),
+        max_steps=draw(st.none() | st.integers(min_value=1)),
+    )
+    return Config(data=draw(data_configs()), tokenizer=tokenizer, model=model, training=training)
+
+
+@given(config=configs())
+def test_dumped_config_loads_as_the_same(config: Config, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = write(tmp_path_factory.mktemp("config"), dump_config(config))
+    assert load_config(path) == config
+
+
+def test_dumped_config_names_every_key_that_has_a_value() -> None:
+    text = dump_config(Config())
+    assert "peak_lr = 0.001" in text
+    assert "max_steps" not in text

@@ -1,0 +1,54 @@
+from mt_cli.data.encode import encode_pairs
+from mt_cli.data.split import Sequences
+from mt_cli.text.symbols import SPECIALS
+from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.vocabulary import Vocabulary
+from mt_cli.text.words import WordTokenizer
+
+
+def tokenizers(*, lowercase: bool = False) -> Tokenizers:
+    return Tokenizers(
+        WordTokenizer("de", Vocabulary([*SPECIALS, "ein", "Hund", "hund"])),
+        WordTokenizer("en", Vocabulary([*SPECIALS, "a", "dog", "big"])),
+        kind="spacy",
+        joint=False,
+        src_lang="de",
+        tgt_lang="en",
+        lowercase=lowercase,
+    )
+
+
+def lists(sequences: Sequences) -> list[list[int]]:
+    return [sequences[i].tolist() for i in range(len(sequences))]
+
+
+RAW = [
+    (b"ein Hund\n", b"a dog\n"),
+    (b"\xe2\x80\x8b \n", b"a dog\n"),
+    (b"ein\n", b"\n"),
+    (b"ein  Hund \r\n", b"a big dog\n"),
+    (b"ein Hund ein Hund\n", b"a dog\n"),
+]
+
+
+def test_every_line_is_kept_without_a_limit() -> None:
+    encoded = encode_pairs(RAW, tokenizers(), max_len=None)
+    assert lists(encoded.split.src) == [[4, 5], [], [4], [4, 5], [4, 5, 4, 5]]
+    assert lists(encoded.split.tgt) == [[4, 5], [4, 5], [], [4, 6, 5], [4, 5]]
+    assert encoded.dropped == {}
+
+
+def test_pairs_are_dropped_by_reason() -> None:
+    encoded = encode_pairs(RAW, tokenizers(), max_len=3)
+    assert encoded.dropped == {"empty": 2, "too long": 1}
+    assert lists(encoded.split.src) == [[4, 5], [4, 5]]
+
+
+def test_raw_lines_of_kept_pairs_stay_as_they_were() -> None:
+    encoded = encode_pairs(RAW, tokenizers(), max_len=3)
+    assert encoded.kept == [(b"ein Hund", b"a dog"), (b"ein  Hund ", b"a big dog")]
+
+
+def test_text_is_lowercased_as_the_tokenizers_were_learned() -> None:
+    encoded = encode_pairs(RAW[:1], tokenizers(lowercase=True), max_len=None)
+    assert encoded.split.src[0].tolist() == [4, 6]

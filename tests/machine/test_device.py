@@ -1,0 +1,191 @@
+"""The machine: device, precision, threads, and random numbers that can be repeated."""
+
+import platform
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from mt_cli.errors import ResourceError
+from mt_cli.machine import device as device_module
+from mt_cli.machine.device import (
+    Runtime,
+    describe_machine,
+    memory_errors_explained,
+    seed_everything,
+    set_up_runtime,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+# Device and threads
+
+
+def test_cpu_is_what_was_asked_for() -> None:
+    assert set_up_runtime(device="cpu", precision="fp32", threads=1) == Runtime(CPU, "fp32")
+
+
+def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert set_up_runtime(threads=1).device == CPU
+
+
+def test_a_missing_gpu_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ResourceError, match=r"^no CUDA device found; use --device cpu, or auto$"):
+        set_up_runtime(device="cuda", threads=1)
+
+
+def test_a_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert set_up_runtime(precision="fp32", threads=1).device.type == "cuda"
+    assert set_up_runtime(device="cpu", precision="fp32", threads=1).device == CPU
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_are_as_many_as_asked_for(threads: int) -> None:
+    set_up_runtime(device="cpu", threads=threads)
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_are_left_to_pytorch_by_default(threads: int) -> None:
+    torch.set_num_threads(threads)
+    set_up_runtime(device="cpu")
+    assert torch.get_num_threads() == threads
+
+
+# Precision
+
+
+@pytest.mark.parametrize(("has_amx", "expected"), [(True, "bf16"), (False, "fp32")])
+def test_auto_precision_is_bf16_where_the_cpu_is_fast_in_it(
+    monkeypatch: pytest.MonkeyPatch, has_amx: bool, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
+    assert set_up_runtime(device="cpu", threads=1).precision == expected
+
+
+@pytest.mark.parametrize("has_amx", [True, False])
+def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPatch, has_amx: bool) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
+    assert set_up_runtime(device="cpu", precision="fp32", threads=1).precision == "fp32"
+    assert set_up_runtime(device="cpu", precision="bf16", threads=1).precision == "bf16"
+
+
+def test_products_are_in_bf16_only_where_asked_for() -> None:
+    x = torch.ones(2, 2)
+    with Runtime(CPU, "bf16").autocast():
+        assert (x @ x).dtype == torch.bfloat16
+    with Runtime(CPU, "fp32").autocast():
+        assert (x @ x).dtype == torch.float32
+
+
+# Random numbers
+
+
+def test_same_seed_gives_the_same_numbers() -> None:
+    seed_everything(5)
+    first = (torch.rand(3).tolist(), random.random())
+    seed_everything(5)
+    assert (torch.rand(3).tolist(), random.random()) == first
+
+
+def test_other_seeds_give_other_numbers() -> None:
+    seed_everything(5)
+    first = torch.rand(3)
+    seed_everything(6)
+    assert not torch.equal(torch.rand(3), first)
+
+
+# Description
+
+
+def test_description_names_what_a_result_depends_on() -> None:
+    facts = describe_machine(Runtime(CPU, "fp32"))
+    assert facts["torch"] == torch.__version__
+    assert facts["python"] == platform.python_version()
+    assert facts["device"] == "cpu"
+    assert facts["precision"] == "fp32"
+    assert facts["threads"] == torch.get_num_threads()
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    ("error", "complaint"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), r"^out of GPU memory; lower --batch-size$"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), r"^out of memory; lower --batch-size$"),
+    ],
+    ids=["gpu", "cpu"],
+)
+def test_running_out_of_memory_is_explained(error: RuntimeError, complaint: str) -> None:
+    with (
+        pytest.raises(ResourceError, match=complaint) as caught,
+        memory_errors_explained("lower --batch-size"),
+    ):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+def test_a_real_allocation_beyond_memory_is_explained() -> None:
+    with pytest.raises(ResourceError, match="out of memory"), memory_errors_explained("lower --batch-size"):
+        torch.empty(1 << 55, dtype=torch.uint8)
+
+
+def test_other_errors_pass_as_they_are() -> None:
+    with pytest.raises(RuntimeError, match=r"^shapes differ$"), memory_errors_explained("anything"):
+        raise RuntimeError("shapes differ")
+
+
+def test_float32_is_computed_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")  # TensorFloat-32, where there is any
+        set_up_runtime(device="cpu", threads=1)
+        assert torch.get_float32_matmul_precision() == "highest"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class Glibc:
+    """Stands for the C library: refuses a threshold for mmap that is larger than `largest`."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self.settings: dict[int, int] = {}
+
+    def mallopt(self, name: int, value: int) -> int:
+        if name == device_module.M_MMAP_THRESHOLD and value > self._largest:
+            return 0
+        self.settings[name] = value
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("largest", "threshold"),
+    [(1 << 40, 1 << 30), (1 << 25, 1 << 25), (0, None)],
+    ids=["2.35", "2.28", "none"],
+)
+def test_large_blocks_are_kept_as_far_as_glibc_allows(
+    monkeypatch: pytest.MonkeyPatch, largest: int, threshold: int | None
+) -> None:
+    libc = Glibc(largest)
+    monkeypatch.setattr("ctypes.CDLL", lambda _: libc)
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.28"))
+    set_up_runtime(device="cpu", threads=1)
+    assert libc.settings.get(device_module.M_MMAP_THRESHOLD) == threshold
+    # Alone, the other setting would freeze the threshold at its smallest.
+    assert (device_module.M_TRIM_THRESHOLD in libc.settings) == (threshold is not None)
+    assert libc.settings[device_module.M_ARENA_MAX] == 1

@@ -1,0 +1,139 @@
+"""`scripts/best`: three trainings and two translations by the real commands, and what a second start adds."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tomli_w
+from workspace import CONFIG, TIMEOUT_S, Workspace
+
+from mt_cli.config import read_toml
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = """
+test_2016_flickr = { src = "corpus/val.de", tgt = "corpus/val.en" }
+test_2017_flickr = { src = "corpus/test.de", tgt = "corpus/test.en" }
+"""
+
+
+@pytest.fixture
+def project(workspace: Workspace, tmp_path: Path) -> Path:
+    """A project whose three configs are tiny ones, the best one's added pairs those of the real one."""
+    forward = CONFIG.replace("max_epochs = 60", "max_epochs = 2").replace(
+        'test = { src = "corpus/test.de", tgt = "corpus/test.en" }', TESTS
+    )
+    forward = forward.replace(
+        "[data]", '[data]\nsplits = ["train", "val", "test_2016_flickr", "test_2017_flickr"]'
+    )
+    reverse = forward.replace("[data]", '[data]\nsrc_lang = "en"\ntgt_lang = "de"')
+    for old, new in ((".de", ".x"), (".en", ".de"), (".x", ".en")):
+        reverse = reverse.replace(old, new)
+    best = read_toml(ROOT / "configs" / "multi30k-best.toml")
+    assert isinstance(best["data"], dict)
+    added = tomli_w.dumps({"data": {"more": best["data"]["more"]}}).replace("[data]\n", "")
+    for name, text in (("strong", forward), ("reverse", reverse), ("best", f"{forward}\n{added}")):
+        path = tmp_path / "configs" / f"multi30k-{name}.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    tmp_path.joinpath("corpus").symlink_to(workspace.folder / "corpus")
+    return with_script(tmp_path, mt_cli=f'exec "{sys.executable}" -m mt_cli "$@"')
+
+
+def with_script(folder: Path, *, mt_cli: str) -> Path:
+    """`folder` with the script, nothing to set up, and an mt-cli that is the bash code `mt_cli`."""
+    executable(folder / "scripts" / "best", (ROOT / "scripts" / "best").read_text(encoding="utf-8"))
+    executable(folder / "scripts" / "setup", "#!/usr/bin/env bash\n")
+    executable(folder / ".venv" / "bin" / "mt-cli", f"#!/usr/bin/env bash\n{mt_cli}\n")
+    return folder
+
+
+def executable(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def best(project: Path, *args: str, cwd: str | Path = os.sep) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [project / "scripts" / "best", *args],
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=cwd,
+    )  # fmt: skip
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.slow
+def test_the_last_model_is_trained_on_what_the_first_two_said(project: Path) -> None:
+    first = best(project)
+    assert first.returncode == 0, first.stderr
+    assert [first.stdout.count(f"{name}_flickr  BLEU") for name in ("test_2016", "test_2017")] == [2, 2]
+
+    prepared, translated = project / "data" / "prepared", project / "data" / "translated"
+    german, english = (prepared / f"multi30k-{name}" / "train.src.txt" for name in ("strong", "reverse"))
+    assert english.read_bytes() == prepared.joinpath("multi30k-strong", "train.tgt.txt").read_bytes()
+    inputs = json.loads(prepared.joinpath("multi30k-best", "manifest.json").read_bytes())["inputs"]
+    assert (inputs["train+forward.src"], inputs["train+forward.tgt"]) == (
+        sha256(german),
+        sha256(translated / "train.en"),
+    )
+    assert (inputs["train+backward.src"], inputs["train+backward.tgt"]) == (
+        sha256(translated / "train.de"),
+        sha256(english),
+    )
+
+    kept = [*translated.iterdir(), *project.glob("runs/*/metrics.jsonl")]
+    assert len(kept) == 5
+    before = [sha256(path) for path in kept]
+    made_at = [path.stat().st_mtime_ns for path in translated.iterdir()]
+    again = best(project)
+    assert again.stdout == first.stdout
+    assert [sha256(path) for path in kept] == before
+    assert [path.stat().st_mtime_ns for path in translated.iterdir()] == made_at
+
+
+@pytest.mark.parametrize("args", [("--set", "x=y"), ("--from",), ("--from", "a", "b"), ("more",)])
+def test_another_option_is_refused_before_anything_begins(tmp_path: Path, args: tuple[str, ...]) -> None:
+    outcome = best(with_script(tmp_path, mt_cli="exit 9"), *args)
+    assert outcome.returncode == 2
+    assert outcome.stderr.startswith("usage: scripts/best")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".venv", "scripts"]
+
+
+def test_help_begins_nothing(tmp_path: Path) -> None:
+    outcome = best(with_script(tmp_path, mt_cli="exit 9"), "--help")
+    assert outcome.returncode == 0
+    assert outcome.stdout.startswith("usage: scripts/best")
+
+
+def test_folder_of_files_is_relative_to_where_the_user_is(tmp_path: Path) -> None:
+    project = with_script(tmp_path / "project", mt_cli='echo "$@"; exit 9')
+    tmp_path.joinpath("my files").mkdir()
+    outcome = best(project, "--from", "my files", cwd=tmp_path)
+    assert outcome.returncode == 9  # what the command says is what the script says
+    assert outcome.stdout == f"prepare configs/multi30k-strong.toml --from {tmp_path}/my files\n"
+    assert best(project, "--from", "none", cwd=tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGINT, 130)]
+)
+def test_a_signal_ends_the_command_that_runs(tmp_path: Path, number: int, code: int) -> None:
+    waiting = "trap 'echo saved; exit 143' TERM; touch begun; while true; do sleep 0.05; done"
+    project = with_script(tmp_path, mt_cli=waiting)
+    with subprocess.Popen([project / "scripts" / "best"], stdout=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not tmp_path.joinpath("begun").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == code
+    assert out == "saved\n"

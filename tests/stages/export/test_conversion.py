@@ -1,0 +1,167 @@
+"""Converted models against the models that they came from, in every option of their shape."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import get_args
+
+import ctranslate2
+import numpy as np
+import pytest
+import torch
+from tiny import TINY, random_ids, randomised, tiny_model, with_bos
+from torch import Tensor
+
+from mt_cli.decoding.rules import Rules
+from mt_cli.decoding.search import greedy_search
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.stages.export.conversion import NEVER_SAID_BIAS, Quantization, write_model
+from mt_cli.text.symbols import BOS_ID, EOS_ID, SPECIALS
+from mt_cli.translation.translator import NEVER_SAID
+
+TOKENS = [*SPECIALS, "a", "b", "c", "d", "e", "f", "g"]
+LONGEST = 10
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model and its export."""
+
+    ours: TranslationModel
+    theirs: ctranslate2.Translator
+
+
+def converted(
+    model: TranslationModel,
+    options: Mapping[str, object] = MappingProxyType({}),
+    *,
+    quantization: Quantization = "none",
+) -> ctranslate2.Translator:
+    """`model`, which was made with `options`, as CTranslate2 loads it."""
+    config = TINY.model_copy(update=dict(options))
+    with TemporaryDirectory() as name:
+        write_model(
+            Path(name), model, config, src_tokens=TOKENS, tgt_tokens=TOKENS, quantization=quantization
+        )
+        return ctranslate2.Translator(name, intra_threads=1)
+
+
+OPTIONS = {
+    "norm": ("pre", "post"),
+    "final_norm": (True, False),
+    "positions": ("sinusoidal", "learned"),
+    "scale_embeddings": (True, False),
+    "tie": ("none", "decoder", "all"),
+    "activation": ("relu", "gelu"),
+    "output_bias": (True, False),
+}
+every_option = pytest.mark.parametrize(
+    "values",
+    list(product(*OPTIONS.values())),
+    ids=lambda values: "-".join(f"{name}={value}" for name, value in zip(OPTIONS, values, strict=True)),
+)
+
+
+@cache
+def pair_of(values: tuple[object, ...]) -> Pair:
+    options = dict(zip(OPTIONS, values, strict=True))
+    model = randomised(tiny_model(options=options))
+    return Pair(model, converted(model, options))
+
+
+def named(ids: Tensor) -> list[list[str]]:
+    return [[TOKENS[i] for i in row] for row in ids.tolist()]
+
+
+def with_eos(ids: Tensor) -> Tensor:
+    return torch.cat([ids, torch.full_like(ids[:, :1], EOS_ID)], dim=1)
+
+
+def log_probs(model: TranslationModel, src_ids: Tensor, tgt_ids: Tensor) -> Tensor:
+    """Of each token of `tgt_ids` (B, T) and of the end after it, (B, T+1), if none is of `NEVER_SAID`."""
+    with torch.no_grad():
+        logits = model(with_eos(src_ids), with_bos(tgt_ids))
+    logits[..., list(NEVER_SAID)] = -torch.inf
+    gathered: Tensor = logits.log_softmax(-1).gather(-1, with_eos(tgt_ids).unsqueeze(-1)).squeeze(-1)
+    return gathered
+
+
+def greedy(model: TranslationModel, src_ids: Tensor) -> list[list[str]]:
+    with torch.no_grad():
+        state = model.start(with_eos(src_ids))
+        limits = [LONGEST] * len(src_ids)
+        hyps = greedy_search(model.step, state, limits, Rules(BOS_ID, EOS_ID, NEVER_SAID))
+    return [[TOKENS[i] for i in hyp] for hyp in hyps]
+
+
+def exported_greedy(translator: ctranslate2.Translator, src_ids: Tensor) -> list[list[str]]:
+    results = translator.translate_batch(
+        named(src_ids), beam_size=1, min_decoding_length=0, max_decoding_length=LONGEST
+    )
+    return [result.hypotheses[0] for result in results]
+
+
+@every_option
+def test_exported_model_gives_the_same_probabilities(values: tuple[object, ...]) -> None:
+    pair = pair_of(values)
+    src_ids, tgt_ids = random_ids(3, 6), random_ids(3, 5, seed=1)
+    scored = pair.theirs.score_batch(named(src_ids), named(tgt_ids))
+    theirs = torch.tensor([result.log_probs for result in scored])
+    torch.testing.assert_close(theirs, log_probs(pair.ours, src_ids, tgt_ids), rtol=1e-5, atol=1e-4)
+
+
+@every_option
+def test_exported_model_says_the_same_tokens(values: tuple[object, ...]) -> None:
+    pair = pair_of(values)
+    src_ids = random_ids(8, 6, seed=2)
+    assert exported_greedy(pair.theirs, src_ids) == greedy(pair.ours, src_ids)
+
+
+@pytest.mark.parametrize(
+    ("option", "other"),
+    [("activation", "relu"), ("norm", "post"), ("scale_embeddings", False)],
+    ids=["activation", "norm", "scale"],
+)
+def test_an_option_taken_for_another_would_change_the_probabilities(option: str, other: object) -> None:
+    model = randomised(tiny_model(activation="gelu"))
+    right, wrong = (converted(model, {"activation": "gelu", **each}) for each in ({}, {option: other}))
+    src_ids, tgt_ids = random_ids(3, 6), random_ids(3, 5, seed=1)
+    a, b = (
+        [result.log_probs for result in each.score_batch(named(src_ids), named(tgt_ids))]
+        for each in (right, wrong)
+    )
+    assert (torch.tensor(a) - torch.tensor(b)).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("output_bias", [True, False])
+def test_tokens_that_are_never_said_stay_unsaid(output_bias: bool) -> None:
+    model = randomised(tiny_model(output_bias=output_bias))
+    with torch.no_grad():
+        model.output.weight[list(NEVER_SAID)] *= 100
+        if output_bias:
+            model.output.bias[list(NEVER_SAID)] = 100.0
+    src_ids = random_ids(8, 6)
+    said = exported_greedy(converted(model, {"output_bias": output_bias}), src_ids)
+    assert said == greedy(model, src_ids)
+    assert {SPECIALS[i] for i in NEVER_SAID}.isdisjoint(token for hyp in said for token in hyp)
+
+
+def test_bias_against_them_is_a_number_in_float16() -> None:
+    assert np.isfinite(np.float16(NEVER_SAID_BIAS))
+
+
+@pytest.mark.parametrize("quantization", get_args(Quantization))
+def test_every_quantization_loads_and_translates(quantization: Quantization) -> None:
+    translator = converted(randomised(tiny_model()), quantization=quantization)
+    assert len(exported_greedy(translator, random_ids(3, 6))) == 3
+
+
+def test_quantising_leaves_the_model_as_it_was() -> None:
+    model = randomised(tiny_model(tie="all"))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    converted(model, {"tie": "all"}, quantization="int8")
+    torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)

@@ -1,0 +1,157 @@
+"""Exported folders of runs with every kind of tokenizer: they translate as the runs do."""
+
+import io
+import logging
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from learned import learn_tokenizers
+from tiny import CPU, TINY, randomised
+
+from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
+from mt_cli.artefacts.run import PreparedReference, Run
+from mt_cli.artefacts.run_creation import created_run
+from mt_cli.config import Config, DataConfig, DecodingConfig, TokenizerConfig
+from mt_cli.stages.export.conversion import vocabulary_of
+from mt_cli.stages.export.export import Export, export
+from mt_cli.stages.export.proof import ExportedTranslator
+from mt_cli.text.normalize import normalize
+from mt_cli.text.symbols import SPECIALS
+from mt_cli.text.tokenizer import Tokenizer, Tokenizers
+from mt_cli.translation.translator import Translator
+
+PAIRS = [
+    ("Ein Hund bellt.", "A dog barks."),
+    ("Ein Hund schläft im Garten.", "A dog sleeps in the garden."),
+    ("Zwei Männer (und ein Hund) gehen.", "Two men (and a dog) walk."),
+] * 4
+KINDS = {
+    "joint words": TokenizerConfig(kind="spacy", min_freq=1, joint=True),
+    "words": TokenizerConfig(kind="spacy", min_freq=1, joint=False),
+    "joint bpe": TokenizerConfig(kind="bpe", vocab_size=300, joint=True),
+    "bpe": TokenizerConfig(kind="bpe", vocab_size=300, tgt_vocab_size=310, joint=False),
+    "joint unigram": TokenizerConfig(kind="unigram", vocab_size=310, joint=True),
+    "unigram": TokenizerConfig(kind="unigram", vocab_size=300, tgt_vocab_size=295, joint=False),
+}
+LINES = [
+    "Ein Hund bellt.",
+    "",
+    "zwei  Hunde\tschlafen",
+    "Der Ostfriese (aus Leer) bellt, ¿ja?",
+    "<s> <unk> </s> ￭",
+]
+AWKWARD_LINES = ["zwei\u200b Hunde", "▁", "Ein Mann. " * 30 + "ein Hund, " * 30]
+"""Which mt-cli drops letters from, escapes, or splits."""
+MODEL = TINY.model_copy(update={"max_len": 48})
+every_kind = pytest.mark.parametrize("kind", list(KINDS))
+either_case = pytest.mark.parametrize("lowercase", [False, True], ids=["cased", "lower-cased"])
+
+
+@cache
+def tokenizers_of(kind: str, *, lowercase: bool = False) -> Tokenizers:
+    pairs = [(src.lower(), tgt.lower()) if lowercase else (src, tgt) for src, tgt in PAIRS]
+    return learn_tokenizers(pairs, KINDS[kind], src_lang="de", tgt_lang="en", lowercase=lowercase)
+
+
+def run_of(kind: str, folder: Path, *, lowercase: bool = False, decoding: DecodingConfig) -> Run:
+    """A run with a random model, whose data are not at hand."""
+    tokenizers = tokenizers_of(kind, lowercase=lowercase)
+    config = Config(
+        model=MODEL,
+        data=DataConfig(lowercase=lowercase, max_len=40),
+        tokenizer=KINDS[kind],
+        decoding=decoding,
+    )
+    with created_run(
+        folder,
+        config,
+        tokenizer_files=tokenizers.to_files(),
+        prepared=PreparedReference("data/prepared/none", "0"),
+        environment={},
+    ) as run:
+        save_checkpoint(
+            folder / "checkpoints" / checkpoint_name(1),
+            randomised(run.build_model(), std=0.3),
+            tensors={},
+            state=CheckpointState(1, 0, 1),
+        )
+        run.point("best", step=1)
+        return run
+
+
+@every_kind
+@pytest.mark.parametrize("side", ["src", "tgt"])
+def test_vocabulary_names_every_id_and_none_twice(kind: str, side: str) -> None:
+    tokenizer: Tokenizer = getattr(tokenizers_of(kind), side)
+    tokens = vocabulary_of(tokenizer)
+    assert len(tokens) == len(set(tokens)) == tokenizer.vocab_size
+    assert tuple(tokens[: len(SPECIALS)]) == SPECIALS
+
+
+@every_kind
+@pytest.mark.parametrize("max_len_extra", [1, 100], ids=["limits of their own", "one limit"])
+def test_exported_model_translates_lines_as_the_translator_does(
+    kind: str, max_len_extra: int, tmp_path: Path
+) -> None:
+    decoding = DecodingConfig(max_len_extra=max_len_extra, batch_size=2, replace_unk=False)
+    run = run_of(kind, tmp_path / "run", decoding=decoding)
+    folder = exported(run).folder
+    theirs = ExportedTranslator(folder, run, threads=1)
+    ours = Translator(run.load_model(), run.tokenizers, decoding, runtime=CPU)
+    lines = [*LINES, *AWKWARD_LINES]
+    assert theirs.translate(lines) == ours.translate(lines)
+    assert theirs.translate([]) == []
+
+
+@every_kind
+@either_case
+def test_script_of_the_readme_translates_as_the_translator_does(
+    kind: str,
+    lowercase: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    decoding = DecodingConfig(max_len_extra=100, replace_unk=False)
+    run = run_of(kind, tmp_path / "run", lowercase=lowercase, decoding=decoding)
+    folder = exported(run).folder
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in LINES)))
+    exec(script_in(folder / "README.md"), {})
+    ours = Translator(run.load_model(), run.tokenizers, decoding, runtime=CPU)
+    # Random weights also say control characters, which mt-cli removes.
+    *found, rest = capsys.readouterr().out.split("\n")
+    assert [normalize(line) for line in found] == ours.translate(LINES)
+    assert rest == ""
+
+
+@every_kind
+def test_folder_holds_the_runs_tokenizers(kind: str, tmp_path: Path) -> None:
+    run = run_of(kind, tmp_path / "run", decoding=DecodingConfig())
+    tokenizer = exported(run).folder / "tokenizer"
+    assert {path.name: path.read_bytes() for path in tokenizer.iterdir()} == run.tokenizers.to_files()
+
+
+def test_without_data_there_is_a_warning_in_place_of_a_proof(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = run_of("joint bpe", tmp_path / "run", decoding=DecodingConfig())
+    done = exported(run)
+    assert done.proof is None
+    assert not done.is_refuted
+    assert str(done) == str(done.folder)
+    (warning,) = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
+    assert warning.startswith("no proof that both engines agree: data/prepared/none: ")
+    assert warning.endswith("say where with --data DIR")
+
+
+def exported(run: Run) -> Export:
+    return export(run.folder, run.folder.with_name("exported"))
+
+
+def script_in(readme: Path) -> str:
+    (script,) = re.findall(r"^```python\n(.*?)^```$", readme.read_text(encoding="utf-8"), re.M | re.S)
+    return str(script)

@@ -1,0 +1,154 @@
+"""`[data.more]`: pairs to train on beside the corpus's own."""
+
+from pathlib import Path
+
+import pytest
+from test_prepare import KINDS, PAIRS, Corpus, hashes
+
+from mt_cli.artefacts.prepared import open_prepared
+from mt_cli.config import Config, parse_config
+from mt_cli.config.sections import MorePairsConfig
+from mt_cli.data.split import Part
+from mt_cli.errors import ConfigError, DataError
+
+MADE = [("Der Hund fällt.", "A dog falls."), ("Ein Tisch.", "A table."), ("", "Nothing.")]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    corpus = Corpus(tmp_path)
+    corpus.write("forward", MADE)
+    corpus.write("back", MADE[:2])
+    return corpus
+
+
+def config_with(corpus: Corpus, kind: str = "bpe", **more: MorePairsConfig) -> Config:
+    config = corpus.config(tokenizer=KINDS[kind])
+    return config.model_copy(update={"data": config.data.model_copy(update={"more": more})})
+
+
+def pairs_of(corpus: Corpus, name: str, **options: object) -> MorePairsConfig:
+    return MorePairsConfig.model_validate(
+        {"src": corpus.path(name, 0), "tgt": corpus.path(name, 1), **options}
+    )
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_they_follow_the_corpus_and_change_no_vocabulary(corpus: Corpus, kind: str) -> None:
+    corpus.prepare(corpus.config(tokenizer=KINDS[kind]))
+    alone = {name: digest for name, digest in hashes(corpus.out).items() if name.startswith("tokenizer/")}
+    more = {"forward": pairs_of(corpus, "forward", share=0.5), "back": pairs_of(corpus, "back")}
+    result = corpus.prepare(config_with(corpus, kind, **more))
+    assert {k: v for k, v in hashes(corpus.out).items() if k.startswith("tokenizer/")} == alone
+    prepared = open_prepared(corpus.out)
+    train = prepared.split("train")
+    assert train.parts == (Part(len(PAIRS) - 3, 1.0), Part(2, 0.5), Part(2, 1.0))
+    assert len(train) == len(PAIRS) - 3 + 4
+    decoded = prepared.tokenizers.src.decode([train.src[i].tolist() for i in range(len(train))])
+    assert decoded[: len(PAIRS) - 3] == [src for src, _ in PAIRS[:-3]]
+    # The lines stay the corpus's own, which `evaluate --split train` scores against.
+    assert prepared.lines("train", "src") == [src for src, _ in PAIRS[:-3]]
+    assert prepared.lines("train", "tgt") == [tgt for _, tgt in PAIRS[:-3]]
+    report = result.report.splits
+    assert list(report) == ["train", "train+forward", "train+back", "val", "test"]
+    assert (report["train"].pairs, report["train+forward"].pairs) == (len(PAIRS) - 3, 2)
+    assert report["train+forward"].dropped == {"empty": 1}
+    assert prepared.split("val").parts == ()
+
+
+def test_a_tag_stands_before_every_source_that_has_text(corpus: Corpus) -> None:
+    made = [
+        ("Der Hund fällt.", "A dog falls."),
+        ("\u00a0", "Space."),
+        ("\u200b", "Less."),
+        ("Ein Tisch.", "A table."),
+    ]
+    corpus.write("back", made)
+    result = corpus.prepare(config_with(corpus, back=pairs_of(corpus, "back", tag="synthetisch")))
+    prepared = open_prepared(corpus.out)
+    train = prepared.split("train").stretch(len(PAIRS) - 3, len(PAIRS) - 1)
+    decoded = prepared.tokenizers.src.decode([train.src[i].tolist() for i in range(len(train))])
+    assert decoded == ["synthetisch Der Hund fällt.", "synthetisch Ein Tisch."]
+    assert result.report.splits["train+back"].dropped == {"empty": 2}
+
+
+def test_a_test_line_that_is_trained_on_is_reported(corpus: Corpus) -> None:
+    corpus.write("back", [PAIRS[-1], PAIRS[0], ("Neu.", "New.")])
+    report = corpus.prepare(config_with(corpus, back=pairs_of(corpus, "back", tag="x"))).report.splits
+    alone = corpus.prepare(force=True).report.splits
+    assert alone["val"].pairs_in_train == 0
+    assert (report["val"].src_in_train, report["val"].pairs_in_train) == (1, 1)
+    assert (report["train+back"].src_in_train, report["train+back"].pairs_in_train) == (1, 1)
+
+
+def test_any_number_of_workers_gives_the_same(corpus: Corpus) -> None:
+    config = config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))
+    corpus.prepare(config)
+    alone = hashes(corpus.out)
+    corpus.prepare(config, workers=2, force=True)
+    assert hashes(corpus.out) == alone
+
+
+def test_a_changed_file_or_tag_is_prepared_again(corpus: Corpus) -> None:
+    corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
+    assert not corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward"))).is_new
+    assert corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))).is_new
+    corpus.write("forward", MADE[:1])
+    assert corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))).is_new
+
+
+def test_data_prepared_before_there_was_the_option_are_still_good(corpus: Corpus) -> None:
+    corpus.prepare()
+    manifest = corpus.out / "manifest.json"
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace('"more": {},', ""), encoding="utf-8")
+    assert '"more"' not in manifest.read_text(encoding="utf-8")
+    assert open_prepared(corpus.out).split("train").parts == ()
+    assert not corpus.prepare().is_new
+
+
+def test_parts_are_no_splits(corpus: Corpus) -> None:
+    corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
+    with pytest.raises(DataError, match=r"no split 'train\+forward'; it has train, val, test$"):
+        open_prepared(corpus.out).split("train+forward")
+
+
+def test_missing_files_are_named(corpus: Corpus) -> None:
+    config = config_with(corpus, forward=pairs_of(corpus, "gone"))
+    with pytest.raises(DataError, match=r"gone.de: no such file; \[data.more\] names it, and 1 more"):
+        corpus.prepare(config)
+
+
+def test_files_without_a_usable_pair_are_named(corpus: Corpus) -> None:
+    corpus.write("forward", [("", "x")])
+    with pytest.raises(DataError, match=r"forward.de: no line of 'train\+forward' has text on both sides"):
+        corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"tag": "two words"}, "tag"),
+        ({"share": 0.0}, "share"),
+        ({"share": 1000}, "share"),
+        ({"weight": 1}, "weight"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object], complaint: str) -> None:
+    table = {"src": "a", "tgt": "b", **options}
+    with pytest.raises(ConfigError, match=complaint):
+        parse_config({"data": {"more": {"forward": table}}})
+
+
+def test_a_tag_among_words_is_refused() -> None:
+    table = {"src": "a", "tgt": "b", "tag": "x"}
+    with pytest.raises(ConfigError, match=r"data\.more\.forward\.tag needs subwords"):
+        parse_config({"data": {"more": {"forward": table}}, "tokenizer": {"kind": "spacy"}})
+
+
+def test_a_manifest_without_a_part_is_explained(corpus: Corpus) -> None:
+    corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
+    manifest = corpus.out / "manifest.json"
+    text = manifest.read_text(encoding="utf-8")
+    manifest.write_text(text.replace('"train+forward": 2', '"train+other": 2'), encoding="utf-8")
+    with pytest.raises(DataError, match=r"manifest\.json: damaged .*run: mt-cli prepare"):
+        open_prepared(corpus.out).split("train")

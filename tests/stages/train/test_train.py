@@ -1,0 +1,464 @@
+"""The `train` command: limits, signals and resuming, and what a run folder holds afterwards."""
+
+import json
+import logging
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
+
+from mt_cli.artefacts.run import open_run
+from mt_cli.config import load_config
+
+# Validations every 8 updates, about 4 an epoch: an end after 11 falls between two validations.
+SHORT = (
+    *("--set", "training.log_every=1", "--set", "training.validate_every=8", "--max-steps", "20"),
+    *("--set", "training.consistency=2", "--set", "training.weight_decay=0.1"),
+)
+FIRST_PART = 11
+SESSION_LOG = "mt_cli.stages.train.session"
+
+
+def train(workspace: Workspace, run: Path, *args: object, data: Path | None = None) -> Outcome:
+    return workspace.call(
+        "train", "tiny.toml", "--run", run, *args, *(() if data is None else ("--data", data))
+    )
+
+
+def records(run: Path, kind: str) -> list[dict[str, float]]:
+    """Lines of metrics.jsonl, without what a clock says."""
+    lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
+    dropped = ("kind", "elapsed_s", "tgt_tokens_per_s")
+    return [{k: v for k, v in line.items() if k not in dropped} for line in lines if line["kind"] == kind]
+
+
+def status(run: Path) -> dict[str, object]:
+    found = json.loads(run.joinpath("status.json").read_bytes())
+    assert isinstance(found, dict)
+    return found
+
+
+def weights(run: Path, checkpoint: str = "last") -> bytes:
+    name = run.joinpath(f"{checkpoint}.txt").read_text().strip()
+    return run.joinpath("checkpoints", name, "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("train") / "uninterrupted"
+    assert train(workspace, run, *SHORT).code == 0
+    return run
+
+
+@pytest.mark.parametrize("option", ["consistency=2", "weight_decay=0.5"])
+def test_each_ingredient_changes_what_is_trained(workspace: Workspace, tmp_path: Path, option: str) -> None:
+    runs = tmp_path / "plain", tmp_path / "other"
+    assert train(workspace, runs[0], "--max-steps", 2).code == 0
+    assert train(workspace, runs[1], "--max-steps", 2, "--set", f"training.{option}").code == 0
+    assert weights(runs[0]) != weights(runs[1])
+
+
+@pytest.mark.parametrize("option", ["optimizer=adam", "best_by=loss"])
+def test_resume_with_another_kind_of_training_exits_2_and_names_the_key(
+    workspace: Workspace, option: str
+) -> None:
+    outcome = train(workspace, workspace.run, "--resume", "--set", f"training.{option}")
+    assert outcome.code == 2
+    assert f"began with another training.{option.split('=', maxsplit=1)[0]}" in outcome.err
+
+
+class AtStep(logging.Handler):
+    """Does something in the very moment in which a step is first logged."""
+
+    def __init__(self, step: int, action: Callable[[], None]) -> None:
+        super().__init__()
+        self._beginning, self._actions = f"step {step} ", [action]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._actions and record.getMessage().startswith(self._beginning):
+            self._actions.pop()()
+
+
+@pytest.fixture
+def at_step() -> Iterator[Callable[[int, Callable[[], None]], None]]:
+    handlers: list[logging.Handler] = []
+
+    def add(step: int, action: Callable[[], None]) -> None:
+        handlers.append(AtStep(step, action))
+        logging.getLogger(SESSION_LOG).addHandler(handlers[-1])
+
+    yield add
+    for handler in handlers:
+        logging.getLogger(SESSION_LOG).removeHandler(handler)
+
+
+# What a run holds
+
+
+def test_stdout_is_the_run_folder_and_progress_is_on_stderr(workspace: Workspace) -> None:
+    assert workspace.folder.joinpath("train.out").read_text() == "runs/tiny\n"
+    said = workspace.folder.joinpath("train.err").read_text()
+    assert "\nstep 10  epoch 4  loss " in said
+    assert "\nvalid step 40  nll " in said
+    assert "BLEU" in said
+    assert "nrefs:1|case:mixed|" in said
+    assert " → " in said
+    assert "\r" not in said  # no progress bar where nobody watches
+
+
+def test_run_folder_holds_what_it_should(workspace: Workspace) -> None:
+    run = workspace.run
+    checkpoint = {"model.safetensors", "state.safetensors", "state.json", "manifest.json"}
+    names = {run.joinpath(f"{pointer}.txt").read_text() for pointer in ("best", "last")}
+    expected = {f"checkpoints/{name.strip()}/{file}" for name in names for file in checkpoint}
+    expected |= {"manifest.json", "config.toml", "env.json", "status.json", "metrics.jsonl", "train.log"}
+    expected |= {"best.txt", "last.txt", "tokenizer/tokenizer.json", "tokenizer/joint.model", "README.md"}
+    assert {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()} == expected
+    assert all(name == f"{name.strip()}\n" for name in names)
+
+
+def test_status_says_that_it_finished(workspace: Workspace) -> None:
+    found = status(workspace.run)
+    assert (found["state"], found["step"]) == ("finished", found["total_steps"])
+    assert found["best_step"] in [each["step"] for each in records(workspace.run, "validation")]
+
+
+def test_metrics_have_steps_and_validations_in_order(workspace: Workspace) -> None:
+    steps, validations = records(workspace.run, "step"), records(workspace.run, "validation")
+    total = status(workspace.run)["total_steps"]
+    assert [each["step"] for each in steps[:3]] == [10, 20, 30]
+    assert steps[-1]["step"] == validations[-1]["step"] == total
+    assert {"loss", "nll", "lr", "grad_norm", "epoch"} < set(steps[0])
+    assert {"nll", "bleu", "bleu_signature", "is_best"} < set(validations[0])
+    assert steps[-1]["loss"] < steps[0]["loss"] / 2
+
+
+def test_best_checkpoint_is_that_of_the_highest_bleu(workspace: Workspace) -> None:
+    validations = records(workspace.run, "validation")
+    best = max(validations, key=lambda each: (each["bleu"], -each["step"]))
+    assert workspace.run.joinpath("best.txt").read_text() == f"step-{best['step']:08d}\n"
+
+
+def test_config_of_the_run_is_a_config_to_train_with(workspace: Workspace, tmp_path: Path) -> None:
+    assert load_config(workspace.run / "config.toml") == load_config(workspace.folder / "tiny.toml")
+    outcome = workspace.call(
+        "train", workspace.run / "config.toml", "--run", tmp_path / "run", "--data", "data/prepared/tiny",
+        "--max-steps", 1,
+    )  # fmt: skip
+    assert outcome.code == 0
+
+
+def test_log_file_keeps_what_was_said(workspace: Workspace) -> None:
+    logged = workspace.run.joinpath("train.log").read_text()
+    said = workspace.folder.joinpath("train.err").read_text().splitlines()
+    assert [line for line in said if line.startswith(("step ", "valid ")) and line not in logged] == []
+
+
+def test_json_says_how_it_ended(workspace: Workspace, tmp_path: Path) -> None:
+    outcome = train(workspace, tmp_path / "run", "--max-steps", 2, "--json", "--quiet")
+    document = json.loads(outcome.out)
+    assert document.pop("best_score") == pytest.approx(0, abs=100)
+    assert document == {
+        "folder": str(tmp_path / "run"),
+        "state": "finished",
+        "step": 2,
+        "best_step": 2,
+    }
+
+
+def test_progress_bar_is_drawn_where_stderr_is_a_terminal(workspace: Workspace, tmp_path: Path) -> None:
+    terminal, stderr = pty.openpty()
+    termios.tcsetwinsize(stderr, (24, 80))
+    args = ["train", "tiny.toml", "--run", str(tmp_path / "run"), "--max-steps", "3"]
+    with subprocess.Popen(
+        [*MT_CLI, *args], stdout=subprocess.PIPE, stderr=stderr, cwd=workspace.folder
+    ) as process:
+        os.close(stderr)
+        shown = "".join(read_terminal(terminal))
+        assert process.stdout is not None
+        assert process.stdout.read().decode() == f"{tmp_path / 'run'}\n"
+    assert process.returncode == 0
+    assert "/3 [" in shown
+    assert "\r" in shown
+
+
+def read_terminal(terminal: int) -> Iterator[str]:
+    """What is written to a terminal until its last writer has left."""
+    while True:
+        try:
+            data = os.read(terminal, 1 << 16)
+        except OSError:
+            break
+        yield data.decode(errors="replace")
+    os.close(terminal)
+
+
+# Existing runs
+
+
+def test_existing_run_exits_2_and_names_the_ways_out(workspace: Workspace) -> None:
+    outcome = train(workspace, Path("runs/tiny"))
+    message = (
+        "error: runs/tiny exists; --resume goes on with it, --overwrite starts anew, --run names another\n"
+    )
+    assert outcome == Outcome(2, b"", message)
+
+
+def test_overwrite_starts_anew(workspace: Workspace, tmp_path: Path) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    run.joinpath("eval").mkdir()
+    outcome = train(workspace, run, "--overwrite", "--max-steps", 2)
+    assert outcome.code == 0
+    assert not run.joinpath("eval").exists()
+    assert [each["step"] for each in records(run, "validation")] == [2]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_overwrite_leaves_alone_what_is_no_run(workspace: Workspace, tmp_path: Path) -> None:
+    tmp_path.joinpath("thesis.txt").write_text("precious\n")
+    outcome = train(workspace, tmp_path, "--overwrite")
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "is not a run folder, so --overwrite leaves it alone" in outcome.err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_resume_and_overwrite_exclude_each_other(workspace: Workspace) -> None:
+    outcome = train(workspace, Path("runs/tiny"), "--resume", "--overwrite")
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "give one of them" in outcome.err
+
+
+def test_resume_of_no_run_exits_2(workspace: Workspace, tmp_path: Path) -> None:
+    outcome = train(workspace, tmp_path / "none", "--resume")
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert f"{tmp_path / 'none'}: no such run folder" in outcome.err
+
+
+def test_resume_with_another_model_exits_2_and_names_the_key(workspace: Workspace) -> None:
+    outcome = train(workspace, Path("runs/tiny"), "--resume", "--set", "model.d_ff=32")
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert outcome.err.startswith("error: runs/tiny began with another model.d_ff; --resume needs the same")
+
+
+def test_resume_of_a_finished_run_changes_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    outcome = train(workspace, run, "--resume")
+    assert (outcome.code, outcome.lines) == (0, [str(run)])
+    assert records(run, "step") == records(workspace.run, "step")
+    assert weights(run) == weights(workspace.run)
+    assert status(run)["state"] == "finished"
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--overwrite"])
+def test_run_that_another_process_trains_is_left_to_it(
+    workspace: Workspace, tmp_path: Path, flag: str
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    with open_run(run).locked():
+        outcome = train(workspace, run, flag)
+    message = f"error: {run}: another process is training there; wait for its end\n"
+    assert outcome == Outcome(2, b"", message)
+    assert weights(run) == weights(workspace.run)
+
+
+# Ends before the end
+
+
+def end_by_sigterm() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def end_by_accident() -> None:
+    raise RuntimeError("the power is gone")
+
+
+@pytest.mark.parametrize(
+    ("interruption", "code", "state"),
+    [(end_by_sigterm, 143, "stopped"), (end_by_accident, 1, "failed")],
+    ids=["SIGTERM", "crash"],
+)
+def test_resumed_run_equals_the_uninterrupted_one(
+    workspace: Workspace,
+    uninterrupted: Path,
+    tmp_path: Path,
+    at_step: Callable[[int, Callable[[], None]], None],
+    interruption: Callable[[], None],
+    code: int,
+    state: str,
+) -> None:
+    run = tmp_path / "run"
+    at_step(FIRST_PART, interruption)
+    assert train(workspace, run, *SHORT).code == code
+    assert (status(run)["state"], status(run)["step"]) == (state, FIRST_PART)
+    assert train(workspace, run, *SHORT, "--resume").code == 0
+    assert status(run)["state"] == "finished"
+    assert records(run, "step") == records(uninterrupted, "step")
+    assert records(run, "validation") == records(uninterrupted, "validation")
+    assert weights(run) == weights(uninterrupted)
+    assert weights(run, "best") == weights(uninterrupted, "best")
+
+
+def test_what_was_measured_before_a_kill_without_a_checkpoint_is_forgotten(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert train(workspace, run, "--max-steps", 1).code == 0
+    for lost in ("best.txt", "last.txt"):
+        run.joinpath(lost).unlink()
+    shutil.rmtree(run / "checkpoints")
+    run.joinpath("metrics.jsonl").write_text('{"kind": "step", "step": 9}\n{"kind": "st', encoding="utf-8")
+    assert train(workspace, run, "--max-steps", 1, "--resume", "--set", "training.log_every=1").code == 0
+    steps = [json.loads(line)["step"] for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
+    assert set(steps) == {1}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signal_saves_the_state_and_gives_its_code(
+    workspace: Workspace, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    run = tmp_path / "run"
+    endless = ("--set", "training.max_epochs=1000", "--set", "training.log_every=1")
+    args = ("train", "tiny.toml", "--run", str(run), *endless)
+    with subprocess.Popen(
+        [*MT_CLI, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, cwd=workspace.folder
+    ) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith(b"step 3 "):
+            assert process.poll() is None, "it ended by itself"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out) == (code, b"")
+    step = status(run)["step"]
+    assert isinstance(step, int)
+    assert (status(run)["state"], step >= 3) == ("stopped", True)
+    assert err.endswith(
+        f"error: stopped at step {step}; the state is saved, --resume goes on from there\n".encode()
+    )
+    resumed = train(workspace, run, *endless, "--resume", "--time-limit", "0s", "--json")
+    assert json.loads(resumed.out)["step"] == step + 1
+
+
+def test_time_limit_exits_0_with_a_usable_run(workspace: Workspace, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    outcome = train(workspace, run, "--time-limit", "0s")
+    assert (outcome.code, outcome.lines) == (0, [str(run)])
+    assert (status(run)["state"], status(run)["step"]) == ("time_limit", 1)
+    assert workspace.call("translate", run, "--text", "Ein Hund.").code == 0
+
+
+def test_time_limit_that_is_none_exits_2_before_anything_begins(workspace: Workspace, tmp_path: Path) -> None:
+    outcome = train(workspace, tmp_path / "run", "--time-limit", "soon")
+    message = "error: --time-limit 'soon': expected a time such as 90s, 10m or 2h\n"
+    assert outcome == Outcome(2, b"", message)
+    assert not tmp_path.joinpath("run").exists()
+
+
+def test_patience_ends_training_that_gains_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    standstill = ("--set", "training.peak_lr=1e-30", "--set", "training.validate_every=1")
+    outcome = train(workspace, run, *standstill, "--set", "training.patience=2")
+    assert outcome.code == 0
+    assert (status(run)["state"], status(run)["step"], status(run)["best_step"]) == ("early_stop", 3, 1)
+
+
+@pytest.mark.parametrize("log_every", [1, 1000], ids=["logged", "unlogged"])
+def test_diverged_training_exits_4_and_keeps_the_last_good_checkpoint(
+    workspace: Workspace, tmp_path: Path, log_every: int
+) -> None:
+    run = tmp_path / "run"
+    assert train(workspace, run, "--max-steps", 2).code == 0
+    good = weights(run)
+    settings = (
+        "training.peak_lr=1e38", "training.clip_norm=0", "training.warmup_steps=0",
+        "training.schedule=constant", "training.validate_every=5", f"training.log_every={log_every}",
+    )  # fmt: skip
+    wild = [arg for setting in settings for arg in ("--set", setting)]
+    outcome = train(workspace, run, *wild, "--resume", "--max-steps", 30)
+    assert (outcome.code, outcome.out) == (4, b"")
+    assert "the last good checkpoint is kept; lower training.peak_lr" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert status(run)["state"] == "diverged"
+    assert weights(run) == weights(run, "best") == good
+
+
+# Flags
+
+
+def test_flag_wins_over_set_and_set_over_the_file(workspace: Workspace, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    settings = ("--set", "training.max_steps=9", "--set", "training.max_epochs=7")
+    assert train(workspace, run, *settings, "--max-steps", 2, "--seed", 5).code == 0
+    config = load_config(run / "config.toml")
+    assert (config.training.max_steps, config.training.max_epochs, config.runtime.seed) == (2, 7, 5)
+    assert status(run)["total_steps"] == 2
+
+
+def test_seed_decides_the_weights(workspace: Workspace, tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert train(workspace, tmp_path / name, "--max-steps", 2, "--seed", seed).code == 0
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    assert weights(tmp_path / "a") != weights(tmp_path / "c")
+
+
+def test_model_trained_on_the_torch_backend_decodes_on_either(workspace: Workspace, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert train(workspace, run, "--set", "model.backend=torch", "--max-steps", 40).code == 0
+    source = workspace.corpus("test.de").read_bytes()
+    cached, oracle = (
+        workspace.call("translate", run, "--quiet", "--backend", backend, stdin=source)
+        for backend in ("scratch", "torch")
+    )
+    assert (cached, cached.code) == (oracle, 0)
+    assert len(set(cached.lines)) > 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("verb", ["train", "evaluate", "translate"])
+def test_missing_gpu_exits_5(workspace: Workspace, tmp_path: Path, verb: str) -> None:
+    args = ("tiny.toml", "--run", tmp_path / "run") if verb == "train" else ("runs/tiny",)
+    outcome = workspace.call(verb, *args, "--device", "cuda")
+    assert outcome == Outcome(5, b"", "error: no CUDA device found; use --device cpu, or auto\n")
+
+
+# The prepared data
+
+
+def test_data_not_prepared_exit_3_and_name_the_command(workspace: Workspace, tmp_path: Path) -> None:
+    outcome = train(workspace, tmp_path / "run", data=tmp_path / "none")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert f"{tmp_path / 'none'}: no prepared data; run: mt-cli prepare " in outcome.err
+    assert not tmp_path.joinpath("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("tokenizer.vocab_size=400", "tokenizer.vocab_size was 420, is 400"),
+        ("data.lowercase=true", "data.lowercase was false, is true"),
+    ],
+)
+def test_data_prepared_otherwise_exit_3_and_name_the_keys(
+    workspace: Workspace, tmp_path: Path, setting: str, complaint: str
+) -> None:
+    outcome = train(workspace, tmp_path / "run", "--set", setting)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert f"prepared with another config: {complaint}; run: mt-cli prepare " in outcome.err
+
+
+def test_altered_data_exit_3_and_the_file_is_named(workspace: Workspace, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(workspace.prepared, data)
+    ids = bytearray(data.joinpath("train.src.npy").read_bytes())
+    ids[-1] ^= 1
+    data.joinpath("train.src.npy").write_bytes(ids)
+    outcome = train(workspace, tmp_path / "run", data=data)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert outcome.err.startswith(f"error: {data}/train.src.npy: altered or damaged")

@@ -1,0 +1,87 @@
+"""Validation while training, against a computation pair by pair."""
+
+import json
+
+import pytest
+import torch
+from tiny import CPU
+from torch.nn import functional as F
+from workspace import Workspace
+
+from mt_cli.artefacts.prepared import open_prepared
+from mt_cli.artefacts.run import open_run
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.stages.train.validation import NUM_SAMPLES, Validator
+from mt_cli.text.symbols import BOS_ID, EOS_ID
+
+
+@pytest.fixture
+def model(workspace: Workspace) -> TranslationModel:
+    return open_run(workspace.run).load_model()
+
+
+@pytest.fixture
+def validator(workspace: Workspace, model: TranslationModel) -> Validator:
+    run, prepared = open_run(workspace.run), open_prepared(workspace.prepared)
+    return Validator(model, run, prepared, run.config, runtime=CPU)
+
+
+def test_loss_is_the_mean_over_target_tokens_of_every_pair_as_far_as_the_model_reads(
+    workspace: Workspace, model: TranslationModel, validator: Validator
+) -> None:
+    split = open_prepared(workspace.prepared).split("val")
+    longest = model.max_len - 1
+    total, tokens = 0.0, 0
+    assert max(split.src.lengths.max(), split.tgt.lengths.max()) > longest, "no pair needs to be cut"
+    for i in range(len(split)):
+        src, tgt = split.src[i][:longest].tolist(), split.tgt[i][:longest].tolist()
+        with torch.no_grad():
+            logits = model(torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tgt]]))
+        total += float(F.cross_entropy(logits[0], torch.tensor([*tgt, EOS_ID]), reduction="sum"))
+        tokens += len(tgt) + 1
+    assert validator.validate(step=1).nll == pytest.approx(total / tokens, rel=1e-5)
+
+
+def test_pairs_that_are_cut_are_warned_of_once(workspace: Workspace) -> None:
+    said = workspace.folder.joinpath("train.err").read_text()
+    assert said.count("validation pairs are longer than the model's 47 tokens") == 1
+
+
+def test_result_is_what_training_noted_of_the_best_checkpoint(
+    workspace: Workspace, validator: Validator
+) -> None:
+    lines = [json.loads(line) for line in workspace.run.joinpath("metrics.jsonl").read_text().splitlines()]
+    best = [line for line in lines if line["kind"] == "validation" and line["is_best"]][-1]
+    validation = validator.validate(best["step"])
+    noted = {key: best[key] for key in validation.as_json()}
+    assert validation.as_json() == {**noted, "nll": pytest.approx(noted["nll"])}
+
+
+def test_samples_are_a_few_sources_with_their_translations(
+    workspace: Workspace, validator: Validator
+) -> None:
+    samples = validator.validate(step=1).samples
+    sources = workspace.corpus("val.de").read_text().splitlines()
+    assert len(samples) == NUM_SAMPLES
+    assert all(sample.split(" → ")[0] in sources for sample in samples)
+
+
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluating"])
+def test_validation_leaves_mode_and_random_state_alone(
+    model: TranslationModel, validator: Validator, is_training: bool
+) -> None:
+    model.train(is_training)
+    before = torch.get_rng_state()
+    validator.validate(step=1)
+    assert model.training is is_training
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_validation_sees_the_weights_as_they_are_now(model: TranslationModel, validator: Validator) -> None:
+    trained = validator.validate(step=1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.0)
+    blank = validator.validate(step=2)
+    assert blank.nll > trained.nll
+    assert blank.bleu.score < trained.bleu.score

@@ -1,0 +1,73 @@
+from collections import Counter
+
+from learned import learn_tokenizers
+
+from mt_cli.config import TokenizerConfig
+from mt_cli.text.learning import PairSample
+from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.words import WordTokenizer
+
+PAIRS = [("ein Hund", "a dog"), ("ein Ball", "a ball"), ("der Hund", "the dog")]
+
+
+def learn(pairs: list[tuple[str, str]], config: TokenizerConfig) -> Tokenizers:
+    return learn_tokenizers(pairs, config, src_lang="de", tgt_lang="en", lowercase=False)
+
+
+def words(tokenizer: object) -> tuple[str, ...]:
+    assert isinstance(tokenizer, WordTokenizer)
+    return tokenizer.vocabulary.tokens[4:]
+
+
+def test_words_per_side_are_numbered_by_frequency() -> None:
+    tokenizers = learn(PAIRS, TokenizerConfig(kind="spacy", joint=False, min_freq=1))
+    assert words(tokenizers.src) == ("Hund", "ein", "Ball", "der")
+    assert words(tokenizers.tgt) == ("a", "dog", "ball", "the")
+
+
+def test_joint_words_count_both_sides() -> None:
+    tokenizers = learn([("in Berlin", "in Berlin")], TokenizerConfig(kind="spacy", joint=True, min_freq=2))
+    assert words(tokenizers.src) == words(tokenizers.tgt) == ("Berlin", "in")
+
+
+def test_sides_may_differ_in_size() -> None:
+    config = TokenizerConfig(kind="spacy", joint=False, min_freq=1, vocab_size=8, tgt_vocab_size=9)
+    tokenizers = learn([("a b c d e f g", "a b c d e f g")], config)
+    assert (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size) == (8, 9)
+
+
+def test_counting_in_groups_changes_nothing() -> None:
+    config = TokenizerConfig(kind="spacy", joint=False, min_freq=1)
+    whole = learn(PAIRS, config).to_files()
+    grouped = learn_tokenizers(
+        PAIRS, config, src_lang="de", tgt_lang="en", lowercase=False, counted_together=2
+    )
+    assert grouped.to_files() == whole
+
+
+def test_sample_keeps_a_short_stream_in_order() -> None:
+    sample = PairSample(5, seed=0)
+    for pair in PAIRS:
+        sample.add(pair)
+    assert sample.pairs == PAIRS
+
+
+def test_sample_of_a_long_stream_is_even() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(400):
+        sample = PairSample(5, seed=seed)
+        for i in range(20):
+            sample.add((str(i), ""))
+        assert len(sample.pairs) == 5
+        seen.update(src for src, _ in sample.pairs)
+    # Each of 20 is expected 100 times, with a deviation of 8.7.
+    assert len(seen) == 20
+    assert all(60 < count < 140 for count in seen.values())
+
+
+def test_sample_depends_on_its_seed_alone() -> None:
+    samples = [PairSample(3, seed=7), PairSample(3, seed=7)]
+    for sample in samples:
+        for i in range(100):
+            sample.add((str(i), str(i)))
+    assert samples[0].pairs == samples[1].pairs

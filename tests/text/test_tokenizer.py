@@ -1,0 +1,84 @@
+import json
+
+import pytest
+from learned import learn_tokenizers
+
+from mt_cli.config import TokenizerConfig
+from mt_cli.errors import DataError
+from mt_cli.text.tokenizer import Tokenizers
+
+PAIRS = [("ein Hund bellt", "a dog barks"), ("ein Hund schläft", "a dog sleeps")] * 5
+CONFIGS = {
+    "joint words": TokenizerConfig(kind="spacy", joint=True),
+    "words": TokenizerConfig(kind="spacy", joint=False),
+    "joint bpe": TokenizerConfig(kind="bpe", vocab_size=290, joint=True),
+    "unigram": TokenizerConfig(kind="unigram", vocab_size=280, tgt_vocab_size=275, joint=False),
+}
+FILES = {
+    "joint words": {"tokenizer.json", "vocab.joint.json"},
+    "words": {"tokenizer.json", "vocab.src.json", "vocab.tgt.json"},
+    "joint bpe": {"tokenizer.json", "joint.model"},
+    "unigram": {"tokenizer.json", "src.model", "tgt.model"},
+}
+
+
+def learn(name: str) -> Tokenizers:
+    return learn_tokenizers(PAIRS, CONFIGS[name], src_lang="de", tgt_lang="en", lowercase=True)
+
+
+each_config = pytest.mark.parametrize("name", list(CONFIGS))
+
+
+@each_config
+def test_tokenizers_survive_their_files(name: str) -> None:
+    tokenizers = learn(name)
+    again = Tokenizers.from_files(tokenizers.to_files())
+    src, tgt = ["ein Hund schläft"], ["a dog sleeps"]
+    assert again.src.encode(src) == tokenizers.src.encode(src)
+    assert again.tgt.decode(again.tgt.encode(tgt)) == tgt
+    assert again.to_files() == tokenizers.to_files()
+    assert again.lowercase
+    assert again.joint == CONFIGS[name].joint
+
+
+@each_config
+def test_files_are_named_by_side(name: str) -> None:
+    assert set(learn(name).to_files()) == FILES[name]
+
+
+def test_joint_subwords_are_one_object() -> None:
+    tokenizers = Tokenizers.from_files(learn("joint bpe").to_files())
+    assert tokenizers.src is tokenizers.tgt
+
+
+def test_missing_description_is_named() -> None:
+    with pytest.raises(DataError, match=r"tokenizer.json: missing; found joint.model"):
+        Tokenizers.from_files({"joint.model": b""})
+
+
+def test_missing_model_is_named() -> None:
+    files = learn("unigram").to_files()
+    del files["tgt.model"]
+    with pytest.raises(DataError, match=r"tgt.model: missing beside tokenizer.json; found src.model"):
+        Tokenizers.from_files(files)
+
+
+def test_damaged_model_is_named() -> None:
+    files = learn("joint bpe").to_files() | {"joint.model": b"x" * 50}
+    with pytest.raises(DataError, match=r"joint.model: the SentencePiece model is damaged"):
+        Tokenizers.from_files(files)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, r"tokenizer.json: format: .*another version"),
+        ({"kind": "magic"}, r"tokenizer.json: kind: "),
+        ({"extra": 1}, r"tokenizer.json: extra: "),
+    ],
+)
+def test_description_of_another_kind_is_refused(change: dict[str, object], message: str) -> None:
+    files = learn("joint words").to_files()
+    files["tokenizer.json"] = json.dumps(json.loads(files["tokenizer.json"]) | change).encode()
+    with pytest.raises(DataError, match=message):
+        Tokenizers.from_files(files)

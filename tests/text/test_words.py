@@ -1,0 +1,144 @@
+import gzip
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mt_cli.errors import ConfigError, DataError
+from mt_cli.text import words
+from mt_cli.text.normalize import normalize
+from mt_cli.text.symbols import SPECIALS, UNK_ID
+from mt_cli.text.vocabulary import Vocabulary
+from mt_cli.text.words import JOINER, WordTokenizer, count_words, join_words, split_words
+
+SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+
+# Plain text hardly ever holds what could go wrong.
+awkward = st.lists(
+    st.sampled_from([JOINER, "<s>", "</s>", "<pad>", "<unk>", "▁", " ", "(", ".", "'s", "z.B.", "ü", "☃"])
+).map("".join)
+
+
+def tokenizer_for(*texts: str, lang: str = "de") -> WordTokenizer:
+    known = dict.fromkeys(token for tokens in split_words(texts, lang) for token in tokens)
+    return WordTokenizer(lang, Vocabulary([*SPECIALS, *known]))
+
+
+@given(st.text() | awkward, st.sampled_from(["de", "en"]))
+@example("(" * 250 + " a" + "." * 101, "de")
+@example("https://www.example.org/a?b=c, (z.B.) 3,5kg! can't '90s", "en")
+def test_words_join_to_the_text_they_came_from(raw: str, lang: str) -> None:
+    text = normalize(raw)
+    assert join_words(split_words([text], lang)[0]) == text
+
+
+@given(st.text() | awkward)
+def test_decoding_known_words_gives_the_text_back(raw: str) -> None:
+    text = normalize(raw)
+    tokenizer = tokenizer_for(text)
+    (ids,) = tokenizer.encode([text])
+    assert tokenizer.decode([ids]) == [text]
+    assert all(i >= len(SPECIALS) for i in ids)
+
+
+@given(st.lists(st.integers(0, 12)))
+def test_decoding_any_ids_gives_one_line(ids: list[int]) -> None:
+    tokenizer = tokenizer_for("Ein Hund, der (nicht) bellt. ￭")
+    assert "\n" not in tokenizer.decode([ids])[0]
+
+
+@pytest.mark.parametrize("lang", ["de", "en"])
+def test_every_line_of_the_sample_survives(lang: str) -> None:
+    paths = sorted(SAMPLE.glob(f"*.{lang}"))
+    lines = [normalize(line) for path in paths for line in path.read_text("utf-8").split("\n")]
+    assert len(lines) > 4000
+    assert [join_words(tokens) for tokens in split_words(lines, lang)] == lines
+
+
+def test_words_are_those_of_spacy() -> None:
+    import spacy
+
+    text = normalize(
+        'Er sagt: "Das ist z.B. ein T-Shirt (rot/blau), nicht wahr?" - 3,5 km/h am 24.12. bei O\'Neill.'
+    )
+    expected = [token.text for token in spacy.blank("de")(text)]
+    assert [token.removeprefix(JOINER) for token in split_words([text], "de")[0]] == expected
+
+
+def test_joiner_marks_what_follows_without_a_space() -> None:
+    assert split_words(["Ein Hund."], "de") == [["Ein", "Hund", f"{JOINER}."]]
+
+
+def test_special_symbols_in_text_are_words() -> None:
+    tokenizer = WordTokenizer("de", Vocabulary([*SPECIALS, "a"]))
+    ids = tokenizer.encode(["a <s> <pad> </s> <unk> a"])[0]
+    assert set(ids) == {UNK_ID, 4}
+
+
+def test_unknown_word_is_shown_with_spaces_around_it() -> None:
+    tokenizer = tokenizer_for("Ein Hund.")
+    assert tokenizer.decode(tokenizer.encode(["Ein Dackel."])) == ["Ein <unk>."]
+
+
+def test_padding_and_sentence_ends_are_passed_over() -> None:
+    tokenizer = tokenizer_for("Ein Hund.")
+    assert tokenizer.decode([[2, 4, 5, 6, 3, 0, 0]]) == ["Ein Hund."]
+    assert tokenizer.tokens([2, 4, 5, 6, 3, 0]) == ["Ein", "Hund", "."]
+
+
+def test_sentence_may_begin_with_a_joined_word() -> None:
+    assert join_words([f"{JOINER}.", "Hund"]) == ". Hund"
+
+
+def test_empty_text_has_no_words() -> None:
+    assert split_words([""], "de") == [[]]
+
+
+def test_long_run_of_punctuation_is_fast() -> None:
+    split_words(["(.)"], "de")  # spaCy is loaded
+    text = "(!." * 7000
+    started_at = time.process_time()
+    assert join_words(split_words([text], "de")[0]) == text
+    assert time.process_time() - started_at < 3  # uncut, it takes minutes
+
+
+def test_words_are_remembered_only_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "REMEMBERED_CHUNKS", 2)
+    texts = ["a b c d", "c d e f", "a b."]
+    assert [join_words(split_words([text], "en")[0]) for text in texts] == texts
+
+
+def test_words_are_counted() -> None:
+    assert count_words(["ein Hund.", "ein Ball"], "de") == Counter({"ein": 2, "Hund": 1, "Ball": 1, "￭.": 1})
+
+
+def test_tokenizer_survives_its_bytes() -> None:
+    tokenizer = tokenizer_for("Schöne Grüße, <s> ￭!")
+    again = WordTokenizer.from_bytes("de", tokenizer.to_bytes())
+    assert again.vocabulary.tokens == tokenizer.vocabulary.tokens
+    assert again.vocab_size == tokenizer.vocab_size
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"[", "not valid JSON"),
+        (b'{"a": 1}', "not a JSON list"),
+        (b"[1, 2]", "not a JSON list"),
+        (json.dumps(["a"]).encode(), "begins with <pad>"),
+        (json.dumps([*SPECIALS, "a\nb"]).encode(), "line end"),
+        (gzip.compress(b"x", mtime=0), "not valid JSON"),  # a time in its header would change the test's name
+    ],
+)
+def test_malformed_vocabulary_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        WordTokenizer.from_bytes("de", data)
+
+
+def test_language_without_rules_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="no rules for the language 'xq'"):
+        split_words(["a"], "xq")

@@ -1,0 +1,49 @@
+"""Scores against sacreBLEU's own command."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sacrebleu_command import command_scores
+
+from mt_cli.translation.scoring import score
+
+REFS = ["A man is sleeping on a bench.", "Two dogs, playing in the snow!", "Don't  walk - run.", "", "Äpfel"]
+HYPS = ["A man sleeps on a bench.", "two dogs playing in the snow!", "Don't walk - run.", "Nothing", ""]
+
+
+@pytest.mark.parametrize("lowercase", [False, True], ids=["cased", "lower-cased"])
+def test_scores_equal_those_of_the_command_to_ten_digits(tmp_path: Path, lowercase: bool) -> None:
+    scores = score(HYPS, REFS, lowercase=lowercase)
+    flags = ["-lc", "--chrf-lowercase"] if lowercase else []
+    assert {each.name: f"{each.score:.10f}" for each in (scores.bleu, scores.chrf)} == command_scores(
+        tmp_path, HYPS, REFS, *flags
+    )
+
+
+def test_case_counts_unless_lower_casing_is_asked_for() -> None:
+    hyps, refs = ["A MAN SLEEPS ON A BENCH"], ["a man sleeps on a bench"]
+    assert score(hyps, refs).bleu.score < 50
+    assert score(hyps, refs, lowercase=True).bleu.score == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("lowercase", "case"), [(False, "case:mixed"), (True, "case:lc")])
+def test_signature_says_how_it_was_scored(lowercase: bool, case: str) -> None:
+    scores = score(HYPS, REFS, lowercase=lowercase)
+    assert {case, "tok:13a", "smooth:exp", "nrefs:1"} < set(scores.bleu.signature.split("|"))
+    assert {case, "nc:6", "nw:0"} < set(scores.chrf.signature.split("|"))
+
+
+def test_score_is_never_shown_without_its_signature() -> None:
+    bleu = score(HYPS, REFS).bleu
+    assert str(bleu) == f"BLEU {bleu.score:.2f}  {bleu.signature}"
+
+
+def test_json_has_the_keys_of_sacrebleu_and_every_digit() -> None:
+    scores = score(HYPS, REFS)
+    document = json.loads(json.dumps(scores.as_json()))
+    assert document["n"] == len(REFS)
+    assert document["bleu"]["score"] == scores.bleu.score
+    assert document["chrf"]["score"] == scores.chrf.score
+    assert document["bleu"]["signature"] == scores.bleu.signature
+    assert {"name", "signature", "verbose_score", "nrefs", "case", "tok", "smooth"} <= set(document["bleu"])

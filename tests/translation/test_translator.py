@@ -1,0 +1,235 @@
+"""`Translator`: lines in, lines out."""
+
+import logging
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from workspace import Workspace
+
+import mt_cli
+from mt_cli.decoding.sampling import Sampling
+from mt_cli.errors import UsageError
+from mt_cli.model.backend import DecoderState
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.symbols import UNK_ID
+from mt_cli.translation.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator(workspace: Workspace) -> Translator:
+    return Translator.load(workspace.run, device="cpu", precision="fp32", threads=1)
+
+
+@pytest.fixture(scope="module")
+def sources(workspace: Workspace) -> list[str]:
+    return workspace.corpus("test.de").read_text().splitlines()
+
+
+def test_package_offers_the_translator() -> None:
+    assert mt_cli.Translator is Translator
+
+
+def test_package_offers_nothing_that_it_lacks() -> None:
+    with pytest.raises(AttributeError, match="module 'mt_cli' has no attribute 'Translater'"):
+        mt_cli.Translater  # noqa: B018
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = "import mt_cli, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_run_may_be_named_by_a_string(workspace: Workspace, translator: Translator) -> None:
+    by_name = Translator.load(str(workspace.run), device="cpu", precision="fp32", threads=1)
+    assert by_name.translate(["Ein Hund."]) == translator.translate(["Ein Hund."])
+
+
+def test_no_lines_give_no_lines(translator: Translator) -> None:
+    assert translator.translate([]) == []
+
+
+def test_lines_that_normalise_to_nothing_stay_empty(translator: Translator) -> None:
+    dog = translator.translate(["Ein Hund."])
+    assert dog != [""]
+    assert translator.translate(["", "Ein Hund.", " \t", "\u200b\ufeff"]) == ["", *dog, "", ""]
+
+
+def test_each_line_is_translated_as_if_alone(translator: Translator, sources: list[str]) -> None:
+    together = translator.translate(sources)
+    assert together == [translator.translate([source])[0] for source in sources]
+    assert len(set(together)) > len(sources) / 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 1000])
+def test_order_and_batch_size_change_nothing(
+    workspace: Workspace, translator: Translator, sources: list[str], batch_size: int
+) -> None:
+    order = random.Random(1).sample(range(len(sources)), len(sources))
+    other = Translator.load(
+        workspace.run, batch_size=batch_size, device="cpu", precision="fp32", threads=1
+    ).translate([sources[i] for i in order])
+    usual = translator.translate(sources)
+    assert other == [usual[i] for i in order]
+
+
+def test_text_is_normalised_first(translator: Translator) -> None:
+    composed = translator.translate(["Zwei Hunde schlafen."])
+    assert translator.translate([" Zwei\u00a0\u00a0Hunde\tschla\u200bfen.\r"]) == composed
+
+
+def test_line_feed_within_a_line_is_white_space(translator: Translator) -> None:
+    assert translator.translate(["Ein\nHund."]) == translator.translate(["Ein Hund."])
+
+
+SENTENCES = ["Ein Mann schläft auf einer Bank.", "Zwei Hunde spielen im Schnee!", "Eine Frau lacht."] * 4
+
+
+def test_too_long_a_line_is_translated_sentence_by_sentence(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="mt_cli"):
+        long, short = translator.translate([" ".join(SENTENCES), "Ein Hund."])
+    assert long == " ".join(translator.translate(SENTENCES))
+    assert short == translator.translate(["Ein Hund."])[0]
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(
+        r"a line of \d+ tokens, more than the model's 47, is translated in 12 parts: "
+        r"Ein Mann schläft auf einer Bank\. Zwei Hunde spielen im Schne…",
+        warning,
+    )
+
+
+def test_what_the_model_just_takes_stays_whole(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator.translate(["Ein " * 47, "Ein " * 48])
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("a line of 48 tokens, more than the model's 47, is translated in ")
+
+
+def test_parts_of_a_long_line_are_joined_with_all_that_is_known_of_them(beams: Translator) -> None:
+    (long,) = beams.translate_n_best([" ".join(SENTENCES)], n_best=2, with_alignment=True)
+    parts = beams.translate_n_best(SENTENCES, n_best=2, with_alignment=True)
+    for rank, whole in enumerate(long):
+        of_rank = [each[rank] for each in parts]
+        assert whole.text == " ".join(part.text for part in of_rank)
+        assert whole.tokens == sum((part.tokens for part in of_rank), ())
+        assert whole.src_tokens == sum((part.src_tokens for part in of_rank), ())
+        assert whole.score == pytest.approx(sum(part.score for part in of_rank), abs=1e-3)
+        words = [(part.src_tokens[src], part.tokens[tgt]) for part in of_rank for src, tgt in part.alignment]
+        assert [(whole.src_tokens[src], whole.tokens[tgt]) for src, tgt in whole.alignment] == words
+
+
+def test_alignment_has_a_place_in_the_source_for_every_token(beams: Translator, sources: list[str]) -> None:
+    for each in beams.translate_n_best(sources, n_best=3, with_alignment=True):
+        for translation in each:
+            assert [tgt for _, tgt in translation.alignment] == list(range(len(translation.tokens)))
+            places = {src for src, _ in translation.alignment}
+            assert places <= set(range(len(translation.src_tokens)))
+
+
+def test_alignment_is_found_only_where_it_is_asked_for(beams: Translator) -> None:
+    assert beams.translate_n_best(["Ein Hund."])[0][0].alignment == ()
+
+
+def test_both_backends_translate_alike(
+    workspace: Workspace, translator: Translator, sources: list[str]
+) -> None:
+    oracle = Translator.load(workspace.run, backend="torch", device="cpu", precision="fp32", threads=1)
+    assert oracle.translate(sources) == translator.translate(sources)
+
+
+def test_unknown_checkpoint_is_refused(workspace: Workspace) -> None:
+    with pytest.raises(UsageError, match=r"no checkpoint 'none'; it has best, last, step-"):
+        Translator.load(workspace.run, checkpoint="none")
+
+
+def test_run_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run folder"):
+        Translator.load(tmp_path)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.text(max_size=12), max_size=4))
+def test_any_lines_give_as_many_lines_without_line_ends(translator: Translator, lines: list[str]) -> None:
+    translations = translator.translate(lines)
+    assert len(translations) == len(lines)
+    assert [text for text in translations if "\n" in text] == []
+
+
+def test_unknown_words_are_never_said(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = TranslationModel.step
+
+    def prefer_unknown(model: TranslationModel, ids: Tensor, state: DecoderState) -> Tensor:
+        logits = step(model, ids, state)
+        logits[..., UNK_ID] = 1e6
+        return logits
+
+    expected = translator.translate(["Ein Mann schläft."])
+    monkeypatch.setattr(TranslationModel, "step", prefer_unknown)
+    assert translator.translate(["Ein Mann schläft."]) == expected
+
+
+@pytest.fixture(scope="module")
+def beams(workspace: Workspace) -> Translator:
+    return Translator.load(
+        workspace.run, beam_size=4, length_penalty=0.6, device="cpu", precision="fp32", threads=1
+    )
+
+
+def test_best_of_several_is_the_translation(beams: Translator, sources: list[str]) -> None:
+    several = beams.translate_n_best(sources, n_best=3)
+    assert [each[0].text for each in several] == beams.translate(sources)
+
+
+def test_several_are_ranked_by_score_and_differ(beams: Translator, sources: list[str]) -> None:
+    for each in beams.translate_n_best(sources, n_best=4):
+        scores = [translation.score for translation in each]
+        assert scores == sorted(scores, reverse=True)
+        assert len(scores) == 4
+
+
+def test_beam_finds_no_less_likely_translations_than_greedy_search(
+    workspace: Workspace, sources: list[str]
+) -> None:
+    by_size = [
+        Translator.load(workspace.run, beam_size=size, device="cpu", precision="fp32", threads=1)
+        for size in (1, 8)
+    ]
+    greedy, wide = (
+        sum(each[0].score for each in translator.translate_n_best(sources)) for translator in by_size
+    )
+    assert wide >= greedy
+
+
+def test_scored_greedy_search_finds_the_same(translator: Translator, sources: list[str]) -> None:
+    scored = translator.translate_n_best(sources)
+    assert [each[0].text for each in scored] == translator.translate(sources)
+
+
+def test_empty_lines_have_as_many_empty_translations(beams: Translator) -> None:
+    empty, _ = beams.translate_n_best(["", "Ein Hund."], n_best=2)
+    assert [translation.text for translation in empty] == ["", ""]
+
+
+def test_more_translations_than_beams_are_refused(beams: Translator) -> None:
+    with pytest.raises(UsageError, match=r"^5 translations a line need as many beams; give --beam-size 5$"):
+        beams.translate_n_best(["Ein Hund."], n_best=5)
+
+
+def test_search_has_a_name_for_folders(translator: Translator, beams: Translator) -> None:
+    assert (translator.search_name, beams.search_name) == ("greedy", "beam4-alpha0.6")
+
+
+def test_search_without_repetitions_and_samples_have_names_of_their_own(workspace: Workspace) -> None:
+    sampling = Sampling(temperature=0.7, top_k=10, top_p=0.9)
+    kept = Translator.load(workspace.run, device="cpu", no_repeat_ngram=3, threads=1)
+    drawn = Translator.load(workspace.run, device="cpu", sampling=sampling, seed=5, threads=1)
+    assert (kept.search_name, drawn.search_name) == ("greedy-norepeat3", "sample-t0.7-k10-p0.9-seed5")
