@@ -30,12 +30,13 @@ DeviceFlag = Annotated[Device | None, typer.Option("--device", help="auto takes 
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads; one a core by default.")]
 TrainingPrecision = Annotated[
     PrecisionChoice | None,
-    typer.Option("--precision", help="Of training; auto is bf16 where that is faster."),
+    typer.Option("--precision", help="Precision of training; auto is bf16 where that is faster."),
 ]
 DecodingPrecision = Annotated[
     Precision | None,
     typer.Option(
-        "--precision", help="Of decoding. In bf16, a line may come out differently in another batch."
+        "--precision",
+        help="Precision of decoding; the run's own by default. bf16 may differ with the batch.",
     ),
 ]
 BackendFlag = Annotated[

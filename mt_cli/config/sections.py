@@ -235,8 +235,8 @@ class DecodingConfig(Section):
     batch_size: int = Field(default=0, ge=0)
     """Sentences decoded together, of like length; 0 is as many as suit the device."""
     precision: Precision = "fp32"
-    """Of the matrix products of decoding and scoring, also while training. `bf16` may give a sentence another
-    translation in another batch or on another machine."""
+    """Of matrix products in decoding, scoring and validation. In `bf16`, a sentence may be translated
+    differently in another batch or on another machine."""
 
     def max_len(self, src_length: int) -> int:
         """Most tokens of the translation of `src_length` tokens, if the model has room for them."""
@@ -249,7 +249,7 @@ class RuntimeConfig(Section):
     device: Device = "auto"
     """`auto` takes a GPU where there is one."""
     precision: PrecisionChoice = "auto"
-    """Of the matrix products of training: `auto` is bf16 where the device is faster in it, else fp32."""
+    """Of matrix products in training: `auto` is bf16 where the device is faster in it, else fp32."""
     threads: int = Field(default=0, ge=0)
     """CPU threads; 0 is PyTorch's choice: one for each core, or what OMP_NUM_THREADS says."""
     seed: int = Field(default=1, ge=0, lt=2**63)

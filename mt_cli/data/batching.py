@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mt_cli.data.shuffle import MixedShuffle, Shuffle
 from mt_cli.data.split import EncodedSplit
-from mt_cli.machine.ladder import rungs, rungs_below
+from mt_cli.machine.ladder import rung, rungs, rungs_below
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100
@@ -35,14 +35,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """Pairs that go together."""
+    """Pairs that go together, and the shape they are padded to."""
 
     indices: NDArray[np.int64]
     """At least one."""
     shape: Shape
 
     def share(self, rank: int, *, of: int) -> "PlannedBatch | None":
-        """What process `rank` of so many takes of it; nothing where there are too few pairs."""
+        """The part of process `rank` among `of` processes; None if there are too few pairs."""
         indices = self.indices[rank::of]
         if not len(indices):
             return None
@@ -108,7 +108,7 @@ def plan_epoch(
                 np.maximum(src_widths, least),
                 np.maximum(tgt_widths, least),
                 tokens_per_batch=tokens_per_batch,
-                halves=is_small,
+                is_small=is_small,
             )
         )
         for i in rng.permutation(len(batches)):
@@ -127,27 +127,24 @@ def _group(
     tgt_widths: NDArray[np.int64],
     *,
     tokens_per_batch: int,
-    halves: bool,
+    is_small: bool,
 ) -> Iterator[PlannedBatch]:
-    """Batches of the pairs `pool` (N,), each as wide as its widest pair and with as many rows as that allows.
+    """Batches of the pairs `pool` (N,), each as wide as its widest pair, with as many rows as that allows.
 
-    So a batch's number of rows follows from its widths. With `halves`, it is halved as long as the pairs fit,
-    because in a small corpus much would be empty.
+    So a batch's number of rows follows from its widths. Only in a small corpus, where a last batch of few
+    pairs weighs much, such a batch has fewer.
     """
     wider = np.maximum(src_widths, tgt_widths)
-    # By the wider side, then by target and source, whose order turns with each target width: neighbours are
-    # alike on both sides.
-    turning = np.where(np.unique(tgt_widths, return_inverse=True)[1] % 2, -src_widths, src_widths)
-    order = np.lexsort((turning, tgt_widths, wider))
+    order = np.lexsort((src_widths, tgt_widths, wider))
     while len(order):
         most = _rows(wider[order[:1]], tokens_per_batch)[0]
         widest = [np.maximum.accumulate(widths[order[:most]]) for widths in (src_widths, tgt_widths)]
         rows = _rows(np.maximum(*widest), tokens_per_batch)  # of the first one, two, three …
         size = max(1, int(np.count_nonzero(np.arange(1, len(rows) + 1) <= rows)))
         num_rows = int(rows[size - 1])
-        shape = Shape(
-            _halved(num_rows, size) if halves else num_rows, *(int(side[size - 1]) for side in widest)
-        )
+        if is_small:
+            num_rows = min(num_rows, rung(size))
+        shape = Shape(num_rows, *(int(side[size - 1]) for side in widest))
         yield PlannedBatch(pool[order[:size]], shape)
         order = order[size:]
 
@@ -155,13 +152,6 @@ def _group(
 def _rows(widths: NDArray[np.int64], tokens_per_batch: int) -> NDArray[np.int64]:
     """How many rows of each of `widths` (N,) stay within the budget, at least one: (N,)."""
     return np.maximum(1, tokens_per_batch // widths)
-
-
-def _halved(rows: int, needed: int) -> int:
-    """`rows` halved, and halved again, as long as `needed` rows fit."""
-    while rows > 1 and -(-rows // 2) >= needed:
-        rows = -(-rows // 2)
-    return rows
 
 
 def collate(
@@ -177,7 +167,7 @@ def collate(
         return Batch.of(pad_ids(src), pad_ids(tgt))
     empty_rows = shape.rows - len(indices)
     return Batch.of(
-        # One source token, because a row that may attend to nothing would be no number.
+        # One source token: a row that may attend to nothing would give NaN.
         pad_ids([*src, *[[EOS_ID]] * empty_rows], width=shape.src_width),
         pad_ids([*tgt, *[[PAD_ID]] * empty_rows], width=shape.tgt_width + 1),
     )

@@ -1,1 +1,1 @@
-"""What the machine offers and what it likes: nothing here knows models, data or text."""
+"""The machine: devices, processes, signals and sizes. Nothing here knows models, data or text."""

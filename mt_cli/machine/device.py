@@ -58,7 +58,7 @@ def set_up_runtime(
 ) -> Runtime:
     """Choose device and precision, and set the number of CPU threads (0: PyTorch's choice).
 
-    What computes in fp32 does so in full: TensorFloat-32 is off, whatever the environment says.
+    fp32 is full fp32: TensorFloat-32 is off, whatever the environment says.
 
     Raises:
         ResourceError: there is no such device.
@@ -145,7 +145,9 @@ def _keep_freed_memory() -> None:
     if platform.libc_ver()[0] != "glibc":
         return
     mallopt = ctypes.CDLL(None).mallopt
-    mallopt(M_ARENA_MAX, 1)  # the thresholds are of the main arena alone, and workers have others
+    # A thread's own heap ends at 64 MiB, and larger blocks are mapped anew each time. This has an effect only
+    # until many threads have allocated something.
+    mallopt(M_ARENA_MAX, 1)
     if any(mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS):  # until one is taken
         # Without the other, this would freeze the threshold at 128 KiB, which is worse than nothing.
         mallopt(M_TRIM_THRESHOLD, INT_MAX)

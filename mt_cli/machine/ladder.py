@@ -1,7 +1,7 @@
-"""The ladder of sizes: what comes in any size is rounded up, so that few sizes come.
+"""The ladder of sizes: sizes are rounded up to a few values, because kernels are built for shapes.
 
-Kernels are made for shapes. On a CPU, oneDNN builds one for each shape of a bf16 product and keeps a
-thousand, at about a megabyte each; on a GPU, a CUDA graph is recorded for one.
+On a CPU, oneDNN builds one for each shape of a bf16 product and keeps a thousand of them, at about a megabyte
+each. Whoever records CUDA graphs needs few shapes too.
 """
 
 import numpy as np

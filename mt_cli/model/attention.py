@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-VECTOR = 16
+SIMD_FLOATS = 16
 """Numbers of 32 bits in the widest vector register of a CPU."""
 
 
@@ -44,7 +44,7 @@ def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
     The softmax over a row that does not fill a vector takes PyTorch five times as long on a CPU.
     """
-    extra = -k.shape[2] % VECTOR
+    extra = _missing_keys(k.shape[2], device=k.device.type)
     if not extra:
         return k, v
     # Keys are laid out as (B, H, K, S), which is how queries are multiplied by them.
@@ -53,8 +53,13 @@ def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 def pad_bias(bias: Tensor) -> Tensor:
     """`bias` (…, S) for keys after `pad_keys`, whose zeros are hidden."""
-    extra = -bias.shape[-1] % VECTOR
+    extra = _missing_keys(bias.shape[-1], device=bias.device.type)
     return F.pad(bias, (0, extra), value=-math.inf) if extra else bias
+
+
+def _missing_keys(number: int, *, device: str) -> int:
+    """How many more keys fill a vector, or in lower precision whole vectors, so that few sizes come."""
+    return -number % SIMD_FLOATS if torch.is_autocast_enabled(device) else max(0, SIMD_FLOATS - number)
 
 
 class ScaledDotProductAttention(nn.Module):

@@ -22,6 +22,7 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self.max_len = min(member.max_len for member in members)
+        self.pad_id = members[0].pad_id
 
     @property
     def first(self) -> TranslationModel:

@@ -11,11 +11,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 PIECE_STEP = 32
-"""Pieces are multiples of so many tokens, so that there are few sizes for any number of tokens."""
+"""Pieces are multiples of so many tokens, so that they come in few sizes."""
 
 
 def piece_size(num_tokens: int, *, most: int) -> int:
-    """How many tokens go into each piece of `num_tokens`: equal pieces, of hardly more than `most`."""
+    """Tokens in each of as many equal pieces as `num_tokens` need: less than `PIECE_STEP` above `most`."""
     num_pieces = max(1, -(-num_tokens // max(1, most)))
     return max(1, -(-num_tokens // (num_pieces * PIECE_STEP))) * PIECE_STEP
 

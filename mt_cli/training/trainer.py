@@ -85,7 +85,7 @@ class Trainer:
             weight_decay=config.weight_decay,
         )
         self.shapes: set[Shape] = set()
-        """Of all batches."""
+        """Of all batches, before several processes share them."""
         self.total_steps = self._count_steps()
 
     def run(self) -> Iterator[StepReport]:

@@ -19,13 +19,12 @@ from mt_cli.decoding.sampling import Sampling, sample_search
 from mt_cli.decoding.screening import Screen
 from mt_cli.decoding.search import Hyp, beam_search, greedy_search, walk
 from mt_cli.machine.device import Runtime, memory_errors_explained
-from mt_cli.machine.ladder import rung
 from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.few_shapes import FewShapes
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.text.symbols import BOS_ID, EOS_ID
 
 Found = TypeVar("Found")
 Ids = Sequence[int]
@@ -54,9 +53,8 @@ class Searcher:
         seed: int = 1,
     ) -> None:
         """A model that `is_frozen` never changes again: a `Screen` can be made of its output layer."""
-        # In fp32, a CPU has one kernel for all shapes, and to fill up would only cost time.
-        likes_few_shapes = runtime.precision != "fp32" or runtime.device.type != "cpu"
-        self._model = FewShapes(model, pad_id=PAD_ID, round_up=rung) if likes_few_shapes else model
+        # In fp32, one kernel serves all shapes, and padding would only cost time.
+        self._model = model if runtime.precision == "fp32" else FewShapes(model)
         self._first = model.first if isinstance(model, Ensemble) else model
         self._config = config
         self._runtime = runtime

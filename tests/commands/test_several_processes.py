@@ -89,7 +89,8 @@ def test_two_processes_have_the_losses_of_one(workspace: Workspace, tmp_path: Pa
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.decode() == f"{together}\n"
     assert len(losses(together)) == 50
-    assert losses(together) == pytest.approx(losses(alone), abs=1e-3)
+    assert losses(together)[:10] == pytest.approx(losses(alone)[:10], abs=1e-5)
+    assert losses(together) == pytest.approx(losses(alone), abs=1e-3)  # where rounding has grown
     assert len((together / "metrics.jsonl").read_text().splitlines()) == 52
     assert json.loads((together / "env.json").read_text())["processes"] == 2
 

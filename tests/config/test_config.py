@@ -248,15 +248,20 @@ def test_keys_must_agree(tables: dict[str, object], complaint: str) -> None:
     assert f"\n  {complaint}" in complaints_about(tables)
 
 
-def test_a_run_that_did_without_a_key_that_is_gone_is_still_read() -> None:
-    assert parse_config({"training": {"max_epochs": 3, "ema_decay": 0.0}}) == parse_config(
+each_retired = pytest.mark.parametrize("key", ["ema_decay", "subword_dropout"])
+
+
+@each_retired
+def test_a_run_that_did_without_a_key_that_is_gone_is_still_read(key: str) -> None:
+    assert parse_config({"training": {"max_epochs": 3, key: 0.0}}) == parse_config(
         {"training": {"max_epochs": 3}}
     )
 
 
-def test_a_key_that_is_gone_is_refused_where_it_is_used() -> None:
-    text = complaints_about({"training": {"ema_decay": 0.9, "max_epochs": 0}})
-    assert "\n  training: unknown key 'ema_decay'; it was removed; the CHANGELOG" in text
+@each_retired
+def test_a_key_that_is_gone_is_refused_where_it_is_used(key: str) -> None:
+    text = complaints_about({"training": {key: 0.9, "max_epochs": 0}})
+    assert f"\n  training: unknown key '{key}'; it was removed; the CHANGELOG" in text
     assert text.count("\n  ") == 2
 
 

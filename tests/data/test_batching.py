@@ -14,6 +14,7 @@ from tiny import split_of
 from mt_cli.data import batching
 from mt_cli.data.batching import Batch, PlannedBatch, Shape, collate, pad_ids, plan_epoch
 from mt_cli.data.split import Part, Sequences
+from mt_cli.machine.ladder import rung
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 budgets = st.integers(1, 120)
@@ -76,13 +77,12 @@ def test_every_pair_fits_the_shape_of_its_batch(lengths: list[tuple[int, int]], 
 
 
 @given(pair_lengths, budgets)
-def test_rows_follow_from_the_widths_or_are_halved(lengths: list[tuple[int, int]], budget: int) -> None:
+def test_rows_of_a_small_corpus_follow_from_the_widths_or_the_pairs(
+    lengths: list[tuple[int, int]], budget: int
+) -> None:
     for batch in planned(lengths, budget=budget, pool_batches=1000):
         rows = max(1, budget // max(batch.shape.src_width, batch.shape.tgt_width))
-        while rows > batch.shape.rows:
-            rows = -(-rows // 2)
-        assert rows == batch.shape.rows
-        assert len(batch.indices) > rows // 2
+        assert batch.shape.rows == min(rows, rung(len(batch.indices)))
 
 
 @given(pair_lengths, budgets)
@@ -163,8 +163,7 @@ def test_no_pairs_make_no_batches() -> None:
 
 
 def test_batches_of_a_hand_worked_case() -> None:
-    # With </s>: widths 9 → 10 and 5, of which 40 places hold four and eight; of the three long pairs one is
-    # left for a batch of half the rows, and half again.
+    # With </s>: widths 9 → 10 and 5, of which 40 places hold four and eight; one of the long pairs is left.
     batches = planned([(8, 8)] * 5 + [(4, 4)] * 8, budget=40)
     shapes = sorted((len(batch.indices), batch.shape) for batch in batches)
     assert shapes == [(1, Shape(1, 10, 10)), (4, Shape(4, 10, 10)), (8, Shape(8, 5, 5))]
@@ -181,7 +180,7 @@ def test_processes_share_a_batch_in_one_shape(num_processes: int) -> None:
     (batch,) = planned([(4, 4)] * 7, budget=40)
     shares = [batch.share(rank, of=num_processes) for rank in range(num_processes)]
     assert sorted(int(i) for share in shares if share for i in share.indices) == list(range(7))
-    assert {share.shape for share in shares if share} == {Shape(-(-8 // num_processes), 5, 5)}
+    assert {share.shape for share in shares if share} == {Shape(-(-7 // num_processes), 5, 5)}
 
 
 def test_a_process_may_go_without() -> None:

@@ -149,7 +149,7 @@ def test_other_errors_pass_as_they_are() -> None:
         raise RuntimeError("shapes differ")
 
 
-def test_float32_is_computed_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_is_computed_in_full() -> None:
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("high")  # TensorFloat-32, where there is any

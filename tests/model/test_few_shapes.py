@@ -22,14 +22,6 @@ RULES = Rules(BOS_ID, EOS_ID, (PAD_ID, BOS_ID))
 each_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
 
-def up_to_eights(size: int) -> int:
-    return -(-size // 8) * 8
-
-
-def filled(model: TranslationModel | Ensemble) -> FewShapes:
-    return FewShapes(model, pad_id=PAD_ID, round_up=up_to_eights)
-
-
 @each_model
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=7), beam_size=st.integers(1, 3))
 @torch.no_grad()
@@ -40,11 +32,11 @@ def test_search_finds_the_same(
     limits = [length + 3 for length in lengths]
     plain, other = (
         [beam_search(each.step, each.start(src_ids), limits, RULES, beam_size=beam_size, length_penalty=1.0)
-         for each in (model, filled(model))]
+         for each in (model, FewShapes(model))]
     )  # fmt: skip
     assert [[hyp.ids for hyp in hyps] for hyps in other] == [[hyp.ids for hyp in hyps] for hyps in plain]
     alone, together = (
-        greedy_search(each.step, each.start(src_ids), limits, RULES) for each in (model, filled(model))
+        greedy_search(each.step, each.start(src_ids), limits, RULES) for each in (model, FewShapes(model))
     )
     assert together == alone
 
@@ -63,16 +55,29 @@ def test_the_model_sees_sizes_that_are_rounded_up(
 
     monkeypatch.setattr(model, "step", watched)
     src_ids = random_ids(11, 5)
-    few = filled(model)
+    few = FewShapes(model)
     state = few.start(src_ids)
-    few.step(torch.full((11, 1), BOS_ID), state)
-    state.keep(torch.tensor([10, 1, 2, 3, 4, 5, 6, 7, 8]))
-    few.step(torch.full((9, 1), 5), state)
-    state.keep(torch.arange(7))
-    few.step(torch.full((7, 1), 5), state)
-    assert rows == [16, 16, 8]
+    for kept in (range(11), [10, 1, 2, 3, 4, 5, 6, 7, 8], range(7)):
+        state.keep(torch.tensor(kept))
+        few.step(torch.full((len(kept), 1), BOS_ID), state)
+    assert rows == [12, 10, 7]
+
+
+@each_model
+@torch.no_grad()
+def test_sentences_that_change_places_take_their_past_along(model: TranslationModel | Ensemble) -> None:
+    src_ids, ids = random_ids(11, 5, lengths=[5, 1, 3, 2] * 3), random_ids(11, 2, seed=1)
+    found = []
+    for each in (model, FewShapes(model)):
+        state = each.start(src_ids)
+        scores = [each.step(ids[:, :1], state)]
+        for kept in ([10, 1, 2, 9, 4, 5, 6, 7, 8], [8, 7, 3]):
+            state.keep(torch.tensor(kept))
+            scores.append(each.step(ids[: len(kept), 1:], state))
+        found.append(torch.cat(scores))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
 
 
 def test_widths_stop_at_what_the_model_takes() -> None:
     model = randomised(tiny_model(max_len=10))
-    filled(model).start(random_ids(2, 9))
+    FewShapes(model).start(random_ids(2, 9))

@@ -7,9 +7,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.attention import VECTOR, ScaledDotProductAttention, as_bias, attention, pad_bias, pad_keys
+from mt_cli.model.attention import (
+    SIMD_FLOATS,
+    ScaledDotProductAttention,
+    as_bias,
+    attention,
+    pad_bias,
+    pad_keys,
+)
 
-SIZES = [1, VECTOR - 1, VECTOR, VECTOR + 1, 3 * VECTOR]
+SIZES = [1, SIMD_FLOATS - 1, SIMD_FLOATS, SIMD_FLOATS + 1, 3 * SIMD_FLOATS]
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -34,7 +41,7 @@ def test_bias_is_zero_where_may_be_attended_and_minus_infinity_elsewhere() -> No
 def test_padded_keys_fill_a_vector_with_zeros_after_them(num_keys: int) -> None:
     k, v = random(2, 3, num_keys, 5), random(2, 3, num_keys, 5, seed=1)
     for padded, real in zip(pad_keys(k, v), (k, v), strict=True):
-        assert padded.shape[2] == -(-num_keys // VECTOR) * VECTOR
+        assert padded.shape[2] == max(num_keys, SIMD_FLOATS)
         assert torch.equal(padded[:, :, :num_keys], real)
         assert not padded[:, :, num_keys:].any()
 
@@ -43,7 +50,7 @@ def test_padded_keys_fill_a_vector_with_zeros_after_them(num_keys: int) -> None:
 def test_padded_bias_hides_all_that_was_added(num_keys: int) -> None:
     bias = as_bias(some_mask(num_keys))
     padded = pad_bias(bias)
-    assert padded.shape[-1] == -(-num_keys // VECTOR) * VECTOR
+    assert padded.shape[-1] == max(num_keys, SIMD_FLOATS)
     assert torch.equal(padded[..., :num_keys], bias)
     assert (padded[..., num_keys:] == -torch.inf).all()
 

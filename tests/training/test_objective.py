@@ -1,6 +1,7 @@
 """The objective against PyTorch's cross-entropy, value and gradients."""
 
 import contextlib
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.data.batching import collate
-from mt_cli.training import objective
+from mt_cli.training import early_gradients, objective
 from mt_cli.training.objective import batch_loss, smoothed_cross_entropy
 
 N, D, V = 7, 5, 11
@@ -25,6 +26,14 @@ def operands(
     shapes = ((num_tokens, d_model), (vocab_size, d_model), (vocab_size,))
     hidden, weight, bias = (torch.randn(s, generator=generator).requires_grad_() for s in shapes)
     return hidden, weight, bias, torch.randint(vocab_size, (num_tokens,), generator=generator)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_pieces() -> Iterator[None]:
+    """Few as the tokens here are, they make several pieces."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(early_gradients, "PIECE_STEP", 2)
+        yield
 
 
 def expected_loss(

@@ -1,5 +1,7 @@
 """R-Drop's loss against PyTorch's own functions, value and gradients."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from tiny import randomised, split_of, tiny_model
@@ -7,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.data.batching import collate
-from mt_cli.training import objective
+from mt_cli.training import early_gradients, objective
 from mt_cli.training.objective import batch_loss, consistent_cross_entropy, smoothed_cross_entropy
 
 N, D, V = 7, 5, 11
@@ -33,6 +35,14 @@ def expected_loss(
         F.kl_div(first, second, log_target=True, reduction="sum"),
     ]
     return (sum(entropies, torch.zeros(())) + alpha / 2 * sum(divergences, torch.zeros(()))) / 2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_pieces() -> Iterator[None]:
+    """Few as the tokens here are, they make several pieces."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(early_gradients, "PIECE_STEP", 2)
+        yield
 
 
 def assert_close(actual: object, expected: object) -> None:

@@ -127,6 +127,7 @@ def _prove(run: Run, folder: Path, prepared: Prepared, *, checkpoint: str, threa
         min_len=0,
         replace_unk=False,
         device="cpu",
+        precision="fp32",
         threads=threads,
     )
     threads = torch.get_num_threads()  # what 0 came to
