@@ -11,7 +11,7 @@ from tiny import BACKENDS, random_ids, randomised, split_of, tiny_model
 from torch import Tensor
 from torch.nn import functional as F
 
-from mt_cli.data.batching import collate
+from mt_cli.data.batching import Shape, collate
 from mt_cli.training import early_gradients, objective
 from mt_cli.training.objective import batch_loss, smoothed_cross_entropy
 
@@ -222,6 +222,21 @@ def test_batch_loss_is_the_sum_of_its_pairs_losses() -> None:
     alone = [batch_loss(model, collate(split, [i]), label_smoothing=0.1).smoothed for i in (0, 1)]
     together = batch_loss(model, collate(split, [0, 1]), label_smoothing=0.1).smoothed
     assert_close(together, torch.stack(alone).sum())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("alpha", [0.0, 2.0], ids=["plain", "R-Drop"])
+def test_empty_rows_and_wider_padding_change_nothing(backend: str, alpha: float) -> None:
+    model = randomised(tiny_model(backend, decoder_layers=2))
+    split = split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])])
+    exact, padded = (
+        collate(split, [0, 1], shape) for shape in (None, Shape(rows=5, src_width=6, tgt_width=7))
+    )
+    losses = [batch_loss(model, each, label_smoothing=0.1, consistency=alpha) for each in (exact, padded)]
+    assert_close(losses[1].smoothed, losses[0].smoothed)
+    assert_close(losses[1].nll, losses[0].nll)
+    wanted = list(model.parameters())
+    assert_close(gradients(losses[1].smoothed, *wanted), gradients(losses[0].smoothed, *wanted))
 
 
 def test_targets_of_a_fresh_model_cost_about_log_v() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mt_cli.config import TrainingConfig
 from mt_cli.data import batching
-from mt_cli.data.batching import pad_ids
+from mt_cli.data.batching import Shape, pad_ids
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
 from mt_cli.model.translation_model import TranslationModel
@@ -211,6 +211,12 @@ def test_max_steps_ends_training_before_max_epochs(max_steps: int | None, expect
     trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=4, max_epochs=3, max_steps=max_steps)
     assert trainer.total_steps == expected
     assert len(list(trainer.run())) == expected
+
+
+def test_shapes_of_all_batches_are_known_before_the_first() -> None:
+    pairs: Pairs = [([4] * 5, [5] * 5)] * 6 + [([4] * 2, [5])] * 6
+    trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=12, max_epochs=2)
+    assert trainer.shapes == {Shape(2, 6, 6), Shape(4, 3, 2), Shape(2, 3, 2)}
 
 
 def test_a_finished_trainer_has_nothing_left_to_do() -> None:
