@@ -107,7 +107,7 @@ def test_validation_loss_is_close_to_that_of_fp32(backend: str) -> None:
 @pytest.mark.parametrize("r_drop", [0.0, 2.0], ids=["plain", "R-Drop"])
 def test_a_resumed_training_equals_one_that_never_stopped(backend: str, r_drop: float) -> None:
     def fresh(seed: int) -> Trainer:
-        return trainer_of(tiny_model(backend, seed=seed, options=DROPPING), consistency=r_drop)
+        return trainer_of(tiny_model(backend, seed=seed, options=DROPPING), r_drop=r_drop)
 
     whole = fresh(0)
     expected = losses(whole)

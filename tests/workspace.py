@@ -47,7 +47,7 @@ max_len = 48
 dropout = 0.05
 
 [training]
-max_epochs = 60
+max_epochs = 80
 tokens_per_batch = 240
 peak_lr = 1e-2
 warmup_steps = 20

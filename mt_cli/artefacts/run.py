@@ -21,6 +21,7 @@ from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Backend, Config, ModelConfig, load_config
 from mt_cli.errors import DataError, UsageError
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.symbols import PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
 
 FORMAT = 1
@@ -158,6 +159,7 @@ def build_model(
     return TranslationModel(
         src_vocab_size=src_vocab_size,
         tgt_vocab_size=tgt_vocab_size,
+        pad_id=PAD_ID,
         generator=torch.Generator().manual_seed(seed),
         **config.model_dump(),
     )

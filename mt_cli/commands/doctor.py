@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from mt_cli.commands.flags import Checkpoint, Json, Quiet, RunPath, Verbose
-from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
+from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
 from mt_cli.errors import CheckFailedError
 
 
@@ -28,10 +28,11 @@ def doctor(
     from mt_cli.stages.doctor import examine_run
 
     checks = examine_run(run, checkpoint=checkpoint, is_slow=slow)
-    if as_json:
-        print_json({"checks": [check.as_json() for check in checks]})
-    else:
-        print_lines("\n".join(str(check) for check in checks))
+    print_result(
+        "\n".join(str(check) for check in checks),
+        {"checks": [check.as_json() for check in checks]},
+        as_json=as_json,
+    )
     failed = [check.name for check in checks if not check.passed]
     if failed:
         raise CheckFailedError(f"{run}: {len(failed)} of {len(checks)} checks failed: {'; '.join(failed)}")

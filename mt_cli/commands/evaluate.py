@@ -22,7 +22,7 @@ from mt_cli.commands.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
+from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
 
 
 @exit_codes
@@ -55,37 +55,28 @@ def evaluate(
 ) -> None:
     """Translate test sets and score them with sacreBLEU."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
-    from mt_cli.stages.evaluate import chosen_checkpoints
-    from mt_cli.stages.evaluate import evaluate as run_stage
-    from mt_cli.translation.translator import Translator
+    from mt_cli.stages.evaluate import score_splits
 
-    checkpoints = chosen_checkpoints(runs, checkpoint)
-    translator = Translator.load(
+    scores = score_splits(
         runs,
-        checkpoint=checkpoints,
+        checkpoint=checkpoint,
         backend=backend,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        no_repeat_ngram=no_repeat_ngram,
-        replace_unk=replace_unk,
-        batch_size=batch_size,
         device=device or "auto",
-        precision=precision,
         threads=threads or 0,
-    )
-    variant = [part for part, usual in ((backend, "scratch"), (checkpoint, "best")) if part != usual]
-    scores = run_stage(
-        runs,
-        translator,
-        decoding="-".join([translator.search_name, *variant]),
-        checkpoints=checkpoints,
+        search={
+            "beam_size": beam_size,
+            "length_penalty": length_penalty,
+            "no_repeat_ngram": no_repeat_ngram,
+            "replace_unk": replace_unk,
+            "batch_size": batch_size,
+            "precision": precision,
+        },
         splits=split or (),
         src_path=src,
         ref_path=ref,
         data_dir=data,
     )
-    if as_json:
-        print_json({"splits": {name: each.as_json() for name, each in scores.items()}})
-    else:
-        for name, each in scores.items():
-            print_lines(f"{name}  {each.bleu}\n{name}  {each.chrf}")
+    rows = [f"{name}  {metric}" for name, each in scores.items() for metric in (each.bleu, each.chrf)]
+    print_result(
+        "\n".join(rows), {"splits": {name: each.as_json() for name, each in scores.items()}}, as_json=as_json
+    )

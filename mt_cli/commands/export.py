@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from mt_cli.commands.flags import Checkpoint, Json, PreparedDir, Quiet, RunPath, Threads, Verbose
-from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
+from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
 from mt_cli.errors import CheckFailedError
 
 
@@ -39,9 +39,9 @@ def export(
     Both translate the validation split, and how alike they do is printed.
     """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
-    from mt_cli.stages.export.export import export as run_stage
+    from mt_cli.stages.export.export import export_run
 
-    done = run_stage(
+    done = export_run(
         run,
         folder,
         checkpoint=checkpoint,
@@ -50,10 +50,7 @@ def export(
         threads=threads or 0,
         overwrite=overwrite,
     )
-    if as_json:
-        print_json(done.as_json())
-    else:
-        print_lines(str(done))
+    print_result(str(done), done.as_json(), as_json=as_json)
     if done.is_refuted:
         raise CheckFailedError(
             f"{folder}: only the lines counted above are the same, though the weights are not quantised; "

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mt_cli.commands.flags import ConfigPath, Json, Quiet, Settings, Verbose, prepared_dir
-from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
+from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
 from mt_cli.config import load_config
 
 
@@ -30,9 +30,9 @@ def prepare(
     """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     loaded = load_config(config, settings or ())
-    from mt_cli.stages.prepare.prepare import prepare as run_stage
+    from mt_cli.stages.prepare.prepare import prepare_corpus
 
-    result = run_stage(
+    result = prepare_corpus(
         loaded,
         out=prepared_dir(config),
         config_path=config,
@@ -41,7 +41,9 @@ def prepare(
         force=force,
         workers=workers,
     )
-    if as_json:
-        print_json({"folder": str(result.folder), "is_new": result.is_new, "report": result.report.as_json()})
-    else:
-        print_lines(str(result.folder))
+    document = {
+        "folder": str(result.folder),
+        "is_new": result.is_new,
+        "report": result.report.as_json(),
+    }
+    print_result(str(result.folder), document, as_json=as_json)

@@ -74,6 +74,14 @@ def print_json(value: object) -> None:
     print_lines(json.dumps(value, ensure_ascii=False, indent=2))
 
 
+def print_result(text: str, document: object, *, as_json: bool) -> None:
+    """Write what a command found to stdout: `text`, or the JSON `document` in its place."""
+    if as_json:
+        print_json(document)
+    else:
+        print_lines(text)
+
+
 def print_aside(text: str) -> None:
     """Write `text`, which was asked for but is not the result, to stderr."""
     with contextlib.suppress(OSError):

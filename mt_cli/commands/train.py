@@ -18,7 +18,7 @@ from mt_cli.commands.flags import (
     Verbose,
     prepared_dir,
 )
-from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
+from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
 from mt_cli.config import load_config
 from mt_cli.errors import UsageError
 
@@ -65,9 +65,9 @@ def train(
     }
     given = [f"{key}={json.dumps(value)}" for key, value in flags.items() if value is not None]
     loaded = load_config(config, [*(settings or ()), *given])
-    from mt_cli.stages.train.train import train as run_stage
+    from mt_cli.stages.train.train import train_run
 
-    result = run_stage(
+    result = train_run(
         loaded,
         run_dir=run or Path("runs") / config.stem,
         prepared_dir=data or prepared_dir(config),
@@ -77,10 +77,7 @@ def train(
     )
     if result is None:  # another process says it
         return
-    if as_json:
-        print_json(result.as_json())
-    else:
-        print_lines(str(result.folder))
+    print_result(str(result.folder), result.as_json(), as_json=as_json)
 
 
 def parse_duration(text: str) -> float:

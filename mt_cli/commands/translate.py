@@ -114,7 +114,7 @@ def translate(
     picture = _picture(attention, output)
     sampling = _sampling(sample, beam_size, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     from mt_cli.stages.inspect.attention import choose_maps
-    from mt_cli.stages.translate import decode_argument, open_source, open_target, translate_stream
+    from mt_cli.stages.translate import decode_argument, open_source, open_target, translate_lines
     from mt_cli.translation.translator import Translator
 
     with open_source(source, text=text) as lines_in, open_target(output) as lines_out:
@@ -159,11 +159,11 @@ def translate(
             translator.translate_n_best, n_best=n_best, with_alignment=as_json or with_alignment
         )
         if as_json:
-            translate_stream(details, lines_in, write_json)
+            translate_lines(details, lines_in, write_json)
         elif is_detailed:
-            translate_stream(details, lines_in, write_details)
+            translate_lines(details, lines_in, write_details)
         else:
-            translate_stream(translator.translate, lines_in, lambda _, translations: write(translations))
+            translate_lines(translator.translate, lines_in, lambda _, translations: write(translations))
     if maps is None:
         return
     if picture is not None:

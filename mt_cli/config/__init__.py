@@ -3,7 +3,14 @@
 Knows the names and limits of every option, never what an option does.
 """
 
-from mt_cli.config.loading import changed_keys, dump_config, load_config, parse_config, read_toml
+from mt_cli.config.loading import (
+    changed_keys,
+    dump_config,
+    load_config,
+    parse_config,
+    read_toml,
+    with_changes,
+)
 from mt_cli.config.sections import (
     Backend,
     Config,
@@ -41,4 +48,5 @@ __all__ = [
     "load_config",
     "parse_config",
     "read_toml",
+    "with_changes",
 ]

@@ -6,13 +6,17 @@ Knows how a config is written, never what may stand in it.
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import tomli_w
 from pydantic import ValidationError
 
 from mt_cli.config.complaints import explain
-from mt_cli.config.sections import RETIRED, Config
+from mt_cli.config.keys_of_before import RENAMED, RETIRED
+from mt_cli.config.sections import Config, Section
 from mt_cli.errors import ConfigError
+
+SomeSection = TypeVar("SomeSection", bound=Section)
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -28,13 +32,26 @@ def parse_config(
     tables: Mapping[str, object], overrides: Sequence[str] = (), *, origin: str = "config"
 ) -> Config:
     """Config of parsed TOML `tables`; `origin` names them in errors."""
-    merged = _without_retired(_with_overrides(tables, overrides))
+    merged = _with_keys_of_today(_with_overrides(tables, overrides))
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
         where = f"{origin} with --set {' '.join(overrides)}" if overrides else origin
         problems = "\n".join(f"  {problem}" for problem in explain(error))
         raise ConfigError(f"{where}: the config cannot be used\n{problems}") from error
+
+
+def with_changes(section: SomeSection, changes: Mapping[str, object]) -> SomeSection:
+    """`section` with the keys `changes` that are not None, checked like those of a file.
+
+    Raises:
+        ConfigError: naming every wrong key and value.
+    """
+    given = {key: value for key, value in changes.items() if value is not None}
+    try:
+        return section.model_validate({**section.model_dump(), **given})
+    except ValidationError as error:
+        raise ConfigError("\n".join(explain(error))) from error
 
 
 def dump_config(config: Config) -> str:
@@ -73,9 +90,13 @@ def read_toml(path: Path) -> dict[str, object]:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
-def _without_retired(tables: dict[str, object]) -> dict[str, object]:
+def _with_keys_of_today(tables: dict[str, object]) -> dict[str, object]:
     return tables | {
-        name: {key: value for key, value in table.items() if (f"{name}.{key}", value) not in RETIRED.items()}
+        name: {
+            RENAMED.get(f"{name}.{key}", key): value
+            for key, value in table.items()
+            if (f"{name}.{key}", value) not in RETIRED.items()
+        }
         for name, table in tables.items()
         if isinstance(table, dict)
     }

@@ -14,9 +14,6 @@ Precision = Literal["fp32", "bf16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16"]
 OptimizerKind = Literal["adam", "adamw"]
 
-RETIRED = {"training.ema_decay": 0.0, "training.subword_dropout": 0.0}
-"""Keys that exist no more, with the value by which configs of earlier runs say that they do without."""
-
 
 def _tuple_of_list(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
@@ -161,6 +158,11 @@ class ModelConfig(Section):
     init: Literal["xavier", "normal"] = "xavier"
     """Matrices: `xavier` uniform (Glorot and Bengio 2010), or `normal` with deviation 0.02."""
 
+    @property
+    def longest_sentence(self) -> int:
+        """Most tokens of a sentence, which leave room for `<s>` or `</s>`."""
+        return self.max_len - 1
+
     @model_validator(mode="after")
     def _heads_divide_the_width(self) -> Self:
         _require(
@@ -200,9 +202,9 @@ class TrainingConfig(Section):
     """Updates of linear rise."""
     label_smoothing: Probability = 0.1
     """Probability mass spread uniformly over the vocabulary (Szegedy et al. 2016)."""
-    consistency: float = Field(default=0.0, ge=0)
-    """Pass each batch twice, dropping other units, and add so much of their divergence (alpha of R-Drop,
-    Liang et al. 2021): twice the work."""
+    r_drop: float = Field(default=0.0, ge=0)
+    """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, in twice the time, and both passes must
+    agree; 0 is off."""
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
     validate_every: int = Field(default=0, ge=0)

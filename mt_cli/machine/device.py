@@ -32,15 +32,6 @@ class Runtime:
     device: torch.device
     precision: Precision
 
-    @property
-    def is_fast_in_int8(self) -> bool:
-        """Whether matrix products of 8-bit integers take far less time than its own do."""
-        return (
-            self.device.type == "cpu"
-            and self.precision == "fp32"
-            and "AVX512" in torch.backends.cpu.get_cpu_capability()
-        )
-
     def without_gradients(self) -> contextlib.AbstractContextManager[object]:
         """Inside it, nothing is kept for a backward pass."""
         # Inference mode is a little faster, but in it `autocast` would convert every matrix at every use.

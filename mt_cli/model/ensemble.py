@@ -25,6 +25,11 @@ class Ensemble(nn.Module):
         self.pad_id = members[0].pad_id
 
     @property
+    def longest_sentence(self) -> int:
+        """Most ids of a sentence that every member can take."""
+        return self.max_len - 1
+
+    @property
     def first(self) -> TranslationModel:
         """The member that is looked at where only one can be."""
         return cast("TranslationModel", self.members[0])

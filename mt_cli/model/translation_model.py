@@ -35,27 +35,28 @@ class TranslationModel(nn.Module):
         *,
         src_vocab_size: int,
         tgt_vocab_size: int,
-        pad_id: int = 0,
-        backend: Literal["torch", "scratch"] = "scratch",
-        d_model: int = 256,
-        num_heads: int = 8,
-        encoder_layers: int = 3,
-        decoder_layers: int = 3,
-        d_ff: int = 1024,
-        norm: Literal["pre", "post"] = "pre",
-        final_norm: bool = True,
-        positions: Literal["sinusoidal", "learned"] = "sinusoidal",
-        max_len: int = 256,
-        scale_embeddings: bool = True,
-        tie: Literal["none", "decoder", "all"] = "none",
-        activation: Literal["relu", "gelu"] = "relu",
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        output_bias: bool = False,
-        init: Literal["xavier", "normal"] = "xavier",
-        generator: torch.Generator | None = None,
+        pad_id: int,
+        backend: Literal["torch", "scratch"],
+        d_model: int,
+        num_heads: int,
+        encoder_layers: int,
+        decoder_layers: int,
+        d_ff: int,
+        norm: Literal["pre", "post"],
+        final_norm: bool,
+        positions: Literal["sinusoidal", "learned"],
+        max_len: int,
+        scale_embeddings: bool,
+        tie: Literal["none", "decoder", "all"],
+        activation: Literal["relu", "gelu"],
+        dropout: float,
+        attention_dropout: float,
+        activation_dropout: float,
+        output_bias: bool,
+        init: Literal["xavier", "normal"],
+        generator: torch.Generator,
     ) -> None:
+        """Fresh weights, drawn from `generator`; `ModelConfig` says what the options mean."""
         super().__init__()
         if tie == "all" and src_vocab_size != tgt_vocab_size:
             raise ValueError(
@@ -87,7 +88,12 @@ class TranslationModel(nn.Module):
         self.output = nn.Linear(d_model, tgt_vocab_size, bias=output_bias)
         if tie != "none":
             self.output.weight = self.tgt_embedding.weight
-        initialise(self, kind=init, d_model=d_model, generator=generator or torch.default_generator)
+        initialise(self, kind=init, d_model=d_model, generator=generator)
+
+    @property
+    def longest_sentence(self) -> int:
+        """Most ids of a sentence, which leave room for `<s>` or `</s>`."""
+        return self.max_len - 1
 
     def forward(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits (B, T, V) of the token after each position of `tgt_in` (B, T), given `src_ids` (B, S)."""
@@ -112,14 +118,10 @@ class TranslationModel(nn.Module):
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
         """Logits (B, N, V) of the token after `ids` (B, N), the latest of each beam; advances `state`."""
-        logits: Tensor = self.output(self.step_hidden(ids, state))
-        return logits
-
-    def step_hidden(self, ids: Tensor, state: DecoderState) -> Tensor:
-        """Decoder output (B, N, D) that `step` takes its logits from."""
         latest = ids.flatten().unsqueeze(1)  # (B·N, 1): of each beam a sequence of one position
         tgt = self._embed(self.tgt_embedding, self.tgt_positions, latest, start=state.length)
-        return self.backend.step(tgt.view(*ids.shape, -1), state)
+        logits: Tensor = self.output(self.backend.step(tgt.view(*ids.shape, -1), state))
+        return logits
 
     def _embed(self, embedding: nn.Embedding, positions: Positions, ids: Tensor, *, start: int = 0) -> Tensor:
         T = ids.shape[1]

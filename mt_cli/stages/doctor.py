@@ -114,7 +114,7 @@ def check_steps(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, nam
 
 def check_greedy_prefix(model: TranslationModel, src_ids: Tensor, *, name: str) -> Check:
     """Teacher-forced on its own greedy translation, the model must predict that translation."""
-    limit = min(LONGEST, model.max_len - 1)
+    limit = min(LONGEST, model.longest_sentence)
     hyps = greedy_search(
         model.step,
         model.start(src_ids),

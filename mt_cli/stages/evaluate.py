@@ -12,9 +12,11 @@ from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
 from mt_cli.artefacts.files import sha256_bytes, write_atomically, write_json
 from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import Run, open_runs
+from mt_cli.config import Backend, Device
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.stages.model_card import write_card
 from mt_cli.text.normalize import decode_line
+from mt_cli.translation.options import SearchOptions
 from mt_cli.translation.scoring import Scores, score
 from mt_cli.translation.translator import Translator
 
@@ -24,12 +26,14 @@ LONGEST_NAME = 100
 """Characters of other runs' names in a folder's."""
 
 
-def evaluate(
+def score_splits(
     run_dirs: Sequence[Path],
-    translator: Translator,
     *,
-    decoding: str,
-    checkpoints: Sequence[str],
+    checkpoint: str = "best",
+    backend: Backend = "scratch",
+    device: Device = "auto",
+    threads: int = 0,
+    search: SearchOptions | None = None,
     splits: Sequence[str] = (),
     src_path: Path | None = None,
     ref_path: Path | None = None,
@@ -38,22 +42,29 @@ def evaluate(
     """Scores by split; by default, of every test split that the data of the (first) run have.
 
     `src_path` and `ref_path` name a parallel text of the user's own instead, scored as `files`.
-    `translator` was loaded from the `checkpoints` (folder names) of `run_dirs`. Sources, references,
-    translations and scores go to `eval/<split>-<decoding>/` in the first one's folder, if it can be written.
+    `checkpoint` is that of each run. Sources, references, translations and scores go to
+    `eval/<split>-<decoding>/` in the first one's folder, if it can be written.
 
     Raises:
-        UsageError: no run, no such split, or only one of the two files.
+        UsageError: no run, no such split or checkpoint, or only one of the two files.
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
-    run, *others = open_runs(run_dirs)
-    own, *theirs = checkpoints
-    members = [Member.of(each, name) for each, name in zip(others, theirs, strict=True)]
-    scorer = _Scorer(run, translator, decoding + _ensemble_name(members), own, members)
     if (src_path is None) != (ref_path is None):
         raise UsageError("--src and --ref go together: sources and their references, line by line")
+    if src_path is not None and splits:
+        raise UsageError("give either --split or --src and --ref, not both")
+    runs = open_runs(run_dirs)
+    run, *others = runs
+    # By name from here on: what `best` means may change while this runs.
+    names = [each.checkpoint_folder(checkpoint).name for each in runs]
+    translator = Translator.of_runs(
+        runs, checkpoints=names, backend=backend, device=device, threads=threads, search=search or {}
+    )
+    variant = [part for part, usual in ((backend, "scratch"), (checkpoint, "best")) if part != usual]
+    members = [Member.of(each, name) for each, name in zip(others, names[1:], strict=True)]
+    decoding = "-".join([translator.search_name, *variant]) + _ensemble_name(members)
+    scorer = _Scorer(run, translator, decoding, names[0], members)
     if src_path is not None and ref_path is not None:
-        if splits:
-            raise UsageError("give either --split or --src and --ref, not both")
         scores = {"files": scorer.score("files", *_read(src_path, ref_path))}
     else:
         otherwise = ", or score files of your own with --src FILE --ref FILE"
@@ -64,11 +75,6 @@ def evaluate(
         }
     write_card(run)
     return scores
-
-
-def chosen_checkpoints(run_dirs: Sequence[Path], checkpoint: str) -> list[str]:
-    """What `checkpoint` (`best`, `last` or a name) means in each of `run_dirs` now; it may not for long."""
-    return [run.checkpoint_folder(checkpoint).name for run in open_runs(run_dirs)]
 
 
 def _chosen_splits(run: Run, splits: Sequence[str]) -> Sequence[str]:

@@ -27,7 +27,7 @@ LINES_AT_ONCE = 2048
 """Enough that sorting by length fills batches evenly, few enough that memory stays small."""
 
 
-def translate_stream(
+def translate_lines(
     translate: Callable[[list[str]], list[Translated]],
     source: io.BufferedIOBase,
     write: Callable[[list[str], list[Translated]], None],

@@ -14,7 +14,7 @@ import sentencepiece
 
 from mt_cli.errors import ConfigError, DataError
 from mt_cli.text.normalize import normalize
-from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from mt_cli.text.symbols import BOS_ID, EOS_ID, INVISIBLE_IDS, PAD_ID, SPECIALS, UNK_ID
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,6 @@ COVERAGE = 0.99999
 NUM_BYTES = 256
 
 _ESCAPED = re.compile(f"{ESCAPE}([{ESCAPE}\ue001])")
-_INVISIBLE_IDS = frozenset((PAD_ID, BOS_ID, EOS_ID))
 
 
 class SubwordTokenizer:
@@ -73,14 +72,19 @@ class SubwordTokenizer:
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; a control character spelled by byte pieces is left out."""
-        visible = [[int(i) for i in ids if i not in _INVISIBLE_IDS] for ids in sequences]
+        visible = [[int(i) for i in ids if i not in INVISIBLE_IDS] for ids in sequences]
         texts: list[str] = self._processor.decode(visible)
         # Changes nothing in text that was encoded, which was normalised before.
         return [normalize(_unescape(text)) for text in texts]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces that `ids` stand for, without padding and sentence ends."""
-        return [str(self._processor.id_to_piece(int(i))) for i in ids if i not in _INVISIBLE_IDS]
+        return [str(self._processor.id_to_piece(int(i))) for i in ids if i not in INVISIBLE_IDS]
+
+    @property
+    def entries(self) -> list[str]:
+        """The special symbols and the pieces."""
+        return [*SPECIALS, *self.tokens(range(len(SPECIALS), self.vocab_size))]
 
 
 def learn_subwords(

@@ -39,6 +39,11 @@ class Tokenizer(Protocol):
         """What `ids` stand for, for people to look at."""
         ...
 
+    @property
+    def entries(self) -> list[str]:
+        """A string for each id, no two alike."""
+        ...
+
     def to_bytes(self) -> bytes:
         """What has to be kept."""
         ...

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from mt_cli.errors import ConfigError, DataError
-from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS
+from mt_cli.text.symbols import INVISIBLE_IDS, SPECIALS
 from mt_cli.text.vocabulary import Vocabulary
 
 JOINER = "￭"
@@ -20,8 +20,6 @@ ESCAPE = "\u2060"
 LONGEST_CHUNK = 100
 """spaCy takes quadratic time over a chunk without white space; longer ones are cut, losing nothing."""
 REMEMBERED_CHUNKS = 1 << 18
-
-_INVISIBLE_IDS = frozenset((PAD_ID, BOS_ID, EOS_ID))
 
 
 class WordTokenizer:
@@ -81,8 +79,13 @@ class WordTokenizer:
         """The words that `ids` stand for, without marks, padding and sentence ends."""
         return [token.removeprefix(JOINER).replace(ESCAPE, "") for token in self._marked_tokens(ids)]
 
+    @property
+    def entries(self) -> list[str]:
+        """The words as they are kept, marks included: "￭." is not "."."""
+        return list(self.vocabulary.tokens)
+
     def _marked_tokens(self, ids: Sequence[int]) -> list[str]:
-        return [self.vocabulary.tokens[i] for i in ids if i not in _INVISIBLE_IDS]
+        return [self.vocabulary.tokens[i] for i in ids if i not in INVISIBLE_IDS]
 
 
 def count_words(texts: Sequence[str], lang: str) -> Counter[str]:

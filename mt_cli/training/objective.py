@@ -13,7 +13,7 @@ from torch import Tensor
 from mt_cli.data.batching import Batch
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.early_gradients import EarlyGradients, add_product, fill_up, piece_size
-from mt_cli.training.r_drop import ConsistentCrossEntropy
+from mt_cli.training.r_drop import RDropCrossEntropy
 
 CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits computed at a time: on a CPU few enough to stay in its cache, on a GPU enough to keep it busy."""
@@ -29,23 +29,21 @@ class Loss:
     """Scalar, minus the log-probability of the tokens, in nats; carries no gradient."""
 
 
-def batch_loss(
-    model: TranslationModel, batch: Batch, *, label_smoothing: float, consistency: float = 0.0
-) -> Loss:
+def batch_loss(model: TranslationModel, batch: Batch, *, label_smoothing: float, r_drop: float = 0.0) -> Loss:
     """Loss of `model` on `batch`, teacher-forced, over real tokens only.
 
-    With a `consistency`, that of two passes that are held to agree, so much times (R-Drop's alpha).
+    `r_drop` is R-Drop's alpha; 0 is one pass without it.
     """
     targets = batch.tgt_out.flatten()[batch.real]  # (N,)
-    if consistency:
+    if r_drop:
         passes = model.hidden(batch.src_ids.repeat(2, 1), batch.tgt_in.repeat(2, 1)).chunk(2)
-        return consistent_cross_entropy(
+        return r_drop_cross_entropy(
             torch.stack([_at(batch.real, hidden) for hidden in passes]),  # (2, N, D)
             model.output.weight,
             model.output.bias,
             targets,
             label_smoothing=label_smoothing,
-            alpha=consistency,
+            alpha=r_drop,
         )
     hidden = _at(batch.real, model.hidden(batch.src_ids, batch.tgt_in))  # (N, D)
     return smoothed_cross_entropy(
@@ -76,7 +74,7 @@ def smoothed_cross_entropy(
     return Loss(smoothed, nll)
 
 
-def consistent_cross_entropy(
+def r_drop_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -87,14 +85,14 @@ def consistent_cross_entropy(
 ) -> Loss:
     """As `smoothed_cross_entropy`, of the mean of two passes `hidden` (2, N, D), plus their divergence.
 
-    `weight` (V, D), `bias` (V,), `targets` (N,); see `ConsistentCrossEntropy` for the formula.
+    `weight` (V, D), `bias` (V,), `targets` (N,); see `RDropCrossEntropy` for the formula.
     """
     device = hidden.device.type
     hidden = _in_autocast_dtype(hidden)
     weight = weight.to(hidden.dtype)
     most = CHUNK_LOGITS[device] // (2 * len(weight))
     with torch.autocast(device, enabled=False):
-        smoothed, nll = ConsistentCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        smoothed, nll = RDropCrossEntropy.apply(  # type: ignore[no-untyped-call]
             hidden, weight, bias, targets, label_smoothing, alpha, most
         )
     return Loss(smoothed, nll)

@@ -12,7 +12,7 @@ from torch import Tensor
 from mt_cli.training.early_gradients import EarlyGradients, add_product, fill_up, piece_size
 
 
-class ConsistentCrossEntropy(EarlyGradients):
+class RDropCrossEntropy(EarlyGradients):
     """Mean over two passes of their cross-entropy, plus alpha/4 times both divergences.
 
     That is half of the paper's loss (equation 3), as large as that of one pass. With p and p' the

@@ -166,7 +166,7 @@ class Trainer:
                 self.model,
                 batch,
                 label_smoothing=self._config.label_smoothing,
-                consistency=self._config.consistency,
+                r_drop=self._config.r_drop,
             )
         with record_function("backward"):
             (loss.smoothed / tgt_tokens).backward()  # type: ignore[no-untyped-call]

@@ -16,8 +16,7 @@ from mt_cli.config import DecodingConfig
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling, sample_search
-from mt_cli.decoding.screening import Screen
-from mt_cli.decoding.search import Hyp, beam_search, greedy_search, walk
+from mt_cli.decoding.search import Hyp, beam_search, greedy_search
 from mt_cli.machine.device import Runtime, memory_errors_explained
 from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState
@@ -48,13 +47,12 @@ class Searcher:
         *,
         runtime: Runtime,
         forbidden_ids: Ids,
-        is_frozen: bool = False,
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
-        """A model that `is_frozen` never changes again: a `Screen` can be made of its output layer."""
         # In fp32, one kernel serves all shapes, and padding would only cost time.
         self._model = model if runtime.precision == "fp32" else FewShapes(model)
+        self._longest = model.longest_sentence
         self._first = model.first if isinstance(model, Ensemble) else model
         self._config = config
         self._runtime = runtime
@@ -65,20 +63,14 @@ class Searcher:
             no_repeat_ngram=config.no_repeat_ngram,
             min_len=config.min_len,
         )
-        self._screen = self._build_screen() if is_frozen and runtime.is_fast_in_int8 else None
         self._sampling = sampling
         self._seed = seed
         self._threads = torch.get_num_threads()
         self._pool: ThreadPoolExecutor | None = None
 
-    @property
-    def longest(self) -> int:
-        """Most ids of a source, `</s>` not counted."""
-        return self._model.max_len - 1
-
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
-        return min(self._config.max_len(src_length), self.longest)
+        return min(self._config.max_len(src_length), self._longest)
 
     def best(self, sources: Sequence[Ids]) -> list[list[int]]:
         """The best hypothesis of each of `sources`, none of which is empty."""
@@ -123,28 +115,9 @@ class Searcher:
                 aligned[i] = [places[each] for each in best]
         return aligned
 
-    def _build_screen(self) -> Screen | None:
-        """What greedy search needs no logits with; it knows ids that are never chosen, but no hypotheses."""
-        has_other_rules = bool(self._rules.no_repeat_ngram or self._rules.min_len)
-        is_plain = self._first is self._model and self._first.output.bias is None
-        if self._config.beam_size > 1 or has_other_rules or not is_plain:
-            return None
-        return Screen(self._first.output.weight, forbidden_ids=self._rules.forbidden_ids)
-
     def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
         with self._ready(sources) as (state, limits):
-            if self._screen is None:
-                return greedy_search(
-                    self._model.step, state, limits, self._rules, device=self._runtime.device
-                )
-            screen = self._screen
-            return walk(
-                self._first.step_hidden,
-                state,
-                limits,
-                lambda hidden, _so_far, _rows: screen.argmax(hidden),
-                self._rules,
-            )
+            return greedy_search(self._model.step, state, limits, self._rules, device=self._runtime.device)
 
     def _beams(self, sources: Sequence[Ids], n_best: int) -> list[list[Hyp]]:
         with self._ready(sources) as (state, limits):

@@ -3,71 +3,33 @@
 Knows no files or streams; the commands, and validation while training, all translate through it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Unpack
 
 import torch
-from torch import Tensor
 
-from mt_cli.artefacts.run import open_runs
-from mt_cli.config import Backend, DecodingConfig, Device, Precision
+from mt_cli.artefacts.run import Run, open_runs
+from mt_cli.config import Backend, DecodingConfig, Device, with_changes
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.search import Hyp
 from mt_cli.errors import UsageError
 from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
-from mt_cli.model.attention_maps import MapKind, attention_maps
+from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.normalize import normalize
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.text.words import WordTokenizer
 from mt_cli.translation.lines import Part, Splitter, Translation, joined, joined_texts
+from mt_cli.translation.options import SearchOptions
 from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.teacher_forcing import Attention, TeacherForced
+from mt_cli.translation.unknown_words import UnknownWords
 
 NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
 """No reader has any use for `<unk>`: the likeliest real word stands in its place, or one from the source."""
-
-
-@dataclass(frozen=True)
-class TeacherForced:
-    """A sentence and its own translation, as the model is given them when it is taught: one row each."""
-
-    source: str
-    translation: str
-    src_ids: Tensor
-    """(1, S), ending in `</s>`."""
-    tgt_in: Tensor
-    """(1, T), beginning with `<s>`."""
-    src_tokens: tuple[str, ...]
-    """What stands at each of the S source positions."""
-    tgt_tokens: tuple[str, ...]
-    """What stands at each of the T target positions."""
-    predicted_tokens: tuple[str, ...]
-    """What is predicted at each of them: the next token."""
-
-
-@dataclass(frozen=True)
-class Attention:
-    """The attention maps of one sentence and its translation."""
-
-    pair: TeacherForced
-    weights: Mapping[MapKind, Tensor]
-    """`encoder` (L, H, S, S), `decoder` (L, H, T, T), `cross` (L, H, T, S)."""
-
-    def labels(self, kind: MapKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Tokens of the rows, which attend, and of the columns, which are attended to.
-
-        A row of the cross-attention is labelled with the token that was predicted there.
-        """
-        if kind == "encoder":
-            return self.pair.src_tokens, self.pair.src_tokens
-        if kind == "decoder":
-            return self.pair.tgt_tokens, self.pair.tgt_tokens
-        return self.pair.predicted_tokens, self.pair.src_tokens
 
 
 class Translator:
@@ -80,11 +42,9 @@ class Translator:
         config: DecodingConfig,
         *,
         runtime: Runtime,
-        is_frozen: bool = False,
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
-        """A model that `is_frozen` never changes again, which lets the search take a short cut."""
         model = model.to(runtime.device)
         self.model = model.first if isinstance(model, Ensemble) else model
         """The one that is looked into; of several, the first."""
@@ -93,18 +53,18 @@ class Translator:
         self._runtime = runtime
         self._sampling = sampling
         self._seed = seed
-        self._replaces_unk = config.replace_unk and isinstance(tokenizers.tgt, WordTokenizer)
+        self._unknown_words = UnknownWords.of(tokenizers)
+        self._replaces_unk = config.replace_unk and self._unknown_words is not None
         forbidden_ids = [i for i in NEVER_SAID if i != UNK_ID] if self._replaces_unk else NEVER_SAID
         self._searcher = Searcher(
             model,
             config,
             runtime=runtime,
             forbidden_ids=forbidden_ids,
-            is_frozen=is_frozen,
             sampling=sampling,
             seed=seed,
         )
-        self._splitter = Splitter(tokenizers, longest=self._searcher.longest)
+        self._splitter = Splitter(tokenizers, longest=model.longest_sentence)
 
     @classmethod
     def load(
@@ -113,45 +73,53 @@ class Translator:
         *,
         checkpoint: str | Sequence[str] = "best",
         backend: Backend | None = "scratch",
-        beam_size: int | None = None,
-        length_penalty: float | None = None,
-        no_repeat_ngram: int | None = None,
-        min_len: int | None = None,
-        replace_unk: bool | None = None,
-        batch_size: int | None = None,
         sampling: Sampling | None = None,
         seed: int = 1,
         device: Device = "auto",
-        precision: Precision | None = None,
         threads: int = 0,
+        **search: Unpack[SearchOptions],
     ) -> "Translator":
         """Translator of the run folder `run`; `backend=None` is the one it was trained with.
 
         Several runs with the same vocabulary translate together, as the first one's config says; `checkpoint`
-        is that of each, or a list of theirs.
-        `beam_size`, `length_penalty`, `no_repeat_ngram`, `min_len`, `replace_unk`, `batch_size` and
-        `precision` are the run's own unless given. With `sampling`, translations are drawn at random, by
-        `seed`.
+        is that of each, or a list of theirs. With `sampling`, translations are drawn at random, by `seed`.
         """
         runs = open_runs([Path(each) for each in ([run] if isinstance(run, str | Path) else run)])
-        given = {
-            "beam_size": beam_size,
-            "length_penalty": length_penalty,
-            "no_repeat_ngram": no_repeat_ngram,
-            "min_len": min_len,
-            "replace_unk": replace_unk,
-            "batch_size": batch_size,
-            "precision": precision,
-        }
-        config = runs[0].config.decoding.model_copy(
-            update={name: value for name, value in given.items() if value is not None}
+        return cls.of_runs(
+            runs,
+            checkpoints=[checkpoint] * len(runs) if isinstance(checkpoint, str) else checkpoint,
+            backend=backend,
+            sampling=sampling,
+            seed=seed,
+            device=device,
+            threads=threads,
+            search=search,
         )
+
+    @classmethod
+    def of_runs(
+        cls,
+        runs: Sequence[Run],
+        *,
+        checkpoints: Sequence[str],
+        backend: Backend | None,
+        sampling: Sampling | None = None,
+        seed: int = 1,
+        device: Device,
+        threads: int,
+        search: SearchOptions,
+    ) -> "Translator":
+        """Translator of opened `runs`; see `load`.
+
+        Raises:
+            ConfigError: an option of `search` is out of range.
+        """
+        config = with_changes(runs[0].config.decoding, search)
         runtime = set_up_runtime(device=device, precision=config.precision, threads=threads)
         with memory_errors_explained("the model does not fit"):
-            names = [checkpoint] * len(runs) if isinstance(checkpoint, str) else checkpoint
             models = [
-                each.load_model(checkpoint=name, backend=backend)
-                for each, name in zip(runs, names, strict=True)
+                run.load_model(checkpoint=name, backend=backend)
+                for run, name in zip(runs, checkpoints, strict=True)
             ]
             if runtime.device.type == "cpu":
                 for model in models:
@@ -161,7 +129,6 @@ class Translator:
                 runs[0].tokenizers,
                 config,
                 runtime=runtime,
-                is_frozen=True,
                 sampling=sampling,
                 seed=seed,
             )
@@ -208,7 +175,7 @@ class Translator:
             name = f"beam{self._config.beam_size}-alpha{self._config.length_penalty:g}"
         if self._config.no_repeat_ngram:
             name += f"-norepeat{self._config.no_repeat_ngram}"
-        if isinstance(self._tokenizers.tgt, WordTokenizer) and not self._replaces_unk:
+        if self._unknown_words is not None and not self._replaces_unk:
             name += "-no-replace-unk"
         if self._runtime.precision != "fp32":
             name += f"-{self._runtime.precision}"
@@ -257,26 +224,17 @@ class Translator:
     def _detokenize(self, parts: Sequence[Part], hyps: Sequence[list[int]]) -> list[str]:
         """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""
         texts = self._tokenizers.tgt.decode(hyps)
-        unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp] if self._replaces_unk else []
-        if not unknown:
+        unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp]
+        if not unknown or self._unknown_words is None or not self._replaces_unk:
             return texts
-        sources = [parts[i].ids for i in unknown]
-        # What is unknown in the translation is nearly always unknown in the source too.
-        candidates = [[at for at, i in enumerate(ids) if i == UNK_ID] or range(len(ids)) for ids in sources]
-        places = self._searcher.align(sources, [hyps[i] for i in unknown], among=candidates)
-        for i, aligned in zip(unknown, places, strict=True):
-            texts[i] = self._with_source_words(parts[i], hyps[i], aligned)
+        aligned = self._searcher.align(
+            [parts[i].ids for i in unknown],
+            [hyps[i] for i in unknown],
+            among=[self._unknown_words.candidates(parts[i]) for i in unknown],
+        )
+        for i, places in zip(unknown, aligned, strict=True):
+            texts[i] = self._unknown_words.replace(parts[i], hyps[i], places)
         return texts
-
-    def _with_source_words(self, part: Part, hyp: Sequence[int], aligned: Sequence[int]) -> str:
-        """The text of `hyp`, in which the word of `part` that it is `aligned` to stands for each `<unk>`."""
-        src, tgt = self._tokenizers.src, self._tokenizers.tgt
-        assert isinstance(src, WordTokenizer)
-        assert isinstance(tgt, WordTokenizer)
-        words = src.marked_words(part.text)
-        if len(words) != len(part.ids):  # in lower case, the words were others
-            words = src.marked_words(normalize(part.text, lowercase=True))
-        return tgt.decode_with(hyp, {i: words[aligned[i]] for i, each in enumerate(hyp) if each == UNK_ID})
 
     def _describe(
         self, parts: Sequence[Part], hyps: Sequence[Hyp], *, with_alignment: bool

@@ -19,7 +19,6 @@ from typing import Literal
 from benchmarks.contenders import Contender, start
 from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import open_run
-from mt_cli.stages.export.conversion import vocabulary_of
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.scoring import score
@@ -112,7 +111,7 @@ def ctranslate2(row: Row, context: Context) -> Translate:
     import ctranslate2 as library  # type: ignore[import-untyped, unused-ignore]
 
     run = open_run(context.run)
-    src_names, tgt_names = vocabulary_of(run.tokenizers.src), vocabulary_of(run.tokenizers.tgt)
+    src_names, tgt_names = run.tokenizers.src.entries, run.tokenizers.tgt.entries
     places = {name: i for i, name in enumerate(tgt_names)}
 
     def engine(workers: int, threads: int) -> "library.Translator":

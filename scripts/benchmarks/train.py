@@ -90,7 +90,7 @@ def classic(setting: Setting) -> Work:
     return work
 
 
-LIKE_CLASSIC = {"optimizer": "adam", "consistency": 0.0}
+LIKE_CLASSIC = {"optimizer": "adam", "r_drop": 0.0}
 """What makes a training do no more than the classic loop does."""
 
 

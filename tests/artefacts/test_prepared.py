@@ -7,7 +7,7 @@ import pytest
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
 from mt_cli.config import Config, DataConfig, FilesConfig, ModelConfig, TokenizerConfig
 from mt_cli.errors import DataError
-from mt_cli.stages.prepare.prepare import prepare
+from mt_cli.stages.prepare.prepare import prepare_corpus
 
 LINES = {
     "train.src": "ein Hund\nein Ball\n",
@@ -29,7 +29,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
         data=DataConfig(corpus="files", splits=("train", "val"), files=files),
         tokenizer=TokenizerConfig(kind="bpe", vocab_size=300),
     )
-    prepare(config, out=folder / "made", config_path=Path("made.toml"))
+    prepare_corpus(config, out=folder / "made", config_path=Path("made.toml"))
     return open_prepared(folder / "made")
 
 

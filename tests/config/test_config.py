@@ -265,6 +265,10 @@ def test_a_key_that_is_gone_is_refused_where_it_is_used(key: str) -> None:
     assert text.count("\n  ") == 2
 
 
+def test_a_key_of_before_is_read_under_its_name_of_today() -> None:
+    assert parse_config({"training": {"consistency": 2.0}}).training.r_drop == 2.0
+
+
 def test_all_broken_rules_are_reported_together() -> None:
     text = complaints_about({"tokenizer": {"joint": False}, "data": {"max_len": 255}})
     assert text.count("\n  ") == 2

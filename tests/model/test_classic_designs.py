@@ -567,7 +567,13 @@ def whole(name: str, src_vocab: int, tgt_vocab: int) -> tuple[TranslationModel, 
     """The model of a config and the design at its published sizes, both without memory for the weights."""
     with torch.device("meta"):
         options = config_of(name).model_dump()
-        model = TranslationModel(src_vocab_size=src_vocab, tgt_vocab_size=tgt_vocab, **options)
+        model = TranslationModel(
+            src_vocab_size=src_vocab,
+            tgt_vocab_size=tgt_vocab,
+            pad_id=PAD_ID,
+            generator=torch.default_generator,
+            **options,
+        )
         design = Rebuilt(DESIGNS[name], PUBLISHED[name], src_vocab=src_vocab, tgt_vocab=tgt_vocab)
     return model, design
 

@@ -22,7 +22,7 @@ def searched(
     model: TranslationModel | Ensemble, *, batch_size: int = 0, beam_size: int = 1
 ) -> list[list[Hyp]]:
     config = DecodingConfig(beam_size=beam_size, length_penalty=0.7, batch_size=batch_size)
-    searcher = Searcher(model, config, runtime=CPU, forbidden_ids=(PAD_ID, BOS_ID), is_frozen=True)
+    searcher = Searcher(model, config, runtime=CPU, forbidden_ids=(PAD_ID, BOS_ID))
     return searcher.n_best(SOURCES, n_best=1)
 
 
@@ -64,9 +64,7 @@ def test_a_batch_finds_what_its_sentences_find_alone(beam_size: int) -> None:
 
 def test_greedy_search_takes_the_likeliest_by_the_mean() -> None:
     ensemble = Ensemble([SMALL, WIDE])
-    searcher = Searcher(
-        ensemble, DecodingConfig(), runtime=CPU, forbidden_ids=(PAD_ID, BOS_ID), is_frozen=True
-    )
+    searcher = Searcher(ensemble, DecodingConfig(), runtime=CPU, forbidden_ids=(PAD_ID, BOS_ID))
     (hyp,) = searcher.best(SOURCES[:1])
     src_ids = SRC_IDS[:1]
     with torch.no_grad():

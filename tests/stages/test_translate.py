@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
 from mt_cli.errors import DataError, ResourceError
-from mt_cli.stages.translate import FIRST_LINES, LINES_AT_ONCE, open_target, translate_stream
+from mt_cli.stages.translate import FIRST_LINES, LINES_AT_ONCE, open_target, translate_lines
 from mt_cli.text.normalize import decode_line
 
 AWKWARD = b"Ein Mann schl\xc3\xa4ft.\n\n\xff\xfe kaputt\nZwei Hunde spielen im Schnee."
@@ -46,13 +46,13 @@ class Pieces(io.BufferedIOBase):
 
 
 def stream(stub: Upper, source: io.BufferedIOBase) -> list[tuple[str, str]]:
-    """What `translate_stream` hands on, as pairs of source and translation."""
+    """What `translate_lines` hands on, as pairs of source and translation."""
     pairs: list[tuple[str, str]] = []
 
     def write(sources: list[str], translations: list[str]) -> None:
         pairs.extend(zip(sources, translations, strict=True))
 
-    count = translate_stream(stub.translate, source, write)
+    count = translate_lines(stub.translate, source, write)
     assert count == len(pairs)
     return pairs
 

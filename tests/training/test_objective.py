@@ -177,18 +177,16 @@ def test_bf16_gradients_are_scaled_exactly() -> None:
     assert torch.equal(share, (whole.float() / 3001).bfloat16())
 
 
-@pytest.mark.parametrize("consistency", [0.0, 1.0])
+@pytest.mark.parametrize("r_drop", [0.0, 1.0])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_nothing_waits_for_the_device(
-    backend: str, consistency: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_waits_for_the_device(backend: str, r_drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of tensors on this device shapes are all that is known: whoever asks for a value gets an error.
     monkeypatch.setitem(objective.CHUNK_LOGITS, "meta", 1 << 20)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
     batch = collate(split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])]), [0, 1]).to(torch.device("meta"))
     model = tiny_model(backend, dropout=0.1).train().to("meta")
-    loss = batch_loss(model, batch, label_smoothing=0.1, consistency=consistency)
+    loss = batch_loss(model, batch, label_smoothing=0.1, r_drop=r_drop)
     loss.smoothed.backward()  # type: ignore[no-untyped-call]
     assert all(p.grad is not None and p.grad.is_meta for p in model.parameters())
 
@@ -232,7 +230,7 @@ def test_empty_rows_and_wider_padding_change_nothing(backend: str, alpha: float)
     exact, padded = (
         collate(split, [0, 1], shape) for shape in (None, Shape(rows=5, src_width=6, tgt_width=7))
     )
-    losses = [batch_loss(model, each, label_smoothing=0.1, consistency=alpha) for each in (exact, padded)]
+    losses = [batch_loss(model, each, label_smoothing=0.1, r_drop=alpha) for each in (exact, padded)]
     assert_close(losses[1].smoothed, losses[0].smoothed)
     assert_close(losses[1].nll, losses[0].nll)
     wanted = list(model.parameters())

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from mt_cli.data.batching import collate
 from mt_cli.training import early_gradients, objective
-from mt_cli.training.objective import batch_loss, consistent_cross_entropy, smoothed_cross_entropy
+from mt_cli.training.objective import batch_loss, r_drop_cross_entropy, smoothed_cross_entropy
 
 N, D, V = 7, 5, 11
 
@@ -59,7 +59,7 @@ def test_value_and_gradients_equal_those_of_torch(
     monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     used_bias = bias if has_bias else None
-    loss = consistent_cross_entropy(
+    loss = r_drop_cross_entropy(
         hidden, weight, used_bias, targets, label_smoothing=smoothing, alpha=alpha
     ).smoothed
     expected = expected_loss(hidden, weight, used_bias, targets, smoothing=smoothing, alpha=alpha)
@@ -70,7 +70,7 @@ def test_value_and_gradients_equal_those_of_torch(
 
 def test_nll_is_the_mean_of_both_passes() -> None:
     hidden, weight, bias, targets = operands()
-    loss = consistent_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1, alpha=5.0)
+    loss = r_drop_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1, alpha=5.0)
     alone = [smoothed_cross_entropy(each, weight, bias, targets, label_smoothing=0.1).nll for each in hidden]
     assert_close(loss.nll, (alone[0] + alone[1]) / 2)
     assert not loss.nll.requires_grad
@@ -78,7 +78,7 @@ def test_nll_is_the_mean_of_both_passes() -> None:
 
 def test_huge_logits_stay_finite() -> None:
     hidden, weight, bias, targets = operands()
-    loss = consistent_cross_entropy(hidden * 1e4, weight, bias, targets, label_smoothing=0.1, alpha=5.0)
+    loss = r_drop_cross_entropy(hidden * 1e4, weight, bias, targets, label_smoothing=0.1, alpha=5.0)
     assert loss.smoothed.isfinite()
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(loss.smoothed, (hidden, weight, bias)))
 
@@ -89,9 +89,9 @@ def test_bf16_is_close_to_fp32(chunk: int, has_bias: bool, monkeypatch: pytest.M
     monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     used_bias = bias if has_bias else None
-    exact = consistent_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, alpha=5.0)
+    exact = r_drop_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, alpha=5.0)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = consistent_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, alpha=5.0)
+        rounded = r_drop_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, alpha=5.0)
     torch.testing.assert_close(rounded.smoothed, exact.smoothed, rtol=0.02, atol=0.02)
     for each, other in zip(
         torch.autograd.grad(rounded.smoothed, (hidden, weight)),
@@ -107,7 +107,7 @@ def test_without_dropout_both_passes_agree_and_only_the_entropy_is_left(tie: str
     model = randomised(tiny_model(tie=tie))
     batch = collate(split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])]), [0, 1])
     plain = batch_loss(model, batch, label_smoothing=0.1)
-    twice = batch_loss(model, batch, label_smoothing=0.1, consistency=5.0)
+    twice = batch_loss(model, batch, label_smoothing=0.1, r_drop=5.0)
     assert_close((twice.smoothed, twice.nll), (plain.smoothed, plain.nll))
     parameters = list(model.parameters())
     assert_close(
@@ -119,7 +119,7 @@ def test_with_dropout_the_passes_differ_and_that_costs() -> None:
     model = randomised(tiny_model(dropout=0.3)).train()
     batch = collate(split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])]), [0, 1])
     found = []
-    for consistency in (1e-9, 5.0):
+    for r_drop in (1e-9, 5.0):
         torch.manual_seed(0)
-        found.append(batch_loss(model, batch, label_smoothing=0.1, consistency=consistency).smoothed.item())
+        found.append(batch_loss(model, batch, label_smoothing=0.1, r_drop=r_drop).smoothed.item())
     assert found[1] > found[0] + 0.01

@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mt_cli.config import DecodingConfig
 from mt_cli.decoding.sampling import Sampling
-from mt_cli.decoding.screening import Screen
 from mt_cli.decoding.search import Hyp
 from mt_cli.errors import ResourceError
 from mt_cli.machine.device import Runtime
@@ -38,7 +37,6 @@ BF16 = Runtime(torch.device("cpu"), "bf16")
 def searcher_of(
     model: TranslationModel = MODEL,
     *,
-    is_frozen: bool = False,
     sampling: Sampling | None = None,
     seed: int = 1,
     options: Mapping[str, object] = MappingProxyType({}),
@@ -49,7 +47,6 @@ def searcher_of(
         DecodingConfig.model_validate({**options, **named}),
         runtime=CPU,
         forbidden_ids=FORBIDDEN,
-        is_frozen=is_frozen,
         sampling=sampling,
         seed=seed,
     )
@@ -112,43 +109,9 @@ def test_any_order_and_any_repetition_keep_each_in_its_place(places: list[int], 
     assert found == [one_by_one()[i] for i in places]
 
 
-# The short cut of greedy search, and the rules that it cannot keep
+# Rules
 
 UNBIASED = randomised(tiny_model(decoder_layers=3), seed=14, std=0.4)
-
-
-@pytest.fixture
-def int8_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Runtime, "is_fast_in_int8", True)
-
-
-@pytest.mark.usefixtures("int8_is_fast")
-def test_screen_changes_nothing() -> None:
-    usual = searcher_of(UNBIASED).best(SOURCES)
-    assert len({tuple(hyp) for hyp in usual}) > 5
-    assert searcher_of(UNBIASED, is_frozen=True).best(SOURCES) == usual
-
-
-@pytest.mark.usefixtures("int8_is_fast")
-def test_screen_is_what_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the test above can fail."""
-    usual = searcher_of(UNBIASED).best(SOURCES)
-    monkeypatch.setattr(module, "Screen", lambda weight, **options: Screen(-weight, **options))
-    assert searcher_of(UNBIASED, is_frozen=True).best(SOURCES) != usual
-    assert searcher_of(UNBIASED).best(SOURCES) == usual
-
-
-@pytest.mark.usefixtures("int8_is_fast")
-def test_a_bias_of_the_output_layer_is_not_forgotten() -> None:
-    assert searcher_of(is_frozen=True).best(SOURCES) == one_by_one()
-
-
-@pytest.mark.usefixtures("int8_is_fast")
-@pytest.mark.parametrize("options", [{"min_len": 8}, {"no_repeat_ngram": 2}], ids=str)
-def test_rules_come_before_the_screen(options: Mapping[str, int]) -> None:
-    usual = searcher_of(UNBIASED, options=options).best(SOURCES)
-    assert usual != searcher_of(UNBIASED).best(SOURCES)
-    assert searcher_of(UNBIASED, is_frozen=True, options=options).best(SOURCES) == usual
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -193,7 +156,7 @@ def test_a_lower_precision_converts_each_weight_once_however_many_steps(beam_siz
     model = randomised(tiny_model(decoder_layers=2, tie="all"))
     lay_out_for_decoding(model)
     config = DecodingConfig(beam_size=beam_size, min_len=100)  # so that every search goes on to its limit
-    searcher = Searcher(model, config, runtime=BF16, forbidden_ids=FORBIDDEN, is_frozen=True)
+    searcher = Searcher(model, config, runtime=BF16, forbidden_ids=FORBIDDEN)
     counts, lengths = [], []
     for source in ([4], [4] * 9):
         with Conversions(model) as conversions:
@@ -311,7 +274,7 @@ def test_limit_grows_with_the_source_up_to_the_models(src_length: int, expected:
 
 def test_a_source_that_fills_the_model_is_taken() -> None:
     searcher = searcher_of()
-    assert searcher.longest == 15
+    assert MODEL.longest_sentence == 15
     assert len(searcher.best([[4] * 15])) == 1
 
 

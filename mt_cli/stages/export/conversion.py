@@ -15,8 +15,6 @@ from mt_cli.config import ModelConfig
 from mt_cli.errors import ResourceError
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, SPECIALS, UNK_ID
-from mt_cli.text.tokenizer import Tokenizer
-from mt_cli.text.words import WordTokenizer
 from mt_cli.translation.translator import NEVER_SAID
 
 if TYPE_CHECKING:  # an optional package, imported when something is exported
@@ -79,13 +77,6 @@ def write_model(
     spec.validate()
     spec.optimize(quantization=None if quantization == "none" else quantization)
     spec.save(str(folder))
-
-
-def vocabulary_of(tokenizer: Tokenizer) -> list[str]:
-    """A string for each id, no two alike."""
-    if isinstance(tokenizer, WordTokenizer):  # whose tokens() leaves out what tells "￭." from "."
-        return list(tokenizer.vocabulary.tokens)
-    return [*SPECIALS, *tokenizer.tokens(range(len(SPECIALS), tokenizer.vocab_size))]
 
 
 def _build_spec(model: TranslationModel, config: ModelConfig) -> "TransformerSpec":

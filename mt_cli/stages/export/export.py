@@ -12,8 +12,12 @@ import torch
 from mt_cli.artefacts.files import built_beside, write_atomically
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
 from mt_cli.artefacts.run import Run, open_run
+from mt_cli.config import DecodingConfig, with_changes
 from mt_cli.errors import DataError, UsageError
-from mt_cli.stages.export.conversion import Quantization, check_installed, vocabulary_of, write_model
+from mt_cli.machine.device import set_up_runtime
+from mt_cli.model.memory_layout import lay_out_for_decoding
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.stages.export.conversion import Quantization, check_installed, write_model
 from mt_cli.stages.export.proof import ExportedTranslator, Proof, prove
 from mt_cli.stages.export.readme import readme_of
 from mt_cli.translation.translator import Translator
@@ -53,7 +57,7 @@ class Export:
         return str(self.folder) if self.proof is None else f"{self.folder}\n{self.proof}"
 
 
-def export(
+def export_run(
     run_dir: Path,
     folder: Path,
     *,
@@ -78,18 +82,19 @@ def export(
     run = open_run(run_dir)
     name = run.checkpoint_folder(checkpoint).name
     prepared = _data_of(run, data_dir)
+    model = run.load_model(checkpoint=name, backend="scratch")
     with built_beside(folder) as partial:
         write_model(
             partial,
-            run.load_model(checkpoint=name),
+            model,
             run.config.model,
-            src_tokens=vocabulary_of(run.tokenizers.src),
-            tgt_tokens=vocabulary_of(run.tokenizers.tgt),
+            src_tokens=run.tokenizers.src.entries,
+            tgt_tokens=run.tokenizers.tgt.entries,
             quantization=quantization,
         )
         for file_name, data in run.tokenizers.to_files().items():
             write_atomically(partial / "tokenizer" / file_name, data)
-        proof = None if prepared is None else _prove(run, partial, prepared, checkpoint=name, threads=threads)
+        proof = None if prepared is None else _prove(run, model, partial, prepared, threads=threads)
         write_atomically(partial / "README.md", readme_of(run, name, quantization, proof).encode())
     log.info("%s of %s exported to %s", name, run_dir, folder)
     return Export(folder, name, quantization, proof)
@@ -116,20 +121,11 @@ def _data_of(run: Run, data_dir: Path | None) -> Prepared | None:
         return None
 
 
-def _prove(run: Run, folder: Path, prepared: Prepared, *, checkpoint: str, threads: int) -> Proof:
+def _prove(run: Run, model: TranslationModel, folder: Path, prepared: Prepared, *, threads: int) -> Proof:
     sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
-    # Greedy search alone: what mt-cli adds to it is not in the weights.
-    ours = Translator.load(
-        run.folder,
-        checkpoint=checkpoint,
-        beam_size=1,
-        no_repeat_ngram=0,
-        min_len=0,
-        replace_unk=False,
-        device="cpu",
-        precision="fp32",
-        threads=threads,
-    )
+    runtime = set_up_runtime(device="cpu", precision="fp32", threads=threads)
+    lay_out_for_decoding(model)
+    ours = Translator(model, run.tokenizers, _plain_search(run.config.decoding), runtime=runtime)
     threads = torch.get_num_threads()  # what 0 came to
     log.info("translating %s with both  sentences %d  device cpu  threads %d", SPLIT, len(sources), threads)
     theirs = ExportedTranslator(folder, run, threads=threads)
@@ -140,4 +136,12 @@ def _prove(run: Run, folder: Path, prepared: Prepared, *, checkpoint: str, threa
         sources=sources,
         refs=refs,
         lowercase=run.config.data.lowercase,
+    )
+
+
+def _plain_search(config: DecodingConfig) -> DecodingConfig:
+    """`config` with greedy search in fp32 alone: what mt-cli adds to it is not in the weights."""
+    return with_changes(
+        config,
+        {"beam_size": 1, "no_repeat_ngram": 0, "min_len": 0, "replace_unk": False, "precision": "fp32"},
     )

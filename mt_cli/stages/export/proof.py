@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 
 from mt_cli.artefacts.run import Run
-from mt_cli.stages.export.conversion import vocabulary_of
 from mt_cli.translation.lines import Splitter, joined_texts
 from mt_cli.translation.scoring import Score, score
 
@@ -91,11 +90,11 @@ class ExportedTranslator:
             str(folder), device="cpu", inter_threads=threads, intra_threads=1
         )
         tokenizers = run.tokenizers
-        self._src_tokens = vocabulary_of(tokenizers.src)
-        self._tgt_ids = {token: i for i, token in enumerate(vocabulary_of(tokenizers.tgt))}
+        self._src_tokens = tokenizers.src.entries
+        self._tgt_ids = {token: i for i, token in enumerate(tokenizers.tgt.entries)}
         self._tgt = tokenizers.tgt
         self._config = run.config.decoding
-        self._longest = run.config.model.max_len - 1  # room for </s>
+        self._longest = run.config.model.longest_sentence
         self.splitter = Splitter(tokenizers, longest=self._longest, quiet=True)
 
     @property

@@ -91,18 +91,18 @@ def readme_of(run: Run, checkpoint: str, quantization: str, proof: Proof | None)
         version=__version__,
         weights="float32" if quantization == "none" else quantization,
         packages="mt_cli[export]" if tokenizers.kind == "spacy" else "ctranslate2 and sentencepiece",
-        longest=run.config.model.max_len - 1,
+        longest=run.config.model.longest_sentence,
         unknown=UNKNOWN if tokenizers.kind == "spacy" else "",
         script=_script(
             tokenizers,
-            max_len=run.config.model.max_len,
+            longest=run.config.model.longest_sentence,
             batch_size=run.config.decoding.batch_size or BATCH_SIZE,
         ),
     )
     return text if proof is None else text + PROOF.format(proof=proof)
 
 
-def _script(tokenizers: Tokenizers, *, max_len: int, batch_size: int) -> str:
+def _script(tokenizers: Tokenizers, *, longest: int, batch_size: int) -> str:
     src, tgt = ("joint", "joint") if tokenizers.joint else ("src", "tgt")
     return (WORD_SCRIPT if tokenizers.kind == "spacy" else SUBWORD_SCRIPT).format(
         src_lang=tokenizers.src_lang,
@@ -110,5 +110,5 @@ def _script(tokenizers: Tokenizers, *, max_len: int, batch_size: int) -> str:
         tgt_file=f"{tgt}.model",
         line="line.lower()" if tokenizers.lowercase else "line",
         lowercase=tokenizers.lowercase,
-        options=OPTIONS.format(batch_size=batch_size, max_len=max_len, longest=max_len - 1),
+        options=OPTIONS.format(batch_size=batch_size, max_len=longest + 1, longest=longest),
     )

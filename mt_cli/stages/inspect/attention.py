@@ -11,7 +11,7 @@ from mt_cli.artefacts.files import write_json
 from mt_cli.errors import UsageError
 from mt_cli.model.attention_maps import MapKind
 from mt_cli.stages.inspect.drawing import ASCII_SHADES, PICTURES, SHADES, Panel, draw, heat_map
-from mt_cli.translation.translator import Attention, TeacherForced
+from mt_cli.translation.teacher_forcing import Attention, TeacherForced
 
 TITLES: Mapping[MapKind, str] = {
     "encoder": "encoder self-attention",

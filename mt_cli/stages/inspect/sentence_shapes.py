@@ -14,7 +14,8 @@ from mt_cli.model.masks import causal_mask, padding_mask
 from mt_cli.model.shape_trace import LEVELS, Level, ShapeTrace, TracedTensor, trace_shapes
 from mt_cli.stages.inspect.drawing import Panel, draw
 from mt_cli.text.symbols import PAD_ID, SPECIALS
-from mt_cli.translation.translator import TeacherForced, Translator
+from mt_cli.translation.teacher_forcing import TeacherForced
+from mt_cli.translation.translator import Translator
 
 NAMES = {
     "B": "sentences",

@@ -60,7 +60,7 @@ class PrepareResult:
     """False where everything was there already and nothing had changed."""
 
 
-def prepare(
+def prepare_corpus(
     config: Config,
     *,
     out: Path,

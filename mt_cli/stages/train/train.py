@@ -30,7 +30,7 @@ FIXED = (
 """What a run keeps from its first step: model, order of data, kind of optimiser, and what is best by."""
 
 
-def train(
+def train_run(
     config: Config,
     *,
     run_dir: Path,

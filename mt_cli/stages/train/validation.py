@@ -53,7 +53,7 @@ class Validator:
         self._model = model
         self._config = config
         self._runtime = replace(runtime, precision=config.decoding.precision)
-        self._split = _fitting(prepared.split("val"), max_len=model.max_len)
+        self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
         self._sources = prepared.lines("val", "src")
         self._refs = prepared.lines("val", "tgt")
         self._translator = Translator(
@@ -84,9 +84,8 @@ def _cached_twin(model: TranslationModel, run: Run) -> TranslationModel:
     return twin
 
 
-def _fitting(split: EncodedSplit, *, max_len: int) -> EncodedSplit:
-    """`split` as far as a model of `max_len` can read it; no pair is left out."""
-    longest = max_len - 1  # room for <s> or </s>
+def _fitting(split: EncodedSplit, *, longest: int) -> EncodedSplit:
+    """`split` with each sentence cut to its first `longest` ids; no pair is left out."""
     num_cut = int((np.maximum(split.src.lengths, split.tgt.lengths) > longest).sum())
     if num_cut == 0:
         return split

@@ -15,8 +15,7 @@ from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_c
 from mt_cli.artefacts.run import PreparedReference, Run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, DataConfig, DecodingConfig, TokenizerConfig
-from mt_cli.stages.export.conversion import vocabulary_of
-from mt_cli.stages.export.export import Export, export
+from mt_cli.stages.export.export import Export, export_run
 from mt_cli.stages.export.proof import ExportedTranslator
 from mt_cli.text.normalize import normalize
 from mt_cli.text.symbols import SPECIALS
@@ -86,7 +85,7 @@ def run_of(kind: str, folder: Path, *, lowercase: bool = False, decoding: Decodi
 @pytest.mark.parametrize("side", ["src", "tgt"])
 def test_vocabulary_names_every_id_and_none_twice(kind: str, side: str) -> None:
     tokenizer: Tokenizer = getattr(tokenizers_of(kind), side)
-    tokens = vocabulary_of(tokenizer)
+    tokens = tokenizer.entries
     assert len(tokens) == len(set(tokens)) == tokenizer.vocab_size
     assert tuple(tokens[: len(SPECIALS)]) == SPECIALS
 
@@ -149,7 +148,7 @@ def test_without_data_there_is_a_warning_in_place_of_a_proof(
 
 
 def exported(run: Run) -> Export:
-    return export(run.folder, run.folder.with_name("exported"))
+    return export_run(run.folder, run.folder.with_name("exported"))
 
 
 def script_in(readme: Path) -> str:

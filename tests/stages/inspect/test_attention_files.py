@@ -17,7 +17,8 @@ from mt_cli.stages.inspect.attention import choose_maps
 from mt_cli.text.symbols import SPECIALS, UNK_ID
 from mt_cli.text.vocabulary import Vocabulary
 from mt_cli.text.words import JOINER, WordTokenizer
-from mt_cli.translation.translator import Attention, TeacherForced, Translator
+from mt_cli.translation.teacher_forcing import Attention, TeacherForced
+from mt_cli.translation.translator import Translator
 
 KINDS: tuple[MapKind, ...] = ("encoder", "decoder", "cross")
 UNKNOWN = "Ein 犬 läuft 🐶."

@@ -20,7 +20,7 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.model.shape_trace import LEVELS
 from mt_cli.stages.inspect.inspect import describe_run, parameters_by_part
 from mt_cli.stages.inspect.sentence_shapes import mask_panels
-from mt_cli.translation.translator import TeacherForced
+from mt_cli.translation.teacher_forcing import TeacherForced
 
 RUN = "runs/tiny"
 SECTIONS = ["run", "parameters", "vocabulary", "scores", "data", "sha256", "environment", "config"]

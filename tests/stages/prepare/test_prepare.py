@@ -16,7 +16,7 @@ from mt_cli.errors import ConfigError, DataError, ResourceError, UsageError
 from mt_cli.stages.prepare import prepare as stage
 from mt_cli.stages.prepare import survey
 from mt_cli.stages.prepare.encode import EncodeJob
-from mt_cli.stages.prepare.prepare import PrepareResult, prepare
+from mt_cli.stages.prepare.prepare import PrepareResult, prepare_corpus
 
 NOUNS = ["Hund dog", "Ball ball", "Mann man", "Baum tree", "Tisch table", "Stuhl chair"]
 VERBS = ["liegt lies", "steht stands", "fällt falls"]
@@ -61,7 +61,7 @@ class Corpus:
     def prepare(
         self, config: Config | None = None, *, force: bool = False, workers: int = 1
     ) -> PrepareResult:
-        return prepare(
+        return prepare_corpus(
             config or self.config(),
             out=self.out,
             config_path=Path("configs/small.toml"),
@@ -374,4 +374,4 @@ def test_a_corpus_in_another_encoding_is_refused(tmp_path: Path) -> None:
     files = {s: {"src": str(corpus / f"{s}.de"), "tgt": str(corpus / f"{s}.en")} for s in ("train", "val")}
     config = parse_config({"data": {"corpus": "files", "splits": ["train", "val"], "files": files}})
     with pytest.raises(DataError, match=r"20 of 20 pairs are not valid UTF-8; convert the files"):
-        prepare(config, out=tmp_path / "out", config_path=Path("c.toml"))
+        prepare_corpus(config, out=tmp_path / "out", config_path=Path("c.toml"))

@@ -21,7 +21,7 @@ from mt_cli.config import load_config
 # Validations every 8 updates, about 4 an epoch: an end after 11 falls between two validations.
 SHORT = (
     *("--set", "training.log_every=1", "--set", "training.validate_every=8", "--max-steps", "20"),
-    *("--set", "training.consistency=2", "--set", "training.weight_decay=0.1"),
+    *("--set", "training.r_drop=2", "--set", "training.weight_decay=0.1"),
 )
 FIRST_PART = 11
 SESSION_LOG = "mt_cli.stages.train.session"
@@ -58,7 +58,7 @@ def uninterrupted(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory
     return run
 
 
-@pytest.mark.parametrize("option", ["consistency=2", "weight_decay=0.5"])
+@pytest.mark.parametrize("option", ["r_drop=2", "weight_decay=0.5"])
 def test_each_ingredient_changes_what_is_trained(workspace: Workspace, tmp_path: Path, option: str) -> None:
     runs = tmp_path / "plain", tmp_path / "other"
     assert train(workspace, runs[0], "--max-steps", 2).code == 0

@@ -1,0 +1,6 @@
+"""Keys that configs of earlier runs have, and today's have no more."""
+
+RETIRED = {"training.ema_decay": 0.0, "training.subword_dropout": 0.0}
+"""Keys that exist no more, with the value by which configs of earlier runs say that they do without."""
+RENAMED = {"training.consistency": "r_drop"}
+"""Keys of earlier runs that have another name now."""
