@@ -12,7 +12,7 @@ from mt_cli.text.learning import (
     count_pairs,
     learn_subword_tokenizers,
 )
-from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.tokenizer import TextOptions, Tokenizers
 
 
 def learn_tokenizers(
@@ -25,16 +25,13 @@ def learn_tokenizers(
     counted_together: int = 1000,
 ) -> Tokenizers:
     """Tokenizers of both sides, learned from normalised `pairs`."""
+    options = TextOptions(src_lang, tgt_lang, lowercase)
     if config.kind == "spacy":
         counts, stream = WordCounts(), iter(pairs)
         while group := list(islice(stream, counted_together)):
-            counts.update(count_pairs(group, src_lang=src_lang, tgt_lang=tgt_lang))
-        return build_word_tokenizers(
-            counts, config, src_lang=src_lang, tgt_lang=tgt_lang, lowercase=lowercase
-        )
+            counts.update(count_pairs(group, options))
+        return build_word_tokenizers(counts, config, options)
     sample = PairSample(SAMPLE_SIZE, seed=0)
     for pair in pairs:
         sample.add(pair)
-    return learn_subword_tokenizers(
-        sample.pairs, config, src_lang=src_lang, tgt_lang=tgt_lang, lowercase=lowercase
-    )
+    return learn_subword_tokenizers(sample.pairs, config, options)

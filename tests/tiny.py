@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mt_cli.config import ModelConfig
-from mt_cli.data.split import EncodedSplit, Sequences
+from mt_cli.data.split import EncodedSplit, Sentences
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
@@ -76,7 +76,7 @@ def split_of(pairs: Sequence[tuple[list[int], list[int]]], *, vocab_size: int = 
     """Pairs of ids, encoded."""
     sources, targets = [src for src, _ in pairs], [tgt for _, tgt in pairs]
     return EncodedSplit(
-        Sequences.of(sources, vocab_size=vocab_size), Sequences.of(targets, vocab_size=vocab_size)
+        Sentences.of(sources, vocab_size=vocab_size), Sentences.of(targets, vocab_size=vocab_size)
     )
 
 

@@ -8,7 +8,6 @@ Knows tensors by name; never a model's structure or a run's history.
                   manifest.json       sha256 of the three
 """
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,12 +19,11 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from mt_cli.artefacts.files import (
+    built_beside,
     check_hashes,
     read_json,
-    replace_folder,
     sha256_file,
     write_atomically,
-    write_error,
     write_json,
 )
 from mt_cli.errors import DataError
@@ -61,20 +59,12 @@ def save_checkpoint(
     Raises:
         ResourceError: it cannot be written; nothing that was there before is lost.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+    with built_beside(folder) as partial:
         write_atomically(partial / MODEL, safetensors.torch.save(_on_cpu(dict(model.named_parameters()))))
         write_atomically(partial / STATE, safetensors.torch.save(_on_cpu(tensors)))
         write_json(partial / PROGRESS, asdict(state))
         hashes = {name: sha256_file(partial / name) for name in (MODEL, STATE, PROGRESS)}
         write_json(partial / MANIFEST, {"sha256": hashes})
-        replace_folder(folder, partial)
-    except OSError as error:
-        raise write_error(folder, error) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def load_weights(folder: Path, model: nn.Module) -> None:

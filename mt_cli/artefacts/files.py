@@ -4,15 +4,16 @@ Knows bytes and JSON, never what they mean.
 """
 
 import errno
+import glob
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from mt_cli.errors import DataError, ResourceError
+from mt_cli.errors import DataError, ResourceError, UsageError
 
 CHUNK = 1 << 20
 REASONS = {
@@ -53,7 +54,7 @@ def write_error(path: Path, error: OSError) -> ResourceError:
 
 
 @contextmanager
-def writing(path: Path, *places: Path) -> Iterator[None]:
+def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
     """Say of a failed write of one of `places`, or below it, that it was `path` which could not be written.
 
     Raises:
@@ -76,6 +77,27 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_free(folder: Path) -> bool:
+    """Whether nothing stands at `folder` but perhaps an empty folder."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+def check_replaceable(
+    folder: Path, *, is_wanted: bool, own_files: Sequence[str], kind: str, ways_out: str
+) -> None:
+    """Make sure that nothing stands at `folder` but what may go: `kind`, known by its `own_files`.
+
+    Raises:
+        UsageError: something else stands there, or `is_wanted` is off; `ways_out` says what to do then.
+    """
+    if is_free(folder):
+        return
+    if not is_wanted:
+        raise UsageError(f"{folder} exists; {ways_out}")
+    if not all((folder / name).is_file() for name in own_files):
+        raise UsageError(f"{folder} is not {kind}, so --overwrite leaves it alone; name another")
 
 
 def replace_folder(folder: Path, new: Path) -> None:
@@ -110,14 +132,33 @@ def built_beside(folder: Path) -> Iterator[Path]:
     """
     place = folder.resolve()  # behind a link, the folder is replaced and not the link
     partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+    _remove_leftovers(place)
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        with writing(folder, partial):
+        with write_errors_explained(folder, partial):
             partial.mkdir(parents=True)
             yield partial
         replace_folder(place, partial)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what a killed process left beside `folder`; one that is still at work keeps its own."""
+    for path in folder.parent.glob(f".{glob.escape(folder.name)}.*.partial"):
+        _, number, _ = path.name.rsplit(".", 2)
+        if number.isdecimal() and not _is_running(int(number)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True
 
 
 def write_json(path: Path, value: object) -> None:

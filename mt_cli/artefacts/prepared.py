@@ -17,7 +17,7 @@ from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.split_files import Side, lines_path, open_split
 from mt_cli.config import Config, DataConfig, TokenizerConfig
 from mt_cli.data.report import Report
-from mt_cli.data.split import EncodedSplit, Part
+from mt_cli.data.split import EncodedSplit, Portion
 from mt_cli.errors import DataError
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizer import Tokenizers
@@ -90,17 +90,17 @@ class Prepared:
         except (OSError, ValidationError) as error:
             raise DataError(f"{path}: damaged; {_how_to_prepare(self.folder)}") from error
 
-    def _parts(self) -> tuple[Part, ...]:
+    def _parts(self) -> tuple[Portion, ...]:
         """Of what the training split is put together, where it is more than the corpus's own."""
         pairs = self.manifest.pairs
         try:
             more = DataConfig.model_validate(self.manifest.data).more
-            added = [Part(pairs[f"{MORE}{name}"], each.share) for name, each in more.items()]
+            added = [Portion(pairs[f"{MORE}{name}"], each.share) for name, each in more.items()]
         except (ValidationError, KeyError) as error:
             raise DataError(
                 f"{self.folder / MANIFEST}: damaged ({error}); {_how_to_prepare(self.folder)}"
             ) from error
-        return (Part(pairs[TRAIN], 1.0), *added) if added else ()
+        return (Portion(pairs[TRAIN], 1.0), *added) if added else ()
 
     def _check_has(self, name: str) -> None:
         known = [split for split in self.manifest.pairs if not split.startswith(MORE)]

@@ -27,7 +27,7 @@ from mt_cli.text.tokenizer import Tokenizers
 FORMAT = 1
 POINTERS = ("best", "last")
 CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
-OWN_FOLDER = re.compile(r"step-\d{8,}|\.step-\d{8,}\.(partial|old)")
+OWN_FOLDER = re.compile(r"step-\d{8,}|\.step-\d{8,}\.((\d+\.)?partial|old)")
 TOKENIZER = "tokenizer/"
 
 

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mt_cli.artefacts.files import (
+    check_replaceable,
+    is_free,
     replace_folder,
     sha256_bytes,
     sync_folder,
@@ -44,9 +46,15 @@ def created_run(
     # By a name that is nobody else's, for processes of other machines may have this one's number.
     partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
     with ExitStack() as old:
-        is_there = place.exists() and (not place.is_dir() or any(place.iterdir()))
+        check_replaceable(
+            folder,
+            is_wanted=overwrite,
+            own_files=("manifest.json", "config.toml"),  # prepared folders have a manifest too
+            kind="a run folder",
+            ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
+        )
+        is_there = not is_free(place)
         if is_there:
-            _check_may_go(folder, overwrite=overwrite)
             old.enter_context(locked(folder))
         if Path.cwd().is_relative_to(place):
             raise UsageError(f"{folder}: a new run takes the place of the folder you are in; name another")
@@ -61,18 +69,6 @@ def created_run(
                 yield open_run(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-
-
-def _check_may_go(folder: Path, *, overwrite: bool) -> None:
-    if not overwrite:
-        raise UsageError(
-            f"{folder} exists; --resume goes on with it, --overwrite starts anew, --run names another"
-        )
-    # Prepared folders have a manifest too.
-    if not all((folder / name).is_file() for name in ("manifest.json", "config.toml")):
-        raise UsageError(
-            f"{folder} is not a run folder, so --overwrite leaves it alone; name another with --run"
-        )
 
 
 def _fill(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.data.encode import EncodedPairs
-from mt_cli.data.split import EncodedSplit, IdType, Sequences
+from mt_cli.data.split import EncodedSplit, IdType, Sentences
 from mt_cli.errors import DataError
 
 Side = Literal["src", "tgt"]
@@ -66,7 +66,7 @@ class _SideWriter:
         self._offsets.append(np.zeros(1, np.int64))
         self._lines = lines_path(folder, split, side).open("wb")
 
-    def write(self, sequences: Sequences, lines: list[bytes]) -> None:
+    def write(self, sequences: Sentences, lines: list[bytes]) -> None:
         self._offsets.append(sequences.offsets[1:] + self._ids.length)
         self._ids.append(sequences.ids)
         self._lines.write(b"".join(line + b"\n" for line in lines))
@@ -115,12 +115,12 @@ def _offsets_path(folder: Path, split: str, side: Side) -> Path:
     return folder / f"{split}.{side}.offsets.npy"
 
 
-def _open_side(folder: Path, split: str, side: Side) -> Sequences:
+def _open_side(folder: Path, split: str, side: Side) -> Sentences:
     ids = _map(_ids_path(folder, split, side), np.uint16, np.int32)
     offsets = _map(_offsets_path(folder, split, side), np.int64)
     if ids.dtype == np.uint16:
-        return Sequences(ids.view(np.uint16), offsets.view(np.int64))
-    return Sequences(ids.view(np.int32), offsets.view(np.int64))
+        return Sentences(ids.view(np.uint16), offsets.view(np.int64))
+    return Sentences(ids.view(np.int32), offsets.view(np.int64))
 
 
 def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:

@@ -60,8 +60,8 @@ AttentionOf = Annotated[
     Literal["encoder", "decoder", "cross"] | None,
     typer.Option("--attention-of", help="Source to source, target to target, or target to source (cross)."),
 ]
-Layer = Annotated[int | None, typer.Option("--layer", min=1, help="Its layer; by default the last.")]
-Head = Annotated[
+LayerFlag = Annotated[int | None, typer.Option("--layer", min=1, help="Its layer; by default the last.")]
+HeadFlag = Annotated[
     str | None,
     typer.Option("--head", metavar="N|mean|all", help="Its head; by default their mean."),
 ]

@@ -63,10 +63,10 @@ def inspect(
 
 
 def _describe(run: Path, *, checkpoint: str, as_json: bool) -> None:
-    from mt_cli.stages.inspect.inspect import describe_run, report_as_text
+    from mt_cli.stages.inspect.inspect import describe_run, facts_as_text
 
     report = describe_run(run, checkpoint=checkpoint)
     if as_json:
         print_json(report)
     else:
-        print_lines(report_as_text(report))
+        print_lines(facts_as_text(report))

@@ -96,7 +96,7 @@ def plan_epoch(
     pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
     is_small = len(order) < pool_size
     for begin in range(0, len(order), pool_size):
-        pool = order.stretch(begin, begin + pool_size)
+        pool = order.slice(begin, begin + pool_size)
         src_widths, tgt_widths = (
             np.minimum(rungs(side.lengths_of(pool) + 1), max_width) for side in (split.src, split.tgt)
         )

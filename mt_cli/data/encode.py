@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mt_cli.data.split import EncodedSplit, Sequences
+from mt_cli.data.split import EncodedSplit, Sentences
 from mt_cli.text.normalize import decode_line, normalize, strip_line_end
 from mt_cli.text.tokenizer import Tokenizers
 
@@ -41,15 +41,15 @@ def encode_pairs(
         reasons = [_drop_reason(src, tgt, max_len) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
     rows = [i for i, reason in enumerate(reasons) if reason is None]
     split = EncodedSplit(
-        Sequences.of([src_ids[i] for i in rows], vocab_size=tokenizers.src.vocab_size),
-        Sequences.of([tgt_ids[i] for i in rows], vocab_size=tokenizers.tgt.vocab_size),
+        Sentences.of([src_ids[i] for i in rows], vocab_size=tokenizers.src.vocab_size),
+        Sentences.of([tgt_ids[i] for i in rows], vocab_size=tokenizers.tgt.vocab_size),
     )
     dropped = Counter(reason for reason in reasons if reason)
     return EncodedPairs(split, [lines[i] for i in rows], dict(dropped))
 
 
 def _normalize(lines: Sequence[bytes], tokenizers: Tokenizers) -> list[str]:
-    return [normalize(decode_line(line), lowercase=tokenizers.lowercase) for line in lines]
+    return [normalize(decode_line(line), lowercase=tokenizers.options.lowercase) for line in lines]
 
 
 def _drop_reason(src: Sequence[int], tgt: Sequence[int], max_len: int) -> str | None:

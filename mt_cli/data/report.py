@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from mt_cli.data.split import Sequences
+from mt_cli.data.split import Sentences
 from mt_cli.text.symbols import UNK_ID
 
 PERCENTILES = (50, 90, 99, 100)
@@ -66,7 +66,7 @@ class Report(Record):
         return self.model_dump(mode="json")
 
 
-def describe_side(sequences: Sequences) -> SideReport:
+def describe_side(sequences: Sentences) -> SideReport:
     """Lengths and unknown tokens of encoded lines."""
     ids = sequences.ids
     begins = range(0, len(ids), COUNTED_TOGETHER)

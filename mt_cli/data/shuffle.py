@@ -1,7 +1,7 @@
-"""A random order of many things, any stretch of which is computed when it is asked for.
+"""A random order of many numbers, any slice of which is computed when it is asked for.
 
-Knows numbers only. In place of a list of all of them, which for a thousand million would fill 8 GB, it is a
-Feistel cipher: a number, written as left + L · right, is mixed by turns, each half by the other's hash.
+Knows numbers only. A list of a thousand million would fill 8 GB, so the order is a Feistel cipher: a number,
+written as left + L · right, is mixed in rounds, each half by the hash of the other.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class Shuffle:
 
     def __init__(self, size: int, rng: np.random.Generator) -> None:
         self._size = size
-        # Together as many numbers as `size`, or a few more.
+        # Their product is `size`, or a little more.
         self._num_left = np.uint64(int(np.ceil(np.sqrt(size))) or 1)
         self._num_right = np.uint64(-(-size // int(self._num_left)) or 1)
         self._keys = rng.integers(np.iinfo(np.uint64).max, size=(ROUNDS, 2), dtype=np.uint64)
@@ -25,15 +25,14 @@ class Shuffle:
     def __len__(self) -> int:
         return self._size
 
-    def stretch(self, begin: int, end: int) -> NDArray[np.int64]:
+    def slice(self, begin: int, end: int) -> NDArray[np.int64]:
         """The numbers at places `begin` to `end` - 1 of the order."""
         return self.at(np.arange(begin, min(end, self._size)))
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers at `places` (N,) of the order: (N,)."""
         numbers = self._mixed(places.astype(np.uint64))
-        # A number among the few more is mixed on, until it is none of them: it can meet no other on its way,
-        # because mixing leads from each number to one of its own.
+        # Cycle walking: numbers >= size are mixed again. Mixing is a bijection, so none collide.
         while (outside := numbers >= self._size).any():
             numbers[outside] = self._mixed(numbers[outside])
         return numbers.astype(np.int64)
@@ -49,10 +48,10 @@ class Shuffle:
 
 
 class MixedShuffle:
-    """Numbers of several ranges, one after another, as often as each one's share says, in a random order.
+    """Numbers of several ranges that follow each other, in a random order, as often as each share says.
 
-    Where a share is no whole number, other numbers come once more than the rest for each `rng`. Of a range
-    that is not empty, one number comes at least.
+    Where a share is not a whole number, `rng` decides which numbers come once more than the rest. At least
+    one number comes of each range that is not empty.
     """
 
     def __init__(self, sizes: Sequence[int], shares: Sequence[float], rng: np.random.Generator) -> None:
@@ -65,9 +64,9 @@ class MixedShuffle:
     def __len__(self) -> int:
         return len(self._all)
 
-    def stretch(self, begin: int, end: int) -> NDArray[np.int64]:
+    def slice(self, begin: int, end: int) -> NDArray[np.int64]:
         """The numbers at places `begin` to `end` - 1 of the order."""
-        numbers = self._all.stretch(begin, end)
+        numbers = self._all.slice(begin, end)
         of_part = np.searchsorted(self._drawn, numbers, side="right") - 1
         for i, part in enumerate(self._parts):
             here = of_part == i

@@ -10,51 +10,51 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-Ids = NDArray[np.uint16] | NDArray[np.int32]
+IdArray = NDArray[np.uint16] | NDArray[np.int32]
 IdType = type[np.uint16] | type[np.int32]
 
 
 @dataclass(frozen=True)
-class Sequences:
+class Sentences:
     """Sentences of one side, one after another."""
 
-    ids: Ids
+    ids: IdArray
     offsets: NDArray[np.int64]
     """Sentence i is `ids[offsets[i]:offsets[i + 1]]`."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Ids of each sentence."""
+        """IdArray of each sentence."""
         return np.diff(self.offsets)
 
     def lengths_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Ids of the sentences at `indices` (N,): (N,)."""
+        """IdArray of the sentences at `indices` (N,): (N,)."""
         return self.offsets[indices + 1] - self.offsets[indices]
 
-    def stretch(self, begin: int, end: int) -> "Sequences":
+    def slice(self, begin: int, end: int) -> "Sentences":
         """Sentences `begin` to `end` - 1."""
         offsets = self.offsets[begin : end + 1]
-        return Sequences(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
+        return Sentences(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> Ids:
+    def __getitem__(self, index: int) -> IdArray:
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
     @staticmethod
-    def of(sentences: Sequence[Sequence[int]], *, vocab_size: int) -> "Sequences":
+    def of(sentences: Sequence[Sequence[int]], *, vocab_size: int) -> "Sentences":
         """`sentences` in the smallest type that holds `vocab_size` ids."""
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         ids = np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum()))
-        return Sequences(
+        return Sentences(
             ids if id_type(vocab_size) is np.int32 else ids.astype(np.uint16),
             np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))),
         )
 
 
 @dataclass(frozen=True)
-class Part:
+class Portion:
     """Some pairs of a split, one after another."""
 
     size: int
@@ -66,14 +66,14 @@ class Part:
 class EncodedSplit:
     """Both sides of a split, line by line."""
 
-    src: Sequences
-    tgt: Sequences
-    parts: tuple[Part, ...] = ()
+    src: Sentences
+    tgt: Sentences
+    parts: tuple[Portion, ...] = ()
     """Of what it is put together, in this order; nothing where it is one whole."""
 
-    def stretch(self, begin: int, end: int) -> "EncodedSplit":
+    def slice(self, begin: int, end: int) -> "EncodedSplit":
         """Pairs `begin` to `end` - 1."""
-        return EncodedSplit(self.src.stretch(begin, end), self.tgt.stretch(begin, end))
+        return EncodedSplit(self.src.slice(begin, end), self.tgt.slice(begin, end))
 
     def __len__(self) -> int:
         return len(self.src)

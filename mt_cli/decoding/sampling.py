@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.search import Hyp, State, walk
+from mt_cli.decoding.search import Hyp, State, extend_until_end
 from mt_cli.decoding.selection import top_k as largest
 
 
@@ -47,7 +47,7 @@ def sample_search(
     *,
     device: torch.device | None = None,
 ) -> list[Hyp]:
-    """A random hypothesis of each sentence, token by token until its end or its limit; see `walk`.
+    """A random hypothesis of each sentence, drawn token by token; see `extend_until_end`.
 
     `step` gives logits (M, 1, V), which are overwritten. `draws` (B, longest limit) are uniform in [0, 1),
     one for every token: the same draws give a sentence the same hypothesis, whatever else is in the batch.
@@ -61,7 +61,7 @@ def sample_search(
         log_probs[rows] += logits.float().log_softmax(-1).gather(1, ids.unsqueeze(1)).squeeze(1)
         return ids
 
-    hyps = walk(step, state, max_lens, choose, rules, device=device)
+    hyps = extend_until_end(step, state, max_lens, choose, rules, device=device)
     return [Hyp(ids, each, each) for ids, each in zip(hyps, log_probs.tolist(), strict=True)]
 
 

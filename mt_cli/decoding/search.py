@@ -54,7 +54,7 @@ def greedy_search(
     *,
     device: torch.device | None = None,
 ) -> list[list[int]]:
-    """The likeliest next token, again and again, until the end or a sentence's limit; see `walk`.
+    """The likeliest next token, again and again, until the end or a sentence's limit; see `extend_until_end`.
 
     `step` gives logits (M, 1, V), which are overwritten.
     """
@@ -62,10 +62,10 @@ def greedy_search(
     def likeliest(logits: Tensor, hyps: Tensor, _rows: Tensor) -> Tensor:
         return argmax(rules.hide(logits, hyps))
 
-    return walk(step, state, max_lens, likeliest, rules, device=device)
+    return extend_until_end(step, state, max_lens, likeliest, rules, device=device)
 
 
-def walk(
+def extend_until_end(
     step: Callable[[Tensor, State], Tensor],
     state: State,
     max_lens: Sequence[int],

@@ -64,7 +64,7 @@ class World:
             try:
                 result = by_first()
             except BaseException:
-                self.send_home()
+                self.announce_end()
                 raise
             self.agree(goes_on=True)
             return result
@@ -72,7 +72,7 @@ class World:
             raise ResourceError("the first process could not begin; it says why")
         return by_others()
 
-    def send_home(self) -> None:
+    def announce_end(self) -> None:
         """Tell the others that it is over; if they are gone already, so much the better."""
         with contextlib.suppress(ResourceError):
             self.agree(goes_on=False)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from mt_cli.model.attention import as_bias, pad_bias, pad_keys
 from mt_cli.model.layers import DecoderLayer
 
-Map = Callable[[Tensor], Tensor]
+TensorFunction = Callable[[Tensor], Tensor]
 
 
 @dataclass
@@ -85,7 +85,7 @@ class CachedLayer:
         self.memory_k, self.memory_v = k.mT.contiguous(), v.contiguous()  # (B, H, K, S) and (B, H, S, K)
         # Of what the beams have seen: a slot for each position of each beam, as it came.
         self.self_k, self.self_v = k.new_empty(B, H, K, 0), k.new_empty(B, H, 0, K)
-        self._look(0)
+        self._refresh_views(0)
         self._project_all = _linear(itself.in_proj_weight, itself.in_proj_bias)
         self._join = _linear(itself.out_proj.weight, itself.out_proj.bias)
         self._project_query = _linear(across.in_proj_weight[:D], across.in_proj_bias[:D])
@@ -118,7 +118,7 @@ class CachedLayer:
         self.memory_v[places] = self.memory_v[sources]
         self.self_k, self.self_v = self.self_k[:num_rows], self.self_v[:num_rows]
         self.memory_k, self.memory_v = self.memory_k[:num_rows], self.memory_v[:num_rows]
-        self._look(self._shown)
+        self._refresh_views(self._shown)
 
     def _attend_to_past(self, x: Tensor, state: CachedState) -> Tensor:
         B, N, shown = state.past.shape
@@ -150,9 +150,9 @@ class CachedLayer:
             k[..., :filled] = self.self_k[..., :filled]
             v[:, :, :filled] = self.self_v[:, :, :filled]
             self.self_k, self.self_v = k, v
-        self._look(shown)
+        self._refresh_views(shown)
 
-    def _look(self, shown: int) -> None:
+    def _refresh_views(self, shown: int) -> None:
         """Keys and values as they are multiplied, (B·H, K, S) and (B·H, S, K): the first `shown` slots."""
         self._shown = shown
         self._past_k = self.self_k.flatten(0, 1)[..., :shown]
@@ -172,7 +172,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     return heads.transpose(1, 2).reshape(B * N, H * K)
 
 
-def _linear(weight: Tensor, bias: Tensor) -> Map:
+def _linear(weight: Tensor, bias: Tensor) -> TensorFunction:
     device = weight.device.type
     if torch.is_autocast_enabled(device):  # which would convert what is no parameter at every step
         dtype = torch.get_autocast_dtype(device)
@@ -181,6 +181,6 @@ def _linear(weight: Tensor, bias: Tensor) -> Map:
     return lambda x: torch.addmm(bias, x, turned)
 
 
-def _norm(norm: nn.LayerNorm) -> Map:
+def _norm(norm: nn.LayerNorm) -> TensorFunction:
     shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     return lambda x: F.layer_norm(x, shape, weight, bias, eps)

@@ -14,7 +14,7 @@ from mt_cli.model.dropout import Dropout
 from mt_cli.model.layers import LayerOptions
 from mt_cli.model.masks import causal_mask
 
-Layer = TypeVar("Layer", nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+TorchLayer = TypeVar("TorchLayer", nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
 @dataclass
@@ -98,7 +98,7 @@ class TorchBackend(nn.Transformer):
         return self.decode(state.prefix.flatten(0, 1), memory, src_mask)[:, -1].view(B, N, -1)
 
 
-def _build_layer(kind: type[Layer], options: LayerOptions) -> Layer:
+def _build_layer(kind: type[TorchLayer], options: LayerOptions) -> TorchLayer:
     layer = kind(
         options.d_model,
         options.num_heads,

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
-from mt_cli.artefacts.files import writing
+from mt_cli.artefacts.files import write_errors_explained
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.text.normalize import decode_line, is_valid_utf8
 
@@ -88,7 +88,7 @@ def open_target(name: str) -> Iterator[BinaryIO]:
         return
     path = Path(name).resolve()  # behind a link, the file is replaced and not the link
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with writing(Path(name), path, partial):
+    with write_errors_explained(Path(name), path, partial):
         if path.exists() and not path.is_file():  # a pipe or a device, which must not be replaced
             with path.open("wb") as file:
                 yield file

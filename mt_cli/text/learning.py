@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from mt_cli.config import TokenizerConfig
 from mt_cli.text.subwords import learn_subwords
-from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.tokenizer import TextOptions, Tokenizers
 from mt_cli.text.vocabulary import learn_vocabulary
 from mt_cli.text.words import WordTokenizer, count_words
 
@@ -54,18 +54,16 @@ class PairSample:
             self.pairs[place] = pair
 
 
-def count_pairs(pairs: Iterable[tuple[str, str]], *, src_lang: str, tgt_lang: str) -> WordCounts:
+def count_pairs(pairs: Iterable[tuple[str, str]], options: TextOptions) -> WordCounts:
     """Word counts of normalised `pairs`."""
     sources, targets = [], []
     for src, tgt in pairs:
         sources.append(src)
         targets.append(tgt)
-    return WordCounts(count_words(sources, src_lang), count_words(targets, tgt_lang))
+    return WordCounts(count_words(sources, options.src_lang), count_words(targets, options.tgt_lang))
 
 
-def build_word_tokenizers(
-    counts: WordCounts, config: TokenizerConfig, *, src_lang: str, tgt_lang: str, lowercase: bool
-) -> Tokenizers:
+def build_word_tokenizers(counts: WordCounts, config: TokenizerConfig, options: TextOptions) -> Tokenizers:
     """Words of spaCy's rules, numbered by frequency."""
     if config.joint:
         src_vocabulary = tgt_vocabulary = learn_vocabulary(
@@ -77,18 +75,16 @@ def build_word_tokenizers(
             counts.tgt, max_size=config.tgt_vocab_size or config.vocab_size, min_freq=config.min_freq
         )
     return Tokenizers(
-        WordTokenizer(src_lang, src_vocabulary),
-        WordTokenizer(tgt_lang, tgt_vocabulary),
+        WordTokenizer(options.src_lang, src_vocabulary),
+        WordTokenizer(options.tgt_lang, tgt_vocabulary),
         kind=config.kind,
         joint=config.joint,
-        src_lang=src_lang,
-        tgt_lang=tgt_lang,
-        lowercase=lowercase,
+        options=options,
     )
 
 
 def learn_subword_tokenizers(
-    pairs: list[tuple[str, str]], config: TokenizerConfig, *, src_lang: str, tgt_lang: str, lowercase: bool
+    pairs: list[tuple[str, str]], config: TokenizerConfig, options: TextOptions
 ) -> Tokenizers:
     """SentencePiece subwords learned from `pairs`."""
     assert config.kind != "spacy"
@@ -104,7 +100,5 @@ def learn_subword_tokenizers(
         tgt,
         kind=config.kind,
         joint=config.joint,
-        src_lang=src_lang,
-        tgt_lang=tgt_lang,
-        lowercase=lowercase,
+        options=options,
     )

@@ -4,7 +4,7 @@ Knows normalised text, ids and named bytes, never files.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,6 +17,15 @@ Kind = Literal["spacy", "bpe", "unigram"]
 
 DESCRIPTION = "tokenizer.json"
 FORMAT: Literal[1] = 1
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What has to be known of both sides' text before it is tokenised."""
+
+    src_lang: str
+    tgt_lang: str
+    lowercase: bool
 
 
 class Tokenizer(Protocol):
@@ -58,9 +67,7 @@ class Tokenizers:
     """The same object as `src` where they are joint subwords."""
     kind: Kind
     joint: bool
-    src_lang: str
-    tgt_lang: str
-    lowercase: bool
+    options: TextOptions
 
     def to_files(self) -> dict[str, bytes]:
         """Content by file name; `from_files` reads it again."""
@@ -68,9 +75,7 @@ class Tokenizers:
             format=FORMAT,
             kind=self.kind,
             joint=self.joint,
-            src_lang=self.src_lang,
-            tgt_lang=self.tgt_lang,
-            lowercase=self.lowercase,
+            **asdict(self.options),
         )
         files = {DESCRIPTION: (description.model_dump_json(indent=2) + "\n").encode()}
         if self.joint:
@@ -103,9 +108,7 @@ class Tokenizers:
             tgt,
             kind=description.kind,
             joint=description.joint,
-            src_lang=description.src_lang,
-            tgt_lang=description.tgt_lang,
-            lowercase=description.lowercase,
+            options=TextOptions(description.src_lang, description.tgt_lang, description.lowercase),
         )
 
 

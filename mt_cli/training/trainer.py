@@ -139,7 +139,7 @@ class Trainer:
     def _update(self, batches: Update, *, epoch: int, is_end_of_epoch: bool) -> StepReport:
         self.model.train()
         # Dropout depends on the update alone, not on what was drawn before: a resumed run has no need of it.
-        seed_everything(_mixed(self._seed, self.progress.step, self._world.rank))
+        seed_everything(derive_seed(self._seed, self.progress.step, self._world.rank))
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
         tgt_tokens = sum(int((self._split.tgt.lengths_of(batch.indices) + 1).sum()) for batch in batches)
         sums = torch.zeros(2, device=self._runtime.device)
@@ -201,8 +201,8 @@ def _last_marked(updates: Iterator[Update]) -> Iterator[tuple[Update, bool]]:
         update = following
 
 
-def _mixed(*numbers: int) -> int:
-    """One seed of several."""
+def derive_seed(*numbers: int) -> int:
+    """One seed from several numbers; another for each combination."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 

@@ -72,7 +72,7 @@ class Splitter:
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each of the normalised `texts`."""
-        if self._tokenizers.lowercase:
+        if self._tokenizers.options.lowercase:
             texts = [normalize(text, lowercase=True) for text in texts]
         return self._tokenizers.src.encode(texts)
 

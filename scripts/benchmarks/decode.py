@@ -153,7 +153,7 @@ def ctranslate2(row: Row, context: Context) -> Translate:
 
 
 def _encode(lines: Sequence[str], tokenizers: Tokenizers) -> list[list[int]]:
-    return tokenizers.src.encode([normalize(line, lowercase=tokenizers.lowercase) for line in lines])
+    return tokenizers.src.encode([normalize(line, lowercase=tokenizers.options.lowercase) for line in lines])
 
 
 ENGINES: dict[Engine, Callable[[Row, Context], Translate]] = {
@@ -283,7 +283,7 @@ def main() -> None:
     def count(texts: list[str]) -> int:
         return sum(len(ids) + 1 for ids in tokenizers.tgt.encode(texts))
 
-    print(table(entries, refs, lowercase=tokenizers.lowercase, count=count))
+    print(table(entries, refs, lowercase=tokenizers.options.lowercase, count=count))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from benchmarks.memory import watched
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.split_files import SIDES
 from mt_cli.config import Config
-from mt_cli.data.split import Sequences
+from mt_cli.data.split import Sentences
 
 SPEED = re.compile(r"Tokens per Sec: +(\d+)")
 WORDS_APART = 4
@@ -88,7 +88,7 @@ def _write_data(data: Path, folder: Path) -> int:
     return size
 
 
-def _words(sequences: Sequences) -> Iterator[str]:
+def _words(sequences: Sentences) -> Iterator[str]:
     for i in range(len(sequences)):
         yield " ".join(f"w{int(word)}" for word in np.asarray(sequences[i]))
 

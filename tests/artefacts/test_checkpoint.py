@@ -248,7 +248,7 @@ def test_nothing_is_left_beside_a_checkpoint(folder: Path) -> None:
 
 
 def test_leftovers_of_a_crash_do_not_matter(tmp_path: Path) -> None:
-    leftover = tmp_path / ".x.partial"
+    leftover = tmp_path / f".x.{os.getpid()}.partial"
     leftover.mkdir()
     (leftover / "stray").write_bytes(b"x")
     assert names_in(save(tmp_path / "x")) == FILES

@@ -14,8 +14,8 @@ from mt_cli.artefacts.files import (
     sha256_bytes,
     sha256_file,
     write_atomically,
+    write_errors_explained,
     write_json,
-    writing,
 )
 from mt_cli.errors import DataError, ResourceError
 
@@ -98,7 +98,7 @@ def test_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
 def test_failed_write_beside_its_place_is_said_of_the_place(failed: str | None) -> None:
     with (
         pytest.raises(ResourceError, match=r"^x: cannot be written: .*; name another place$"),
-        writing(Path("x"), Path("x.partial")),
+        write_errors_explained(Path("x"), Path("x.partial")),
     ):
         raise OSError(errno.EACCES, "Permission denied", failed)
 
@@ -106,7 +106,7 @@ def test_failed_write_beside_its_place_is_said_of_the_place(failed: str | None) 
 def test_failed_read_meanwhile_is_not_said_of_what_is_written() -> None:
     with (
         pytest.raises(PermissionError, match="weights"),
-        writing(Path("x"), Path("x.partial")),
+        write_errors_explained(Path("x"), Path("x.partial")),
     ):
         raise OSError(errno.EACCES, "Permission denied", "weights")
 

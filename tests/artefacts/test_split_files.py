@@ -5,12 +5,12 @@ import pytest
 
 from mt_cli.artefacts.split_files import SplitWriter, lines_path, open_split
 from mt_cli.data.encode import EncodedPairs
-from mt_cli.data.split import EncodedSplit, Sequences
+from mt_cli.data.split import EncodedSplit, Sentences
 from mt_cli.errors import DataError
 
 
 def pairs(src: list[list[int]], tgt: list[list[int]], *, vocab_size: int = 100) -> EncodedPairs:
-    split = EncodedSplit(Sequences.of(src, vocab_size=vocab_size), Sequences.of(tgt, vocab_size=vocab_size))
+    split = EncodedSplit(Sentences.of(src, vocab_size=vocab_size), Sentences.of(tgt, vocab_size=vocab_size))
     return EncodedPairs(split, [(f"s{ids}".encode(), f"t{ids}".encode()) for ids in src], {})
 
 
@@ -20,7 +20,7 @@ def write(folder: Path, *parts: EncodedPairs) -> None:
             writer.write(part)
 
 
-def lists(sequences: Sequences) -> list[list[int]]:
+def lists(sequences: Sentences) -> list[list[int]]:
     return [sequences[i].tolist() for i in range(len(sequences))]
 
 

@@ -180,7 +180,7 @@ def test_folder_with_something_in_it_is_refused(workspace: Workspace, full: Path
 
 def test_overwrite_leaves_alone_what_is_no_exported_model(workspace: Workspace, full: Path) -> None:
     outcome = export(workspace, full, "--overwrite")
-    message = f"error: {full} is no exported model, so --overwrite leaves it alone; name another folder\n"
+    message = f"error: {full} is not an exported model, so --overwrite leaves it alone; name another\n"
     assert outcome == Outcome(2, b"", message)
     assert files_below(full) == ["config.json", "model.bin"]
 
@@ -201,7 +201,7 @@ def test_empty_folder_is_taken(workspace: Workspace, tmp_path: Path) -> None:
 def test_file_in_the_place_is_refused(workspace: Workspace, full: Path) -> None:
     outcome = export(workspace, full / "model.bin", "--overwrite")
     assert outcome.code == 2
-    assert "is no exported model" in outcome.err
+    assert "is not an exported model" in outcome.err
 
 
 def test_full_disk_leaves_nothing_and_what_was_there(

@@ -13,7 +13,7 @@ from tiny import split_of
 
 from mt_cli.data import batching
 from mt_cli.data.batching import Batch, PlannedBatch, Shape, collate, pad_ids, plan_epoch
-from mt_cli.data.split import Part, Sequences
+from mt_cli.data.split import Portion, Sentences
 from mt_cli.machine.ladder import rung
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
@@ -105,11 +105,11 @@ def test_only_a_pool_is_looked_at_before_the_first_batch(monkeypatch: pytest.Mon
     monkeypatch.setattr(batching, "POOL_BATCHES", 2)
     looked_at: list[int] = []
 
-    def noting(side: Sequences, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def noting(side: Sentences, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         looked_at.append(len(indices))
         return np.full(len(indices), 9)
 
-    monkeypatch.setattr(Sequences, "lengths_of", noting)
+    monkeypatch.setattr(Sentences, "lengths_of", noting)
     split = split_of([([5] * 9, [5] * 9)] * 1000)
     batches = plan_epoch(split, tokens_per_batch=100, max_width=31, rng=np.random.default_rng(0))
     assert len(next(batches).indices) == 10
@@ -263,7 +263,7 @@ def test_arrays_of_any_integers_are_padded(kind: type[np.integer]) -> None:
 
 def test_an_epoch_holds_of_each_part_what_its_share_says() -> None:
     whole = split_of([([5] * (1 + i % 7), [5] * (1 + i % 5)) for i in range(30)])
-    split = replace(whole, parts=(Part(20, 1.0), Part(10, 0.5)))
+    split = replace(whole, parts=(Portion(20, 1.0), Portion(10, 0.5)))
     epochs = [
         [
             int(i)

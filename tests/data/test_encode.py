@@ -1,7 +1,7 @@
 from mt_cli.data.encode import encode_pairs
-from mt_cli.data.split import Sequences
+from mt_cli.data.split import Sentences
 from mt_cli.text.symbols import SPECIALS
-from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.tokenizer import TextOptions, Tokenizers
 from mt_cli.text.vocabulary import Vocabulary
 from mt_cli.text.words import WordTokenizer
 
@@ -12,13 +12,11 @@ def tokenizers(*, lowercase: bool = False) -> Tokenizers:
         WordTokenizer("en", Vocabulary([*SPECIALS, "a", "dog", "big"])),
         kind="spacy",
         joint=False,
-        src_lang="de",
-        tgt_lang="en",
-        lowercase=lowercase,
+        options=TextOptions("de", "en", lowercase),
     )
 
 
-def lists(sequences: Sequences) -> list[list[int]]:
+def lists(sequences: Sentences) -> list[list[int]]:
     return [sequences[i].tolist() for i in range(len(sequences))]
 
 

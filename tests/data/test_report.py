@@ -4,7 +4,7 @@ import pytest
 
 from mt_cli.data import report as report_module
 from mt_cli.data.report import Report, SideReport, SplitReport, describe_side, format_report
-from mt_cli.data.split import Sequences
+from mt_cli.data.split import Sentences
 
 
 def side(lengths: dict[str, int]) -> SideReport:
@@ -41,21 +41,21 @@ REPORT = Report(
 
 def test_lengths_are_those_of_real_lines() -> None:
     sentences = [[4] * length for length in range(1, 101)]
-    described = describe_side(Sequences.of(sentences, vocab_size=10))
+    described = describe_side(Sentences.of(sentences, vocab_size=10))
     assert described.lengths == {"50": 51, "90": 91, "99": 100, "100": 100}
     assert described.tokens == 5050
 
 
 def test_unknown_tokens_are_counted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_module, "COUNTED_TOGETHER", 2)
-    described = describe_side(Sequences.of([[1, 4, 1], [5, 6], [1, 4, 4]], vocab_size=10))
+    described = describe_side(Sentences.of([[1, 4, 1], [5, 6], [1, 4, 4]], vocab_size=10))
     assert described.unknown == 3
     assert described.unknown_rate == pytest.approx(3 / 8)
 
 
 def test_empty_split_has_a_report() -> None:
-    assert describe_side(Sequences.of([], vocab_size=10)).lengths == {"50": 0, "90": 0, "99": 0, "100": 0}
-    assert describe_side(Sequences.of([[]], vocab_size=10)).unknown_rate == 0
+    assert describe_side(Sentences.of([], vocab_size=10)).lengths == {"50": 0, "90": 0, "99": 0, "100": 0}
+    assert describe_side(Sentences.of([[]], vocab_size=10)).unknown_rate == 0
 
 
 def test_report_survives_json() -> None:

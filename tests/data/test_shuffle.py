@@ -11,7 +11,7 @@ from mt_cli.data.shuffle import MixedShuffle, Shuffle
 
 
 def order(size: int, *, seed: int = 0) -> list[int]:
-    return [int(i) for i in Shuffle(size, np.random.default_rng(seed)).stretch(0, size)]
+    return [int(i) for i in Shuffle(size, np.random.default_rng(seed)).slice(0, size)]
 
 
 @given(st.integers(0, 3000), st.integers(0, 5))
@@ -20,9 +20,9 @@ def test_every_number_comes_once(size: int, seed: int) -> None:
 
 
 @given(st.integers(1, 500), st.integers(1, 60))
-def test_stretches_are_cuts_of_one_order(size: int, step: int) -> None:
+def test_slices_are_parts_of_one_order(size: int, step: int) -> None:
     shuffle = Shuffle(size, np.random.default_rng(1))
-    cut = [i for begin in range(0, size, step) for i in shuffle.stretch(begin, begin + step).tolist()]
+    cut = [i for begin in range(0, size, step) for i in shuffle.slice(begin, begin + step).tolist()]
     assert cut == order(size, seed=1)
 
 
@@ -32,7 +32,7 @@ def test_seed_decides_the_order() -> None:
 
 def test_a_thousand_million_need_no_list() -> None:
     size = 10**9
-    ends = Shuffle(size, np.random.default_rng(0)).stretch(size - 1000, size + 5)
+    ends = Shuffle(size, np.random.default_rng(0)).slice(size - 1000, size + 5)
     assert len(set(ends.tolist())) == 1000
     assert 0 <= ends.min() <= ends.max() < size
     assert abs(ends.mean() / size - 0.5) < 0.05
@@ -59,7 +59,7 @@ def test_neighbours_are_strangers() -> None:
 
 def mixed(sizes: list[int], shares: list[float], *, seed: int = 0) -> list[int]:
     shuffle = MixedShuffle(sizes, shares, np.random.default_rng(seed))
-    return [int(i) for i in shuffle.stretch(0, len(shuffle))]
+    return [int(i) for i in shuffle.slice(0, len(shuffle))]
 
 
 parts = st.lists(
@@ -81,9 +81,9 @@ def test_each_part_comes_as_often_as_its_share_says(drawn: list[tuple[int, float
 
 
 @given(st.integers(1, 60))
-def test_stretches_of_parts_are_cuts_of_one_order(step: int) -> None:
+def test_slices_of_a_mixture_are_parts_of_one_order(step: int) -> None:
     shuffle = MixedShuffle([50, 30], [1.0, 0.5], np.random.default_rng(1))
-    cut = [i for begin in range(0, len(shuffle), step) for i in shuffle.stretch(begin, begin + step).tolist()]
+    cut = [i for begin in range(0, len(shuffle), step) for i in shuffle.slice(begin, begin + step).tolist()]
     assert cut == mixed([50, 30], [1.0, 0.5], seed=1)
 
 

@@ -1,18 +1,18 @@
 import numpy as np
 import pytest
 
-from mt_cli.data.split import EncodedSplit, Sequences, id_type
+from mt_cli.data.split import EncodedSplit, Sentences, id_type
 
 
 def test_sentences_are_found_by_index() -> None:
-    sequences = Sequences.of([[4, 5], [], [6]], vocab_size=10)
+    sequences = Sentences.of([[4, 5], [], [6]], vocab_size=10)
     assert len(sequences) == 3
     assert [sequences[i].tolist() for i in range(3)] == [[4, 5], [], [6]]
     assert sequences.lengths.tolist() == [2, 0, 1]
 
 
 def test_no_sentences_are_fine() -> None:
-    sequences = Sequences.of([], vocab_size=10)
+    sequences = Sentences.of([], vocab_size=10)
     assert len(sequences) == 0
     assert sequences.offsets.tolist() == [0]
 
@@ -20,12 +20,12 @@ def test_no_sentences_are_fine() -> None:
 @pytest.mark.parametrize(("vocab_size", "expected"), [(65536, np.uint16), (65537, np.int32)])
 def test_ids_take_two_bytes_where_they_fit(vocab_size: int, expected: type[np.generic]) -> None:
     largest = vocab_size - 1
-    sequences = Sequences.of([[largest]], vocab_size=vocab_size)
+    sequences = Sentences.of([[largest]], vocab_size=vocab_size)
     assert id_type(vocab_size) is expected
     assert sequences.ids.dtype == expected
     assert sequences[0].tolist() == [largest]
 
 
 def test_split_is_as_long_as_its_sides() -> None:
-    side = Sequences.of([[4], [5]], vocab_size=10)
+    side = Sentences.of([[4], [5]], vocab_size=10)
     assert len(EncodedSplit(side, side)) == 2

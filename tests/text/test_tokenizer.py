@@ -37,7 +37,7 @@ def test_tokenizers_survive_their_files(name: str) -> None:
     assert again.src.encode(src) == tokenizers.src.encode(src)
     assert again.tgt.decode(again.tgt.encode(tgt)) == tgt
     assert again.to_files() == tokenizers.to_files()
-    assert again.lowercase
+    assert again.options.lowercase
     assert again.joint == CONFIGS[name].joint
 
 

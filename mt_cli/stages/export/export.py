@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from mt_cli.artefacts.files import built_beside, write_atomically
+from mt_cli.artefacts.files import built_beside, check_replaceable, write_atomically
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
 from mt_cli.artefacts.run import Run, open_run
 from mt_cli.config import DecodingConfig, with_changes
-from mt_cli.errors import DataError, UsageError
+from mt_cli.errors import DataError
 from mt_cli.machine.device import set_up_runtime
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
@@ -78,7 +78,13 @@ def export_run(
         DataError: `data_dir` does not hold the data of the run.
     """
     check_installed()
-    _check_place(folder, overwrite=overwrite)
+    check_replaceable(
+        folder,
+        is_wanted=overwrite,
+        own_files=OWN_FILES,
+        kind="an exported model",
+        ways_out="--overwrite replaces an exported model, or name another folder",
+    )
     run = open_run(run_dir)
     name = run.checkpoint_folder(checkpoint).name
     prepared = _data_of(run, data_dir)
@@ -98,17 +104,6 @@ def export_run(
         write_atomically(partial / "README.md", readme_of(run, name, quantization, proof).encode())
     log.info("%s of %s exported to %s", name, run_dir, folder)
     return Export(folder, name, quantization, proof)
-
-
-def _check_place(folder: Path, *, overwrite: bool) -> None:
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    if not overwrite:
-        raise UsageError(f"{folder} exists; --overwrite replaces an exported model, or name another folder")
-    if not all((folder / name).is_file() for name in OWN_FILES):
-        raise UsageError(
-            f"{folder} is no exported model, so --overwrite leaves it alone; name another folder"
-        )
 
 
 def _data_of(run: Run, data_dir: Path | None) -> Prepared | None:

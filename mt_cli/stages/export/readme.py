@@ -85,7 +85,7 @@ def readme_of(run: Run, checkpoint: str, quantization: str, proof: Proof | None)
     """The text for an export of `checkpoint`, with its proof if there is one."""
     tokenizers = run.tokenizers
     text = README.format(
-        languages=f"{tokenizers.src_lang} to {tokenizers.tgt_lang}",
+        languages=f"{tokenizers.options.src_lang} to {tokenizers.options.tgt_lang}",
         checkpoint=checkpoint,
         run=run.folder.resolve().name,
         version=__version__,
@@ -105,10 +105,10 @@ def readme_of(run: Run, checkpoint: str, quantization: str, proof: Proof | None)
 def _script(tokenizers: Tokenizers, *, longest: int, batch_size: int) -> str:
     src, tgt = ("joint", "joint") if tokenizers.joint else ("src", "tgt")
     return (WORD_SCRIPT if tokenizers.kind == "spacy" else SUBWORD_SCRIPT).format(
-        src_lang=tokenizers.src_lang,
+        src_lang=tokenizers.options.src_lang,
         src_file=f"{src}.model",
         tgt_file=f"{tgt}.model",
-        line="line.lower()" if tokenizers.lowercase else "line",
-        lowercase=tokenizers.lowercase,
+        line="line.lower()" if tokenizers.options.lowercase else "line",
+        lowercase=tokenizers.options.lowercase,
         options=OPTIONS.format(batch_size=batch_size, max_len=longest + 1, longest=longest),
     )

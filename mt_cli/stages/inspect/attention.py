@@ -10,7 +10,7 @@ from pathlib import Path
 from mt_cli.artefacts.files import write_json
 from mt_cli.errors import UsageError
 from mt_cli.model.attention_maps import MapKind
-from mt_cli.stages.inspect.drawing import ASCII_SHADES, PICTURES, SHADES, Panel, draw, heat_map
+from mt_cli.stages.inspect.drawing import ASCII_SHADES, PICTURES, SHADES, Panel, heat_map, write_picture
 from mt_cli.translation.teacher_forcing import Attention, TeacherForced
 
 TITLES: Mapping[MapKind, str] = {
@@ -62,7 +62,7 @@ class AttentionMaps:
         if path.suffix.lower() == ".json":
             write_json(path, self.as_json())
         else:
-            draw(path, self.panels, title=self.title)
+            write_picture(path, self.panels, title=self.title)
 
 
 def choose_maps(

@@ -70,7 +70,7 @@ def check_ending(path: Path, endings: Sequence[str]) -> None:
         raise UsageError(f"{path}: the file's ending says how to draw; use {', '.join(endings)}")
 
 
-def draw(path: Path, panels: Sequence[Panel], *, title: str) -> None:
+def write_picture(path: Path, panels: Sequence[Panel], *, title: str) -> None:
     """Write a picture of `panels`, beside and below each other, all on one scale of colours.
 
     The ending of `path` is one of `PICTURES`.

@@ -35,11 +35,11 @@ PARTS: Mapping[str, str] = {
 NUM_ENTRIES = 10
 """Vocabulary entries that are shown of each side."""
 
-Report = dict[str, dict[str, object]]
+RunFacts = dict[str, dict[str, object]]
 """Facts by name, by section; JSON can hold it."""
 
 
-def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Report:
+def describe_run(run_dir: Path, *, checkpoint: str = "best") -> RunFacts:
     """What the run in `run_dir` is and has reached, with the hashes of `checkpoint`.
 
     Raises:
@@ -71,7 +71,7 @@ def parameters_by_part(model: TranslationModel) -> dict[str, object]:
     return {**counts, "total": sum(counts.values())}
 
 
-def report_as_text(report: Report) -> str:
+def facts_as_text(report: RunFacts) -> str:
     """For people: a section after another, the config last, as the TOML that it is."""
     sections = [
         "\n".join([name, *_rows(facts)]) for name, facts in report.items() if name != "config" and facts

@@ -12,7 +12,7 @@ import torch
 
 from mt_cli.model.masks import causal_mask, padding_mask
 from mt_cli.model.shape_trace import LEVELS, Level, ShapeTrace, TracedTensor, trace_shapes
-from mt_cli.stages.inspect.drawing import Panel, draw
+from mt_cli.stages.inspect.drawing import Panel, write_picture
 from mt_cli.text.symbols import PAD_ID, SPECIALS
 from mt_cli.translation.teacher_forcing import TeacherForced
 from mt_cli.translation.translator import Translator
@@ -84,7 +84,7 @@ def trace_sentence(
 
 def draw_masks(path: Path, pair: TeacherForced) -> None:
     """Draw the masks of `pair`, padded as it would be beside a longer sentence."""
-    draw(path, mask_panels(pair), title="masks: rows may attend to the dark columns")
+    write_picture(path, mask_panels(pair), title="masks: rows may attend to the dark columns")
 
 
 def mask_panels(pair: TeacherForced) -> list[Panel]:

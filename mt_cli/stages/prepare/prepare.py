@@ -4,8 +4,6 @@ Reads the training text twice and holds none of it: once to learn from, once to 
 """
 
 import logging
-import os
-import shutil
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from mt_cli.artefacts.corpora import (
     is_trained_on,
     pinned_hashes,
 )
-from mt_cli.artefacts.files import built_beside, write_atomically, write_json
+from mt_cli.artefacts.files import built_beside, is_free, write_atomically, write_json
 from mt_cli.artefacts.prepared import (
     MANIFEST,
     REPORT,
@@ -40,7 +38,7 @@ from mt_cli.machine.workers import MOST_WORKERS, usable_cores
 from mt_cli.stages.prepare.encode import encode_split
 from mt_cli.stages.prepare.survey import Survey, SurveyJob, count_common, survey_split
 from mt_cli.text.learning import build_word_tokenizers, learn_subword_tokenizers
-from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.tokenizer import TextOptions, Tokenizers
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +83,6 @@ def prepare_corpus(
     if existing and _is_made_of(existing, config, corpus_hashes(corpus)):
         return _unchanged(existing, config_path)
     started_at = time.monotonic()
-    _remove_leftovers(out.resolve())
     with built_beside(out) as folder:
         report = _build(config, corpus, folder, workers=min(workers or _choose_workers(corpus), MOST_WORKERS))
     log.info("%s prepared in %.1f s\n%s", out, time.monotonic() - started_at, format_report(report))
@@ -98,7 +95,7 @@ def _open_existing(out: Path) -> Prepared | None:
     Raises:
         UsageError: `out` holds something else, which must not be replaced.
     """
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    if is_free(out):
         return None
     if not (out / MANIFEST).is_file():
         raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
@@ -128,24 +125,6 @@ def _choose_workers(corpus: Corpus) -> int:
     return usable_cores() if num_bytes >= WORTH_SEVERAL_WORKERS else 1
 
 
-def _remove_leftovers(out: Path) -> None:
-    """Remove what a killed process left beside `out`; one that is still at work keeps its own."""
-    for path in out.parent.glob(f".{out.name}.*.partial"):
-        _, number, _ = path.name.rsplit(".", 2)
-        if number.isdecimal() and not _is_running(int(number)):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_running(number: int) -> bool:
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # somebody else's
-    return True
-
-
 def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Report:
     surveys = {name: _survey(config, corpus, name, workers=workers) for name in corpus}
     tokenizers = _learn(config, surveys[TRAIN])
@@ -157,7 +136,7 @@ def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Rep
         whole, begin = open_split(folder, name), 0
         for part, of_part in encoded.items():
             end = begin + of_part.num_pairs
-            pairs = whole if len(encoded) == 1 else whole.stretch(begin, end)
+            pairs = whole if len(encoded) == 1 else whole.slice(begin, end)
             splits[part] = _describe_split(pairs, part, surveys, of_part.dropped)
             begin = end
     report = Report(
@@ -171,9 +150,7 @@ def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Rep
 def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Survey:
     is_words, is_train = config.tokenizer.kind == "spacy", name == TRAIN
     job = SurveyJob(
-        src_lang=config.data.src_lang,
-        tgt_lang=config.data.tgt_lang,
-        lowercase=config.data.lowercase,
+        _text_options(config),
         counts_words=is_train and is_words,
         samples_pairs=is_train and not is_words,
     )
@@ -198,22 +175,13 @@ def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Surve
 
 
 def _learn(config: Config, survey: Survey) -> Tokenizers:
-    data, tokenizer = config.data, config.tokenizer
-    if tokenizer.kind == "spacy":
-        return build_word_tokenizers(
-            survey.counts,
-            tokenizer,
-            src_lang=data.src_lang,
-            tgt_lang=data.tgt_lang,
-            lowercase=data.lowercase,
-        )
-    return learn_subword_tokenizers(
-        survey.sample.pairs,
-        tokenizer,
-        src_lang=data.src_lang,
-        tgt_lang=data.tgt_lang,
-        lowercase=data.lowercase,
-    )
+    if config.tokenizer.kind == "spacy":
+        return build_word_tokenizers(survey.counts, config.tokenizer, _text_options(config))
+    return learn_subword_tokenizers(survey.sample.pairs, config.tokenizer, _text_options(config))
+
+
+def _text_options(config: Config) -> TextOptions:
+    return TextOptions(config.data.src_lang, config.data.tgt_lang, config.data.lowercase)
 
 
 def _describe_split(

@@ -16,6 +16,7 @@ from mt_cli.machine.progress import progress_bar
 from mt_cli.machine.workers import ordered_map
 from mt_cli.text.learning import SAMPLE_SIZE, PairSample, WordCounts, count_pairs
 from mt_cli.text.normalize import decode_line, is_valid_utf8, normalize
+from mt_cli.text.tokenizer import TextOptions
 
 PAIRS_PER_JOB = 2000
 
@@ -26,9 +27,7 @@ Hashes = NDArray[np.uint64]
 class SurveyJob:
     """What has to be known of some raw pairs."""
 
-    src_lang: str
-    tgt_lang: str
-    lowercase: bool
+    options: TextOptions
     counts_words: bool
     samples_pairs: bool
 
@@ -41,14 +40,12 @@ class SurveyJob:
             invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
             src_hashes=_hash_all(src for src, _ in filled),
             pair_hashes=_hash_all(f"{src}\n{tgt}" for src, tgt in filled),
-            counts=count_pairs(filled, src_lang=self.src_lang, tgt_lang=self.tgt_lang)
-            if self.counts_words
-            else None,
+            counts=count_pairs(filled, self.options) if self.counts_words else None,
             pairs=filled if self.samples_pairs else [],
         )
 
     def _normalize(self, raw: bytes) -> str:
-        return normalize(decode_line(raw), lowercase=self.lowercase)
+        return normalize(decode_line(raw), lowercase=self.options.lowercase)
 
 
 @dataclass(frozen=True)

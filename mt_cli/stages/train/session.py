@@ -127,16 +127,16 @@ class Session:
         for report in self._trainer.run():
             bar.update()
             try:
-                reason = self._attend_to(report, signals, bar)
+                reason = self._after_update(report, signals, bar)
             except BaseException:
-                self._world.send_home()
+                self._world.announce_end()
                 raise
             self._world.agree(goes_on=reason is None)
             if reason is not None:
                 return reason
         return "finished"
 
-    def _attend_to(self, report: StepReport, signals: StopSignals, bar: "tqdm[Never]") -> str | None:
+    def _after_update(self, report: StepReport, signals: StopSignals, bar: "tqdm[Never]") -> str | None:
         """Log, score and save what is due after an update; gives the reason to end, if there is one."""
         self._meter.add(report)
         is_last = report.step == self._trainer.total_steps

@@ -11,7 +11,7 @@ import numpy as np
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
-from mt_cli.data.split import EncodedSplit, Sequences
+from mt_cli.data.split import EncodedSplit, Sentences
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.trainer import mean_nll
@@ -95,12 +95,12 @@ def _fitting(split: EncodedSplit, *, longest: int) -> EncodedSplit:
         len(split),
         longest,
     )
-    return EncodedSplit(_cut(split.src, longest), _cut(split.tgt, longest))
+    return EncodedSplit(_truncated(split.src, longest), _truncated(split.tgt, longest))
 
 
-def _cut(sequences: Sequences, longest: int) -> Sequences:
+def _truncated(sequences: Sentences, longest: int) -> Sentences:
     """The first `longest` ids of each sentence."""
     lengths = sequences.lengths
     places = np.arange(lengths.sum()) - np.repeat(sequences.offsets[:-1], lengths)
     offsets = np.concatenate((np.zeros(1, np.int64), np.minimum(lengths, longest).cumsum()))
-    return Sequences(sequences.ids[places < longest], offsets)
+    return Sentences(sequences.ids[places < longest], offsets)

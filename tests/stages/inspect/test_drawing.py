@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from mt_cli.errors import ResourceError, UsageError
-from mt_cli.stages.inspect.drawing import ASCII_SHADES, PICTURES, Panel, check_ending, draw, heat_map
+from mt_cli.stages.inspect.drawing import ASCII_SHADES, PICTURES, Panel, check_ending, heat_map, write_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -117,8 +117,8 @@ def axes_in(path: Path) -> int:
 
 def test_png_has_room_for_each_token_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     few, many = tmp_path / "few.png", tmp_path / "many.png"
-    draw(few, [random_panel(5, 5)], title="few")
-    draw(many, [random_panel(40, 40)], title="many")
+    write_picture(few, [random_panel(5, 5)], title="few")
+    write_picture(many, [random_panel(40, 40)], title="many")
     (few_width, few_height), (many_width, many_height) = size_of(few), size_of(many)
     assert 5 * 20 < few_width < 600
     assert 5 * 20 < few_height < 600
@@ -128,7 +128,7 @@ def test_png_has_room_for_each_token_and_no_more(tmp_path: Path, caplog: pytest.
 
 
 def test_png_of_many_tokens_stays_a_size_that_can_be_opened(tmp_path: Path) -> None:
-    draw(tmp_path / "a.png", [random_panel(100, 1)], title="long")
+    write_picture(tmp_path / "a.png", [random_panel(100, 1)], title="long")
     assert 1000 < max(size_of(tmp_path / "a.png")) < 3000
 
 
@@ -140,20 +140,22 @@ def test_png_of_many_tokens_stays_a_size_that_can_be_opened(tmp_path: Path) -> N
 def test_odd_shapes_are_drawn_without_complaint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, rows: int, columns: int, title: str
 ) -> None:
-    draw(tmp_path / "a.png", [random_panel(rows, columns)], title=title)
+    write_picture(tmp_path / "a.png", [random_panel(rows, columns)], title=title)
     assert min(size_of(tmp_path / "a.png")) > 50
     assert caplog.records == []
 
 
 def test_panel_of_nothing_but_zeros_is_drawn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    draw(tmp_path / "a.svg", [panel_of(["x"], ["y"], [[0.0]])], title="zero")
+    write_picture(tmp_path / "a.svg", [panel_of(["x"], ["y"], [[0.0]])], title="zero")
     assert texts_in(tmp_path / "a.svg") == ["y", "mean", "x", "zero"]
     assert caplog.records == []
 
 
 def test_svg_holds_every_token_as_text(tmp_path: Path) -> None:
     rows, columns = ["▁Ein", "Mann", "</s>"], ["▁A", "män", "."]
-    draw(tmp_path / "a.svg", [panel_of(rows, columns, np.eye(3).tolist())], title="cross-attention, layer 1")
+    write_picture(
+        tmp_path / "a.svg", [panel_of(rows, columns, np.eye(3).tolist())], title="cross-attention, layer 1"
+    )
     assert {*rows, *columns, "mean", "cross-attention, layer 1"} == set(texts_in(tmp_path / "a.svg"))
 
 
@@ -164,14 +166,14 @@ def test_svg_keeps_dollars_angles_and_ampersands_as_they_are(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     panel = panel_of(AWKWARD, AWKWARD, np.eye(len(AWKWARD)).tolist(), title="$head$ <1> & 2")
-    draw(tmp_path / "a.svg", [panel], title="$T$ <&>")
+    write_picture(tmp_path / "a.svg", [panel], title="$T$ <&>")
     assert sorted(texts_in(tmp_path / "a.svg")) == sorted([*AWKWARD, *AWKWARD, "$head$ <1> & 2", "$T$ <&>"])
     assert caplog.records == []
 
 
 def test_png_takes_dollars_for_no_formula(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     panel = panel_of(AWKWARD, ["$\\nonsense{$"], [[0.5]] * len(AWKWARD), title="$\\frac{$")
-    draw(tmp_path / "a.png", [panel], title="$\\sqrt$")
+    write_picture(tmp_path / "a.png", [panel], title="$\\sqrt$")
     assert min(size_of(tmp_path / "a.png")) > 50
     assert caplog.records == []
 
@@ -179,15 +181,15 @@ def test_png_takes_dollars_for_no_formula(tmp_path: Path, caplog: pytest.LogCapt
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_the_same_panel_gives_the_same_bytes(tmp_path: Path, ending: str) -> None:
     first, second = tmp_path / f"first.{ending}", tmp_path / f"second.{ending}"
-    draw(first, [random_panel(1, 3)], title="same")
-    draw(second, [random_panel(1, 3)], title="same")
+    write_picture(first, [random_panel(1, 3)], title="same")
+    write_picture(second, [random_panel(1, 3)], title="same")
     assert first.read_bytes() == second.read_bytes()
 
 
 def test_ending_in_capitals_is_the_same_format(tmp_path: Path) -> None:
     small, capital = tmp_path / "a.png", tmp_path / "b.PNG"
-    draw(small, [random_panel(2, 2)], title="T")
-    draw(capital, [random_panel(2, 2)], title="T")
+    write_picture(small, [random_panel(2, 2)], title="T")
+    write_picture(capital, [random_panel(2, 2)], title="T")
     assert capital.read_bytes() == small.read_bytes()
 
 
@@ -196,7 +198,7 @@ def test_letters_that_the_font_lacks_are_warned_of_once(
 ) -> None:
     panel = panel_of(["犬", "が", "🐶"], ["走", "る", "."], np.eye(3).tolist())
     with caplog.at_level(logging.WARNING, logger="mt_cli"):
-        draw(tmp_path / "a.png", [panel], title="犬")
+        write_picture(tmp_path / "a.png", [panel], title="犬")
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage().startswith("the picture's font lacks some of the letters")
@@ -204,26 +206,26 @@ def test_letters_that_the_font_lacks_are_warned_of_once(
 
 
 def test_svg_leaves_letters_that_the_font_lacks_to_its_viewer(tmp_path: Path) -> None:
-    draw(tmp_path / "a.svg", [panel_of(["犬"], ["🐶"], [[1.0]])], title="T")
+    write_picture(tmp_path / "a.svg", [panel_of(["犬"], ["🐶"], [[1.0]])], title="T")
     assert {"犬", "🐶"} < set(texts_in(tmp_path / "a.svg"))
 
 
 @pytest.mark.parametrize("count", [5, 8])
 def test_each_head_has_a_panel_and_unused_places_stay_empty(tmp_path: Path, count: int) -> None:
     titles = [f"head {i + 1}" for i in range(count)]
-    draw(tmp_path / "a.svg", [random_panel(1, 2, title=title) for title in titles], title="all")
+    write_picture(tmp_path / "a.svg", [random_panel(1, 2, title=title) for title in titles], title="all")
     assert [text for text in texts_in(tmp_path / "a.svg") if text.startswith("head")] == titles
     assert axes_in(tmp_path / "a.svg") == count + 1  # and the scale of colours
 
 
 def test_panels_of_different_shapes_share_a_picture(tmp_path: Path) -> None:
-    draw(tmp_path / "a.svg", [random_panel(2, 5), random_panel(7, 3)], title="T")
+    write_picture(tmp_path / "a.svg", [random_panel(2, 5), random_panel(7, 3)], title="T")
     texts = texts_in(tmp_path / "a.svg")
     assert [texts.count(label) for label in ("c1", "c4", "r1", "r6")] == [2, 1, 2, 1]
 
 
 def test_yes_and_no_need_no_scale_of_colours(tmp_path: Path) -> None:
-    draw(tmp_path / "a.svg", [panel_of(["a", "b"], ["a", "b"], [[1, 0], [1, 1]])], title="mask")
+    write_picture(tmp_path / "a.svg", [panel_of(["a", "b"], ["a", "b"], [[1, 0], [1, 1]])], title="mask")
     assert axes_in(tmp_path / "a.svg") == 1
 
 
@@ -231,14 +233,14 @@ def test_yes_and_no_need_no_scale_of_colours(tmp_path: Path) -> None:
 
 
 def test_missing_folder_is_made(tmp_path: Path) -> None:
-    draw(tmp_path / "new" / "folder" / "a.svg", [random_panel(1, 1)], title="T")
+    write_picture(tmp_path / "new" / "folder" / "a.svg", [random_panel(1, 1)], title="T")
     assert [path.name for path in tmp_path.joinpath("new", "folder").iterdir()] == ["a.svg"]
 
 
 def test_older_picture_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     path.write_text("old")
-    draw(path, [random_panel(1, 1)], title="T")
+    write_picture(path, [random_panel(1, 1)], title="T")
     assert "T" in texts_in(path)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -247,7 +249,7 @@ def test_place_below_a_file_is_refused_and_nothing_is_left(tmp_path: Path) -> No
     file = tmp_path / "file"
     file.write_text("precious")
     with pytest.raises(ResourceError, match=r"file/x\.png: cannot be written: "):
-        draw(file / "x.png", [random_panel(1, 1)], title="T")
+        write_picture(file / "x.png", [random_panel(1, 1)], title="T")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "precious")]
 
 
@@ -255,7 +257,7 @@ def test_place_that_is_a_folder_is_refused_and_nothing_is_left(tmp_path: Path) -
     folder = tmp_path / "a.png"
     folder.mkdir()
     with pytest.raises(ResourceError, match=r"a\.png: cannot be written: Is a directory"):
-        draw(folder, [random_panel(1, 1)], title="T")
+        write_picture(folder, [random_panel(1, 1)], title="T")
     assert list(tmp_path.rglob("*")) == [folder]
 
 
@@ -265,8 +267,8 @@ DRAW_IN_A_PROCESS = """
 import sys
 from pathlib import Path
 import numpy as np
-from mt_cli.stages.inspect.drawing import Panel, draw
-draw(Path(sys.argv[1]), [Panel("t", ["a"], ["b"], np.ones((1, 1), np.float32))], title="T")
+from mt_cli.stages.inspect.drawing import Panel, write_picture
+write_picture(Path(sys.argv[1]), [Panel("t", ["a"], ["b"], np.ones((1, 1), np.float32))], title="T")
 """
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from mt_cli.artefacts.corpora import CorpusFile, CorpusSplit
 from mt_cli.stages.prepare.survey import Survey, SurveyJob, count_common, survey_split
+from mt_cli.text.tokenizer import TextOptions
 
 SRC = "ein Hund\nein  Hund \n\nein Ball\nein Hund\n"
 TGT = "a dog\na dog\na dog\na ball\nthe dog\n"
@@ -13,7 +14,9 @@ def survey(folder: Path, *, counts_words: bool = False, samples_pairs: bool = Fa
     paths = {"src": folder / "src", "tgt": folder / "tgt"}
     paths["src"].write_text(SRC)
     paths["tgt"].write_text(TGT)
-    job = SurveyJob("de", "en", lowercase=False, counts_words=counts_words, samples_pairs=samples_pairs)
+    job = SurveyJob(
+        TextOptions("de", "en", lowercase=False), counts_words=counts_words, samples_pairs=samples_pairs
+    )
     split = CorpusSplit(CorpusFile(paths["src"], ""), CorpusFile(paths["tgt"], ""))
     return survey_split(split, job, label="", workers=1)
 
