@@ -10,6 +10,8 @@ import typer
 
 from mt_cli.config import Backend, Device, Precision, PrecisionChoice
 
+AttentionKind = Literal["encoder", "decoder", "cross"]
+
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as configs/sample.toml.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
 RunPaths = Annotated[
@@ -53,11 +55,11 @@ AttentionFile = Annotated[
     typer.Option(
         "--attention",
         metavar="FILE",
-        help="Draw who attends to whom in --text: .png, .svg or .json; - is the terminal, on stderr.",
+        help="Draw who attends to whom in --text: .png, .svg or .json; - is the terminal.",
     ),
 ]
 AttentionOf = Annotated[
-    Literal["encoder", "decoder", "cross"] | None,
+    AttentionKind | None,
     typer.Option("--attention-of", help="Source to source, target to target, or target to source (cross)."),
 ]
 LayerFlag = Annotated[int | None, typer.Option("--layer", min=1, help="Its layer; by default the last.")]
@@ -65,6 +67,11 @@ HeadFlag = Annotated[
     str | None,
     typer.Option("--head", metavar="N|mean|all", help="Its head; by default their mean."),
 ]
+# As `translate` took them before `inspect` did; they go with the next release.
+HiddenAttentionFile = Annotated[str | None, typer.Option("--attention", hidden=True)]
+HiddenAttentionOf = Annotated[AttentionKind | None, typer.Option("--attention-of", hidden=True)]
+HiddenLayer = Annotated[int | None, typer.Option("--layer", min=1, hidden=True)]
+HiddenHead = Annotated[str | None, typer.Option("--head", hidden=True)]
 BeamSize = Annotated[
     int | None, typer.Option("--beam-size", min=1, help="Hypotheses kept of each sentence; 1 is greedy.")
 ]

@@ -5,7 +5,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from mt_cli.commands.flags import Checkpoint, Json, Quiet, RunPath, Verbose
+from mt_cli.commands.attention import AttentionView
+from mt_cli.commands.flags import (
+    AttentionFile,
+    AttentionOf,
+    Checkpoint,
+    HeadFlag,
+    Json,
+    LayerFlag,
+    Quiet,
+    RunPath,
+    Verbose,
+)
 from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
 
 SENTENCE = "Ein Mann schläft auf einer Bank."
@@ -28,8 +39,12 @@ def inspect(
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", help=f"Sentence for --shapes and --masks; by default {SENTENCE!r}."),
+        typer.Option("--text", help=f"Sentence to look at; by default {SENTENCE!r}."),
     ] = None,
+    attention: AttentionFile = None,
+    attention_of: AttentionOf = None,
+    layer: LayerFlag = None,
+    head: HeadFlag = None,
     checkpoint: Checkpoint = "best",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -37,8 +52,10 @@ def inspect(
 ) -> None:
     """Show a run, or a sentence inside its model."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
-    traces_shapes = shapes or level is not None or (text is not None and masks is None)
-    if not traces_shapes and masks is None:
+    view = AttentionView(attention, attention_of, layer, head)
+    is_drawn = view.is_wanted or masks is not None
+    traces_shapes = shapes or level is not None or (text is not None and not is_drawn)
+    if not traces_shapes and not is_drawn:
         _describe(run, checkpoint=checkpoint, as_json=as_json)
         return
     from mt_cli.stages.inspect.drawing import PICTURES, check_ending
@@ -46,20 +63,28 @@ def inspect(
     from mt_cli.stages.translate import decode_argument
     from mt_cli.translation.translator import Translator
 
+    view.check_file()
     if masks is not None:
         check_ending(masks, PICTURES)
     translator = Translator.load(run, checkpoint=checkpoint, device="cpu")
-    pair = translator.teacher_force(SENTENCE if text is None else decode_argument(text))
+    sentence = SENTENCE if text is None else text
     if masks is not None:
-        draw_masks(masks, pair)
+        draw_masks(masks, translator.teacher_force(decode_argument(sentence)))
+    document: dict[str, object] = {} if masks is None else {"masks": str(masks)}
+    if view.is_wanted:
+        maps = view.choose(translator, sentence)
+        document |= maps.as_json()
+        if view.picture is not None or not as_json:
+            view.show(maps, is_result=True)
     if traces_shapes:
-        trace = trace_sentence(translator, pair, level=level or "attention")
-        if as_json:
-            print_json(trace.as_json())
-        else:
+        trace = trace_sentence(
+            translator, translator.teacher_force(decode_argument(sentence)), level=level or "attention"
+        )
+        document = trace.as_json()
+        if not as_json:
             print_lines(str(trace))
-    elif as_json:
-        print_json({"masks": str(masks)})
+    if as_json:
+        print_json(document)
 
 
 def _describe(run: Path, *, checkpoint: str, as_json: bool) -> None:

@@ -3,23 +3,23 @@
 import json
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mt_cli.commands.attention import AttentionView
 from mt_cli.commands.flags import (
-    AttentionFile,
-    AttentionOf,
     BackendFlag,
     BatchSize,
     BeamSize,
     Checkpoint,
     DecodingPrecision,
     DeviceFlag,
-    HeadFlag,
+    HiddenAttentionFile,
+    HiddenAttentionOf,
+    HiddenHead,
+    HiddenLayer,
     Json,
-    LayerFlag,
     LengthPenalty,
     NoRepeatNgram,
     Quiet,
@@ -28,7 +28,7 @@ from mt_cli.commands.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.commands.terminal import exit_codes, for_stderr, print_aside, set_up_logging
+from mt_cli.commands.terminal import exit_codes, set_up_logging
 from mt_cli.errors import UsageError
 
 if TYPE_CHECKING:  # torch is imported when something is translated
@@ -86,10 +86,10 @@ def translate(
     ] = None,
     backend: BackendFlag = "scratch",
     checkpoint: Checkpoint = "best",
-    attention: AttentionFile = None,
-    attention_of: AttentionOf = None,
-    layer: LayerFlag = None,
-    head: HeadFlag = None,
+    attention: HiddenAttentionFile = None,
+    attention_of: HiddenAttentionOf = None,
+    layer: HiddenLayer = None,
+    head: HiddenHead = None,
     batch_size: BatchSize = None,
     device: DeviceFlag = None,
     threads: Threads = None,
@@ -100,21 +100,20 @@ def translate(
 ) -> None:
     """Translate lines, one line for one line."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
-    is_drawn = any(flag is not None for flag in (attention, attention_of, layer, head))
+    view = AttentionView(attention, attention_of, layer, head)
     is_detailed = with_score or with_alignment or n_best > 1
-    if is_drawn and (is_detailed or sample):
+    if view.is_wanted and (is_detailed or sample):
         raise UsageError(
             "attention is shown for the best translation; leave out --n-best, --with-score, --with-alignment "
             "and --sample"
         )
-    if is_drawn and len(runs) > 1:
+    if view.is_wanted and len(runs) > 1:
         raise UsageError("attention is shown of one model; name one run")
-    if is_drawn and (text is None or "\n" in text):
+    if view.is_wanted and text is None:
         raise UsageError("attention is shown for one sentence; give it with --text")
-    picture = _picture(attention, output)
+    view.check_file(output=output)
     sampling = _sampling(sample, beam_size, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    from mt_cli.stages.inspect.attention import choose_maps
-    from mt_cli.stages.translate import decode_argument, open_source, open_target, translate_lines
+    from mt_cli.stages.translate import open_source, open_target, translate_lines
     from mt_cli.translation.translator import Translator
 
     with open_source(source, text=text) as lines_in, open_target(output) as lines_out:
@@ -135,14 +134,7 @@ def translate(
         )
 
         # Before anything is written: which layers and heads there are, only the model knows.
-        maps = None
-        if is_drawn and text is not None:
-            maps = choose_maps(
-                translator.attention(decode_argument(text)),
-                kind=attention_of or "cross",
-                layer=layer,
-                head="mean" if head is None else head,
-            )
+        maps = view.choose(translator, text) if view.is_wanted and text is not None else None
 
         def write(lines: Iterable[str]) -> None:
             lines_out.write("".join(f"{line}\n" for line in lines).encode())
@@ -164,12 +156,8 @@ def translate(
             translate_lines(details, lines_in, write_details)
         else:
             translate_lines(translator.translate, lines_in, lambda _, translations: write(translations))
-    if maps is None:
-        return
-    if picture is not None:
-        maps.write(picture)
-    else:
-        print_aside(for_stderr(maps.as_text(is_ascii=for_stderr("█") != "█")))
+    if maps is not None:
+        view.show(maps, is_result=False)
 
 
 def _sampling(
@@ -197,20 +185,6 @@ def _sampling(
         top_k=top_k or 0,
         top_p=1.0 if top_p is None else top_p,
     )
-
-
-def _picture(attention: str | None, output: str) -> Path | None:
-    """The file that `--attention` names, if it names one that can be written beside `output`."""
-    if attention in (None, "-"):
-        return None
-    from mt_cli.stages.inspect.attention import ENDINGS
-    from mt_cli.stages.inspect.drawing import check_ending
-
-    picture = Path(attention)
-    check_ending(picture, ENDINGS)
-    if output != "-" and picture.resolve() == Path(output).resolve():
-        raise UsageError(f"{output}: --output and --attention name the same file; give two")
-    return picture
 
 
 def _as_text(translation: "Translation", *, with_score: bool, with_alignment: bool) -> str:

@@ -1,0 +1,69 @@
+"""`AttentionView`: which attention maps a command shows, and where they go.
+
+Knows flags and files; `stages.inspect` makes and draws the maps.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from mt_cli.commands.terminal import for_stderr, print_aside, print_lines
+from mt_cli.errors import UsageError
+
+if TYPE_CHECKING:  # torch is imported when something is shown
+    from mt_cli.stages.inspect.attention import AttentionMaps
+    from mt_cli.translation.translator import Translator
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """What `--attention`, `--attention-of`, `--layer` and `--head` ask for."""
+
+    file: str | None
+    kind: Literal["encoder", "decoder", "cross"] | None
+    layer: int | None
+    head: str | None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether any of the flags was given."""
+        return any(flag is not None for flag in (self.file, self.kind, self.layer, self.head))
+
+    @property
+    def picture(self) -> Path | None:
+        """The file to write; None is the terminal."""
+        return None if self.file in (None, "-") else Path(self.file)
+
+    def check_file(self, *, output: str = "-") -> None:
+        """Complain about a file of another ending, or one that `--output` names too."""
+        if self.picture is None:
+            return
+        from mt_cli.stages.inspect.attention import ENDINGS
+        from mt_cli.stages.inspect.drawing import check_ending
+
+        check_ending(self.picture, ENDINGS)
+        if output != "-" and self.picture.resolve() == Path(output).resolve():
+            raise UsageError(f"{output}: --output and --attention name the same file; give two")
+
+    def choose(self, translator: "Translator", text: str) -> "AttentionMaps":
+        """The maps of the one sentence `text`."""
+        from mt_cli.stages.inspect.attention import choose_maps
+        from mt_cli.stages.translate import decode_argument
+
+        if "\n" in text:
+            raise UsageError("attention is shown for one sentence; give it with --text")
+        return choose_maps(
+            translator.attention(decode_argument(text)),
+            kind=self.kind or "cross",
+            layer=self.layer,
+            head=self.head or "mean",
+        )
+
+    def show(self, maps: "AttentionMaps", *, is_result: bool) -> None:
+        """Write `maps` to the file, or as text: to stdout where they are the command's result, else aside."""
+        if self.picture is not None:
+            maps.write(self.picture)
+        elif is_result:
+            print_lines(maps.as_text())
+        else:
+            print_aside(for_stderr(maps.as_text(is_ascii=for_stderr("█") != "█")))
