@@ -1,6 +1,7 @@
 """Tiny models and splits, small enough to compare with a computation by hand."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, product
 from types import MappingProxyType
 
 import torch
@@ -91,6 +92,22 @@ def random_pairs(
             yield torch.randint(EOS_ID + 1, vocab_size, (length,), generator=generator).tolist()
 
     return list(zip(sentences(), sentences(), strict=True))
+
+
+def covering(choices: Mapping[str, Sequence[object]], *, together: int = 3) -> list[dict[str, object]]:
+    """Few combinations of `choices` in which every combination of `together` options occurs."""
+    names = list(choices)
+    groups = list(combinations(range(len(names)), together))
+    left = {(group, values) for group in groups for values in product(*(choices[names[i]] for i in group))}
+    rows = list(product(*choices.values()))
+    chosen = []
+    while left:
+        row = max(
+            rows, key=lambda row: sum((group, tuple(row[i] for i in group)) in left for group in groups)
+        )
+        left -= {(group, tuple(row[i] for i in group)) for group in groups}
+        chosen.append(dict(zip(names, row, strict=True)))
+    return chosen
 
 
 def with_bos(ids: Tensor) -> Tensor:

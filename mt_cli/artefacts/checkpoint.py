@@ -1,4 +1,4 @@
-"""Checkpoints: weights and training state, written whole, checked before they are believed.
+"""Checkpoints: weights and training state, written as a whole and checked before use.
 
 Knows tensors by name; never a model's structure or a run's history.
 
@@ -39,7 +39,7 @@ class CheckpointState:
     epoch: int
     update_of_epoch: int
     best_score: float | None = None
-    """Of the best checkpoint so far, higher is better."""
+    """Score of the best checkpoint so far; higher is better."""
     best_step: int | None = None
     validations_without_gain: int = 0
     elapsed_s: float = 0.0
@@ -89,7 +89,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 
 def load_training_tensors(folder: Path) -> dict[str, Tensor]:
-    """What the checkpoint holds for resuming, beside the weights."""
+    """What resuming needs from the checkpoint besides the weights."""
     checked_hashes(folder, names=[STATE])
     return _read_tensors(folder / STATE)
 
@@ -104,7 +104,7 @@ def load_state(folder: Path) -> CheckpointState:
 
 
 def checked_hashes(folder: Path, *, names: Sequence[str]) -> dict[str, str]:
-    """sha256 of the checkpoint's files `names`, after comparing them.
+    """Check the checkpoint's files `names` and return their sha256.
 
     Raises:
         DataError: one is missing or altered.

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 GZIP_MAGIC = b"\x1f\x8b"
 TRAIN = "train"
 MORE = "train+"
-"""Before the names of the pairs that a config adds for training."""
+"""Prefix of the names of pairs that a config adds for training."""
 RawPair = tuple[bytes, bytes]
 """A source line and a target line as they stand in the files, line ends included."""
 
@@ -44,15 +44,15 @@ class CorpusSplit:
     src: CorpusFile
     tgt: CorpusFile
     tag: str = ""
-    """A word that is to stand before each source."""
+    """A word to put before each source."""
 
 
 Corpus = dict[str, CorpusSplit]
-"""Splits by name, in the config's order; after them, as `train+<name>`, more pairs to train on."""
+"""Splits by name, in the config's order, then added training pairs as `train+<name>`."""
 
 
 def is_trained_on(name: str) -> bool:
-    """Whether `name` stands for pairs to train on: the corpus's own, or what the config adds to them."""
+    """Whether split `name` is for training: the corpus's own pairs, or pairs that the config adds."""
     return name == TRAIN or name.startswith(MORE)
 
 
@@ -66,7 +66,7 @@ def find_corpus(
 ) -> Corpus:
     """The files of every split that `config` names, hashed and, where they are pinned, verified.
 
-    `source` is a folder that holds them; else Multi30k is looked for in `raw_dir` and fetched into it.
+    `source` is a folder that holds them. Without it, Multi30k is read from `raw_dir`, or fetched into it.
 
     Raises:
         ConfigError: the corpus has no such split or language.
@@ -87,7 +87,7 @@ def find_corpus(
 
 
 def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
-    """sha256 by file name where they are known though the corpus is not at hand: what the config adds is."""
+    """As `corpus_hashes`, but without reading the corpus's own files; None if they are not pinned."""
     if config.corpus != "multi30k":
         return None
     pinned = {
@@ -126,7 +126,7 @@ def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
 SidePaths = dict[str, dict[str, Path]]
 """Path by split and side ("src", "tgt")."""
 SideNames = dict[str, dict[str, str]]
-"""The same of file names, such as "train.de"."""
+"""File name by split and side, such as "train.de"."""
 
 
 def _file_names(config: DataConfig) -> SideNames:
@@ -156,7 +156,7 @@ def _sample_folder() -> Path:
 
 
 def _named_files(config: DataConfig, source: Path | None) -> SidePaths:
-    """The config's own paths; `source` stands for the working directory where it is given."""
+    """The config's own paths, relative to `source` or else to the working directory."""
     base = source or Path()
     paths = {
         split: {"src": base / config.files[split].src, "tgt": base / config.files[split].tgt}
@@ -229,7 +229,7 @@ def _verified(paths: SidePaths) -> Corpus:
 
 
 def _check_pin(file: CorpusFile) -> CorpusFile:
-    """`file`, identified by the pinned hash, so that plain and gzipped count as the same."""
+    """Check `file`; the result has the gzipped file's hash, so that plain and gzipped count as the same."""
     is_gzipped = file.path.suffix == ".gz"
     name = file.path.stem if is_gzipped else file.path.name
     expected = (multi30k.GZIPPED_SHA256 if is_gzipped else multi30k.PLAIN_SHA256).get(name)
@@ -260,7 +260,7 @@ def _sides(split: CorpusSplit) -> tuple[tuple[str, CorpusFile], tuple[str, Corpu
 
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    """The text in `path`, unpacked if it begins as a gzip file does."""
+    """Open the text in `path`, unpacked if it begins like a gzip file."""
     with path.open("rb") as file:
         is_gzipped = file.peek(2)[:2] == GZIP_MAGIC
         if not is_gzipped:

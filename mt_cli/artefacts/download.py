@@ -31,7 +31,7 @@ def download(url: str, path: Path, *, sha256: str, backoff_s: float = BACKOFF_S)
 
     Raises:
         ResourceError: the network, the server or the disk fails.
-        DataError: what the server sends is another file.
+        DataError: the server sends a file with another hash.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def _fetch(url: str, path: Path, *, sha256: str) -> None:
 
 
 def _stream(url: str, partial: Path) -> str:
-    """Write what `url` answers into `partial`; its sha256."""
+    """Write the content of `url` to `partial` and return its sha256."""
     digest = hashlib.sha256()
     try:
         file = partial.open("wb")
@@ -87,7 +87,7 @@ def _read(url: str) -> Iterator[bytes]:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
             while chunk := response.read(CHUNK):
                 yield chunk
-            if response.length:  # a connection that ends early is no error to read(n)
+            if response.length:  # read(n) does not raise if the connection ends early
                 raise http.client.IncompleteRead(b"", response.length)
     except (http.client.HTTPException, OSError) as error:  # URLError and timeouts are OSErrors
         raise ResourceError(
@@ -97,7 +97,7 @@ def _read(url: str) -> Iterator[bytes]:
 
 
 def _is_worth_retrying(error: Exception) -> bool:
-    """Not where the answer was clear, such as 404, or where the disk is full."""
+    """Whether another attempt may help; not after a clear answer, such as 404, or if the disk is full."""
     cause = error.__cause__
     if isinstance(cause, urllib.error.HTTPError):
         return cause.code in _PASSING_STATUS or cause.code >= 500

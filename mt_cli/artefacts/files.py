@@ -20,7 +20,7 @@ REASONS = {
     errno.EEXIST: "a file stands where a folder is needed",
     errno.ENOTDIR: "a file stands where a folder is needed",
 }
-"""What some failures of writing mean here, where the system's own words would mislead."""
+"""Clear words for write errors whose system message would mislead."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -55,10 +55,10 @@ def write_error(path: Path, error: OSError) -> ResourceError:
 
 @contextmanager
 def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
-    """Say of a failed write of one of `places`, or below it, that it was `path` which could not be written.
+    """Report a failed write of one of `places`, or below it, as a failed write of `path`.
 
     Raises:
-        ResourceError: the same, explained.
+        ResourceError: such a write failed.
     """
     try:
         yield
@@ -67,7 +67,7 @@ def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
     except OSError as error:
         if error.filename is None or any(Path(error.filename).is_relative_to(place) for place in places):
             raise write_error(path, error) from error
-        raise  # of something else, which was read meanwhile
+        raise  # of another file, such as one that was read
 
 
 def sync_folder(folder: Path) -> None:
@@ -80,17 +80,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether nothing stands at `folder` but perhaps an empty folder."""
+    """Whether `folder` does not exist, or is an empty folder."""
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def check_replaceable(
     folder: Path, *, is_wanted: bool, own_files: Sequence[str], kind: str, ways_out: str
 ) -> None:
-    """Make sure that nothing stands at `folder` but what may go: `kind`, known by its `own_files`.
+    """Make sure that `folder` is free, or may be replaced: it is `kind`, known by its `own_files`.
 
     Raises:
-        UsageError: something else stands there, or `is_wanted` is off; `ways_out` says what to do then.
+        UsageError: it is something else, or `is_wanted` is off; `ways_out` then says what to do.
     """
     if is_free(folder):
         return
@@ -101,10 +101,10 @@ def check_replaceable(
 
 
 def replace_folder(folder: Path, new: Path) -> None:
-    """Let `new` be `folder`; what was `folder` is moved aside, and deleted when nothing can go wrong.
+    """Rename `new` to `folder`; an old `folder` is first moved aside, and deleted at the end.
 
     Raises:
-        ResourceError: it cannot be done; what was there still is.
+        ResourceError: it cannot be renamed; the old folder is still there.
     """
     old = folder.with_name(f".{folder.name}.old")
     try:
@@ -125,12 +125,12 @@ def replace_folder(folder: Path, new: Path) -> None:
 
 @contextmanager
 def built_beside(folder: Path) -> Iterator[Path]:
-    """A new folder to fill, which then takes the place of `folder`; of one that fails nothing is left.
+    """Yield a new folder to fill, which then replaces `folder`; after an error nothing of it is left.
 
     Raises:
-        ResourceError: it cannot be written; what was there still is.
+        ResourceError: it cannot be written; the old folder is still there.
     """
-    place = folder.resolve()  # behind a link, the folder is replaced and not the link
+    place = folder.resolve()  # of a link, the folder behind it is replaced, not the link
     partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
     _remove_leftovers(place)
     shutil.rmtree(partial, ignore_errors=True)
@@ -144,7 +144,7 @@ def built_beside(folder: Path) -> Iterator[Path]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what a killed process left beside `folder`; one that is still at work keeps its own."""
+    """Remove what killed processes left beside `folder`; running processes keep theirs."""
     for path in folder.parent.glob(f".{glob.escape(folder.name)}.*.partial"):
         _, number, _ = path.name.rsplit(".", 2)
         if number.isdecimal() and not _is_running(int(number)):
@@ -157,14 +157,14 @@ def _is_running(number: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's
+        pass  # it runs, for another user
     return True
 
 
 def write_json(path: Path, value: object) -> None:
     """Write `value` as readable JSON, atomically."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    # A path's bytes that are no UTF-8 are lone surrogates here: as `\udcff`, which JSON reads back.
+    # Invalid UTF-8 in a path is a lone surrogate here; it is written as `\udcff`, which JSON reads back.
     write_atomically(path, text.encode(errors="backslashreplace"))
 
 

@@ -1,6 +1,6 @@
 """Multi30k's files: where they come from and what they must hash to.
 
-The data have no licence file: they are fetched, never passed on.
+The data have no licence file, so they are downloaded and never redistributed.
 """
 
 COMMIT = "a3d2e0d"
@@ -20,7 +20,7 @@ GZIPPED_SHA256 = {
     "test_2018_flickr.de": "ddd0130c7d97482dc5197a02141dae8dd79f20f03586c480d675c09a32daf608",
     "test_2018_flickr.en": "ef4f4844037d4c5dea75c9a8ed5fd78905967a26f67c255e230cc9780032654d",
 }
-"""Of the files as they are served, `<name>.gz`."""
+"""sha256 of the files as served, `<name>.gz`."""
 
 PLAIN_SHA256 = {
     "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
@@ -32,7 +32,7 @@ PLAIN_SHA256 = {
     "test_2017_flickr.de": "c3078bc3b36808bf9d20eb2347ed6137016179ef59ec0d2b9b8ecc3fb2880081",
     "test_2017_flickr.en": "ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98",
 }
-"""Of the same files unpacked, for `--from`; the others are taken gzipped only."""
+"""sha256 of the same files unpacked, for `--from`; the others are accepted only gzipped."""
 
 LANGUAGES = ("de", "en")
 SPLITS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "test_2018_flickr")

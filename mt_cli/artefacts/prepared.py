@@ -27,7 +27,7 @@ FORMAT: Literal[1] = 1
 
 
 class Manifest(BaseModel):
-    """`manifest.json`: what was prepared from what."""
+    """`manifest.json`: what was prepared, and from which files and options."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -41,7 +41,7 @@ class Manifest(BaseModel):
     outputs: dict[str, str]
     """sha256 of the files beside this one, by relative path."""
     pairs: dict[str, int]
-    """Pairs of each split; those of `train` stand in its files before those of each `train+<name>`."""
+    """Pairs of each split. The files of `train` hold its own pairs, then those of each `train+<name>`."""
     dropped: dict[str, dict[str, int]]
     """Pairs left out, by split and reason."""
 
@@ -55,7 +55,7 @@ class Prepared:
 
     @property
     def sha256(self) -> str:
-        """Identifies the content, wherever the folder is and whatever made it."""
+        """Identifies the content, independent of the folder's place and of what made it."""
         content = {name: digest for name, digest in self.manifest.outputs.items() if name != REPORT}
         return sha256_bytes(json.dumps(content, sort_keys=True).encode())
 
@@ -71,7 +71,7 @@ class Prepared:
             raise DataError(f"{folder}: {error}; {_how_to_prepare(self.folder)}") from error
 
     def split(self, name: str) -> EncodedSplit:
-        """Encoded pairs of split `name`, memory-mapped; of `train`, with what the config adds to it."""
+        """Encoded pairs of split `name`, memory-mapped; `train` includes the pairs that the config adds."""
         self._check_has(name)
         split = open_split(self.folder, name)
         return replace(split, parts=self._parts()) if name == TRAIN else split
@@ -80,7 +80,7 @@ class Prepared:
         """The corpus's own lines of split `name`, not normalised; row i belongs to pair i."""
         self._check_has(name)
         raw = lines_path(self.folder, name, side).read_bytes().split(b"\n")[:-1]
-        return [decode_line(line) for line in raw[: self.manifest.pairs[name]]]  # what was added follows
+        return [decode_line(line) for line in raw[: self.manifest.pairs[name]]]  # added pairs follow
 
     def report(self) -> Report:
         """The report that was stored when the data were prepared."""
@@ -91,7 +91,7 @@ class Prepared:
             raise DataError(f"{path}: damaged; {_how_to_prepare(self.folder)}") from error
 
     def _parts(self) -> tuple[Portion, ...]:
-        """Of what the training split is put together, where it is more than the corpus's own."""
+        """The parts of the training split; empty if the config adds no pairs."""
         pairs = self.manifest.pairs
         try:
             more = DataConfig.model_validate(self.manifest.data).more
@@ -131,10 +131,10 @@ def open_prepared(folder: Path, *, verify: bool = True) -> Prepared:
 def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "") -> Prepared:
     """The prepared data that `run` was trained on, in `folder` if they have moved.
 
-    `otherwise` ends the error that they are not there, for whoever can do without.
+    `otherwise` is added to the error for missing data; it tells users how to do without them.
 
     Raises:
-        DataError: they are not there, or others are.
+        DataError: the data are missing, or are not those of `run`.
     """
     place = folder or Path(run.prepared.folder)
     if not place.is_dir():
@@ -184,7 +184,7 @@ def differing_keys(manifest: Manifest, config: Config) -> list[str]:
         "tokenizer": (TokenizerConfig(), manifest.tokenizer, config.tokenizer),
     }
     for section, (default, stored, wanted) in of_section.items():
-        was = default.model_dump(mode="json") | stored  # an option that did not exist was as its default is
+        was = default.model_dump(mode="json") | stored  # an option that is not stored had its default
         now = wanted.model_dump(mode="json")
         differences += [
             f"{section}.{key} was {json.dumps(was.get(key))}, is {json.dumps(now.get(key))}"

@@ -1,4 +1,4 @@
-"""Run folders: everything a trained model needs to be used, moved and gone on with.
+"""Run folders: everything that is needed to use, move or resume a trained model.
 
 Knows files and their names; never how to train or translate.
 """
@@ -47,7 +47,7 @@ class Run:
     config: Config
     prepared: PreparedReference
     sha256: Mapping[str, str]
-    """Of the files that every command loads, by relative path; checked."""
+    """sha256 of the files that every command loads, by relative path; already checked."""
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
@@ -57,12 +57,12 @@ class Run:
 
     @property
     def metrics_path(self) -> Path:
-        """One JSON object a line for each logged step and each validation."""
+        """File with one JSON object a line, for each logged step and each validation."""
         return self.folder / "metrics.jsonl"
 
     @property
     def log_path(self) -> Path:
-        """What training said."""
+        """The log of training."""
         return self.folder / "train.log"
 
     def build_model(self, *, backend: Backend | None = None, seed: int = 0) -> TranslationModel:
@@ -82,7 +82,7 @@ class Run:
 
     @property
     def checkpoints(self) -> list[str]:
-        """Names of the checkpoints that are there, the oldest first."""
+        """Names of the existing checkpoints, oldest first."""
         names = (path.name for path in self.folder.glob("checkpoints/*"))
         return sorted(name for name in names if CHECKPOINT_NAME.fullmatch(name))
 
@@ -101,7 +101,7 @@ class Run:
         return self.folder / "checkpoints" / target
 
     def pointer(self, name: str) -> str | None:
-        """The checkpoint that `best` or `last` means, if there is one."""
+        """Name of the checkpoint that `best` or `last` points to, if there is one."""
         path = self.folder / f"{name}.txt"
         if not path.is_file():
             return None
@@ -111,18 +111,18 @@ class Run:
         return target
 
     def point(self, name: str, *, step: int) -> None:
-        """Let `best` or `last` mean the checkpoint after `step`."""
+        """Let `best` or `last` point to the checkpoint after `step`."""
         write_atomically(self.folder / f"{name}.txt", f"{checkpoint_name(step)}\n".encode())
 
     def remove_unused_checkpoints(self) -> None:
-        """Delete every checkpoint that neither `best` nor `last` means, and what a kill left half-written."""
+        """Delete checkpoints that neither `best` nor `last` points to, and those that are unfinished."""
         used = {self.pointer(name) for name in POINTERS}
         for folder in (self.folder / "checkpoints").iterdir():
             if OWN_FOLDER.fullmatch(folder.name) and folder.name not in used:
                 shutil.rmtree(folder)
 
     def forget_metrics_after(self, step: int) -> None:
-        """Drop the lines of updates that were lost with a kill, and half a line if it left one."""
+        """Drop the lines of later updates, which a kill lost, and a last line that it left unfinished."""
         kept = [record for at, record in self.metrics() if at <= step]
         write_atomically(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
@@ -130,12 +130,12 @@ class Run:
         """Keep other processes from training in this folder.
 
         Raises:
-            UsageError: one is at it.
+            UsageError: another process is training there.
         """
         return locked(self.folder)
 
     def metrics(self) -> Iterator[tuple[int, dict[str, object]]]:
-        """Step and content of each record of metrics.jsonl; half a line that a kill left is passed over."""
+        """Step and content of each record of metrics.jsonl; unfinished lines are skipped."""
         for line in self.metrics_path.read_bytes().split(b"\n") if self.metrics_path.is_file() else ():
             with contextlib.suppress(ValueError):
                 record = json.loads(line)
@@ -190,10 +190,10 @@ def open_run(folder: Path) -> Run:
 
 
 def open_runs(folders: Sequence[Path]) -> list[Run]:
-    """Open the runs in `folders` to translate together.
+    """Open the runs in `folders` as an ensemble.
 
     Raises:
-        UsageError: there is none, one is no run folder, or reads and writes other ids than the first.
+        UsageError: none is named, one is no run folder, or one has another tokenizer than the first.
         DataError: a file is missing or altered.
     """
     if not folders:

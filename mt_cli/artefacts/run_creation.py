@@ -1,4 +1,4 @@
-"""A new run folder: made whole beside its place, and locked from its first moment.
+"""A new run folder: built beside its place, and locked from the moment it exists.
 
 Knows what a run begins with; `run` knows the rest.
 """
@@ -36,14 +36,15 @@ def created_run(
     environment: Mapping[str, object],
     overwrite: bool = False,
 ) -> Iterator[Run]:
-    """A new run folder, in which no other process trains while the block lasts.
+    """Create a run folder; no other process can train in it while the block lasts.
 
     Raises:
-        UsageError: the folder exists, and `overwrite` is off, it is no run, or a process is at work there.
+        UsageError: the folder exists and cannot be replaced: `overwrite` is off, it is no run folder, or a
+            process is training there.
     """
     place = folder.resolve()
     # Built beside its place: a kill leaves either no run or a whole one.
-    # By a name that is nobody else's, for processes of other machines may have this one's number.
+    # The name is random, because a process on another machine may have this one's number.
     partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
     with ExitStack() as old:
         check_replaceable(
@@ -60,7 +61,7 @@ def created_run(
             raise UsageError(f"{folder}: a new run takes the place of the folder you are in; name another")
         try:
             _fill(partial, config, tokenizer_files, prepared, environment)
-            with locked(partial):  # and so the run is, from its first moment
+            with locked(partial):  # the lock moves along with the folder
                 if is_there:
                     replace_folder(place, partial)
                 else:
@@ -78,7 +79,7 @@ def _fill(
     prepared: PreparedReference,
     environment: Mapping[str, object],
 ) -> None:
-    """Write what a run begins with."""
+    """Write the files of a new run."""
     files = {"config.toml": dump_config(config).encode()}
     files |= {f"{TOKENIZER}{name}": data for name, data in tokenizer_files.items()}
     for name, data in files.items():
@@ -93,7 +94,7 @@ def _fill(
 
 
 def _move_to_free_place(new: Path, place: Path, folder: Path) -> None:
-    """Let `new` be `place`, where nothing was a moment ago."""
+    """Rename `new` to `place`, which was free a moment ago."""
     try:
         new.rename(place)
         sync_folder(place.parent)

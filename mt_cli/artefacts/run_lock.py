@@ -1,4 +1,4 @@
-"""Who trains in a run folder: one process at a time.
+"""A lock on a run folder: one process at a time may train in it.
 
 Knows the file that is locked, nothing else of a run.
 """
@@ -17,7 +17,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Keep other processes from training in the run `folder`.
 
     Raises:
-        UsageError: one is at it.
+        UsageError: another process is training there.
     """
     path = folder / "train.log"
     with ExitStack() as stack:

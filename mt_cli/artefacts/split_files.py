@@ -19,7 +19,7 @@ SIDES: tuple[Side, Side] = ("src", "tgt")
 
 
 def lines_path(folder: Path, split: str, side: Side) -> Path:
-    """Where the raw lines of a side are."""
+    """Path of the raw lines of a side."""
     return folder / f"{split}.{side}.txt"
 
 
@@ -43,7 +43,7 @@ class SplitWriter:
         ]
 
     def write(self, pairs: EncodedPairs) -> None:
-        """Append `pairs`: their ids, and the raw lines these came from."""
+        """Append `pairs`: their ids and their raw lines."""
         src, tgt = self._sides
         src.write(pairs.split.src, [line for line, _ in pairs.kept])
         tgt.write(pairs.split.tgt, [line for _, line in pairs.kept])

@@ -18,12 +18,12 @@ RunPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN...",
-        help="A run folder, such as runs/sample; several predict together, as the first searches.",
+        help="A run folder, such as runs/sample; several form an ensemble.",
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A config value to use instead of the file's."),
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Overrides a value of the config file."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout in place of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only on stderr.")]
@@ -42,7 +42,8 @@ DecodingPrecision = Annotated[
     ),
 ]
 BackendFlag = Annotated[
-    Backend, typer.Option("--backend", help="Layers to decode with: cached, or nn.Transformer as the oracle.")
+    Backend,
+    typer.Option("--backend", help="Layers to decode with: our cached ones, or nn.Transformer (slow)."),
 ]
 Checkpoint = Annotated[
     str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
@@ -78,7 +79,10 @@ BeamSize = Annotated[
 LengthPenalty = Annotated[
     float | None,
     typer.Option(
-        "--length-penalty", min=0, max=10, help="Alpha of Wu et al. (2016); more favours longer ones."
+        "--length-penalty",
+        min=0,
+        max=10,
+        help="Alpha of Wu et al. (2016); higher favours longer translations.",
     ),
 ]
 NoRepeatNgram = Annotated[

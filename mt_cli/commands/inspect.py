@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from mt_cli.commands.attention import AttentionView
+from mt_cli.commands.attention_view import AttentionView
 from mt_cli.commands.flags import (
     AttentionFile,
     AttentionOf,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt_cli.commands.attention import AttentionView
+from mt_cli.commands.attention_view import AttentionView
 from mt_cli.commands.flags import (
     BackendFlag,
     BatchSize,
@@ -70,19 +70,20 @@ def translate(
     ] = False,
     temperature: Annotated[
         float | None,
-        typer.Option("--temperature", min=0.01, max=100, help="Of --sample: below 1 is more careful."),
+        typer.Option("--temperature", min=0.01, max=100, help="For --sample: below 1 prefers likely tokens."),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option("--top-k", min=0, help="Of --sample: only the K likeliest tokens; 0 is all.")
+        int | None,
+        typer.Option("--top-k", min=0, help="For --sample: draw from the K likeliest tokens; 0 is all."),
     ] = None,
     top_p: Annotated[
         float | None,
         typer.Option(
-            "--top-p", min=0.0, max=1.0, help="Of --sample: only tokens that hold this probability."
+            "--top-p", min=0.0, max=1.0, help="For --sample: draw from the fewest tokens of this probability."
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Of --sample: the same gives the same. [default: 1]")
+        int | None, typer.Option("--seed", min=0, help="Random seed for --sample. [default: 1]")
     ] = None,
     backend: BackendFlag = "scratch",
     checkpoint: Checkpoint = "best",

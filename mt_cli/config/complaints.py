@@ -11,7 +11,7 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mt_cli.config.keys_of_before import RETIRED
+from mt_cli.config.retired_keys import RETIRED
 from mt_cli.config.sections import Config
 
 # What pydantic calls by Python's names.

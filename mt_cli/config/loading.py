@@ -12,7 +12,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from mt_cli.config.complaints import explain
-from mt_cli.config.keys_of_before import RENAMED, RETIRED
+from mt_cli.config.retired_keys import RENAMED, RETIRED
 from mt_cli.config.sections import Config, Section
 from mt_cli.errors import ConfigError
 

@@ -223,7 +223,7 @@ class DecodingConfig(Section):
     beam_size: int = Field(default=1, ge=1)
     """Hypotheses kept of each sentence; 1 is greedy search."""
     length_penalty: float = Field(default=0.0, ge=0, le=10)
-    """Alpha of Wu et al. (2016): 0 ranks by probability alone, more favours longer translations."""
+    """Alpha of Wu et al. (2016): 0 ranks by probability alone; higher values favour longer translations."""
     max_len_factor: float = Field(default=1.5, ge=0)
     """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens."""
     max_len_extra: int = Field(default=10, ge=1)

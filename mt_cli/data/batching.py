@@ -1,6 +1,6 @@
 """Batches: which pairs go together, in which shape, and how they become padded tensors.
 
-Batches come in few shapes, because kernels are made for shapes (see `machine.ladder`).
+Batches come in few shapes, because kernels are built per shape (see `machine.ladder`).
 Knows lengths and ids, never text. Letters: B batch, S source length, T target length, N real target tokens.
 """
 
@@ -18,7 +18,7 @@ from mt_cli.machine.ladder import rung, rungs, rungs_below
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100
-"""Pairs are sorted by length within pools of about so many batches, so that order stays random."""
+"""Pairs are sorted by length only within pools of about this many batches, so the order stays random."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Shape:
     """The size of a batch, padding included."""
 
     rows: int
-    """B: pairs, and empty rows that fill up."""
+    """B: pairs, plus empty rows that fill the batch."""
     src_width: int
-    """S: `</s>` counted."""
+    """S: source tokens, `</s>` included."""
     tgt_width: int
-    """T: `</s>` counted."""
+    """T: target tokens, `</s>` included."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Batch:
     tgt_ids: Tensor
     """(B, T+1), each row between `<s>` and `</s>`."""
     real: Tensor
-    """(N,): where real tokens stand in `tgt_out`, flattened; found on a CPU, for no GPU need be asked."""
+    """(N,): places of real tokens in `tgt_out`, flattened; found on the CPU, so as not to wait for a GPU."""
 
     @classmethod
     def of(cls, src_ids: Tensor, tgt_ids: Tensor) -> "Batch":
@@ -72,7 +72,7 @@ class Batch:
 
     @property
     def tgt_out(self) -> Tensor:
-        """What it has to predict there, (B, T): everything but the first."""
+        """What the decoder has to predict, (B, T): everything but the first position."""
         return self.tgt_ids[:, 1:]
 
     def to(self, device: torch.device) -> "Batch":
@@ -84,12 +84,12 @@ class Batch:
 def plan_epoch(
     split: EncodedSplit, *, tokens_per_batch: int, max_width: int, rng: np.random.Generator
 ) -> Iterator[PlannedBatch]:
-    """Every pair once: alike in length within a batch, batches of a pool in random order.
+    """Plan an epoch: every pair once, similar lengths in a batch, batches of a pool in random order.
 
-    Of a split that has parts, every pair as often as its part's share says.
-    A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` counted; a pair that is
-    longer than that stands alone. Widths are rungs of the ladder, or `max_width`, which no pair
-    exceeds. Memory does not grow with the corpus: one pool is planned at a time.
+    If the split has parts, each pair comes as often as the share of its part says.
+    A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` included; a longer pair is a
+    batch of its own. Widths are rungs of the ladder, or `max_width`, which no pair may exceed. Memory does
+    not grow with the corpus: one pool is planned at a time.
     """
     order = _shuffled(split, rng)
     mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
@@ -100,7 +100,7 @@ def plan_epoch(
         src_widths, tgt_widths = (
             np.minimum(rungs(side.lengths_of(pool) + 1), max_width) for side in (split.src, split.tgt)
         )
-        # The narrower side is one rung below the wider at the most: that halves the number of shapes.
+        # The narrower side is at most one rung below the wider one: that halves the number of shapes.
         least = rungs_below(np.maximum(src_widths, tgt_widths))
         batches = list(
             _group(
@@ -131,15 +131,15 @@ def _group(
 ) -> Iterator[PlannedBatch]:
     """Batches of the pairs `pool` (N,), each as wide as its widest pair, with as many rows as that allows.
 
-    So a batch's number of rows follows from its widths. Only in a small corpus, where a last batch of few
-    pairs weighs much, such a batch has fewer.
+    So the widths of a batch decide its number of rows. The exception is a small corpus, where many empty rows
+    would cost much: there a batch of few pairs has fewer rows.
     """
     wider = np.maximum(src_widths, tgt_widths)
     order = np.lexsort((src_widths, tgt_widths, wider))
     while len(order):
         most = _rows(wider[order[:1]], tokens_per_batch)[0]
         widest = [np.maximum.accumulate(widths[order[:most]]) for widths in (src_widths, tgt_widths)]
-        rows = _rows(np.maximum(*widest), tokens_per_batch)  # of the first one, two, three …
+        rows = _rows(np.maximum(*widest), tokens_per_batch)  # for the first 1, 2, 3 … pairs
         size = max(1, int(np.count_nonzero(np.arange(1, len(rows) + 1) <= rows)))
         num_rows = int(rows[size - 1])
         if is_small:
@@ -150,16 +150,16 @@ def _group(
 
 
 def _rows(widths: NDArray[np.int64], tokens_per_batch: int) -> NDArray[np.int64]:
-    """How many rows of each of `widths` (N,) stay within the budget, at least one: (N,)."""
+    """Rows of each of `widths` (N,) that fit into `tokens_per_batch`, at least one: (N,)."""
     return np.maximum(1, tokens_per_batch // widths)
 
 
 def collate(
     split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], shape: Shape | None = None
 ) -> Batch:
-    """The pairs at `indices`, padded to `shape`, or without one as far as the longest needs.
+    """The pairs at `indices`, padded to `shape`, or if it is None to the longest.
 
-    Rows that are left over hold no target token.
+    Rows beyond the pairs hold no target token.
     """
     src = [np.append(split.src[int(i)], EOS_ID) for i in indices]
     tgt = [np.concatenate(([BOS_ID], split.tgt[int(i)], [EOS_ID])) for i in indices]

@@ -1,4 +1,4 @@
-"""Encoding raw lines: normalise, tokenise, and leave out training pairs that are of no use.
+"""Encoding raw lines: normalise, tokenise, and leave out unusable training pairs.
 
 Knows bytes and ids, never files.
 """
@@ -23,36 +23,40 @@ class EncodedPairs:
     """Pairs left out, by reason."""
 
 
-def encode_pairs(
-    raw: Sequence[tuple[bytes, bytes]], tokenizers: Tokenizers, *, max_len: int | None, tag: str = ""
-) -> EncodedPairs:
-    """Normalise and encode raw lines; with a `max_len`, drop pairs with a side that is empty or longer.
+@dataclass(frozen=True)
+class PairEncoder:
+    """Normalises and encodes raw pairs; can be sent to a worker process."""
 
-    A `tag` is put before each source that is not empty.
-    """
-    lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
-    sources = _normalize([src for src, _ in lines], tokenizers)
-    if tag:
-        sources = [f"{tag} {src}" if src else src for src in sources]
-    src_ids = tokenizers.src.encode(sources)
-    tgt_ids = tokenizers.tgt.encode(_normalize([tgt for _, tgt in lines], tokenizers))
-    reasons: list[str | None] = [None] * len(raw)
-    if max_len is not None:
-        reasons = [_drop_reason(src, tgt, max_len) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
-    rows = [i for i, reason in enumerate(reasons) if reason is None]
-    split = EncodedSplit(
-        Sentences.of([src_ids[i] for i in rows], vocab_size=tokenizers.src.vocab_size),
-        Sentences.of([tgt_ids[i] for i in rows], vocab_size=tokenizers.tgt.vocab_size),
-    )
-    dropped = Counter(reason for reason in reasons if reason)
-    return EncodedPairs(split, [lines[i] for i in rows], dict(dropped))
+    tokenizers: Tokenizers
+    max_len: int | None
+    """Pairs with a side that is empty or has more ids are dropped; with None, every pair is kept."""
+    tag: str = ""
+    """A word put before each source that is not empty."""
+
+    def __call__(self, raw: Sequence[tuple[bytes, bytes]]) -> EncodedPairs:
+        """Encode `raw` lines, with or without their line ends."""
+        lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
+        sources = _normalize([src for src, _ in lines], self.tokenizers)
+        if self.tag:
+            sources = [f"{self.tag} {src}" if src else src for src in sources]
+        src_ids = self.tokenizers.src.encode(sources)
+        tgt_ids = self.tokenizers.tgt.encode(_normalize([tgt for _, tgt in lines], self.tokenizers))
+        reasons = [self._drop_reason(src, tgt) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
+        rows = [i for i, reason in enumerate(reasons) if reason is None]
+        split = EncodedSplit(
+            Sentences.of([src_ids[i] for i in rows], vocab_size=self.tokenizers.src.vocab_size),
+            Sentences.of([tgt_ids[i] for i in rows], vocab_size=self.tokenizers.tgt.vocab_size),
+        )
+        dropped = Counter(reason for reason in reasons if reason)
+        return EncodedPairs(split, [lines[i] for i in rows], dict(dropped))
+
+    def _drop_reason(self, src: Sequence[int], tgt: Sequence[int]) -> str | None:
+        if self.max_len is None:
+            return None
+        if not src or not tgt:
+            return "empty"
+        return "too long" if max(len(src), len(tgt)) > self.max_len else None
 
 
 def _normalize(lines: Sequence[bytes], tokenizers: Tokenizers) -> list[str]:
     return [normalize(decode_line(line), lowercase=tokenizers.options.lowercase) for line in lines]
-
-
-def _drop_reason(src: Sequence[int], tgt: Sequence[int], max_len: int) -> str | None:
-    if not src or not tgt:
-        return "empty"
-    return "too long" if max(len(src), len(tgt)) > max_len else None

@@ -13,11 +13,11 @@ from mt_cli.text.symbols import UNK_ID
 
 PERCENTILES = (50, 90, 99, 100)
 COUNTED_TOGETHER = 1 << 22
-"""Ids looked at in one go, so that a corpus on disk stays there."""
+"""Ids read at a time, so that a memory-mapped corpus need not fit into memory."""
 
 
 class Record(BaseModel):
-    """Numbers that are written once."""
+    """A record of numbers that never change."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -41,15 +41,15 @@ class SplitReport(Record):
     pairs: int
     """Pairs kept."""
     dropped: dict[str, int]
-    """Pairs left out, by reason; only of what is trained on."""
+    """Pairs left out, by reason; none outside the training data."""
     invalid_utf8: int = 0
-    """Lines with a side that is not valid UTF-8; what could not be read of them is left out."""
+    """Lines with a side that is not valid UTF-8; their invalid bytes are left out."""
     duplicates: int
-    """Lines whose pair stood on an earlier line already, normalised."""
+    """Lines whose normalised pair is on an earlier line too."""
     src_in_train: int | None
-    """Lines whose source is one of a training pair (of an added part: the corpus's own); None for `train`."""
+    """Lines whose source is in the training pairs (for an added part: the corpus's own); None for `train`."""
     pairs_in_train: int | None
-    """The same of whole pairs."""
+    """Lines whose source and target are together in the same training pairs; None for `train`."""
     src: SideReport
     tgt: SideReport
 
@@ -71,7 +71,7 @@ def describe_side(sequences: Sentences) -> SideReport:
     ids = sequences.ids
     begins = range(0, len(ids), COUNTED_TOGETHER)
     unknown = sum(int((ids[i : i + COUNTED_TOGETHER] == UNK_ID).sum()) for i in begins)
-    # "higher": a length that some line has, never one between two.
+    # "higher" gives a length that some line has, never one between two.
     found = np.percentile(sequences.lengths, PERCENTILES, method="higher") if len(sequences) else [0] * 4
     return SideReport(
         tokens=len(ids),

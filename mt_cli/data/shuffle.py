@@ -1,7 +1,7 @@
-"""A random order of many numbers, any slice of which is computed when it is asked for.
+"""A random order of many numbers, computed slice by slice on demand.
 
-Knows numbers only. A list of a thousand million would fill 8 GB, so the order is a Feistel cipher: a number,
-written as left + L · right, is mixed in rounds, each half by the hash of the other.
+Knows numbers only. A list of a thousand million would fill 8 GB, so the order is a Feistel cipher: a number
+is written as left + L · right, and every round adds to each half a hash of the other.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class Shuffle:
 
     def __init__(self, size: int, rng: np.random.Generator) -> None:
         self._size = size
-        # Their product is `size`, or a little more.
+        # The product of both is `size` or a little more.
         self._num_left = np.uint64(int(np.ceil(np.sqrt(size))) or 1)
         self._num_right = np.uint64(-(-size // int(self._num_left)) or 1)
         self._keys = rng.integers(np.iinfo(np.uint64).max, size=(ROUNDS, 2), dtype=np.uint64)
@@ -38,7 +38,7 @@ class Shuffle:
         return numbers.astype(np.int64)
 
     def _mixed(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Where each of `numbers` (N,) goes: (N,), another for each."""
+        """Mix each of `numbers` (N,) once: (N,). Different numbers stay different."""
         right, left = np.divmod(numbers, self._num_left)
         for key_left, key_right in self._keys:
             left = (left + _hashed(right ^ key_left) % self._num_left) % self._num_left
@@ -48,10 +48,10 @@ class Shuffle:
 
 
 class MixedShuffle:
-    """Numbers of several ranges that follow each other, in a random order, as often as each share says.
+    """Numbers of consecutive ranges in a random order, each as often as the share of its range says.
 
-    Where a share is not a whole number, `rng` decides which numbers come once more than the rest. At least
-    one number comes of each range that is not empty.
+    If a share is not a whole number, `rng` decides which numbers come once more than the rest. Each range
+    that is not empty gives at least one number.
     """
 
     def __init__(self, sizes: Sequence[int], shares: Sequence[float], rng: np.random.Generator) -> None:

@@ -24,11 +24,11 @@ class Sentences:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """IdArray of each sentence."""
+        """Number of ids in each sentence."""
         return np.diff(self.offsets)
 
     def lengths_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """IdArray of the sentences at `indices` (N,): (N,)."""
+        """Number of ids in each sentence at `indices` (N,): (N,)."""
         return self.offsets[indices + 1] - self.offsets[indices]
 
     def slice(self, begin: int, end: int) -> "Sentences":
@@ -55,11 +55,11 @@ class Sentences:
 
 @dataclass(frozen=True)
 class Portion:
-    """Some pairs of a split, one after another."""
+    """A part of a split: successive pairs."""
 
     size: int
     share: float
-    """How much of them an epoch sees: 1 is each once."""
+    """How often an epoch sees each pair, on average; 1 is once."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class EncodedSplit:
     src: Sentences
     tgt: Sentences
     parts: tuple[Portion, ...] = ()
-    """Of what it is put together, in this order; nothing where it is one whole."""
+    """The parts that make up the split, in order; empty if it has only one."""
 
     def slice(self, begin: int, end: int) -> "EncodedSplit":
         """Pairs `begin` to `end` - 1."""

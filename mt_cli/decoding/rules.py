@@ -1,4 +1,4 @@
-"""Which tokens a hypothesis may go on with, whatever the model thinks of them.
+"""Rules on which tokens may follow a hypothesis, whatever the model's scores are.
 
 Letters: R rows, T length, V vocabulary.
 """
@@ -12,28 +12,28 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rules:
-    """What every hypothesis has to keep to."""
+    """Constraints on every hypothesis."""
 
     bos_id: int
     eos_id: int
     forbidden_ids: Sequence[int] = ()
-    """Never chosen, unless the rules leave nothing else."""
+    """Ids never chosen, unless the rules leave nothing else."""
     no_repeat_ngram: int = 0
-    """No id is chosen that would repeat so many ids of the hypothesis; 0 lets all be."""
+    """Length in ids of sequences that may not occur twice in a hypothesis; 0 is no limit."""
     min_len: int = 0
-    """Fewest ids, unless a sentence's limit is lower."""
+    """Minimum length in ids, unless a sentence's limit is lower."""
 
     def forbidden(self, length: int) -> list[int]:
-        """What no hypothesis of `length` ids may go on with."""
+        """Ids that may not follow a hypothesis of `length` ids."""
         too_early = {self.eos_id} if length < self.min_len else set()
         return sorted({*self.forbidden_ids, *too_early})
 
     def repeating(self, hyps: Tensor) -> tuple[Tensor, Tensor]:
-        """What each of `hyps` (R, T) may not go on with: its row and an id, each (P,)."""
+        """Ids that would repeat a sequence in `hyps` (R, T): pairs of a row and an id, each (P,)."""
         return repeating(hyps, self.no_repeat_ngram)
 
     def hide(self, logits: Tensor, hyps: Tensor) -> Tensor:
-        """`logits` (R, V) after `hyps` (R, T), overwritten with minus infinity where these rules say no."""
+        """Overwrite `logits` (R, V) after `hyps` (R, T) with minus infinity where a rule forbids the id."""
         for i in self.forbidden(hyps.shape[1]):
             logits[:, i] = -torch.inf
         rows, ids = self.repeating(hyps)
@@ -43,9 +43,9 @@ class Rules:
 
 
 def repeating(hyps: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Where the next id would repeat `n` successive ids of `hyps` (R, T): rows (P,), and ids (P,).
+    """Next ids that would repeat `n` successive ids of `hyps` (R, T): rows (P,) and ids (P,).
 
-    With an `n` of 0 there is nothing to repeat.
+    Both are empty if `n` is 0.
     """
     T = hyps.shape[1]
     if not 0 < n <= T:

@@ -1,6 +1,6 @@
-"""Sampling: hypotheses drawn at random, in proportion to what the model thinks of them.
+"""Sampling: hypotheses drawn at random from the model's distribution.
 
-Works on token ids and an opaque state, like `search`; where the random numbers come from is the caller's.
+Works on token ids and an opaque state, like `search`; the caller supplies the random numbers.
 Letters: B sentences, M of them still unfinished, R rows, V vocabulary.
 """
 
@@ -18,14 +18,14 @@ from mt_cli.decoding.selection import top_k as largest
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which tokens are drawn from, and how boldly."""
+    """How the model's distribution is changed before a token is drawn."""
 
     temperature: float = 1.0
-    """What logits are divided by: below 1 the likely become likelier, above 1 less so."""
+    """Divisor of the logits: below 1 sharpens the distribution, above 1 flattens it."""
     top_k: int = 0
-    """Only so many of the likeliest tokens are drawn from (Fan et al. 2018); 0 is all."""
+    """Draw only from this many of the most likely tokens (Fan et al. 2018); 0 is no limit."""
     top_p: float = 1.0
-    """Only the fewest tokens that hold this probability are drawn from (Holtzman et al. 2020)."""
+    """Draw only from the smallest set of tokens with this total probability (Holtzman et al. 2020)."""
 
     def __str__(self) -> str:
         return f"-t{self.temperature:g}-k{self.top_k}-p{self.top_p:g}"
@@ -50,8 +50,8 @@ def sample_search(
     """A random hypothesis of each sentence, drawn token by token; see `extend_until_end`.
 
     `step` gives logits (M, 1, V), which are overwritten. `draws` (B, longest limit) are uniform in [0, 1),
-    one for every token: the same draws give a sentence the same hypothesis, whatever else is in the batch.
-    Scores are log-probabilities among the tokens that are allowed, before `sampling` narrows them.
+    one for every token. A sentence's hypothesis depends on its own draws, not on the rest of the batch.
+    Scores are log-probabilities over the tokens that `rules` allow, before `sampling` is applied.
     """
     log_probs = torch.zeros(len(max_lens), device=device)
 
@@ -66,26 +66,26 @@ def sample_search(
 
 
 def draw(logits: Tensor, draws: Tensor, sampling: Sampling) -> Tensor:
-    """The id of each row of `logits` (R, V) where the running probability, likeliest first, passes its draw.
+    """Draw an id from each row of `logits` (R, V): the first whose cumulative probability exceeds the draw.
 
-    `draws` (R,) are in [0, 1). Returns (R,).
+    `draws` (R,) are in [0, 1). Returns (R,). The ids are ordered by probability if `sampling` has a limit.
     """
     logits = logits.float() / sampling.temperature
-    if sampling.top_k == 0 and sampling.top_p == 1:  # the order does not matter, and to sort is slow
+    if sampling.top_k == 0 and sampling.top_p == 1:  # no order is needed, and sorting is slow
         return _pass(logits.softmax(-1), draws).squeeze(1)
     k = min(sampling.top_k or logits.shape[1], logits.shape[1])
     values, ids = largest(logits, k)  # both (R, k)
     probs = values.softmax(-1)
-    before = probs.cumsum(-1) - probs  # (R, k): what likelier tokens hold
+    before = probs.cumsum(-1) - probs  # (R, k): probability of all likelier tokens
     too_far = before >= sampling.top_p
     too_far[:, 0] = False  # the likeliest may always be drawn
     return ids.gather(1, _pass(probs.masked_fill(too_far, 0.0), draws)).squeeze(1)
 
 
 def _pass(probs: Tensor, draws: Tensor) -> Tensor:
-    """The first place (R, 1) where the running sum of `probs` (R, V) exceeds its draw (R,) of the whole."""
+    """First place (R, 1) where the running sum of `probs` (R, V) exceeds `draws` (R,) times the total."""
     reached = probs.cumsum(-1)
     total = reached[:, -1:]
-    # Rounding must not make a draw of the whole, which nothing exceeds.
+    # Rounding must not raise a target to the total, which no running sum exceeds.
     target = torch.minimum(draws.unsqueeze(1) * total, torch.nextafter(total, torch.zeros_like(total)))
     return (reached <= target).sum(-1, keepdim=True)

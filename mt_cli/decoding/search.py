@@ -16,14 +16,14 @@ from mt_cli.decoding.selection import argmax, top_log_probs
 
 
 class SearchState(Protocol):
-    """What the step function remembers, of each sentence and its beams (one at the start)."""
+    """What the step function remembers of each sentence and its beams (one at the start)."""
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with the sentences `rows` (M,) only, in that order."""
+        """Keep only the sentences `rows` (M,), in that order."""
         ...
 
     def arrange(self, beams: Tensor) -> None:
-        """Let beam n of sentence b go on from its beam `beams[b, n]`, (B, N)."""
+        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
         ...
 
 
@@ -37,13 +37,13 @@ class Hyp:
     ids: list[int]
     """Without `bos_id` and `eos_id`."""
     score: float
-    """What hypotheses are ranked by: `log_prob` divided by the length penalty."""
+    """`log_prob` divided by the length penalty; hypotheses are ranked by it."""
     log_prob: float
-    """Natural logarithm of its probability, of its end too if it has one."""
+    """Natural logarithm of its probability, `eos_id` included if it ended with one."""
 
 
 Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""The next ids (M,), given what the step gave (M, …), the ids so far (M, T), and which sentences they are."""
+"""Chooses the next ids (M,) from the step's output (M, …), the ids so far (M, T) and the sentences (M,)."""
 
 
 def greedy_search(
@@ -54,7 +54,7 @@ def greedy_search(
     *,
     device: torch.device | None = None,
 ) -> list[list[int]]:
-    """The likeliest next token, again and again, until the end or a sentence's limit; see `extend_until_end`.
+    """Append the most likely token until `eos_id` or the sentence's limit; see `extend_until_end`.
 
     `step` gives logits (M, 1, V), which are overwritten.
     """
@@ -74,10 +74,10 @@ def extend_until_end(
     *,
     device: torch.device | None = None,
 ) -> list[list[int]]:
-    """One hypothesis of each sentence, whose next token is what `choose` says, until the end or its limit.
+    """Extend one hypothesis per sentence by what `choose` returns, until `eos_id` or the sentence's limit.
 
-    `step` takes the latest ids (M, 1) and the state; `choose` is given what it gives, less the second
-    dimension, and minds the `rules`. `max_lens` limits each of the B sentences, `eos_id` not counted.
+    `step` takes the latest ids (M, 1) and the state. `choose` gets its output without the second dimension
+    and has to apply the `rules`. `max_lens` limits each of the B sentences, `eos_id` not counted.
     Finished sentences leave the batch. Returns B id sequences without `bos_id` and `eos_id`.
     """
     B = len(max_lens)
@@ -98,9 +98,9 @@ def extend_until_end(
 
 
 def penalty(length: int | Tensor, alpha: float) -> float | Tensor:
-    """What a log-probability of `length` tokens, the end counted, is divided by (Wu et al. 2016, eq. 14).
+    """Divisor of the log-probability of `length` tokens, `eos_id` included (Wu et al. 2016, eq. 14).
 
-    With `alpha` 0 it is 1, so that the likeliest wins; with 1 it is in proportion to `length` + 5.
+    With `alpha` 0 it is 1, so the most likely hypothesis wins; with 1 it is proportional to `length` + 5.
     """
     return ((5 + length) / 6) ** alpha
 
@@ -116,19 +116,20 @@ def beam_search(
     n_best: int = 1,
     device: torch.device | None = None,
 ) -> list[list[Hyp]]:
-    """The `n_best` best hypotheses of each sentence that `beam_size` beams find, the best first.
+    """The `n_best` best hypotheses of each sentence, found with `beam_size` beams, best first.
 
     Hypotheses are ranked by `score`; `length_penalty` is the alpha of `penalty`.
 
-    At each length the likeliest continuations of a sentence's live beams go on, as many as it has beams left;
-    one that ends takes its beam with it, so that one beam is greedy search. A sentence is done when it has no
-    beam left, or when no live beam could still come among its `n_best`: an upper bound of its score is its
-    present log-probability, which can only fall, over the largest penalty that its limit allows.
+    At each length, a sentence keeps its most likely continuations, as many as it has beams left. One that
+    ends uses up its beam, so a single beam is greedy search. A sentence is done when it has no beam left, or
+    when no live beam can still become one of its `n_best`. The upper bound for a live beam's score is its
+    present log-probability, which can only fall, divided by the largest penalty that its limit allows.
 
     `step` takes the latest ids (M, N) and the state, which begins with one beam, and gives logits (M, N, V).
-    `max_lens` (from 1) limits each of the B sentences, `eos_id` not counted; at its limit a beam ends as it
-    is. What the `rules` forbid keeps its probability, which goes to nothing else. The logits are overwritten.
-    Where there are fewer than `n_best` hypotheses, empty ones with a score of minus infinity fill up.
+    `max_lens` (from 1) limits each of the B sentences, `eos_id` not counted; at its limit a beam ends
+    without `eos_id`. Ids that the `rules` forbid keep their probability; it is not shared among the others.
+    The logits are overwritten. If fewer than `n_best` hypotheses are found, empty ones with a score of minus
+    infinity are added.
     """
     search = _Beams(max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, device=device)
     ids = torch.full((len(max_lens), 1), rules.bos_id, device=device)  # (M, 1), then (M, N)
@@ -186,10 +187,11 @@ class _Beams:
         return self._ids.flatten(0, 1)
 
     def extend(self, log_probs: Tensor, next_ids: Tensor, *, eos_id: int) -> tuple[Tensor, Tensor]:
-        """Let the likeliest continuations go on.
+        """Replace the live beams by their most likely continuations.
 
-        `next_ids` (M, N, beam_size) are the likeliest of each beam, and `log_probs` theirs. Gives the beam
-        that each came from, (M, beam_size), and its new id, (M, beam_size).
+        `next_ids` (M, N, beam_size) are the most likely ids after each beam, `log_probs` their
+        log-probabilities. Returns for each new beam the beam that it continues, (M, beam_size), and its new
+        id, (M, beam_size).
         """
         M, _, beam_size = log_probs.shape
         total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, N·beam_size)
@@ -203,7 +205,7 @@ class _Beams:
         return beams, ids
 
     def settle(self) -> Tensor:
-        """Let go of the sentences that are done; gives the places (M,) of those that are not."""
+        """Drop the sentences that are done; returns the places (M,) of those that are not."""
         ended, _ = self._ended_scores[self._rows].topk(self._n_best)  # (M, n_best)
         hope = self._log_probs.max(-1).values / penalty(self._limits, self._alpha)  # (M,)
         live = _close_up(hope > ended[:, -1])
@@ -228,7 +230,7 @@ class _Beams:
         ]
 
     def _end(self, is_eos: Tensor) -> None:
-        """Put the live beams that `is_eos` (M, N) or that have reached their limit among the ended."""
+        """Move live beams to the ended ones where `is_eos` (M, N) is True or the limit is reached."""
         length = self._ids.shape[-1]
         ends = (is_eos | (self._limits == length).unsqueeze(1)) & self._log_probs.isfinite()  # (M, N)
         places = (self._ended_scores.shape[1] - self._free).unsqueeze(1) + ends.cumsum(1) - 1  # (M, N)
@@ -243,7 +245,7 @@ class _Beams:
 
 
 def _close_up(is_live: Tensor) -> Tensor:
-    """The rows that `is_live` (M,) marks; the last of them stand in the places of those that are not."""
+    """Rows that `is_live` (M,) marks; the last of them fill the gaps, so that few rows have to move."""
     num_live = int(is_live.sum())
     rows = torch.arange(num_live, device=is_live.device)
     if num_live == len(is_live):

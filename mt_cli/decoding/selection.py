@@ -1,8 +1,8 @@
-"""Which of many scores are the largest: the part of a search that touches the whole vocabulary.
+"""Finds the largest of many scores: the part of a search that touches the whole vocabulary.
 
-Exact. PyTorch compares the entries of a row one by one to find where the largest stand, but finds how large
-they are with vector instructions. So the largest of each block of entries is found first, and only the best
-blocks are searched: a fifth of the time of `Tensor.argmax`, a third of that of `Tensor.topk`.
+Exact. PyTorch finds the place of a maximum by comparing entries one by one, but its value with vector
+instructions. So the maximum of each block of entries is computed first, and only the best blocks are
+searched. This takes a fifth of the time of `Tensor.argmax`, a third of that of `Tensor.topk`.
 Letters: R rows, V vocabulary.
 """
 
@@ -24,13 +24,13 @@ def argmax(scores: Tensor) -> Tensor:
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The `k` largest entries of each row of `scores` (R, V), sorted, and their places: both (R, k).
 
-    Where a row has fewer, `-inf` fills up.
+    If a row has fewer entries, `-inf` fills up.
     """
     V = scores.shape[1]
-    if k == 1:  # of equals the first, as `argmax`
+    if k == 1:  # the first of equals, as `argmax`
         places = argmax(scores).unsqueeze(1)
         return scores.gather(1, places), places
-    if 2 * k * BLOCK > V:  # nothing to be gained
+    if 2 * k * BLOCK > V:  # blocks would not help
         values, places = scores.topk(min(k, V))
         missing = (0, k - values.shape[1])
         return F.pad(values, missing, value=-torch.inf), F.pad(places, missing)
@@ -45,8 +45,8 @@ def top_log_probs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids: both (R, k).
 
-    The ids `forbidden` (F,) of every row, and those that `banned` names by row (P,) and id (P,), keep their
-    probability, but are not among them. Overwrites `logits`.
+    Two kinds of ids are never returned, but keep their probability: those in `forbidden` (F,) for every row,
+    and those that `banned` names by row (P,) and id (P,). Overwrites `logits`.
     """
     if banned is not None and len(banned[0]) > 0:
         normalizer = logits.logsumexp(-1, keepdim=True)

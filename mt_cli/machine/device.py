@@ -1,6 +1,6 @@
 """The machine: device, precision, threads and seeds.
 
-Asks what hardware there is; knows nothing of models or data.
+Detects the hardware; knows nothing of models or data.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from mt_cli.errors import ResourceError
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
-"""The largest that glibc takes since 2.35, and before: it refuses what is larger."""
+"""The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
 PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
-"""Those besides torch whose version a result may depend on."""
+"""Packages besides torch whose version may affect a result."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Runtime:
     precision: Precision
 
     def without_gradients(self) -> contextlib.AbstractContextManager[object]:
-        """Inside it, nothing is kept for a backward pass."""
+        """A context in which nothing is kept for a backward pass."""
         # Inference mode is a little faster, but in it `autocast` would convert every matrix at every use.
         return torch.inference_mode() if self.precision == "fp32" else torch.no_grad()
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
-        """Inside it, matrix products run in this precision."""
+        """A context in which matrix products run in this precision."""
         if self.precision == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
@@ -71,7 +71,7 @@ def seed_everything(seed: int) -> None:
 
 
 def describe_machine(runtime: Runtime) -> dict[str, str | int]:
-    """What a reader of a result wants to know of the machine."""
+    """Facts about the machine that help to interpret a result."""
     facts: dict[str, str | int] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -88,7 +88,7 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int]:
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:
-    """Of those that are installed."""
+    """Versions of those `packages` that are installed."""
     found = {}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -136,9 +136,9 @@ def _keep_freed_memory() -> None:
     if platform.libc_ver()[0] != "glibc":
         return
     mallopt = ctypes.CDLL(None).mallopt
-    # A thread's own heap ends at 64 MiB, and larger blocks are mapped anew each time. This has an effect only
-    # until many threads have allocated something.
+    # A thread's own heap is limited to 64 MiB; larger blocks would be mapped anew each time. The setting has
+    # no effect once many threads have allocated something.
     mallopt(M_ARENA_MAX, 1)
-    if any(mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS):  # until one is taken
-        # Without the other, this would freeze the threshold at 128 KiB, which is worse than nothing.
+    if any(mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS):  # until one is accepted
+        # Set only with the other: alone, it would freeze the mmap threshold at 128 KiB, which is worse.
         mallopt(M_TRIM_THRESHOLD, INT_MAX)

@@ -1,7 +1,7 @@
 """The ladder of sizes: sizes are rounded up to a few values, because kernels are built for shapes.
 
-On a CPU, oneDNN builds one for each shape of a bf16 product and keeps a thousand of them, at about a megabyte
-each. Whoever records CUDA graphs needs few shapes too.
+On a CPU, oneDNN builds a kernel for each shape of a bf16 product and keeps a thousand of them, at about a
+megabyte each. CUDA graphs need few shapes too.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ def rungs(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def rung(size: int) -> int:
-    """The one number `size`, from 1, rounded up to a rung."""
+    """`size`, from 1, rounded up to a rung."""
     return int(rungs(np.array([size]))[0])
 
 
@@ -28,7 +28,7 @@ def rungs_below(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _step_to(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How far the rung at or above each of `sizes` (N,) is from the one below it: (N,)."""
-    digits = np.frexp(sizes - 1)[1]  # in binary
+    """Distance between the rung at or above each of `sizes` (N,) and the one below it: (N,)."""
+    digits = np.frexp(sizes - 1)[1]  # binary digits
     step: NDArray[np.int64] = np.left_shift(np.int64(1), np.maximum(digits - 3, 0))
     return step

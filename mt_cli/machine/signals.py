@@ -9,13 +9,13 @@ from types import FrameType, TracebackType
 from typing import Self
 
 SAME_S = 1.0
-"""Signals so soon after the first mean the same: a launcher hands on what the whole group was sent."""
+"""Signals within this time count as one: a launcher forwards what the whole process group received."""
 
 
 class StopSignals:
-    """Within its block, signals are remembered instead of obeyed; a second one, later, is obeyed.
+    """Within its block, the first signal is only recorded; another one, after `SAME_S`, is obeyed.
 
-    One that the process ignores, as under `nohup`, stays ignored.
+    A signal that the process ignores, as under `nohup`, stays ignored.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

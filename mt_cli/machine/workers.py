@@ -1,4 +1,4 @@
-"""Doing one job to many items in several processes, in order.
+"""Applies one job to many items in several processes; results come in order.
 
 Knows neither the job nor the items.
 """
@@ -22,11 +22,11 @@ Result = TypeVar("Result")
 
 MOST_WORKERS = 16
 WAITING_PER_WORKER = 3
-"""Items handed out ahead, which bounds the memory; an executor's own map would read them all at once."""
+"""Items submitted ahead; limits memory, because an executor's own map would read all items at once."""
 
 
 def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers: int) -> Iterator[Result]:
-    """`job` of each item, in order; with one worker, in this process.
+    """Apply `job` to each item, in order; with one worker, in this process.
 
     `job` is sent to each worker once: it must be picklable, and may be large.
 
@@ -36,7 +36,7 @@ def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers
     if workers == 1:
         yield from map(job, items)
         return
-    # Fork is unsafe with threads about, and tokenizers and torch start some.
+    # Fork is unsafe if threads are running, and tokenizers and torch start some.
     executor = ProcessPoolExecutor(
         workers,
         multiprocessing.get_context("spawn"),
@@ -46,7 +46,7 @@ def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:
-            with _interrupts_held():  # a worker may be started, and until it is ready has no answer to them
+            with _interrupts_held():  # a worker that is just starting cannot handle them
                 waiting.append(cast("Future[Result]", executor.submit(_do_job, item)))
             if len(waiting) >= workers * WAITING_PER_WORKER:
                 yield waiting.popleft().result()
@@ -62,7 +62,7 @@ def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Have this thread, and processes that it starts, hear of Ctrl-C later."""
+    """Delay Ctrl-C for this thread and the processes that it starts."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -72,17 +72,17 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, at most as many as workers make sense."""
+    """Cores that this process may use, at most `MOST_WORKERS`."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
     return min(MOST_WORKERS, len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1)
 
 
-_job: Callable[[object], object] | None = None  # a worker process has one, for its whole life
+_job: Callable[[object], object] | None = None  # set once in each worker process
 
 
 def _start_worker(pickled_job: bytes) -> None:
     global _job  # noqa: PLW0603
-    # Ctrl-C reaches every process of the group; the parent alone answers it.
+    # Ctrl-C reaches every process of the group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     _job = pickle.loads(pickled_job)
@@ -90,7 +90,7 @@ def _start_worker(pickled_job: bytes) -> None:
 
 
 def _end_with_parent() -> None:
-    """End at once where the parent was killed, or this process would wait for items for ever."""
+    """End this process once the parent has ended; otherwise it would wait for items for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,8 +1,8 @@
 """Several processes that train one model together, as torchrun starts them.
 
-Knows ranks and tensors, nothing of models or data. Gradients are added up when they are all there, in one
-message with the losses: a small model has so little to send that to send it while the rest is calculated, as
-PyTorch's DDP does, would gain nothing.
+Knows ranks and tensors, nothing of models or data. Gradients are added up after the backward pass, in one
+message with the losses. PyTorch's DDP sends them during the backward pass; a small model has so little to
+send that this would gain nothing.
 """
 
 import contextlib
@@ -55,10 +55,10 @@ class World:
             tensor.copy_(total.view_as(tensor))
 
     def after_first(self, by_first: Callable[[], Result], by_others: Callable[[], Result]) -> Result:
-        """`by_first()` in the first process and, once that is done, `by_others()` in all others.
+        """Run `by_first()` in the first process and then `by_others()` in all others.
 
         Raises:
-            ResourceError: here, because the first process failed.
+            ResourceError: in the others, because the first process failed.
         """
         if self.is_first:
             try:
@@ -73,12 +73,12 @@ class World:
         return by_others()
 
     def announce_end(self) -> None:
-        """Tell the others that it is over; if they are gone already, so much the better."""
+        """Tell the others to end; it does not matter if they have ended already."""
         with contextlib.suppress(ResourceError):
             self.agree(goes_on=False)
 
     def agree(self, *, goes_on: bool) -> bool:
-        """What the first process says; the others wait for it."""
+        """The first process's `goes_on`, in every process; the others wait for it."""
         if self.size == 1:
             return goes_on
         word = torch.tensor(int(goes_on))

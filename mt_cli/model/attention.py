@@ -9,61 +9,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-SIMD_FLOATS = 16
-"""Numbers of 32 bits in the widest vector register of a CPU."""
-
 
 def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *, dropout: nn.Module | None = None) -> Tensor:
     """softmax(q kᵀ / √K) v, per head: each query's mean of the values, weighted by how well the keys match.
 
-    `q` is (B, H, T, K), `k` and `v` are (B, H, S, K). `bias` is a mask as `as_bias` gives it, and broadcasts
-    to (B, H, T, S). A query that may attend to nothing gives NaN. Returns (B, H, T, K).
+    `q` is (B, H, T, K), `k` and `v` are (B, H, S, K). `bias` is a mask converted by `as_bias`; it
+    broadcasts to (B, H, T, S). A query that may attend to nothing gives NaN. Returns (B, H, T, K).
     """
     weights = attention_weights(q, k, bias)
     return (weights if dropout is None else dropout(weights)) @ v
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
-    """softmax(q kᵀ / √K): each row a distribution over the keys that `bias` leaves, (B, H, T, S)."""
+    """softmax(q kᵀ / √K), (B, H, T, S): each row is a distribution over the keys that `bias` allows."""
     assert bias.is_floating_point(), "a mask has to go through as_bias first"
     # Without the division the dot products grow with K and the softmax saturates.
     scores = (q / math.sqrt(q.shape[-1])) @ k.mT  # (B, H, T, S)
     return scores.add_(bias).softmax(-1)
 
 
-def as_bias(mask: Tensor) -> Tensor:
-    """Zero where the boolean `mask` is True, else minus infinity, which hides when it is added to scores.
-
-    Adding takes a tenth of the time of choosing, so that a mask is made into this once and used often.
-    """
-    return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -math.inf)
-
-
-def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """`k`, `v` (B, H, S, K) with zeros after them, as many as `pad_bias` hides.
-
-    The softmax over a row that does not fill a vector takes PyTorch five times as long on a CPU.
-    """
-    extra = _missing_keys(k.shape[2], device=k.device.type)
-    if not extra:
-        return k, v
-    # Keys are laid out as (B, H, K, S), which is how queries are multiplied by them.
-    return F.pad(k.mT, (0, extra)).mT, F.pad(v, (0, 0, 0, extra))
-
-
-def pad_bias(bias: Tensor) -> Tensor:
-    """`bias` (…, S) for keys after `pad_keys`, whose zeros are hidden."""
-    extra = _missing_keys(bias.shape[-1], device=bias.device.type)
-    return F.pad(bias, (0, extra), value=-math.inf) if extra else bias
-
-
-def _missing_keys(number: int, *, device: str) -> int:
-    """How many more keys fill a vector, or in lower precision whole vectors, so that few sizes come."""
-    return -number % SIMD_FLOATS if torch.is_autocast_enabled(device) else max(0, SIMD_FLOATS - number)
-
-
 class ScaledDotProductAttention(nn.Module):
-    """`attention` as a module, so that hooks can look on; what it drops out are the weights."""
+    """`attention` as a module, so that hooks can observe it. Dropout applies to the weights."""
 
     def __init__(self, dropout: nn.Module) -> None:
         super().__init__()
@@ -72,8 +38,6 @@ class ScaledDotProductAttention(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `bias` (…, S) allows: (B, H, T, K)."""
         assert bias.shape[-1] == k.shape[2], "a bias says something of every key"
-        if not torch.is_grad_enabled():
-            (k, v), bias = pad_keys(k, v), pad_bias(bias)
         return attention(q, k, v, bias, dropout=self.dropout)
 
 
@@ -94,7 +58,7 @@ class MultiHeadAttention(nn.Module):
     def forward(self, x: Tensor, bias: Tensor, *, memory: Tensor | None = None) -> Tensor:
         """`x` (B, T, D) attends to `memory` (B, S, D), or without one to itself: (B, T, D).
 
-        `bias` (…, S) is a mask as `as_bias` gives it, and broadcasts to (B, H, T, S).
+        `bias` (…, S) is a mask converted by `as_bias`; it broadcasts to (B, H, T, S).
         """
         if memory is None:
             return self.attend(*self.project_all(x), bias)

@@ -1,6 +1,6 @@
 """Attention maps: who attended to whom in a pass of the model, on either backend.
 
-Listens with hooks and changes neither backend. Letters: B batch, S source length, T target length, L layers,
+Uses hooks and changes neither backend. Letters: B batch, S source length, T target length, L layers,
 H heads.
 """
 
@@ -22,7 +22,7 @@ PLACES: Mapping[MapKind, tuple[str, str]] = {
     "decoder": ("decoder", "self_attn"),
     "cross": ("decoder", "multihead_attn"),
 }
-"""Which stack, and which attention of its layers; the names are the same on both backends."""
+"""Stack and attention module of each kind; both backends use the same names."""
 
 
 @torch.no_grad()
@@ -36,9 +36,9 @@ def attention_maps(
 ) -> dict[MapKind, Tensor]:
     """Weights of every attention when `model` reads `src_ids` (B, S) and predicts from `tgt_in` (B, T).
 
-    Gives, of `kinds`, `encoder` (L, B, H, S, S), `decoder` (L, B, H, T, T) and `cross`
-    (L, B, H, T, S), of the L layers that `layers` chooses; each row of a map is a distribution over what may
-    be attended.
+    Returns a tensor for each of `kinds`: `encoder` (L, B, H, S, S), `decoder` (L, B, H, T, T), `cross`
+    (L, B, H, T, S). L counts the layers that `layers` selects. Each row of a map is a distribution over the
+    positions that may be attended.
     """
     if model.training:
         raise ValueError("attention maps are of a model in eval mode; call model.eval()")
@@ -85,5 +85,5 @@ def _weigh_again(into: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...],
 def _ask_for_weights(
     _module: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[Tensor, ...], dict[str, object]]:
-    """Have nn.MultiheadAttention return every head's weights, which nn.Transformer tells it not to."""
+    """Make nn.MultiheadAttention return every head's weights; nn.Transformer asks for none."""
     return args, {**kwargs, "need_weights": True, "average_attn_weights": False}

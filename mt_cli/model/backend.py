@@ -1,4 +1,4 @@
-"""What a backend, the swappable middle of the model, has to do.
+"""The interface of a backend, the swappable middle of the model.
 
 Knows vectors, not ids. Letters: B batch, N beams, S source length, T target length, D d_model.
 """
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class DecoderState(Protocol):
-    """What a decoder remembers between steps: B sentences, of N beams each (one at the start)."""
+    """What a decoder remembers between steps, for B sentences of N beams each (one at the start)."""
 
     @property
     def length(self) -> int:
@@ -17,16 +17,16 @@ class DecoderState(Protocol):
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with the sentences `rows` (M,) only, in that order."""
+        """Keep only the sentences `rows` (M,), in that order."""
         ...
 
     def arrange(self, beams: Tensor) -> None:
-        """Let beam n of sentence b go on from its beam `beams[b, n]`, (B, N)."""
+        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
         ...
 
 
 class TransformerBackend(Protocol):
-    """An encoder and a decoder whose parameters bear the names and shapes of nn.Transformer's.
+    """An encoder and a decoder; their parameters have the names and shapes of nn.Transformer's.
 
     Masks are boolean, True = may be attended. Every source has at least one real position.
     """
@@ -36,11 +36,11 @@ class TransformerBackend(Protocol):
         ...
 
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
-        """Decoder output (B, T, D), position t of it from `tgt` (B, T, D) up to t and `memory` (B, S, D)."""
+        """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D); position t sees `tgt` up to t."""
         ...
 
     def start(self, memory: Tensor, src_mask: Tensor) -> DecoderState:
-        """State before the first step over `memory` (B, S, D), of one beam."""
+        """State before the first step over `memory` (B, S, D), with one beam."""
         ...
 
     def step(self, tgt: Tensor, state: DecoderState) -> Tensor:

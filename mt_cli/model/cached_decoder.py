@@ -1,7 +1,7 @@
-"""The decoder one position at a time: what it has computed is kept, and a step takes few calls of PyTorch.
+"""The decoder one position at a time, with cached keys and values and few PyTorch calls a step.
 
-A call takes some microseconds however little there is to do, and one step of one sentence is little. So the
-same sums as in `layers` are written flat here, without modules, dropout and gradients.
+Every PyTorch call costs some microseconds, and one step of one sentence has little to compute. So the
+computation of `layers` is repeated here in plain functions, without modules, dropout and gradients.
 Letters: B batch, N beams, R = B·N rows, S source length, D d_model, H heads, K head size.
 """
 
@@ -13,10 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.attention import as_bias, pad_bias, pad_keys
 from mt_cli.model.layers import DecoderLayer
+from mt_cli.model.masks import as_bias
 
 TensorFunction = Callable[[Tensor], Tensor]
+
+SIMD_FLOATS = 16
+"""32-bit numbers that fit into the widest vector register of a CPU."""
 
 
 @dataclass
@@ -25,34 +28,34 @@ class CachedState:
 
     layers: list["CachedLayer"]
     src_bias: Tensor
-    """Which of the source may be attended, (B, H, 1, S), after `as_bias` and `pad_bias`."""
+    """Hides source padding: a bias (B, H, 1, S) from `as_bias` and `pad_bias`."""
     past: Tensor
-    """Which slots are of each beam's own past, (B, N, shown), after `as_bias` and `pad_bias`."""
+    """Hides every slot outside a beam's own past: a bias (B, N, shown), padded by `pad_bias`."""
     used: int = 0
-    """Slots filled in each layer: one for every beam at every step."""
+    """Slots filled in each layer: every step fills one for each beam."""
     length: int = 0
     src_of_heads: Tensor = field(init=False)
-    """`src_bias` as `advance` leaves it for the layers, (B·H, 1, S)."""
+    """`src_bias` with batch and heads merged, (B·H, 1, S); set by `advance`."""
     past_of_heads: Tensor = field(init=False)
-    """`past` as `advance` leaves it for them, (B·H, N, shown)."""
+    """`past` repeated for every head, (B·H, N, shown); set by `advance`."""
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with the sentences `rows` (M,) only; only those that change places move."""
+        """Keep only the sentences `rows` (M,), in that order; only those that change places are copied."""
         places = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
         for layer in self.layers:
             layer.move(rows[places], places, num_rows=len(rows), used=self.used)
         self.src_bias, self.past = self.src_bias[rows], self.past[rows]
 
     def arrange(self, beams: Tensor) -> None:
-        """Let beam n of sentence b go on from its beam `beams[b, n]`, (B, N).
+        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N).
 
-        No key or value moves: a beam that goes on from another shares its slots, and only marks them.
+        No key or value is copied: beams with a common past share its slots, and `past` records who sees them.
         """
         sentences = torch.arange(len(beams), device=beams.device).unsqueeze(1)  # (B, 1)
         self.past = self.past[sentences, beams]
 
     def advance(self, num_beams: int) -> None:
-        """Make room for one more position of each of `num_beams` beams, which is of its own past alone."""
+        """Add one slot for each of `num_beams` beams, which only that beam sees."""
         first, self.used = self.used, self.used + num_beams
         self.length += 1
         if self.used > self.past.shape[-1]:
@@ -76,14 +79,14 @@ class CachedLayer:
     """A decoder layer with the keys and values of one batch."""
 
     def __init__(self, layer: DecoderLayer, memory: Tensor) -> None:
-        """`layer` is about to decode over `memory` (B, S, D)."""
+        """Prepare `layer` for decoding over `memory` (B, S, D)."""
         D = memory.shape[-1]
         itself, across = layer.self_attn, layer.multihead_attn
         k, v = pad_keys(*across.project_memory(memory))  # each (B, H, S, K)
         B, H, _, K = k.shape
         self.num_heads = H
         self.memory_k, self.memory_v = k.mT.contiguous(), v.contiguous()  # (B, H, K, S) and (B, H, S, K)
-        # Of what the beams have seen: a slot for each position of each beam, as it came.
+        # Of the target so far: one slot for each position of each beam, in order of arrival.
         self.self_k, self.self_v = k.new_empty(B, H, K, 0), k.new_empty(B, H, 0, K)
         self._refresh_views(0)
         self._project_all = _linear(itself.in_proj_weight, itself.in_proj_bias)
@@ -94,7 +97,7 @@ class CachedLayer:
         self._narrow = _linear(layer.linear2.weight, layer.linear2.bias)
         self._activation = layer.activation
         self._is_pre_norm = layer.is_pre_norm
-        # Functions of the class: bound to this layer, they would keep it and its tensors alive.
+        # Plain functions: bound methods would make a reference cycle that keeps the tensors alive.
         self._sublayers = (
             (_norm(layer.norm1), type(self)._attend_to_past),
             (_norm(layer.norm2), type(self)._attend_to_memory),
@@ -111,7 +114,7 @@ class CachedLayer:
         return x
 
     def move(self, sources: Tensor, places: Tensor, *, num_rows: int, used: int) -> None:
-        """Put the sentences `sources` (P,) at `places` (P,), and keep the first `num_rows` sentences."""
+        """Copy the sentences `sources` (P,) to `places` (P,), then keep the first `num_rows` sentences."""
         self.self_k[places, :, :, :used] = self.self_k[sources, :, :, :used]
         self.self_v[places, :, :used] = self.self_v[sources, :, :used]
         self.memory_k[places] = self.memory_k[sources]
@@ -131,7 +134,7 @@ class CachedLayer:
         return self._join(_attention(q, self._past_k, self._past_v, state.past_of_heads))
 
     def _attend_to_memory(self, x: Tensor, state: CachedState) -> Tensor:
-        # All beams of a sentence read the same memory, as so many queries.
+        # All beams of a sentence share its memory: they are N queries of one attention.
         B, N, _ = state.past.shape
         q = self._project_query(x).view(B, N, self.num_heads, -1)
         return self._join_across(_attention(q, self._across_k, self._across_v, state.src_of_heads))
@@ -140,11 +143,11 @@ class CachedLayer:
         return self._narrow(self._activation(self._widen(x)))
 
     def _make_room(self, shown: int, *, filled: int) -> None:
-        """Have at least `shown` slots, of which the first `filled` are in use."""
+        """Make sure of at least `shown` slots; the first `filled` are in use."""
         B, H, K, room = self.self_k.shape
         if shown > room:
-            # Twice the room each time, so that an entry is copied about once. What is empty is hidden, but
-            # must still be a number.
+            # Doubling the room copies each entry about once. Empty slots are hidden, but must be numbers: a
+            # NaN would still spread.
             room = max(shown, 2 * room)
             k, v = self.self_k.new_zeros(B, H, K, room), self.self_v.new_zeros(B, H, room, K)
             k[..., :filled] = self.self_k[..., :filled]
@@ -153,7 +156,7 @@ class CachedLayer:
         self._refresh_views(shown)
 
     def _refresh_views(self, shown: int) -> None:
-        """Keys and values as they are multiplied, (B·H, K, S) and (B·H, S, K): the first `shown` slots."""
+        """Keep views of the first `shown` slots as they are multiplied, (B·H, K, S) and (B·H, S, K)."""
         self._shown = shown
         self._past_k = self.self_k.flatten(0, 1)[..., :shown]
         self._past_v = self.self_v.flatten(0, 1)[:, :shown]
@@ -163,7 +166,7 @@ class CachedLayer:
 def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """`q` (B, N, H, K) attends to `k` (B·H, K, S) and `v` (B·H, S, K): (R, D).
 
-    `bias` (B·H, 1 or N, S) is as `as_bias` makes it.
+    `bias` (B·H, 1 or N, S) is a mask converted by `as_bias`.
     """
     B, N, H, K = q.shape
     q = q.transpose(1, 2).reshape(B * H, N, K)
@@ -174,7 +177,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 
 def _linear(weight: Tensor, bias: Tensor) -> TensorFunction:
     device = weight.device.type
-    if torch.is_autocast_enabled(device):  # which would convert what is no parameter at every step
+    if torch.is_autocast_enabled(device):  # it would convert non-parameters at every step
         dtype = torch.get_autocast_dtype(device)
         weight, bias = weight.to(dtype), bias.to(dtype)
     turned = weight.t()
@@ -184,3 +187,26 @@ def _linear(weight: Tensor, bias: Tensor) -> TensorFunction:
 def _norm(norm: nn.LayerNorm) -> TensorFunction:
     shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     return lambda x: F.layer_norm(x, shape, weight, bias, eps)
+
+
+def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Append zeros to keys and values `k`, `v` (B, H, S, K); `pad_bias` hides them.
+
+    On a CPU, PyTorch's softmax takes five times as long over a row that does not fill a vector register.
+    """
+    extra = _missing_keys(k.shape[2], device=k.device.type)
+    if not extra:
+        return k, v
+    # Keys are stored as (B, H, K, S), the layout in which queries are multiplied by them.
+    return F.pad(k.mT, (0, extra)).mT, F.pad(v, (0, 0, 0, extra))
+
+
+def pad_bias(bias: Tensor) -> Tensor:
+    """Extend `bias` (…, S) to the zeros that `pad_keys` appends, and hide them."""
+    extra = _missing_keys(bias.shape[-1], device=bias.device.type)
+    return F.pad(bias, (0, extra), value=-math.inf) if extra else bias
+
+
+def _missing_keys(number: int, *, device: str) -> int:
+    """Keys to append: up to one full vector register, or under autocast up to a multiple (fewer sizes)."""
+    return -number % SIMD_FLOATS if torch.is_autocast_enabled(device) else max(0, SIMD_FLOATS - number)

@@ -34,7 +34,7 @@ class _ByteDropout(torch.autograd.Function):
         draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64)
         draws.random_(-(2**63), None)  # the whole range, or one bit of each draw would stay zero
         kept = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= threshold
-        # In fp32 at least: rounded to bf16, the scale would be wrong by up to 0.4 % at every place alike.
+        # In fp32 at least: bf16 would round the scale, by up to 0.4 % and the same for every element.
         factor = kept.to(torch.promote_types(x.dtype, torch.float32)).mul_(scale)
         ctx.save_for_backward(factor)
         return (x * factor).to(x.dtype)

@@ -1,6 +1,7 @@
 """`Ensemble`: several models that predict each next token together.
 
-Searched like one model; is never trained. Letters: B batch, N beams, S source length, V target vocabulary.
+It is searched like one model and never trained.
+Letters: B batch, N beams, S source length, V target vocabulary.
 """
 
 import math
@@ -15,10 +16,10 @@ from mt_cli.model.translation_model import TranslationModel
 
 
 class Ensemble(nn.Module):
-    """The mean of what the members predict (Sutskever et al. 2014, 3.6)."""
+    """The mean of the members' predicted probabilities (Sutskever et al. 2014, 3.6)."""
 
     def __init__(self, members: Sequence[TranslationModel]) -> None:
-        """Models of one vocabulary, which may differ in all else."""
+        """The `members` must share one vocabulary; all else may differ."""
         super().__init__()
         self.members = nn.ModuleList(members)
         self.max_len = min(member.max_len for member in members)
@@ -26,12 +27,12 @@ class Ensemble(nn.Module):
 
     @property
     def longest_sentence(self) -> int:
-        """Most ids of a sentence that every member can take."""
+        """Length in ids of the longest sentence that every member can take."""
         return self.max_len - 1
 
     @property
     def first(self) -> TranslationModel:
-        """The member that is looked at where only one can be."""
+        """The member to use where only one model can be used."""
         return cast("TranslationModel", self.members[0])
 
     def start(self, src_ids: Tensor) -> DecoderState:
@@ -67,11 +68,11 @@ class EnsembleState:
         return self.states[0].length
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with the sentences `rows` (M,) only, in that order."""
+        """Keep only the sentences `rows` (M,), in that order."""
         for state in self.states:
             state.keep(rows)
 
     def arrange(self, beams: Tensor) -> None:
-        """Let beam n of sentence b go on from its beam `beams[b, n]`, (B, N)."""
+        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
         for state in self.states:
             state.arrange(beams)

@@ -1,6 +1,6 @@
-"""`FewShapes`: a model whose batches are padded to few sizes while it is searched (see `machine.ladder`).
+"""`FewShapes`: pads a model's batches to a few sizes during a search (see `machine.ladder`).
 
-Callers see neither the padding nor what is computed for it.
+Callers never see the padding or its results.
 Letters: B sentences, P sentences after padding, N beams, S source length, V target vocabulary.
 """
 
@@ -15,7 +15,7 @@ from mt_cli.model.translation_model import TranslationModel
 
 
 class FewShapes(nn.Module):
-    """Pads what a search gives to `model`, and drops the padding from the results."""
+    """Pads the inputs of `model` and drops the padding from its outputs."""
 
     def __init__(self, model: TranslationModel | Ensemble) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class FewShapes(nn.Module):
         return PaddedState(self.model.start(padded), num_rows=len(padded))
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
-        """What the model's step gives, (B, N, V), after `ids` (B, N); advances `state`."""
+        """Output (B, N, V) of the model's step after `ids` (B, N); advances `state`."""
         assert isinstance(state, PaddedState)
         scores: Tensor = self.model.step(_pad_rows(ids, state.num_rows), state.inner)  # (P, N, V)
         return scores[: len(ids)]
@@ -51,13 +51,13 @@ class PaddedState:
         return self.inner.length
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with the sentences `rows` (M,) only, in that order."""
+        """Keep only the sentences `rows` (M,), in that order."""
         self.num_rows = min(self.num_rows, rung(len(rows)))
-        rest = torch.arange(len(rows), self.num_rows, device=rows.device)  # whatever stands there
+        rest = torch.arange(len(rows), self.num_rows, device=rows.device)  # padding: any rows will do
         self.inner.keep(torch.cat([rows, rest]))
 
     def arrange(self, beams: Tensor) -> None:
-        """Let beam n of sentence b go on from its beam `beams[b, n]`, (B, N)."""
+        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
         self.inner.arrange(_pad_rows(beams, self.num_rows))
 
 

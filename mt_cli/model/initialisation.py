@@ -34,5 +34,5 @@ def initialise(model: nn.Module, *, kind: str, d_model: int, generator: torch.Ge
 
 
 def _matrices(name: str, parameter: Tensor) -> tuple[Tensor, ...]:
-    """A packed projection is three matrices: as one it would start √2 too small."""
+    """A packed projection counts as three matrices; as one, its weights would be √2 too small."""
     return parameter.chunk(3) if name.endswith("in_proj_weight") else (parameter,)

@@ -1,7 +1,7 @@
 """Encoder and decoder layers, pre- or post-norm (Vaswani et al. 2017, 3.1; Xiong et al. 2020).
 
-Parameter names are those of nn.TransformerEncoderLayer and nn.TransformerDecoderLayer. A bias is a mask as
-`attention.as_bias` gives it.
+Parameter names are those of nn.TransformerEncoderLayer and nn.TransformerDecoderLayer. A bias is a mask
+converted by `masks.as_bias`.
 Letters: B batch, S source length, T target length, D d_model, F d_ff, H heads, K head size.
 """
 
@@ -47,7 +47,7 @@ class Layer(nn.Module):
         self.dropout = Dropout(options.dropout)
 
     def residual(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """`x` (B, T, D) plus what `sublayer` makes of it, normalised before or after."""
+        """`x` (B, T, D) plus the output of `sublayer`, with the norm before or after."""
         if self.is_pre_norm:
             summed: Tensor = x + self.dropout(sublayer(norm(x)))
             return summed
@@ -55,7 +55,7 @@ class Layer(nn.Module):
         return normed
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """Two linear maps with an activation between, at each place alone: (B, T, D) to (B, T, D)."""
+        """Two linear maps with an activation between, for each position: (B, T, D) to (B, T, D)."""
         hidden = self.activation_dropout(self.activation(self.linear1(x)))  # (B, T, F)
         out: Tensor = self.linear2(hidden)
         return out

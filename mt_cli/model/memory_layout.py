@@ -1,20 +1,20 @@
 """How a trained model's matrices lie in memory while it decodes on a CPU.
 
-Changes no value. Knows PyTorch's parameters, nothing of what they are for.
+Changes no value. Knows PyTorch's parameters, not what they are for.
 """
 
 import torch
 from torch import Tensor, nn
 
 PADDING = 16
-"""Extra numbers a row: rows a power of two long fall into the same few places of a processor's caches."""
+"""Extra numbers per row: rows whose length is a power of two would compete for the same cache lines."""
 
 
 def lay_out_for_decoding(model: nn.Module) -> None:
-    """Store the matrix (N, K) of every linear map as (K, N), the way a product with few rows reads it.
+    """Store the matrix (N, K) of every linear map as (K, N), which products with few rows read faster.
 
-    With a hundred rows, such a product takes a seventh less time (docs/experiments.md). Embeddings stay as
-    they are, because their rows are looked up; one that is tied to the output layer is copied.
+    A product with a hundred rows takes a seventh less time (docs/experiments.md). Embeddings stay as they
+    are, because their rows are looked up. An output layer tied to an embedding gets a copy of its own.
     """
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     for module in model.modules():

@@ -21,7 +21,7 @@ def sinusoids(max_len: int, d_model: int) -> Tensor:
 
 
 class Positions(nn.Module):
-    """Adds a vector for each place, fixed waves or learned parameters."""
+    """Adds a vector for each position: fixed sinusoids or learned parameters."""
 
     def __init__(self, max_len: int, d_model: int, *, learned: bool) -> None:
         super().__init__()

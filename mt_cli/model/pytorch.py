@@ -1,6 +1,6 @@
 """The `torch` backend: nn.Transformer behind the project's interface.
 
-The one place that hands on masks inverted: PyTorch's True means "ignore".
+Masks are inverted here and nowhere else: in PyTorch, True means "ignore".
 Letters: B batch, S source length, T target length, D d_model.
 """
 
@@ -34,11 +34,11 @@ class PrefixState:
         return self.prefix.shape[2]
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with the sentences `rows` (M,) only."""
+        """Keep only the sentences `rows` (M,), in that order."""
         self.memory, self.src_mask, self.prefix = self.memory[rows], self.src_mask[rows], self.prefix[rows]
 
     def arrange(self, beams: Tensor) -> None:
-        """Let beam n of sentence b go on from its beam `beams[b, n]`, (B, N)."""
+        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
         sentences = torch.arange(len(beams), device=beams.device).unsqueeze(1)  # (B, 1)
         self.prefix = self.prefix[sentences, beams]
 
@@ -46,7 +46,7 @@ class PrefixState:
 class TorchBackend(nn.Transformer):
     """nn.Transformer; see `TransformerBackend` for the contract.
 
-    Its `step` recomputes the prefix, slowly and plainly, which makes it the oracle of the cached one.
+    Its `step` recomputes the whole prefix: slow but simple, so it is the reference for the cached decoder.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TorchBackend(nn.Transformer):
             tgt,
             memory,
             tgt_mask=~causal_mask(tgt.shape[1], device=tgt.device),
-            tgt_is_causal=True,  # or PyTorch looks whether it is, and waits for the GPU
+            tgt_is_causal=True,  # otherwise PyTorch checks the mask, and waits for the GPU
             memory_key_padding_mask=~src_mask,
         )
         return out
@@ -107,7 +107,7 @@ def _build_layer(kind: type[TorchLayer], options: LayerOptions) -> TorchLayer:
         batch_first=True,
         norm_first=options.is_pre_norm,
     )
-    # PyTorch takes one rate for all places; the layer's parts take one each.
+    # PyTorch's constructor takes one dropout rate; the layer's parts can have one each.
     layer.self_attn.dropout = options.attention_dropout
     layer.dropout = Dropout(options.activation_dropout)
     layer.dropout1 = Dropout(options.dropout)

@@ -7,14 +7,13 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from mt_cli.model.attention import as_bias
 from mt_cli.model.cached_decoder import CachedState, start
 from mt_cli.model.layers import DecoderLayer, EncoderLayer, LayerOptions
-from mt_cli.model.masks import causal_mask
+from mt_cli.model.masks import as_bias, causal_mask
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers, and perhaps a last norm."""
+    """A stack of encoder layers and an optional final norm."""
 
     def __init__(self, options: LayerOptions, num_layers: int, *, final_norm: bool) -> None:
         super().__init__()
@@ -30,7 +29,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers, and perhaps a last norm."""
+    """A stack of decoder layers and an optional final norm."""
 
     def __init__(self, options: LayerOptions, num_layers: int, *, final_norm: bool) -> None:
         super().__init__()
@@ -45,7 +44,7 @@ class Decoder(nn.Module):
         return normed
 
     def start(self, memory: Tensor, src_mask: Tensor) -> CachedState:
-        """State over `memory` (B, S, D) under the boolean `src_mask` (B, S), of one beam."""
+        """State over `memory` (B, S, D) under the boolean `src_mask` (B, S), with one beam."""
         return start(cast("list[DecoderLayer]", list(self.layers)), memory, src_mask)
 
     def step(self, x: Tensor, state: CachedState) -> Tensor:
@@ -90,5 +89,5 @@ class ScratchBackend(nn.Module):
 
 
 def _for_all(src_mask: Tensor) -> Tensor:
-    """The bias of `src_mask` (B, S), the same for every head and query: (B, 1, 1, S)."""
+    """Bias (B, 1, 1, S) of `src_mask` (B, S), shared by all heads and queries."""
     return as_bias(src_mask)[:, None, None, :]

@@ -1,6 +1,6 @@
 """Shape tracing: every tensor on the way from ids to logits, by the paper's name and with its shape.
 
-Listens to the scratch backend with hooks and computes nothing of its own but what attention keeps to itself.
+Observes the scratch backend with hooks; only what attention does not expose is computed again here.
 Letters: B batch, S source length, T target length, D d_model, H heads, K head size, F d_ff, V vocabulary.
 """
 
@@ -18,13 +18,13 @@ from mt_cli.model.layers import ACTIVATIONS, DecoderLayer, EncoderLayer
 from mt_cli.model.translation_model import TranslationModel
 
 Level = Literal["model", "layer", "block", "head", "attention"]
-"""How close one looks, from afar to near; each level shows the ones before it too."""
+"""Level of detail, from coarse to fine; each level includes the ones before it."""
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 @dataclass(frozen=True)
 class TracedTensor:
-    """One tensor that was seen passing."""
+    """One tensor that was observed."""
 
     level: Level
     place: str
@@ -32,12 +32,12 @@ class TracedTensor:
     name: str
     """In the paper's symbols (Vaswani et al. 2017), such as `QKᵀ/√d_k`."""
     letters: str
-    """Letters of the legend, one a dimension, such as `B H T S`."""
+    """Letters of the legend, one for each dimension, such as `B H T S`."""
     shape: tuple[int, ...]
 
 
 class _Trace:
-    """What has been seen so far, and the hooks that see it."""
+    """The tensors recorded so far, and the hooks that record them."""
 
     def __init__(self) -> None:
         self.tensors: list[TracedTensor] = []
@@ -47,14 +47,14 @@ class _Trace:
         self.tensors.append(TracedTensor(level, place, name, letters, tuple(tensor.shape)))
 
     def before(self, module: nn.Module, see: Callable[..., None]) -> None:
-        """Call `see` with the arguments of each call of `module`, before it."""
+        """Call `see` with the arguments of `module`, before each of its calls."""
         handle = module.register_forward_pre_hook(
             lambda _module, args, kwargs: see(*args, **kwargs), with_kwargs=True
         )
         self._hooks.callback(handle.remove)
 
     def after(self, module: nn.Module, see: Callable[..., None]) -> None:
-        """Call `see` with the result and the arguments of each call of `module`, after it."""
+        """Call `see` with the result and the arguments of `module`, after each of its calls."""
         handle = module.register_forward_hook(
             lambda _module, args, kwargs, output: see(output, *args, **kwargs), with_kwargs=True
         )
@@ -69,10 +69,10 @@ class _Trace:
 
 @dataclass(frozen=True)
 class ShapeTrace:
-    """What flowed through a model, and what the letters of it stand for."""
+    """The tensors of one forward pass, and the sizes that their letters stand for."""
 
     tensors: list[TracedTensor]
-    """In the order in which they came about; of equal layers only the first is looked into."""
+    """In the order of computation; only the first layer of each stack is traced."""
     legend: dict[str, int]
     """Size that each letter stands for."""
     depths: dict[str, int]
@@ -81,10 +81,10 @@ class ShapeTrace:
 
 @torch.no_grad()
 def trace_shapes(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> ShapeTrace:
-    """What flows when `model`, on the scratch backend, reads `src_ids` (B, S) and `tgt_in` (B, T).
+    """Trace `model`, on the scratch backend, while it reads `src_ids` (B, S) and `tgt_in` (B, T).
 
     Raises:
-        TypeError: the model is on another backend, whose inside cannot be seen.
+        TypeError: the model is on another backend, which cannot be traced.
     """
     encoder, decoder = (
         list(model.get_submodule(f"backend.{stack}.layers").children()) for stack in ("encoder", "decoder")

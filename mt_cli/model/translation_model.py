@@ -56,7 +56,7 @@ class TranslationModel(nn.Module):
         init: Literal["xavier", "normal"],
         generator: torch.Generator,
     ) -> None:
-        """Fresh weights, drawn from `generator`; `ModelConfig` says what the options mean."""
+        """Draw fresh weights from `generator`; `ModelConfig` explains the options."""
         super().__init__()
         if tie == "all" and src_vocab_size != tgt_vocab_size:
             raise ValueError(
@@ -83,7 +83,7 @@ class TranslationModel(nn.Module):
         middle = BACKENDS[backend](
             options, encoder_layers=encoder_layers, decoder_layers=decoder_layers, final_norm=final_norm
         )
-        # A cast, because each backend takes only the states that it started itself.
+        # The cast is needed because each backend accepts only its own type of state.
         self.backend = cast("TransformerBackend", middle)
         self.output = nn.Linear(d_model, tgt_vocab_size, bias=output_bias)
         if tie != "none":
@@ -92,7 +92,7 @@ class TranslationModel(nn.Module):
 
     @property
     def longest_sentence(self) -> int:
-        """Most ids of a sentence, which leave room for `<s>` or `</s>`."""
+        """Length in ids of the longest sentence; it leaves room for `<s>` or `</s>`."""
         return self.max_len - 1
 
     def forward(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class TranslationModel(nn.Module):
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
         """Logits (B, N, V) of the token after `ids` (B, N), the latest of each beam; advances `state`."""
-        latest = ids.flatten().unsqueeze(1)  # (B·N, 1): of each beam a sequence of one position
+        latest = ids.flatten().unsqueeze(1)  # (B·N, 1): one position of each beam
         tgt = self._embed(self.tgt_embedding, self.tgt_positions, latest, start=state.length)
         logits: Tensor = self.output(self.backend.step(tgt.view(*ids.shape, -1), state))
         return logits

@@ -42,8 +42,8 @@ def score_splits(
     """Scores by split; by default, of every test split that the data of the (first) run have.
 
     `src_path` and `ref_path` name a parallel text of the user's own instead, scored as `files`.
-    `checkpoint` is that of each run. Sources, references, translations and scores go to
-    `eval/<split>-<decoding>/` in the first one's folder, if it can be written.
+    `checkpoint` applies to each run. Sources, references, translations and scores go to
+    `eval/<split>-<decoding>/` in the first run's folder, if it can be written.
 
     Raises:
         UsageError: no run, no such split or checkpoint, or only one of the two files.

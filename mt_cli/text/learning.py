@@ -15,7 +15,7 @@ from mt_cli.text.vocabulary import learn_vocabulary
 from mt_cli.text.words import WordTokenizer, count_words
 
 SAMPLE_SIZE = 500_000
-"""Pairs, so a million lines, that subwords are learned from; more change little and cost memory."""
+"""Subwords are learned from this many pairs, a million lines; more would change little and cost memory."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class WordCounts:
 
 
 class PairSample:
-    """Some pairs of a stream, each as likely as any other (Vitter 1985, algorithm R).
+    """A uniform random sample of a stream of pairs (Vitter 1985, algorithm R).
 
-    With no more than `size` pairs it keeps them all, in order.
+    If there are no more than `size` pairs, it keeps them all, in order.
     """
 
     def __init__(self, size: int, *, seed: int) -> None:
@@ -64,7 +64,7 @@ def count_pairs(pairs: Iterable[tuple[str, str]], options: TextOptions) -> WordC
 
 
 def build_word_tokenizers(counts: WordCounts, config: TokenizerConfig, options: TextOptions) -> Tokenizers:
-    """Words of spaCy's rules, numbered by frequency."""
+    """Tokenizers with spaCy's rules and vocabularies ordered by frequency."""
     if config.joint:
         src_vocabulary = tgt_vocabulary = learn_vocabulary(
             counts.src + counts.tgt, max_size=config.vocab_size, min_freq=config.min_freq

@@ -1,4 +1,4 @@
-"""The one normalisation that training text and text to be translated both go through.
+"""The normalisation of all text, whether for training or to be translated.
 
 Knows characters, never tokens or files. References that are scored are never normalised.
 """
@@ -6,8 +6,9 @@ Knows characters, never tokens or files. References that are scored are never no
 import re
 import unicodedata
 
-# What is invisible or stands for lost text: controls that are no white space, soft hyphen, zero-width
-# and bidi marks, byte order mark, U+FFFD (which `decode_line` puts for invalid bytes), lone surrogates.
+# Characters that are invisible or stand for lost text: controls that are no white space, soft hyphen,
+# zero-width and bidi marks, byte order mark, U+FFFD (which `decode_line` puts for invalid bytes), lone
+# surrogates.
 _REMOVED = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\ufeff\ufff9-\ufffb\ufffd\ud800-\udfff]"
@@ -29,12 +30,12 @@ def is_valid_utf8(raw: bytes) -> bool:
 
 
 def strip_line_end(raw: bytes) -> bytes:
-    r"""A line without `\n`, nor a `\r` before it."""
+    r"""A line without its end: `\n`, `\r\n` or `\r`."""
     return raw.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def normalize(text: str, *, lowercase: bool = False) -> str:
-    """`text` in NFC, without invisible characters, words one space apart; doing it twice changes nothing."""
+    """`text` in NFC, without invisible characters, words one space apart. Idempotent."""
     text = _REMOVED.sub("", text)
     if lowercase:
         text = text.lower()

@@ -14,8 +14,8 @@ SPACE = re.compile(" ")
 def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Parts of `text`, in order, each of which `fits`, unless it is a single character.
 
-    Where there are sentences, each is a part; one that is still too long is halved after a clause, else after
-    a word, else anywhere, each time at the best such place next to its middle.
+    Text of several sentences is cut into sentences. A part that is still too long is halved after a clause,
+    else after a word, else anywhere, at the place nearest to its middle.
     """
     if fits(text) or len(text) == 1:
         return [text]

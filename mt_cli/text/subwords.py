@@ -1,7 +1,7 @@
-"""`SubwordTokenizer`: SentencePiece pieces, with bytes for characters it never met.
+"""`SubwordTokenizer`: SentencePiece pieces, with bytes for unknown characters.
 
 Knows normalised text and ids, never files. The text is not changed: SentencePiece's own normalisation is off,
-and the one character it keeps to itself, U+2581 for a space, is escaped.
+and the one character it reserves, U+2581 for a space, is escaped.
 """
 
 import io
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 SPACE_MARK = "▁"
 ESCAPE = "\ue000"
-"""A private character; the text's own is doubled, so both ways are exact."""
+"""A private-use character. If the text has it, it is doubled, so decoding is exact."""
 ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
 COVERAGE = 0.99999
-"""Of all characters in the training text; the rarest become bytes, lest noise fill the vocabulary."""
+"""Share of the text's characters that become pieces; the rarest, often noise, become bytes."""
 NUM_BYTES = 256
 
 _ESCAPED = re.compile(f"{ESCAPE}([{ESCAPE}\ue001])")
@@ -33,13 +33,13 @@ class SubwordTokenizer:
     """A learned SentencePiece model."""
 
     def __init__(self, model: bytes) -> None:
-        """Take over a serialised model.
+        """Load a serialised model.
 
         Raises:
-            DataError: `model` is none, or one with other special symbols.
+            DataError: `model` is damaged, or has other special symbols.
         """
         self._model = model
-        if not model:  # SentencePiece takes this for a model that is loaded later
+        if not model:  # SentencePiece would expect a model to be loaded later
             raise DataError("the SentencePiece model is empty")
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -53,7 +53,7 @@ class SubwordTokenizer:
             )
 
     def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes]]:
-        """Pickle the serialised model, which the library's own object may not do."""
+        """Pickle the serialised model, because the library's own object may not be pickled."""
         return SubwordTokenizer, (self._model,)
 
     def to_bytes(self) -> bytes:
@@ -74,7 +74,7 @@ class SubwordTokenizer:
         """Text of each sequence of ids; a control character spelled by byte pieces is left out."""
         visible = [[int(i) for i in ids if i not in INVISIBLE_IDS] for ids in sequences]
         texts: list[str] = self._processor.decode(visible)
-        # Changes nothing in text that was encoded, which was normalised before.
+        # Text that was encoded is already normalised, and stays as it is.
         return [normalize(_unescape(text)) for text in texts]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
@@ -90,10 +90,10 @@ class SubwordTokenizer:
 def learn_subwords(
     texts: Iterable[str], *, kind: Literal["bpe", "unigram"], vocab_size: int
 ) -> SubwordTokenizer:
-    """Learn pieces from normalised `texts`: `vocab_size` of them, or as many as so little text yields.
+    """Learn pieces from normalised `texts`: `vocab_size` of them, or fewer if the text is too short.
 
     Raises:
-        ConfigError: `vocab_size` cannot even hold every byte and letter.
+        ConfigError: `vocab_size` is too small for all bytes and letters.
         DataError: there is no text.
     """
     model = io.BytesIO()
@@ -103,7 +103,7 @@ def learn_subwords(
             model_writer=model,
             model_type=kind,
             vocab_size=vocab_size,
-            hard_vocab_limit=False,  # a small corpus gets the most it has words for
+            hard_vocab_limit=False,  # a small corpus may yield fewer
             character_coverage=COVERAGE,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,

@@ -3,4 +3,4 @@
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 INVISIBLE_IDS = frozenset((PAD_ID, BOS_ID, EOS_ID))
-"""Those that stand for no text."""
+"""Ids that stand for no text."""

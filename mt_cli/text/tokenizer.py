@@ -1,4 +1,4 @@
-"""Tokenizers of both sides: what they promise and how they are kept.
+"""Tokenizers of both sides: their interface, and how they are stored.
 
 Knows normalised text, ids and named bytes, never files.
 """
@@ -21,7 +21,7 @@ FORMAT: Literal[1] = 1
 
 @dataclass(frozen=True)
 class TextOptions:
-    """What has to be known of both sides' text before it is tokenised."""
+    """What has to be known of the text before it is tokenised."""
 
     src_lang: str
     tgt_lang: str
@@ -29,7 +29,7 @@ class TextOptions:
 
 
 class Tokenizer(Protocol):
-    """One side's: normalised text to ids, without `<s>` and `</s>`, and back."""
+    """Converts one side's normalised text to ids, without `<s>` and `</s>`, and back."""
 
     @property
     def vocab_size(self) -> int:
@@ -41,11 +41,11 @@ class Tokenizer(Protocol):
         ...
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence of ids, one line each; padding and sentence ends are passed over."""
+        """Text of each sequence of ids, one line each; padding and sentence ends are skipped."""
         ...
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """What `ids` stand for, for people to look at."""
+        """The tokens that `ids` stand for, in readable form."""
         ...
 
     @property
@@ -54,17 +54,17 @@ class Tokenizer(Protocol):
         ...
 
     def to_bytes(self) -> bytes:
-        """What has to be kept."""
+        """The tokenizer in serialised form."""
         ...
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """Both sides', and what was done to the text before."""
+    """The tokenizers of both sides, and how their text was normalised."""
 
     src: Tokenizer
     tgt: Tokenizer
-    """The same object as `src` where they are joint subwords."""
+    """The same object as `src` for joint subwords."""
     kind: Kind
     joint: bool
     options: TextOptions
@@ -87,7 +87,7 @@ class Tokenizers:
 
     @staticmethod
     def from_files(files: Mapping[str, bytes]) -> "Tokenizers":
-        """The tokenizers that `to_files` gave `files` of.
+        """The tokenizers from which `to_files` made `files`.
 
         Raises:
             DataError: a file is missing or malformed.

@@ -11,7 +11,7 @@ from mt_cli.text.symbols import SPECIALS, UNK_ID
 
 
 class Vocabulary:
-    """Tokens by id and ids by token; what it does not hold is `<unk>`."""
+    """Tokens by id and ids by token; unknown tokens have the id of `<unk>`."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self.tokens = tuple(tokens)

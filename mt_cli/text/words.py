@@ -1,7 +1,7 @@
-"""`WordTokenizer`: spaCy's words, kept so that the text can be put together again exactly.
+"""`WordTokenizer`: spaCy's words, marked so that the text can be restored exactly.
 
 A token that follows its left neighbour without a space carries `JOINER` in front: "Hund." is "Hund", "￭.".
-Where the text itself spells a joiner or a special symbol, `ESCAPE` stands before it.
+If the text itself contains a joiner or a special symbol, `ESCAPE` is put before it.
 Knows normalised text and ids, never files.
 """
 
@@ -18,7 +18,7 @@ JOINER = "￭"
 ESCAPE = "\u2060"
 """Word joiner: invisible, and never in normalised text, so that it needs no escape of its own."""
 LONGEST_CHUNK = 100
-"""spaCy takes quadratic time over a chunk without white space; longer ones are cut, losing nothing."""
+"""spaCy takes quadratic time over a chunk without white space; longer ones are cut, and nothing is lost."""
 REMEMBERED_CHUNKS = 1 << 18
 
 
@@ -34,7 +34,7 @@ class WordTokenizer:
         """The tokenizer whose `to_bytes` gave `data`.
 
         Raises:
-            DataError: `data` are no vocabulary.
+            DataError: `data` is not a vocabulary.
         """
         try:
             tokens = json.loads(data)
@@ -47,7 +47,7 @@ class WordTokenizer:
         return cls(lang, Vocabulary(tokens))
 
     def to_bytes(self) -> bytes:
-        """The vocabulary as JSON, one token a line, so that a token's id is its line number less two."""
+        """The vocabulary as JSON, one token a line; a token's id is its line number minus two."""
         # Escaped, because a token may hold a character that editors take for a line end.
         return json.dumps(self.vocabulary.tokens, indent=0).encode()
 
@@ -67,7 +67,7 @@ class WordTokenizer:
         return [join_words(self._marked_tokens(ids)) for ids in sequences]
 
     def decode_with(self, ids: Sequence[int], words: Mapping[int, str]) -> str:
-        """Text of `ids`, in which `words[i]` stands at each place i that has one, as a word of its own."""
+        """Text of `ids`, where `words[i]` replaces the token at place i, as a separate word."""
         alone = {i: word.removeprefix(JOINER) for i, word in words.items()}
         return join_words(alone.get(i, self.vocabulary.tokens[each]) for i, each in enumerate(ids))
 
@@ -125,7 +125,7 @@ class _Splitter:
         """Marked tokens of each text."""
         if len(self._known) > REMEMBERED_CHUNKS:
             self._known.clear()
-        # A dict, not a set: in the same order every time.
+        # A dict, unlike a set, has the same order every time.
         new = dict.fromkeys(chunk for text in texts for chunk in text.split() if chunk not in self._known)
         if new:
             # spaCy remembers every word it has seen; the zone lets it forget them again.

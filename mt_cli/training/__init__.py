@@ -1,1 +1,1 @@
-"""How weights are found: objective, schedule, optimiser, trainer."""
+"""Training: objective, schedule, optimiser, trainer."""

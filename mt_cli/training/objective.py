@@ -1,6 +1,6 @@
 """The training objective: label-smoothed cross-entropy over real target tokens.
 
-Joins the output layer and the loss, so that no more logits exist at once than the device does well with.
+Joins the output layer and the loss, so that the logits of a whole batch never exist at once.
 Letters: N tokens, D d_model, V target vocabulary, P tokens of a piece, n of them real.
 """
 
@@ -16,23 +16,23 @@ from mt_cli.training.early_gradients import EarlyGradients, add_product, fill_up
 from mt_cli.training.r_drop import RDropCrossEntropy
 
 CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 28}
-"""Logits computed at a time: on a CPU few enough to stay in its cache, on a GPU enough to keep it busy."""
+"""Logits computed at a time: few enough for a CPU's cache, enough to keep a GPU busy."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Sums over the tokens of a batch; tensors, so that nothing waits for the device."""
+    """Sums over the tokens of a batch, kept as tensors so that nothing waits for the device."""
 
     smoothed: Tensor
-    """Scalar, what is minimised."""
+    """Scalar: the minimised loss."""
     nll: Tensor
-    """Scalar, minus the log-probability of the tokens, in nats; carries no gradient."""
+    """Scalar: minus the log-probability of the tokens, in nats, without a gradient."""
 
 
 def batch_loss(model: TranslationModel, batch: Batch, *, label_smoothing: float, r_drop: float = 0.0) -> Loss:
     """Loss of `model` on `batch`, teacher-forced, over real tokens only.
 
-    `r_drop` is R-Drop's alpha; 0 is one pass without it.
+    `r_drop` is R-Drop's alpha; 0 turns R-Drop off and makes one pass.
     """
     targets = batch.tgt_out.flatten()[batch.real]  # (N,)
     if r_drop:
@@ -83,7 +83,7 @@ def r_drop_cross_entropy(
     label_smoothing: float,
     alpha: float,
 ) -> Loss:
-    """As `smoothed_cross_entropy`, of the mean of two passes `hidden` (2, N, D), plus their divergence.
+    """Mean `smoothed_cross_entropy` of two passes `hidden` (2, N, D), plus their divergence.
 
     `weight` (V, D), `bias` (V,), `targets` (N,); see `RDropCrossEntropy` for the formula.
     """
@@ -104,11 +104,11 @@ def _in_autocast_dtype(hidden: Tensor) -> Tensor:
 
 
 class _LinearCrossEntropy(EarlyGradients):
-    """Computes its gradients on the way forward, piece by piece, while the logits are at hand.
+    """Computes its gradients in the forward pass, piece by piece, while the logits are in memory.
 
-    With p = softmax(z) and smoothed label q, the loss is -Σ q log p and its gradient in z is p - q. A pass
-    over all logits takes long, so p is never divided by its sum, and the even part of q, ε/V on every token,
-    comes in where D numbers a token do: the mean of z over V is h times the mean of the weight's rows.
+    With p = softmax(z) and smoothed label q, the loss is -Σ q log p and its gradient in z is p - q. Every
+    pass over all logits is slow, so p is never divided by its sum. The even part of q, ε/V on every token,
+    takes D numbers per token, not V: the mean of z over V is h times the mean of the weight's rows.
     """
 
     @staticmethod

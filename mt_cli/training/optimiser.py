@@ -1,4 +1,4 @@
-"""The optimiser: which parameter is updated how, and its state by parameter name.
+"""The optimiser: how each parameter is updated, and the optimiser's state by parameter name.
 
 Knows parameters and their gradients, never what computes with them.
 """
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from mt_cli.config import OptimizerKind
 
 STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
-"""What Adam keeps of each parameter: its updates so far, and two running means of its gradient."""
+"""Adam's state of a parameter: number of updates, running means of its gradient and of the square."""
 
 
 class Optimiser:
     """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019).
 
-    Only matrices outside embeddings decay.
+    Weight decay applies only to matrices that are not embeddings or positions.
     """
 
     def __init__(
@@ -40,22 +40,22 @@ class Optimiser:
         self._adam = kind(groups, lr=0.0, betas=betas, eps=eps, fused=True)
 
     def update(self, rate: float) -> None:
-        """Change the parameters by their gradients, at learning rate `rate`, and drop the gradients."""
+        """Update the parameters from their gradients at learning rate `rate`, then drop the gradients."""
         for group in self._adam.param_groups:
             group["lr"] = rate
         self._adam.step()
         self._adam.zero_grad(set_to_none=True)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Running means and counts after an update, keyed `<parameter name>:<what>`."""
+        """The state after an update, keyed `<parameter name>:<state key>`."""
         states = {name: self._adam.state[parameter] for name, parameter in self._parameters.items()}
         return {f"{name}:{key}": state[key] for name, state in states.items() for key in STATE_KEYS}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put back what `tensors()` gave.
+        """Restore the state that `tensors()` returned.
 
         Raises:
-            KeyError: something is missing.
+            KeyError: a tensor is missing.
         """
         for name, parameter in self._parameters.items():
             state = {key: tensors[f"{name}:{key}"].to(parameter.device) for key in STATE_KEYS}

@@ -1,4 +1,4 @@
-"""R-Drop (Liang et al. 2021): two passes with their own dropout, held to the same predictions.
+"""R-Drop (Liang et al. 2021): two passes with different dropout, trained to predict the same.
 
 Joins the output layer and the loss, as `objective` does for one pass, and for the same reason.
 Letters: N tokens, D d_model, V target vocabulary, P tokens of a piece, n of them real.
@@ -13,11 +13,11 @@ from mt_cli.training.early_gradients import EarlyGradients, add_product, fill_up
 
 
 class RDropCrossEntropy(EarlyGradients):
-    """Mean over two passes of their cross-entropy, plus alpha/4 times both divergences.
+    """Mean cross-entropy of two passes, plus alpha/4 times the sum of both divergences.
 
-    That is half of the paper's loss (equation 3), as large as that of one pass. With p and p' the
-    predictions, d = log p - log p' and q the label, its gradient in the first pass's logits is
-    (p - q) / 2 + alpha/4 (p (d - KL(p|p')) + p - p'), and that of the second has the two exchanged.
+    This is half of the paper's loss (equation 3), so it is as large as the loss of one pass. Let p and p' be
+    the predictions, d = log p - log p' and q the label. The gradient in the first pass's logits is
+    (p - q) / 2 + alpha/4 (p (d - KL(p|p')) + p - p'); for the second pass, p and p' are exchanged.
     """
 
     @staticmethod
@@ -31,9 +31,9 @@ class RDropCrossEntropy(EarlyGradients):
         alpha: float,
         most: int,
     ) -> tuple[Tensor, Tensor]:
-        """Loss and nll, computed for about `most` tokens at a time.
+        """Loss and nll of `hidden` (2, N, D), `weight` (V, D), `bias` (V,) and `targets` (N,).
 
-        Of `hidden` (2, N, D), `weight` (V, D), `bias` (V,) and `targets` (N,).
+        About `most` tokens are computed at a time.
         """
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
@@ -70,7 +70,7 @@ class RDropCrossEntropy(EarlyGradients):
 
 
 def _gradient(p: Tensor, d: Tensor, kl: Tensor, *, alpha: float) -> Tensor:
-    """Gradient of the loss in the logits, but for the labels' part.
+    """Gradient of the loss in the logits, without the labels' part.
 
     `p` (2, n, V), `d` (n, V), `kl` (2, n, 1): (2, n, V).
     """

@@ -15,7 +15,7 @@ def learning_rate(
     warmup_steps: int,
     total_steps: int,
 ) -> float:
-    """Rate at update `step` of `total_steps`: a linear rise to `peak_lr`, then what `schedule` says."""
+    """Rate at update `step` of `total_steps`: a linear rise to `peak_lr`, then `schedule`."""
     if step <= warmup_steps:
         return peak_lr * step / warmup_steps
     if schedule == "inverse_sqrt":

@@ -28,7 +28,7 @@ Update = list[PlannedBatch]
 
 @dataclass(frozen=True)
 class StepReport:
-    """One update. Its tensors are read by whoever logs them, so that no step waits for the device."""
+    """Report of one update. It holds tensors until they are logged, so that no step waits for the device."""
 
     step: int
     """From 1."""
@@ -85,7 +85,7 @@ class Trainer:
             weight_decay=config.weight_decay,
         )
         self.shapes: set[Shape] = set()
-        """Of all batches, before several processes share them."""
+        """Shapes of all batches, before they are divided among processes."""
         self.total_steps = self._count_steps()
 
     def run(self) -> Iterator[StepReport]:
@@ -101,23 +101,25 @@ class Trainer:
                 progress.update_of_epoch = 0 if is_last else progress.update_of_epoch + 1
                 progress.epoch = epoch if is_last else epoch - 1
                 yield self._update(update, epoch=epoch, is_end_of_epoch=is_last)
-            progress.epoch, progress.update_of_epoch = epoch, 0  # none was left of a plan that was longer
+            progress.epoch, progress.update_of_epoch = epoch, 0  # the resumed epoch had no updates left
 
     def tensors(self) -> dict[str, Tensor]:
-        """What an update depends on beside the model's weights: the optimiser's state, by name."""
+        """What the next update depends on besides the model's weights: the optimiser's state, by name."""
         return self._optimiser.tensors()
 
     def restore(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from a saved `progress` with what `tensors()` gave then; `model` is that of then already.
+        """Continue from a saved `progress` and the `tensors()` saved with it.
+
+        The weights saved with them have to be in `model` already.
 
         Raises:
-            KeyError: something is missing.
+            KeyError: a tensor is missing.
         """
         self.progress = progress
         self._optimiser.restore(tensors)
 
     def _count_steps(self) -> int:
-        """Updates of the whole training; counted, because epochs differ by a few batches. Notes shapes."""
+        """Count the updates of the whole training and collect shapes; epochs differ by a few batches."""
         updates = chain.from_iterable(self._updates(epoch=epoch) for epoch in range(self._config.max_epochs))
         count = 0
         for update in islice(updates, self._config.max_steps):
@@ -126,7 +128,7 @@ class Trainer:
         return count
 
     def _updates(self, *, epoch: int) -> Iterator[Update]:
-        """The batches of each update of `epoch` (from 0), the same whenever they are asked for."""
+        """The batches of each update of `epoch` (from 0); every call yields the same."""
         batches = plan_epoch(
             self._split,
             tokens_per_batch=self._config.tokens_per_batch,
@@ -138,7 +140,7 @@ class Trainer:
 
     def _update(self, batches: Update, *, epoch: int, is_end_of_epoch: bool) -> StepReport:
         self.model.train()
-        # Dropout depends on the update alone, not on what was drawn before: a resumed run has no need of it.
+        # Dropout depends on the update, not on earlier draws, so a resumed run needs no generator state.
         seed_everything(derive_seed(self._seed, self.progress.step, self._world.rank))
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
         tgt_tokens = sum(int((self._split.tgt.lengths_of(batch.indices) + 1).sum()) for batch in batches)
@@ -158,7 +160,7 @@ class Trainer:
         return StepReport(self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm)
 
     def _accumulate(self, planned: PlannedBatch, *, tgt_tokens: int) -> Tensor:
-        """Add one batch's share of the gradient; gives its summed loss and nll, (2,)."""
+        """Add one batch's share of the gradient; returns its summed loss and nll, (2,)."""
         with record_function("collate"):
             batch = collate(self._split, planned.indices, planned.shape).to(self._runtime.device)
         with record_function("forward"), self._runtime.autocast():
@@ -173,11 +175,11 @@ class Trainer:
         return torch.stack([loss.smoothed.detach(), loss.nll])
 
     def _add_up_gradients(self, sums: Tensor) -> None:
-        """Have every process see the gradient, and the `sums` (2,), of the whole update."""
+        """Sum the gradients and `sums` (2,) over all processes; each then has those of the whole update."""
         if self._world.size == 1:
             return
         for parameter in self.model.parameters():
-            if parameter.grad is None:  # a batch of fewer pairs than processes
+            if parameter.grad is None:  # this process had no pairs
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         self._world.add_up([*gradients, sums])
@@ -202,7 +204,7 @@ def _last_marked(updates: Iterator[Update]) -> Iterator[tuple[Update, bool]]:
 
 
 def derive_seed(*numbers: int) -> int:
-    """One seed from several numbers; another for each combination."""
+    """One seed from several numbers; a different one for each combination."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 

@@ -81,8 +81,9 @@ class Translator:
     ) -> "Translator":
         """Translator of the run folder `run`; `backend=None` is the one it was trained with.
 
-        Several runs with the same vocabulary translate together, as the first one's config says; `checkpoint`
-        is that of each, or a list of theirs. With `sampling`, translations are drawn at random, by `seed`.
+        Several runs with the same vocabulary form an ensemble; decoding settings come from the first.
+        `checkpoint` is one name for all, or a list with one for each. With `sampling`, translations are drawn
+        at random, by `seed`.
         """
         runs = open_runs([Path(each) for each in ([run] if isinstance(run, str | Path) else run)])
         return cls.of_runs(

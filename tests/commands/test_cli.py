@@ -142,7 +142,7 @@ def test_run_that_is_none_exits_2(workspace: Workspace, verb: str, run: str, mes
 def test_unknown_checkpoint_exits_2_and_lists_those_there(workspace: Workspace, verb: str) -> None:
     outcome = workspace.call(verb, "runs/tiny", "--checkpoint", "step-1")
     assert (outcome.code, outcome.out) == (2, b"")
-    assert "no checkpoint 'step-1'; it has best, last, step-000001" in outcome.err
+    assert "no checkpoint 'step-1'; it has best, last, step-000002" in outcome.err
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "translate"])

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from workspace import MT_CLI, TIMEOUT_S, Workspace
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 PLAIN = ("--set", "model.dropout=0", "--set", "training.log_every=1", "--set", "training.validate_every=25")

@@ -1,4 +1,4 @@
-from mt_cli.data.encode import encode_pairs
+from mt_cli.data.encode import PairEncoder
 from mt_cli.data.split import Sentences
 from mt_cli.text.symbols import SPECIALS
 from mt_cli.text.tokenizer import TextOptions, Tokenizers
@@ -30,23 +30,23 @@ RAW = [
 
 
 def test_every_line_is_kept_without_a_limit() -> None:
-    encoded = encode_pairs(RAW, tokenizers(), max_len=None)
+    encoded = PairEncoder(tokenizers(), max_len=None)(RAW)
     assert lists(encoded.split.src) == [[4, 5], [], [4], [4, 5], [4, 5, 4, 5]]
     assert lists(encoded.split.tgt) == [[4, 5], [4, 5], [], [4, 6, 5], [4, 5]]
     assert encoded.dropped == {}
 
 
 def test_pairs_are_dropped_by_reason() -> None:
-    encoded = encode_pairs(RAW, tokenizers(), max_len=3)
+    encoded = PairEncoder(tokenizers(), max_len=3)(RAW)
     assert encoded.dropped == {"empty": 2, "too long": 1}
     assert lists(encoded.split.src) == [[4, 5], [4, 5]]
 
 
 def test_raw_lines_of_kept_pairs_stay_as_they_were() -> None:
-    encoded = encode_pairs(RAW, tokenizers(), max_len=3)
+    encoded = PairEncoder(tokenizers(), max_len=3)(RAW)
     assert encoded.kept == [(b"ein Hund", b"a dog"), (b"ein  Hund ", b"a big dog")]
 
 
 def test_text_is_lowercased_as_the_tokenizers_were_learned() -> None:
-    encoded = encode_pairs(RAW[:1], tokenizers(lowercase=True), max_len=None)
+    encoded = PairEncoder(tokenizers(lowercase=True), max_len=None)(RAW[:1])
     assert encoded.split.src[0].tolist() == [4, 6]

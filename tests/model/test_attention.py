@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.attention import MultiHeadAttention, as_bias, attention, attention_weights
-from mt_cli.model.masks import causal_mask
+from mt_cli.model.attention import MultiHeadAttention, attention, attention_weights
+from mt_cli.model.masks import as_bias, causal_mask
 
 B, H, T, S, K = 2, 3, 4, 5, 6
 CPU = torch.device("cpu")

@@ -17,8 +17,8 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor, nn
 
 from mt_cli.config import ModelConfig, load_config
-from mt_cli.model.attention import MultiHeadAttention, as_bias
-from mt_cli.model.masks import causal_mask
+from mt_cli.model.attention import MultiHeadAttention
+from mt_cli.model.masks import as_bias, causal_mask
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import PAD_ID
 

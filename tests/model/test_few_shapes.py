@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import BACKENDS, random_ids, randomised, tiny_model
 
@@ -23,6 +23,7 @@ each_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
 
 @each_model
+@settings(max_examples=15)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=7), beam_size=st.integers(1, 3))
 @torch.no_grad()
 def test_search_finds_the_same(

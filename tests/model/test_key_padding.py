@@ -7,14 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.attention import (
-    SIMD_FLOATS,
-    ScaledDotProductAttention,
-    as_bias,
-    attention,
-    pad_bias,
-    pad_keys,
-)
+from mt_cli.model.attention import ScaledDotProductAttention, attention
+from mt_cli.model.cached_decoder import SIMD_FLOATS, pad_bias, pad_keys
+from mt_cli.model.masks import as_bias
 
 SIZES = [1, SIMD_FLOATS - 1, SIMD_FLOATS, SIMD_FLOATS + 1, 3 * SIMD_FLOATS]
 

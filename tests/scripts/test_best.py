@@ -15,6 +15,8 @@ from workspace import CONFIG, TIMEOUT_S, Workspace
 
 from mt_cli.config import read_toml
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = """
 test_2016_flickr = { src = "corpus/val.de", tgt = "corpus/val.en" }

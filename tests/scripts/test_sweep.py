@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sweeps.comparison import Result, spread, table, verdict
-from sweeps.plan import read_sweep
+from sweeps.plan import Job, read_sweep
+from sweeps.sweep import Commands, main, train
 from workspace import TIMEOUT_S, Workspace
 
 from mt_cli.errors import ConfigError
@@ -65,6 +67,45 @@ def sweep(folder: Path, *args: object) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+Here = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def here(
+    folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Here:
+    """Runs the sweep in this process, and its commands too, one after another."""
+
+    def run(_: Commands, *args: str, allowed: Collection[int] = (0,)) -> str:
+        outcome = workspace.call(*args, cwd=folder)
+        sys.stderr.write(outcome.err)
+        if outcome.code not in allowed:
+            raise SystemExit(outcome.code)
+        return outcome.text
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(Commands, "__init__", lambda self: None)
+    monkeypatch.setattr(Commands, "run", run)
+
+    def train_in_turn(jobs: Sequence[Job], commands: Commands, *, side_by_side: int, deadline: float) -> None:
+        for job in jobs:  # in the main thread, where signals can be answered
+            train(job, commands, side_by_side, deadline)
+
+    monkeypatch.setattr("sweeps.sweep.train_all", train_in_turn)
+
+    def sweep(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["scripts/sweep", "sweep.toml", *map(str, args)])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        printed = capsys.readouterr()
+        return int(str(code)), printed.out, printed.err
+
+    return sweep
+
+
 @pytest.fixture
 def folder(workspace: Workspace, tmp_path: Path) -> Path:
     """A working directory with a config, its corpus and a sweep."""
@@ -75,8 +116,8 @@ def folder(workspace: Workspace, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_variant_and_seed_is_trained_once_and_compared(folder: Path) -> None:
-    code, out, err = sweep(folder, "--jobs", 2, "--beam-size", 2)
+def test_every_variant_and_seed_is_trained_once_and_compared(folder: Path, here: Here) -> None:
+    code, out, err = here("--beam-size", 2)
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0] == "| variant | seeds | nll | BLEU | beam | difference | verdict | seconds |"
@@ -89,34 +130,27 @@ def test_every_variant_and_seed_is_trained_once_and_compared(folder: Path) -> No
     assert prepared == ["sweep-small", "tiny"]
     before = times_of(runs)
     assert len(before) == 4
-    assert sweep(folder, "--beam-size", 2)[:2] == (0, out)
+    assert here("--beam-size", 2)[:2] == (0, out)
     assert times_of(runs) == before
     # A variant that has changed is not taken for the one that was trained.
     folder.joinpath("sweep.toml").write_text(
         SWEEP.replace("validate_every = 6", "validate_every = 4"), encoding="utf-8"
     )
-    code, out, err = sweep(folder)
+    code, out, err = here()
     assert (code, out) == (2, "")
     assert "runs/plain-3: trained with another training.validate_every; remove it" in err
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGTERM,
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
-    ],
-)
-def test_a_stopped_sweep_goes_on_where_it_was(folder: Path, number: signal.Signals) -> None:
+@pytest.mark.processes
+def test_a_stopped_sweep_goes_on_where_it_was(folder: Path) -> None:
     text = SWEEP.replace("max_steps = 12", "max_steps = 60").replace(SMALL, "")
     folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     run = folder / "runs" / "sweep" / "runs" / "plain-3"
     with start(folder) as process:
         wait_for(run / "best.txt", process)
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 128 + number, err
+    assert process.returncode == 128 + signal.SIGTERM, err
     stopped = status_of(run)
     assert stopped["state"] == "stopped"
     code, out, _ = sweep(folder, "--time-limit", "0.001s")
@@ -128,6 +162,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(folder: Path, number: signal.Signa
     assert "| plain | 1 | " in out
 
 
+@pytest.mark.processes
 def test_a_failing_training_ends_the_others_saved(folder: Path) -> None:
     text = SWEEP.replace("max_steps = 12", "max_epochs = 300")
     folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
@@ -141,9 +176,9 @@ def test_a_failing_training_ends_the_others_saved(folder: Path) -> None:
     assert not plain.exists() or json.loads(plain.read_bytes())["state"] == "stopped"
 
 
-def test_a_failing_command_ends_the_sweep_with_its_exit_code(folder: Path) -> None:
+def test_a_failing_command_ends_the_sweep_with_its_exit_code(folder: Path, here: Here) -> None:
     folder.joinpath("corpus").unlink()
-    code, out, err = sweep(folder)
+    code, out, err = here()
     assert (code, out) == (3, "")
     assert "no such file; [data.files] names it" in err
 
@@ -158,9 +193,9 @@ def test_a_failing_command_ends_the_sweep_with_its_exit_code(folder: Path) -> No
     ],
 )
 def test_a_wrong_flag_is_refused_before_anything_begins(
-    folder: Path, args: list[str], complaint: str
+    folder: Path, here: Here, args: list[str], complaint: str
 ) -> None:
-    code, out, err = sweep(folder, *args)
+    code, out, err = here(*args)
     assert (code, out) == (2, "")
     assert complaint in err
     assert not folder.joinpath("runs").exists()

@@ -63,7 +63,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> RunFacts:
 
 
 def parameters_by_part(model: TranslationModel) -> dict[str, object]:
-    """Number of parameters of each part, and in `total`; one that two parts share is the first one's."""
+    """Number of parameters of each part, and in `total`; a shared one counts for the first part."""
     counts = dict.fromkeys(PARTS, 0)
     for name, parameter in model.named_parameters():
         (part,) = (part for part, pattern in PARTS.items() if re.match(pattern, name))

@@ -35,7 +35,7 @@ from mt_cli.data.report import Report, SplitReport, describe_side, format_report
 from mt_cli.data.split import EncodedSplit
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.workers import MOST_WORKERS, usable_cores
-from mt_cli.stages.prepare.encode import encode_split
+from mt_cli.stages.prepare.encode_corpus import encode_split
 from mt_cli.stages.prepare.survey import Survey, SurveyJob, count_common, survey_split
 from mt_cli.text.learning import build_word_tokenizers, learn_subword_tokenizers
 from mt_cli.text.tokenizer import TextOptions, Tokenizers

@@ -13,7 +13,7 @@ from workspace import Workspace
 
 from mt_cli.errors import UsageError
 from mt_cli.model.attention_maps import MapKind
-from mt_cli.stages.inspect.attention import choose_maps
+from mt_cli.stages.inspect.attention_files import choose_maps
 from mt_cli.text.symbols import SPECIALS, UNK_ID
 from mt_cli.text.vocabulary import Vocabulary
 from mt_cli.text.words import JOINER, WordTokenizer

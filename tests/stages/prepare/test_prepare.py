@@ -12,10 +12,10 @@ from mt_cli.artefacts.corpora import find_corpus
 from mt_cli.artefacts.files import sha256_file
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.config import Config, DataConfig, FilesConfig, TokenizerConfig, parse_config
+from mt_cli.data.encode import PairEncoder
 from mt_cli.errors import ConfigError, DataError, ResourceError, UsageError
 from mt_cli.stages.prepare import prepare as stage
 from mt_cli.stages.prepare import survey
-from mt_cli.stages.prepare.encode import EncodeJob
 from mt_cli.stages.prepare.prepare import PrepareResult, prepare_corpus
 
 NOUNS = ["Hund dog", "Ball ball", "Mann man", "Baum tree", "Tisch table", "Stuhl chair"]
@@ -216,7 +216,7 @@ def test_group_size_changes_no_byte(corpus: Corpus, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_encoding_can_be_sent_to_a_worker(corpus: Corpus, kind: str) -> None:
     corpus.prepare(corpus.config(tokenizer=KINDS[kind]))
-    job = EncodeJob(open_prepared(corpus.out).tokenizers, max_len=None)
+    job = PairEncoder(open_prepared(corpus.out).tokenizers, max_len=None)
     raw = [(b"Der Hund liegt.\n", b"The dog lies.\n")]
     sent = pickle.loads(pickle.dumps(job))
     assert sent(raw).split.src[0].tolist() == job(raw).split.src[0].tolist()

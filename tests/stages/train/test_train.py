@@ -320,10 +320,7 @@ def test_what_was_measured_before_a_kill_without_a_checkpoint_is_forgotten(
     assert set(steps) == {1}
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_signal_saves_the_state_and_gives_its_code(
-    workspace: Workspace, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_signal_saves_the_state_and_gives_its_code(workspace: Workspace, tmp_path: Path) -> None:
     run = tmp_path / "run"
     endless = ("--set", "training.max_epochs=1000", "--set", "training.log_every=1")
     args = ("train", "tiny.toml", "--run", str(run), *endless)
@@ -333,9 +330,9 @@ def test_signal_saves_the_state_and_gives_its_code(
         assert process.stderr is not None
         while not process.stderr.readline().startswith(b"step 3 "):
             assert process.poll() is None, "it ended by itself"
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=TIMEOUT_S)
-    assert (process.returncode, out) == (code, b"")
+    assert (process.returncode, out) == (143, b"")
     step = status(run)["step"]
     assert isinstance(step, int)
     assert (status(run)["state"], step >= 3) == ("stopped", True)

@@ -11,7 +11,7 @@ from mt_cli.commands.terminal import for_stderr, print_aside, print_lines
 from mt_cli.errors import UsageError
 
 if TYPE_CHECKING:  # torch is imported when something is shown
-    from mt_cli.stages.inspect.attention import AttentionMaps
+    from mt_cli.stages.inspect.attention_files import AttentionMaps
     from mt_cli.translation.translator import Translator
 
 
@@ -38,7 +38,7 @@ class AttentionView:
         """Complain about a file of another ending, or one that `--output` names too."""
         if self.picture is None:
             return
-        from mt_cli.stages.inspect.attention import ENDINGS
+        from mt_cli.stages.inspect.attention_files import ENDINGS
         from mt_cli.stages.inspect.drawing import check_ending
 
         check_ending(self.picture, ENDINGS)
@@ -47,7 +47,7 @@ class AttentionView:
 
     def choose(self, translator: "Translator", text: str) -> "AttentionMaps":
         """The maps of the one sentence `text`."""
-        from mt_cli.stages.inspect.attention import choose_maps
+        from mt_cli.stages.inspect.attention_files import choose_maps
         from mt_cli.stages.translate import decode_argument
 
         if "\n" in text:
@@ -56,7 +56,7 @@ class AttentionView:
             translator.attention(decode_argument(text)),
             kind=self.kind or "cross",
             layer=self.layer,
-            head=self.head or "mean",
+            head="mean" if self.head is None else self.head,
         )
 
     def show(self, maps: "AttentionMaps", *, is_result: bool) -> None:
