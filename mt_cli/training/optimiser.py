@@ -15,9 +15,10 @@ STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class Optimiser:
-    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019).
+    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019), by PyTorch's fused kernels.
 
-    Weight decay applies only to matrices that are not embeddings or positions.
+    Weight decay applies only to matrices that are not embeddings or positions. `torch.optim` is not used: it
+    loads PyTorch's compiler, which takes more than a second at the start of every training.
     """
 
     def __init__(
@@ -30,26 +31,50 @@ class Optimiser:
         weight_decay: float,
     ) -> None:
         self._parameters = dict(model.named_parameters())
-        decaying = [p for name, p in self._parameters.items() if _decays(name, p)]
-        others = [p for name, p in self._parameters.items() if not _decays(name, p)]
-        groups = [
-            {"params": decaying, "weight_decay": weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ]
-        kind = torch.optim.Adam if optimizer == "adam" else torch.optim.AdamW
-        self._adam = kind(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+        self._states = {
+            name: {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+            for name, parameter in self._parameters.items()
+        }
+        self._kernel = torch._fused_adam_ if optimizer == "adam" else torch._fused_adamw_
+        self._betas, self._eps, self._weight_decay = betas, eps, weight_decay
 
+    @torch.no_grad()
     def update(self, rate: float) -> None:
         """Update the parameters from their gradients at learning rate `rate`, then drop the gradients."""
-        for group in self._adam.param_groups:
-            group["lr"] = rate
-        self._adam.step()
-        self._adam.zero_grad(set_to_none=True)
+        with_gradient = {name: p for name, p in self._parameters.items() if p.grad is not None}
+        decaying = [name for name, p in with_gradient.items() if _decays(name, p)]
+        others = [name for name, p in with_gradient.items() if not _decays(name, p)]
+        for names, weight_decay in ((decaying, self._weight_decay), (others, 0.0)):
+            parameters: list[Tensor] = [with_gradient[name] for name in names]
+            steps, exp_avgs, exp_avg_sqs = ([self._states[name][key] for name in names] for key in STATE_KEYS)
+            torch._foreach_add_(steps, 1)
+            self._kernel(
+                parameters,
+                [p.grad for p in parameters if p.grad is not None],
+                exp_avgs,
+                exp_avg_sqs,
+                [],
+                steps,
+                lr=rate,
+                beta1=self._betas[0],
+                beta2=self._betas[1],
+                weight_decay=weight_decay,
+                eps=self._eps,
+                amsgrad=False,
+                maximize=False,
+            )
+        for parameter in with_gradient.values():
+            parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state after an update, keyed `<parameter name>:<state key>`."""
-        states = {name: self._adam.state[parameter] for name, parameter in self._parameters.items()}
-        return {f"{name}:{key}": state[key] for name, state in states.items() for key in STATE_KEYS}
+        """The state, keyed `<parameter name>:<state key>`."""
+        return {
+            f"{name}:{key}": tensor for name, state in self._states.items() for key, tensor in state.items()
+        }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state that `tensors()` returned.
@@ -57,9 +82,8 @@ class Optimiser:
         Raises:
             KeyError: a tensor is missing.
         """
-        for name, parameter in self._parameters.items():
-            state = {key: tensors[f"{name}:{key}"].to(parameter.device) for key in STATE_KEYS}
-            self._adam.state[parameter].update(state)
+        for key, tensor in self.tensors().items():
+            tensor.copy_(tensors[key])
 
 
 def _decays(name: str, parameter: nn.Parameter) -> bool:

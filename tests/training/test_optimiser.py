@@ -1,5 +1,7 @@
 """The optimiser: what decays, by how much, and how its state is kept."""
 
+import subprocess
+import sys
 from typing import Literal
 
 import pytest
@@ -156,3 +158,19 @@ def test_incomplete_state_is_refused(kind: Kind) -> None:
     missing, _ = state.popitem()
     with pytest.raises(KeyError, match=missing):
         optimiser_of(model, kind=kind).restore(state)
+
+
+# Start
+
+
+def test_pytorchs_compiler_is_not_loaded() -> None:
+    code = """if True:
+        import sys, torch
+        from mt_cli.training.optimiser import Optimiser
+        model = torch.nn.Linear(2, 2)
+        model(torch.ones(1, 2)).sum().backward()
+        options = {"optimizer": "adamw", "betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.1}
+        Optimiser(model, **options).update(0.1)
+        sys.exit("torch._dynamo" in sys.modules)
+    """
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
