@@ -144,7 +144,7 @@ def built_beside(folder: Path) -> Iterator[Path]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left beside `folder`; running processes keep theirs."""
+    """Remove what killed processes of this machine left beside `folder`; running ones keep theirs."""
     for path in folder.parent.glob(f".{glob.escape(folder.name)}.*.partial"):
         _, number, _ = path.name.rsplit(".", 2)
         if number.isdecimal() and not _is_running(int(number)):
@@ -154,7 +154,7 @@ def _remove_leftovers(folder: Path) -> None:
 def _is_running(number: int) -> bool:
     try:
         os.kill(number, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass  # it runs, for another user

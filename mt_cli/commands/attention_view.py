@@ -34,24 +34,26 @@ class AttentionView:
         """The file to write; None is the terminal."""
         return None if self.file in (None, "-") else Path(self.file)
 
-    def check_file(self, *, output: str = "-") -> None:
-        """Complain about a file of another ending, or one that `--output` names too."""
+    def check(self, text: str | None, *, taken: Path | None = None) -> None:
+        """Complain about a `text` that is not one sentence, and about a file that cannot be or is `taken`."""
+        if not self.is_wanted:
+            return
+        if text is None or "\n" in text:
+            raise UsageError("attention is shown for one sentence; give it with --text")
         if self.picture is None:
             return
         from mt_cli.stages.inspect.attention_files import ENDINGS
         from mt_cli.stages.inspect.drawing import check_ending
 
         check_ending(self.picture, ENDINGS)
-        if output != "-" and self.picture.resolve() == Path(output).resolve():
-            raise UsageError(f"{output}: --output and --attention name the same file; give two")
+        if taken is not None and self.picture.resolve() == taken.resolve():
+            raise UsageError(f"{taken}: two flags name the same file; give two files")
 
     def choose(self, translator: "Translator", text: str) -> "AttentionMaps":
         """The maps of the one sentence `text`."""
         from mt_cli.stages.inspect.attention_files import choose_maps
         from mt_cli.stages.translate import decode_argument
 
-        if "\n" in text:
-            raise UsageError("attention is shown for one sentence; give it with --text")
         return choose_maps(
             translator.attention(decode_argument(text)),
             kind=self.kind or "cross",

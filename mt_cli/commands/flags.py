@@ -63,10 +63,12 @@ AttentionOf = Annotated[
     AttentionKind | None,
     typer.Option("--attention-of", help="Source to source, target to target, or target to source (cross)."),
 ]
-LayerFlag = Annotated[int | None, typer.Option("--layer", min=1, help="Its layer; by default the last.")]
+LayerFlag = Annotated[
+    int | None, typer.Option("--layer", min=1, help="Layer that --attention shows; by default the last.")
+]
 HeadFlag = Annotated[
     str | None,
-    typer.Option("--head", metavar="N|mean|all", help="Its head; by default their mean."),
+    typer.Option("--head", metavar="N|mean|all", help="Head that --attention shows; by default their mean."),
 ]
 # As `translate` took them before `inspect` did; they go with the next release.
 HiddenAttentionFile = Annotated[str | None, typer.Option("--attention", hidden=True)]

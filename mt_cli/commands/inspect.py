@@ -63,24 +63,23 @@ def inspect(
     from mt_cli.stages.translate import decode_argument
     from mt_cli.translation.translator import Translator
 
-    view.check_file()
+    sentence = SENTENCE if text is None else text
+    view.check(sentence, taken=masks)
     if masks is not None:
         check_ending(masks, PICTURES)
     translator = Translator.load(run, checkpoint=checkpoint, device="cpu")
-    sentence = SENTENCE if text is None else text
-    if masks is not None:
-        draw_masks(masks, translator.teacher_force(decode_argument(sentence)))
+    pair = translator.teacher_force(decode_argument(sentence)) if traces_shapes or masks is not None else None
+    if masks is not None and pair is not None:
+        draw_masks(masks, pair)
     document: dict[str, object] = {} if masks is None else {"masks": str(masks)}
     if view.is_wanted:
         maps = view.choose(translator, sentence)
         document |= maps.as_json()
         if view.picture is not None or not as_json:
             view.show(maps, is_result=True)
-    if traces_shapes:
-        trace = trace_sentence(
-            translator, translator.teacher_force(decode_argument(sentence)), level=level or "attention"
-        )
-        document = trace.as_json()
+    if traces_shapes and pair is not None:
+        trace = trace_sentence(translator, pair, level=level or "attention")
+        document |= trace.as_json()
         if not as_json:
             print_lines(str(trace))
     if as_json:

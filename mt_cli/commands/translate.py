@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -110,9 +111,7 @@ def translate(
         )
     if view.is_wanted and len(runs) > 1:
         raise UsageError("attention is shown of one model; name one run")
-    if view.is_wanted and text is None:
-        raise UsageError("attention is shown for one sentence; give it with --text")
-    view.check_file(output=output)
+    view.check(text, taken=None if output == "-" else Path(output))
     sampling = _sampling(sample, beam_size, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     from mt_cli.stages.translate import open_source, open_target, translate_lines
     from mt_cli.translation.translator import Translator

@@ -5,11 +5,11 @@ Knows the names and limits of every option, never what an option does.
 
 from mt_cli.config.loading import (
     changed_keys,
+    decoding_with,
     dump_config,
     load_config,
     parse_config,
     read_toml,
-    with_changes,
 )
 from mt_cli.config.sections import (
     Backend,
@@ -44,9 +44,9 @@ __all__ = [
     "TokenizerConfig",
     "TrainingConfig",
     "changed_keys",
+    "decoding_with",
     "dump_config",
     "load_config",
     "parse_config",
     "read_toml",
-    "with_changes",
 ]

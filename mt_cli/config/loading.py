@@ -6,17 +6,14 @@ Knows how a config is written, never what may stand in it.
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import tomli_w
 from pydantic import ValidationError
 
 from mt_cli.config.complaints import explain
 from mt_cli.config.retired_keys import RENAMED, RETIRED
-from mt_cli.config.sections import Config, Section
+from mt_cli.config.sections import Config, DecodingConfig
 from mt_cli.errors import ConfigError
-
-SomeSection = TypeVar("SomeSection", bound=Section)
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -41,17 +38,15 @@ def parse_config(
         raise ConfigError(f"{where}: the config cannot be used\n{problems}") from error
 
 
-def with_changes(section: SomeSection, changes: Mapping[str, object]) -> SomeSection:
-    """`section` with the keys `changes` that are not None, checked like those of a file.
+def decoding_with(config: DecodingConfig, changes: Mapping[str, object]) -> DecodingConfig:
+    """`config` with the `changes` that are not None, checked like the keys of a file.
 
     Raises:
         ConfigError: naming every wrong key and value.
     """
-    given = {key: value for key, value in changes.items() if value is not None}
-    try:
-        return section.model_validate({**section.model_dump(), **given})
-    except ValidationError as error:
-        raise ConfigError("\n".join(explain(error))) from error
+    unset = [key for key, value in changes.items() if value is None and key in DecodingConfig.model_fields]
+    given = {key: value for key, value in changes.items() if key not in unset}
+    return parse_config({"decoding": {**config.model_dump(), **given}}, origin="search options").decoding
 
 
 def dump_config(config: Config) -> str:

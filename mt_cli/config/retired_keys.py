@@ -3,4 +3,4 @@
 RETIRED = {"training.ema_decay": 0.0, "training.subword_dropout": 0.0}
 """Keys that exist no more, with the value by which configs of earlier runs say that they do without."""
 RENAMED = {"training.consistency": "r_drop"}
-"""Keys of earlier runs that have another name now."""
+"""Path of a key in configs of earlier runs: what the key is called now."""

@@ -97,16 +97,14 @@ def plan_epoch(
     is_small = len(order) < pool_size
     for begin in range(0, len(order), pool_size):
         pool = order.slice(begin, begin + pool_size)
-        src_widths, tgt_widths = (
-            np.minimum(rungs(side.lengths_of(pool) + 1), max_width) for side in (split.src, split.tgt)
-        )
+        src_rungs, tgt_rungs = (rungs(side.lengths_of(pool) + 1) for side in (split.src, split.tgt))
         # The narrower side is at most one rung below the wider one: that halves the number of shapes.
-        least = rungs_below(np.maximum(src_widths, tgt_widths))
+        least = rungs_below(np.maximum(src_rungs, tgt_rungs))
         batches = list(
             _group(
                 pool,
-                np.maximum(src_widths, least),
-                np.maximum(tgt_widths, least),
+                np.minimum(np.maximum(src_rungs, least), max_width),
+                np.minimum(np.maximum(tgt_rungs, least), max_width),
                 tokens_per_batch=tokens_per_batch,
                 is_small=is_small,
             )
@@ -129,7 +127,7 @@ def _group(
     tokens_per_batch: int,
     is_small: bool,
 ) -> Iterator[PlannedBatch]:
-    """Batches of the pairs `pool` (N,), each as wide as its widest pair, with as many rows as that allows.
+    """Batches of the pairs `pool` (N,), each as wide as the widest of them needs, with as many rows as fit.
 
     So the widths of a batch decide its number of rows. The exception is a small corpus, where many empty rows
     would cost much: there a batch of few pairs has fewer rows.

@@ -49,6 +49,8 @@ class Optimiser:
         decaying = [name for name, p in with_gradient.items() if _decays(name, p)]
         others = [name for name, p in with_gradient.items() if not _decays(name, p)]
         for names, weight_decay in ((decaying, self._weight_decay), (others, 0.0)):
+            if not names:  # the kernels take no empty list
+                continue
             parameters: list[Tensor] = [with_gradient[name] for name in names]
             steps, exp_avgs, exp_avg_sqs = ([self._states[name][key] for name in names] for key in STATE_KEYS)
             torch._foreach_add_(steps, 1)

@@ -204,7 +204,7 @@ def _last_marked(updates: Iterator[Update]) -> Iterator[tuple[Update, bool]]:
 
 
 def derive_seed(*numbers: int) -> int:
-    """One seed from several numbers; a different one for each combination."""
+    """One seed mixed from several numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 

@@ -11,7 +11,7 @@ from typing import Unpack
 import torch
 
 from mt_cli.artefacts.run import Run, open_runs
-from mt_cli.config import Backend, DecodingConfig, Device, with_changes
+from mt_cli.config import Backend, DecodingConfig, Device, decoding_with
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.search import Hyp
 from mt_cli.errors import UsageError
@@ -115,7 +115,7 @@ class Translator:
         Raises:
             ConfigError: an option of `search` is out of range.
         """
-        config = with_changes(runs[0].config.decoding, search)
+        config = decoding_with(runs[0].config.decoding, search)
         runtime = set_up_runtime(device=device, precision=config.precision, threads=threads)
         with memory_errors_explained("the model does not fit"):
             models = [

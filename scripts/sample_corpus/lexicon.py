@@ -1,6 +1,6 @@
 """The words of the sample corpus: nouns, adjectives, verbs and places, with what may go with what.
 
-Knows meanings and inflection classes, but no endings and no word order; those are in `sample_grammar`.
+Knows meanings and inflection classes, but no endings and no word order; those are in `grammar`.
 """
 
 from dataclasses import dataclass

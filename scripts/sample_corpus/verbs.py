@@ -1,6 +1,6 @@
 """The verbs of the sample corpus: who does them, to what, and where.
 
-Only a table; `sample_lexicon` says what the fields mean.
+Only a table; `lexicon` says what the fields mean.
 """
 
 from sample_corpus.lexicon import Verb

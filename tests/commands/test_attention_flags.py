@@ -270,5 +270,5 @@ def test_output_and_picture_in_one_file_are_refused(workspace: Workspace, tmp_pa
     file = tmp_path / "a.json"
     outcome = translate(workspace, "-o", file, "--attention", file)
     assert outcome.code == 2
-    assert "--output and --attention name the same file" in outcome.err
+    assert "two flags name the same file; give two files" in outcome.err
     assert not file.exists()

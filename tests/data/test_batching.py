@@ -169,6 +169,14 @@ def test_batches_of_a_hand_worked_case() -> None:
     assert shapes == [(1, Shape(1, 10, 10)), (4, Shape(4, 10, 10)), (8, Shape(8, 5, 5))]
 
 
+def test_widths_are_rungs_or_the_largest_of_the_model() -> None:
+    split = split_of([([5] * src, [5] * tgt) for src, tgt in [(98, 99), (70, 60), (40, 40), (9, 3)] * 20])
+    batches = list(plan_epoch(split, tokens_per_batch=400, max_width=100, rng=np.random.default_rng(0)))
+    widths = {width for batch in batches for width in (batch.shape.src_width, batch.shape.tgt_width)}
+    assert 100 in widths
+    assert all(width == 100 or rung(width) == width for width in widths)
+
+
 def test_a_corpus_of_several_pools_has_full_rows_only() -> None:
     batches = planned(many_lengths, budget=100, pool_batches=5)
     widths = [max(batch.shape.src_width, batch.shape.tgt_width) for batch in batches]

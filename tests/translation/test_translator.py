@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from workspace import Workspace
 
 import mt_cli
 from mt_cli.decoding.sampling import Sampling
-from mt_cli.errors import UsageError
+from mt_cli.errors import ConfigError, UsageError
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import UNK_ID
@@ -233,3 +234,19 @@ def test_search_without_repetitions_and_samples_have_names_of_their_own(workspac
     kept = Translator.load(workspace.run, device="cpu", no_repeat_ngram=3, threads=1)
     drawn = Translator.load(workspace.run, device="cpu", sampling=sampling, seed=5, threads=1)
     assert (kept.search_name, drawn.search_name) == ("greedy-norepeat3", "sample-t0.7-k10-p0.9-seed5")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"beam_size": 0}, r"decoding\.beam_size: must be greater than or equal to 1, found 0"),
+        ({"beam_sise": 3}, r"decoding: unknown key 'beam_sise'; did you mean 'beam_size'"),
+        ({"precision": "auto"}, r"decoding\.precision: must be 'fp32' or 'bf16'"),
+    ],
+    ids=["range", "key", "choice"],
+)
+def test_search_options_are_checked_like_a_config(
+    workspace: Workspace, options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        Translator.load(workspace.run, **options)

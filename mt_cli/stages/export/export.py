@@ -12,9 +12,9 @@ import torch
 from mt_cli.artefacts.files import built_beside, check_replaceable, write_atomically
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
 from mt_cli.artefacts.run import Run, open_run
-from mt_cli.config import DecodingConfig, with_changes
+from mt_cli.config import DecodingConfig, decoding_with
 from mt_cli.errors import DataError
-from mt_cli.machine.device import set_up_runtime
+from mt_cli.machine.device import memory_errors_explained, set_up_runtime
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.export.conversion import Quantization, check_installed, write_model
@@ -88,8 +88,8 @@ def export_run(
     run = open_run(run_dir)
     name = run.checkpoint_folder(checkpoint).name
     prepared = _data_of(run, data_dir)
-    model = run.load_model(checkpoint=name, backend="scratch")
-    with built_beside(folder) as partial:
+    with memory_errors_explained("the model does not fit"), built_beside(folder) as partial:
+        model = run.load_model(checkpoint=name, backend="scratch")
         write_model(
             partial,
             model,
@@ -136,7 +136,7 @@ def _prove(run: Run, model: TranslationModel, folder: Path, prepared: Prepared, 
 
 def _plain_search(config: DecodingConfig) -> DecodingConfig:
     """`config` with greedy search in fp32 alone: what mt-cli adds to it is not in the weights."""
-    return with_changes(
+    return decoding_with(
         config,
         {"beam_size": 1, "no_repeat_ngram": 0, "min_len": 0, "replace_unk": False, "precision": "fp32"},
     )

@@ -1,6 +1,6 @@
 """One sentence on its way through the model: its tensors' shapes as text, and its masks.
 
-Formats what `model.shapes` has traced; knows no layers.
+Formats what `model.shape_trace` has traced; knows no layers.
 """
 
 from collections.abc import Sequence

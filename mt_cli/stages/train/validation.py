@@ -98,9 +98,9 @@ def _fitting(split: EncodedSplit, *, longest: int) -> EncodedSplit:
     return EncodedSplit(_truncated(split.src, longest), _truncated(split.tgt, longest))
 
 
-def _truncated(sequences: Sentences, longest: int) -> Sentences:
+def _truncated(sentences: Sentences, longest: int) -> Sentences:
     """The first `longest` ids of each sentence."""
-    lengths = sequences.lengths
-    places = np.arange(lengths.sum()) - np.repeat(sequences.offsets[:-1], lengths)
+    lengths = sentences.lengths
+    places = np.arange(lengths.sum()) - np.repeat(sentences.offsets[:-1], lengths)
     offsets = np.concatenate((np.zeros(1, np.int64), np.minimum(lengths, longest).cumsum()))
-    return Sentences(sequences.ids[places < longest], offsets)
+    return Sentences(sentences.ids[places < longest], offsets)
