@@ -13,6 +13,17 @@ from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
+MODEL_OPTIONS: dict[str, tuple[object, ...]] = {
+    "norm": ("pre", "post"),
+    "final_norm": (True, False),
+    "positions": ("sinusoidal", "learned"),
+    "scale_embeddings": (True, False),
+    "tie": ("none", "decoder", "all"),
+    "activation": ("relu", "gelu"),
+    "output_bias": (True, False),
+}
+"""Every choice that changes what a model computes."""
+
 BACKENDS = ("torch", "scratch")
 VOCAB_SIZE = 11
 CPU = Runtime(torch.device("cpu"), "fp32")

@@ -17,7 +17,7 @@ from mt_cli.commands.flags import (
     RunPath,
     Verbose,
 )
-from mt_cli.commands.terminal import exit_codes, print_json, print_lines, set_up_logging
+from mt_cli.commands.terminal import exit_codes, print_json, print_lines, print_result, set_up_logging
 
 SENTENCE = "Ein Mann schläft auf einer Bank."
 
@@ -89,8 +89,5 @@ def inspect(
 def _describe(run: Path, *, checkpoint: str, as_json: bool) -> None:
     from mt_cli.stages.inspect.inspect import describe_run, facts_as_text
 
-    report = describe_run(run, checkpoint=checkpoint)
-    if as_json:
-        print_json(report)
-    else:
-        print_lines(facts_as_text(report))
+    facts = describe_run(run, checkpoint=checkpoint)
+    print_result(facts_as_text(facts), facts, as_json=as_json)

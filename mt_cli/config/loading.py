@@ -44,8 +44,8 @@ def decoding_with(config: DecodingConfig, changes: Mapping[str, object]) -> Deco
     Raises:
         ConfigError: naming every wrong key and value.
     """
-    unset = [key for key, value in changes.items() if value is None and key in DecodingConfig.model_fields]
-    given = {key: value for key, value in changes.items() if key not in unset}
+    known = DecodingConfig.model_fields
+    given = {key: value for key, value in changes.items() if value is not None or key not in known}
     return parse_config({"decoding": {**config.model_dump(), **given}}, origin="search options").decoding
 
 

@@ -5,23 +5,16 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from tiny import random_ids, randomised, tiny_model
+from tiny import MODEL_OPTIONS, random_ids, randomised, tiny_model
 from torch import Tensor, nn
 
 from mt_cli.model.dropout import Dropout
 from mt_cli.model.layers import DecoderLayer, EncoderLayer
 from mt_cli.model.translation_model import TranslationModel
 
-OPTIONS: dict[str, tuple[object, ...]] = {
-    "norm": ("pre", "post"),
-    "final_norm": (True, False),
-    "positions": ("sinusoidal", "learned"),
-    "scale_embeddings": (True, False),
-    "tie": ("none", "decoder", "all"),
-    "activation": ("relu", "gelu"),
-    "output_bias": (True, False),
-}
-CASES = [dict(zip(OPTIONS, values, strict=True)) for values in itertools.product(*OPTIONS.values())]
+CASES = [
+    dict(zip(MODEL_OPTIONS, values, strict=True)) for values in itertools.product(*MODEL_OPTIONS.values())
+]
 SRC_IDS = random_ids(3, 6, lengths=[6, 2, 4], vocab_size=9)
 TGT_IN = random_ids(3, 5, seed=1, lengths=[3, 5, 4])
 
@@ -79,8 +72,8 @@ def test_torch_backend_gives_the_same_on_its_fast_path(norm: str) -> None:
         torch.testing.assert_close(reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("tie", OPTIONS["tie"])
-@pytest.mark.parametrize("final_norm", OPTIONS["final_norm"])
+@pytest.mark.parametrize("tie", MODEL_OPTIONS["tie"])
+@pytest.mark.parametrize("final_norm", MODEL_OPTIONS["final_norm"])
 def test_parameters_bear_the_same_names_and_shapes(final_norm: bool, tie: str) -> None:
     reference, scratch = (
         tiny_model(backend, final_norm=final_norm, tie=tie, positions="learned", output_bias=True)

@@ -11,7 +11,7 @@ import ctranslate2
 import numpy as np
 import pytest
 import torch
-from tiny import TINY, covering, random_ids, randomised, tiny_model, with_bos
+from tiny import MODEL_OPTIONS, TINY, covering, random_ids, randomised, tiny_model, with_bos
 from torch import Tensor
 
 from mt_cli.decoding.rules import Rules
@@ -48,17 +48,8 @@ def converted(
         return ctranslate2.Translator(name, intra_threads=1)
 
 
-OPTIONS = {
-    "norm": ("pre", "post"),
-    "final_norm": (True, False),
-    "positions": ("sinusoidal", "learned"),
-    "scale_embeddings": (True, False),
-    "tie": ("none", "decoder", "all"),
-    "activation": ("relu", "gelu"),
-    "output_bias": (True, False),
-}
 every_option = pytest.mark.parametrize(
-    "options", covering(OPTIONS), ids=lambda options: str([*options.values()])
+    "options", covering(MODEL_OPTIONS), ids=lambda options: str([*options.values()])
 )
 
 
