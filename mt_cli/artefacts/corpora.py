@@ -6,17 +6,17 @@ Knows files and lines of bytes, nothing of what `prepare` makes of them.
 import gzip
 import logging
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO
+from typing import Literal
 
 from mt_cli.artefacts import multi30k
 from mt_cli.artefacts.download import download
 from mt_cli.artefacts.files import sha256_file
-from mt_cli.config import DataConfig
+from mt_cli.config import DataConfig, FilesConfig
 from mt_cli.errors import ConfigError, DataError, ResourceError
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,8 @@ def find_corpus(
     """
     more = _find_more(config)
     if config.corpus == "files":
-        return _hashed(_named_files(config, source)) | more
+        named = {split: config.files[split] for split in config.splits}
+        return _hashed(_named_files(named, table="data.files", base=source or Path())) | more
     names = _file_names(config)
     if config.corpus == "sample":
         return _hashed(_find_in_folder(names, source or _sample_folder())) | more
@@ -83,7 +84,11 @@ def find_corpus(
         paths = _find_in_folder(names, source)
     else:
         paths = _fetch_missing(names, raw_dir / "multi30k", offline=offline, base_url=base_url)
-    return _verified(paths) | more
+    pinned = {
+        split: CorpusSplit(_check_pin(files.src), _check_pin(files.tgt))
+        for split, files in _hashed(paths).items()
+    }
+    return pinned | more
 
 
 def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
@@ -92,16 +97,18 @@ def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
         return None
     pinned = {
         f"{split}.{side}": multi30k.GZIPPED_SHA256[name]
-        for split, sides in _file_names(config).items()
-        for side, name in sides.items()
+        for (split, side), name in _file_names(config).items()
     }
     return pinned | corpus_hashes(_find_more(config))
 
 
 def corpus_hashes(corpus: Corpus) -> dict[str, str]:
     """sha256 of each file, by `<split>.<side>`."""
-    files = {f"{name}.{side}": file for name, split in corpus.items() for side, file in _sides(split)}
-    return {name: file.sha256 for name, file in files.items()}
+    return {
+        f"{name}.{side}": file.sha256
+        for name, split in corpus.items()
+        for side, file in (("src", split.src), ("tgt", split.tgt))
+    }
 
 
 def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
@@ -110,8 +117,7 @@ def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
     Raises:
         DataError: the files differ in length, or one is a damaged gzip file.
     """
-    with _open(split.src.path) as src_file, _open(split.tgt.path) as tgt_file:
-        src_lines, tgt_lines = _lines(src_file, split.src.path), _lines(tgt_file, split.tgt.path)
+    with _open(split.src.path) as src_lines, _open(split.tgt.path) as tgt_lines:
         for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
             if src is None or tgt is None:
                 num_src = number + (src is not None) + sum(1 for _ in src_lines)
@@ -123,19 +129,20 @@ def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
             yield src, tgt
 
 
-SidePaths = dict[str, dict[str, Path]]
-"""Path by split and side ("src", "tgt")."""
-SideNames = dict[str, dict[str, str]]
-"""File name by split and side, such as "train.de"."""
+Paths = dict[tuple[str, Literal["src", "tgt"]], Path]
+"""Path of each split's sides."""
+Names = dict[tuple[str, Literal["src", "tgt"]], str]
+"""Name of each split's sides, such as "train.de"."""
 
 
-def _file_names(config: DataConfig) -> SideNames:
+def _file_names(config: DataConfig) -> Names:
     if config.corpus == "multi30k":
         _check_is_pinned(config)
-    return {
-        split: {"src": f"{split}.{config.src_lang}", "tgt": f"{split}.{config.tgt_lang}"}
-        for split in config.splits
-    }
+    names: Names = {}
+    for split in config.splits:
+        names[split, "src"] = f"{split}.{config.src_lang}"
+        names[split, "tgt"] = f"{split}.{config.tgt_lang}"
+    return names
 
 
 def _check_is_pinned(config: DataConfig) -> None:
@@ -155,60 +162,40 @@ def _sample_folder() -> Path:
     return installed if installed.is_dir() else in_repository
 
 
-def _named_files(config: DataConfig, source: Path | None) -> SidePaths:
-    """The config's own paths, relative to `source` or else to the working directory."""
-    base = source or Path()
-    paths = {
-        split: {"src": base / config.files[split].src, "tgt": base / config.files[split].tgt}
-        for split in config.splits
-    }
-    _check_are_files(paths, table="data.files")
+def _find_more(config: DataConfig) -> Corpus:
+    """The pairs that the config adds for training, each with its tag."""
+    named = {f"{MORE}{name}": more for name, more in config.more.items()}
+    corpus = _hashed(_named_files(named, table="data.more"))
+    return {name: replace(split, tag=named[name].tag) for name, split in corpus.items()}
+
+
+def _named_files(named: Mapping[str, FilesConfig], *, table: str, base: Path = Path()) -> Paths:
+    """The files that `table` of the config names, relative to `base`."""
+    paths: Paths = {}
+    for split, files in named.items():
+        paths[split, "src"], paths[split, "tgt"] = base / files.src, base / files.tgt
+    missing = [path for path in paths.values() if not path.is_file()]
+    if missing:
+        others = f", and {len(missing) - 1} more that are missing" if len(missing) > 1 else ""
+        raise DataError(f"{missing[0]}: no such file; [{table}] names it{others}")
     return paths
 
 
-def _find_more(config: DataConfig) -> Corpus:
-    """The pairs that the config adds for training, each with its tag."""
-    paths = {f"{MORE}{name}": {"src": more.src, "tgt": more.tgt} for name, more in config.more.items()}
-    _check_are_files(paths, table="data.more")
-    tags = {f"{MORE}{name}": more.tag for name, more in config.more.items()}
-    return {name: replace(split, tag=tags[name]) for name, split in _hashed(paths).items()}
-
-
-def _check_are_files(paths: SidePaths, *, table: str) -> None:
-    missing = [path for sides in paths.values() for path in sides.values() if not path.is_file()]
-    if missing:
-        raise DataError(f"{missing[0]}: no such file; [{table}] names it{_among(missing)}")
-
-
-def _find_in_folder(names: SideNames, folder: Path) -> SidePaths:
+def _find_in_folder(names: Names, folder: Path) -> Paths:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")
-    found: SidePaths = {}
-    missing: list[Path] = []
-    for split, sides in names.items():
-        found[split] = {}
-        for side, name in sides.items():
-            candidates = (folder / f"{name}.gz", folder / name)
-            existing = [path for path in candidates if path.is_file()]
-            if existing:
-                found[split][side] = existing[0]
-            else:
-                missing.append(candidates[1])
+    gzipped = {key: folder / f"{name}.gz" for key, name in names.items()}
+    paths = {key: path if path.is_file() else path.with_suffix("") for key, path in gzipped.items()}
+    missing = [path for path in paths.values() if not path.is_file()]
     if missing:
         looked_for = ", ".join(f"{path.name}[.gz]" for path in missing)
         raise DataError(f"{folder}: {len(missing)} corpus files are missing: looked for {looked_for}")
-    return found
+    return paths
 
 
-def _among(missing: list[Path]) -> str:
-    return f", and {len(missing) - 1} more that are missing" if len(missing) > 1 else ""
-
-
-def _fetch_missing(names: SideNames, folder: Path, *, offline: bool, base_url: str) -> SidePaths:
-    paths = {
-        split: {side: folder / f"{name}.gz" for side, name in sides.items()} for split, sides in names.items()
-    }
-    missing = [path for sides in paths.values() for path in sides.values() if not path.is_file()]
+def _fetch_missing(names: Names, folder: Path, *, offline: bool, base_url: str) -> Paths:
+    paths = {key: folder / f"{name}.gz" for key, name in names.items()}
+    missing = [path for path in paths.values() if not path.is_file()]
     if missing and offline:
         raise ResourceError(
             f"{folder}: {len(missing)} corpus files are missing and --offline forbids fetching them: "
@@ -219,13 +206,6 @@ def _fetch_missing(names: SideNames, folder: Path, *, offline: bool, base_url: s
         log.info("fetching %s", url)
         download(url, path, sha256=multi30k.GZIPPED_SHA256[path.stem])
     return paths
-
-
-def _verified(paths: SidePaths) -> Corpus:
-    return {
-        split: CorpusSplit(_check_pin(files.src), _check_pin(files.tgt))
-        for split, files in _hashed(paths).items()
-    }
 
 
 def _check_pin(file: CorpusFile) -> CorpusFile:
@@ -243,8 +223,9 @@ def _check_pin(file: CorpusFile) -> CorpusFile:
     return CorpusFile(file.path, multi30k.GZIPPED_SHA256[name])
 
 
-def _hashed(paths: SidePaths) -> Corpus:
-    return {split: CorpusSplit(_hash(sides["src"]), _hash(sides["tgt"])) for split, sides in paths.items()}
+def _hashed(paths: Paths) -> Corpus:
+    files = {key: _hash(path) for key, path in paths.items()}
+    return {split: CorpusSplit(files[split, "src"], files[split, "tgt"]) for split, _ in paths}
 
 
 def _hash(path: Path) -> CorpusFile:
@@ -254,23 +235,18 @@ def _hash(path: Path) -> CorpusFile:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _sides(split: CorpusSplit) -> tuple[tuple[str, CorpusFile], tuple[str, CorpusFile]]:
-    return ("src", split.src), ("tgt", split.tgt)
-
-
 @contextmanager
-def _open(path: Path) -> Iterator[BinaryIO]:
-    """Open the text in `path`, unpacked if it begins like a gzip file."""
+def _open(path: Path) -> Iterator[Iterator[bytes]]:
+    """The lines of `path`, unpacked if it begins like a gzip file."""
     with path.open("rb") as file:
-        is_gzipped = file.peek(2)[:2] == GZIP_MAGIC
-        if not is_gzipped:
+        if file.peek(2)[:2] != GZIP_MAGIC:
             yield file
             return
         with gzip.GzipFile(fileobj=file) as unpacked:
-            yield unpacked  # type: ignore[misc]  # a BinaryIO in all but name
+            yield _unpacked(unpacked, path)
 
 
-def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
+def _unpacked(file: gzip.GzipFile, path: Path) -> Iterator[bytes]:
     try:
         yield from file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from mt_cli.errors import DataError, ResourceError, UsageError
 
-CHUNK = 1 << 20
 REASONS = {
     errno.EEXIST: "a file stands where a folder is needed",
     errno.ENOTDIR: "a file stands where a folder is needed",
@@ -40,7 +39,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        _sync_folder(path.parent)
     except OSError as error:
         raise write_error(path, error) from error
 
@@ -70,15 +69,6 @@ def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
         raise  # of another file, such as one that was read
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def is_free(folder: Path) -> bool:
     """Whether `folder` does not exist, or is an empty folder."""
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
@@ -100,16 +90,16 @@ def check_replaceable(
         raise UsageError(f"{folder} is not {kind}, so --overwrite leaves it alone; name another")
 
 
-def replace_folder(folder: Path, new: Path) -> None:
+def put_in_place(new: Path, folder: Path, *, replaces: bool = True) -> None:
     """Rename `new` to `folder`; an old `folder` is first moved aside, and deleted at the end.
 
     Raises:
-        ResourceError: it cannot be renamed; the old folder is still there.
+        ResourceError: it cannot be renamed, or `replaces` is off and `folder` is not free; it is still there.
     """
     old = folder.with_name(f".{folder.name}.old")
     try:
         shutil.rmtree(old, ignore_errors=True)
-        if folder.exists():
+        if replaces and folder.exists():
             folder.rename(old)
         try:
             new.rename(folder)
@@ -117,7 +107,7 @@ def replace_folder(folder: Path, new: Path) -> None:
             if old.exists():
                 old.rename(folder)
             raise
-        sync_folder(folder.parent)
+        _sync_folder(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise write_error(folder, error) from error
@@ -138,7 +128,7 @@ def built_beside(folder: Path) -> Iterator[Path]:
         with write_errors_explained(folder, partial):
             partial.mkdir(parents=True)
             yield partial
-        replace_folder(place, partial)
+        put_in_place(partial, place)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -159,6 +149,15 @@ def _is_running(number: int) -> bool:
     except PermissionError:
         pass  # it runs, for another user
     return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames inside `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: object) -> None:
@@ -192,11 +191,8 @@ def sha256_bytes(data: bytes) -> str:
 
 def sha256_file(path: Path) -> str:
     """Hex digest of a file's content, read in chunks."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:

@@ -3,7 +3,6 @@
 Knows what a run begins with; `run` knows the rest.
 """
 
-import errno
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -13,17 +12,15 @@ from pathlib import Path
 from mt_cli.artefacts.files import (
     check_replaceable,
     is_free,
-    replace_folder,
+    put_in_place,
     sha256_bytes,
-    sync_folder,
     write_atomically,
-    write_error,
     write_json,
 )
 from mt_cli.artefacts.run import FORMAT, TOKENIZER, PreparedReference, Run, open_run
 from mt_cli.artefacts.run_lock import busy, locked
 from mt_cli.config import Config, dump_config
-from mt_cli.errors import UsageError
+from mt_cli.errors import ResourceError, UsageError
 
 
 @contextmanager
@@ -42,11 +39,7 @@ def created_run(
         UsageError: the folder exists and cannot be replaced: `overwrite` is off, it is no run folder, or a
             process is training there.
     """
-    place = folder.resolve()
-    # Built beside its place: a kill leaves either no run or a whole one.
-    # The name is random, because a process on another machine may have this one's number.
-    partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
-    with ExitStack() as old:
+    with ExitStack() as locks:
         check_replaceable(
             folder,
             is_wanted=overwrite,
@@ -54,22 +47,25 @@ def created_run(
             kind="a run folder",
             ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
         )
-        is_there = not is_free(place)
-        if is_there:
-            old.enter_context(locked(folder))
+        is_new = is_free(folder)
+        if not is_new:
+            locks.enter_context(locked(folder))
+        place = folder.resolve()
         if Path.cwd().is_relative_to(place):
             raise UsageError(f"{folder}: a new run takes the place of the folder you are in; name another")
+        # The name is random, because a process on another machine may have this one's number.
+        partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
         try:
             _fill(partial, config, tokenizer_files, prepared, environment)
-            with locked(partial):  # the lock moves along with the folder
-                if is_there:
-                    replace_folder(place, partial)
-                else:
-                    _move_to_free_place(partial, place, folder)
-                old.close()
-                yield open_run(folder)
+            locks.enter_context(locked(partial))  # the lock moves along with the folder
+            put_in_place(partial, place, replaces=not is_new)
+        except ResourceError:
+            if is_new and not is_free(place):  # another process was a moment faster
+                raise busy(folder) from None
+            raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+        yield open_run(folder)
 
 
 def _fill(
@@ -91,14 +87,3 @@ def _fill(
         "prepared": {"folder": prepared.folder, "sha256": prepared.sha256},
     }
     write_json(folder / "manifest.json", manifest)
-
-
-def _move_to_free_place(new: Path, place: Path, folder: Path) -> None:
-    """Rename `new` to `place`, which was free a moment ago."""
-    try:
-        new.rename(place)
-        sync_folder(place.parent)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another process was a moment faster
-            raise busy(folder) from None
-        raise write_error(folder, error) from error
