@@ -5,14 +5,14 @@ Knows what lies in the folder, not how it was made.
 
 import functools
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mt_cli.artefacts.corpora import MORE, TRAIN
-from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically
+from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically, write_json
 from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.split_files import Side, lines_path, open_split
 from mt_cli.config import Config, DataConfig, TokenizerConfig
@@ -46,12 +46,12 @@ class Manifest(BaseModel):
     """Pairs left out, by split and reason."""
 
 
+@dataclass(frozen=True)
 class Prepared:
     """An opened folder of prepared data."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder = folder
-        self.manifest = manifest
+    folder: Path
+    manifest: Manifest
 
     @property
     def sha256(self) -> str:
@@ -151,15 +151,19 @@ def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "
     return prepared
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Complete a folder of prepared data."""
-    write_atomically(folder / MANIFEST, (manifest.model_dump_json(indent=2) + "\n").encode())
-
-
-def hash_outputs(folder: Path) -> dict[str, str]:
-    """sha256 of each file below `folder`, by relative path."""
+def complete_prepared(folder: Path, config: Config, *, inputs: dict[str, str], report: Report) -> None:
+    """Write the report and the manifest of the files in `folder`, which are made of `inputs`."""
+    write_json(folder / REPORT, report.as_json())
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
+    manifest = Manifest(
+        data=config.data.model_dump(mode="json"),
+        tokenizer=config.tokenizer.model_dump(mode="json"),
+        inputs=inputs,
+        outputs={path.relative_to(folder).as_posix(): sha256_file(path) for path in files},
+        pairs={name: split.pairs for name, split in report.splits.items()},
+        dropped={name: split.dropped for name, split in report.splits.items()},
+    )
+    write_atomically(folder / MANIFEST, (manifest.model_dump_json(indent=2) + "\n").encode())
 
 
 def check_prepared_for(prepared: Prepared, config: Config) -> None:

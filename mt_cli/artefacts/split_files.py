@@ -4,7 +4,6 @@ Knows arrays and files, nothing of how they were made.
 """
 
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 import numpy as np
@@ -36,7 +35,6 @@ class SplitWriter:
     """Files of one split, filled piece by piece; complete after its `with` block."""
 
     def __init__(self, folder: Path, split: str, *, src_type: IdType, tgt_type: IdType) -> None:
-        self.num_pairs = 0
         self._sides = [
             _SideWriter(folder, split, side, id_type)
             for side, id_type in zip(SIDES, (src_type, tgt_type), strict=True)
@@ -47,14 +45,11 @@ class SplitWriter:
         src, tgt = self._sides
         src.write(pairs.split.src, [line for line, _ in pairs.kept])
         tgt.write(pairs.split.tgt, [line for _, line in pairs.kept])
-        self.num_pairs += len(pairs.kept)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for side in self._sides:
             side.close()
 

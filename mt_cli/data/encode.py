@@ -36,11 +36,11 @@ class PairEncoder:
     def __call__(self, raw: Sequence[tuple[bytes, bytes]]) -> EncodedPairs:
         """Encode `raw` lines, with or without their line ends."""
         lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
-        sources = _normalize([src for src, _ in lines], self.tokenizers)
+        sources = [self._normalize(src) for src, _ in lines]
         if self.tag:
             sources = [f"{self.tag} {src}" if src else src for src in sources]
         src_ids = self.tokenizers.src.encode(sources)
-        tgt_ids = self.tokenizers.tgt.encode(_normalize([tgt for _, tgt in lines], self.tokenizers))
+        tgt_ids = self.tokenizers.tgt.encode([self._normalize(tgt) for _, tgt in lines])
         reasons = [self._drop_reason(src, tgt) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
         rows = [i for i, reason in enumerate(reasons) if reason is None]
         split = EncodedSplit(
@@ -50,13 +50,12 @@ class PairEncoder:
         dropped = Counter(reason for reason in reasons if reason)
         return EncodedPairs(split, [lines[i] for i in rows], dict(dropped))
 
+    def _normalize(self, line: bytes) -> str:
+        return normalize(decode_line(line), lowercase=self.tokenizers.options.lowercase)
+
     def _drop_reason(self, src: Sequence[int], tgt: Sequence[int]) -> str | None:
         if self.max_len is None:
             return None
         if not src or not tgt:
             return "empty"
         return "too long" if max(len(src), len(tgt)) > self.max_len else None
-
-
-def _normalize(lines: Sequence[bytes], tokenizers: Tokenizers) -> list[str]:
-    return [normalize(decode_line(line), lowercase=tokenizers.options.lowercase) for line in lines]

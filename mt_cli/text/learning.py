@@ -5,13 +5,13 @@ Knows normalised text; the stage decides which text that is.
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mt_cli.config import TokenizerConfig
 from mt_cli.text.subwords import learn_subwords
 from mt_cli.text.tokenizer import TextOptions, Tokenizers
-from mt_cli.text.vocabulary import learn_vocabulary
+from mt_cli.text.vocabulary import Vocabulary, learn_vocabulary
 from mt_cli.text.words import WordTokenizer, count_words
 
 SAMPLE_SIZE = 500_000
@@ -54,51 +54,45 @@ class PairSample:
             self.pairs[place] = pair
 
 
-def count_pairs(pairs: Iterable[tuple[str, str]], options: TextOptions) -> WordCounts:
+def count_pairs(pairs: Sequence[tuple[str, str]], options: TextOptions) -> WordCounts:
     """Word counts of normalised `pairs`."""
-    sources, targets = [], []
-    for src, tgt in pairs:
-        sources.append(src)
-        targets.append(tgt)
-    return WordCounts(count_words(sources, options.src_lang), count_words(targets, options.tgt_lang))
+    return WordCounts(
+        count_words([src for src, _ in pairs], options.src_lang),
+        count_words([tgt for _, tgt in pairs], options.tgt_lang),
+    )
 
 
 def build_word_tokenizers(counts: WordCounts, config: TokenizerConfig, options: TextOptions) -> Tokenizers:
     """Tokenizers with spaCy's rules and vocabularies ordered by frequency."""
+
+    def learn(words: Counter[str], size: int) -> Vocabulary:
+        return learn_vocabulary(words, max_size=size, min_freq=config.min_freq)
+
     if config.joint:
-        src_vocabulary = tgt_vocabulary = learn_vocabulary(
-            counts.src + counts.tgt, max_size=config.vocab_size, min_freq=config.min_freq
-        )
+        src = tgt = learn(counts.src + counts.tgt, config.vocab_size)
     else:
-        src_vocabulary = learn_vocabulary(counts.src, max_size=config.vocab_size, min_freq=config.min_freq)
-        tgt_vocabulary = learn_vocabulary(
-            counts.tgt, max_size=config.tgt_vocab_size or config.vocab_size, min_freq=config.min_freq
-        )
+        src = learn(counts.src, config.vocab_size)
+        tgt = learn(counts.tgt, config.tgt_vocab_size or config.vocab_size)
     return Tokenizers(
-        WordTokenizer(options.src_lang, src_vocabulary),
-        WordTokenizer(options.tgt_lang, tgt_vocabulary),
-        kind=config.kind,
-        joint=config.joint,
-        options=options,
+        WordTokenizer(options.src_lang, src),
+        WordTokenizer(options.tgt_lang, tgt),
+        "spacy",
+        config.joint,
+        options,
     )
 
 
 def learn_subword_tokenizers(
-    pairs: list[tuple[str, str]], config: TokenizerConfig, options: TextOptions
+    pairs: Sequence[tuple[str, str]], config: TokenizerConfig, options: TextOptions
 ) -> Tokenizers:
     """SentencePiece subwords learned from `pairs`."""
-    assert config.kind != "spacy"
-    sources, targets = (src for src, _ in pairs), (tgt for _, tgt in pairs)
+    kind = config.kind
+    assert kind != "spacy"
     if config.joint:
         both = (text for pair in pairs for text in pair)
-        src = tgt = learn_subwords(both, kind=config.kind, vocab_size=config.vocab_size)
+        src = tgt = learn_subwords(both, kind=kind, vocab_size=config.vocab_size)
     else:
-        src = learn_subwords(sources, kind=config.kind, vocab_size=config.vocab_size)
-        tgt = learn_subwords(targets, kind=config.kind, vocab_size=config.tgt_vocab_size or config.vocab_size)
-    return Tokenizers(
-        src,
-        tgt,
-        kind=config.kind,
-        joint=config.joint,
-        options=options,
-    )
+        tgt_size = config.tgt_vocab_size or config.vocab_size
+        src = learn_subwords((src for src, _ in pairs), kind=kind, vocab_size=config.vocab_size)
+        tgt = learn_subwords((tgt for _, tgt in pairs), kind=kind, vocab_size=tgt_size)
+    return Tokenizers(src, tgt, kind, config.joint, options)

@@ -7,7 +7,7 @@ and the one character it reserves, U+2581 for a space, is escaped.
 import io
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import sentencepiece
@@ -24,7 +24,6 @@ ESCAPE = "\ue000"
 ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
 COVERAGE = 0.99999
 """Share of the text's characters that become pieces; the rarest, often noise, become bytes."""
-NUM_BYTES = 256
 
 _ESCAPED = re.compile(f"{ESCAPE}([{ESCAPE}\ue001])")
 
@@ -99,7 +98,7 @@ def learn_subwords(
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_learnable(texts),
+            sentence_iterator=(_escape(text) for text in texts if text),
             model_writer=model,
             model_type=kind,
             vocab_size=vocab_size,
@@ -126,15 +125,11 @@ def learn_subwords(
     return tokenizer
 
 
-def _learnable(texts: Iterable[str]) -> Iterator[str]:
-    return (_escape(text) for text in texts if text)
-
-
 def _explain(error: RuntimeError, vocab_size: int) -> ConfigError | DataError:
     smallest = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
     if smallest:
         return ConfigError(
-            f"tokenizer.vocab_size {vocab_size} is too small: {NUM_BYTES} bytes, the special symbols and "
+            f"tokenizer.vocab_size {vocab_size} is too small: 256 bytes, the special symbols and "
             f"this text's letters need {smallest[1]}; set it to more"
         )
     if "sentences_.empty()" in str(error):
@@ -143,12 +138,8 @@ def _explain(error: RuntimeError, vocab_size: int) -> ConfigError | DataError:
 
 
 def _escape(text: str) -> str:
-    if ESCAPE not in text and SPACE_MARK not in text:
-        return text
     return text.replace(ESCAPE, ESCAPE * 2).replace(SPACE_MARK, ESCAPED_SPACE_MARK)
 
 
 def _unescape(text: str) -> str:
-    if ESCAPE not in text:
-        return text
     return _ESCAPED.sub(lambda match: ESCAPE if match[1] == ESCAPE else SPACE_MARK, text)

@@ -71,18 +71,11 @@ class Tokenizers:
 
     def to_files(self) -> dict[str, bytes]:
         """Content by file name; `from_files` reads it again."""
-        description = _Description(
-            format=FORMAT,
-            kind=self.kind,
-            joint=self.joint,
-            **asdict(self.options),
-        )
-        files = {DESCRIPTION: (description.model_dump_json(indent=2) + "\n").encode()}
-        if self.joint:
-            return files | {_file_name(self.kind, "joint"): self.src.to_bytes()}
-        return files | {
-            _file_name(self.kind, "src"): self.src.to_bytes(),
-            _file_name(self.kind, "tgt"): self.tgt.to_bytes(),
+        description = _Description(format=FORMAT, kind=self.kind, joint=self.joint, **asdict(self.options))
+        names = _file_names(self.kind, joint=self.joint)  # of joint ones, the same name twice
+        return {
+            DESCRIPTION: (description.model_dump_json(indent=2) + "\n").encode(),
+            **{name: side.to_bytes() for name, side in zip(names, (self.src, self.tgt), strict=True)},
         }
 
     @staticmethod
@@ -93,23 +86,16 @@ class Tokenizers:
             DataError: a file is missing or malformed.
         """
         description = _read_description(files)
-        sides = ("joint", "joint") if description.joint else ("src", "tgt")
-        names = [_file_name(description.kind, side) for side in sides]
+        kind, joint = description.kind, description.joint
+        src_name, tgt_name = names = _file_names(kind, joint=joint)
         for name in names:
             if name not in files:
                 raise DataError(f"{name}: missing beside {DESCRIPTION}; found {', '.join(sorted(files))}")
-        src = _read_tokenizer(description.kind, description.src_lang, names[0], files[names[0]])
-        if description.joint and description.kind != "spacy":
-            tgt = src
-        else:
-            tgt = _read_tokenizer(description.kind, description.tgt_lang, names[1], files[names[1]])
-        return Tokenizers(
-            src,
-            tgt,
-            kind=description.kind,
-            joint=description.joint,
-            options=TextOptions(description.src_lang, description.tgt_lang, description.lowercase),
-        )
+        src = tgt = _read_tokenizer(kind, description.src_lang, src_name, files[src_name])
+        if not joint or kind == "spacy":
+            tgt = _read_tokenizer(kind, description.tgt_lang, tgt_name, files[tgt_name])
+        options = TextOptions(description.src_lang, description.tgt_lang, description.lowercase)
+        return Tokenizers(src, tgt, kind, joint, options)
 
 
 class _Description(BaseModel):
@@ -125,8 +111,9 @@ class _Description(BaseModel):
     lowercase: bool
 
 
-def _file_name(kind: Kind, side: str) -> str:
-    return f"vocab.{side}.json" if kind == "spacy" else f"{side}.model"
+def _file_names(kind: Kind, *, joint: bool) -> tuple[str, str]:
+    src, tgt = ("joint", "joint") if joint else ("src", "tgt")
+    return (f"vocab.{src}.json", f"vocab.{tgt}.json") if kind == "spacy" else (f"{src}.model", f"{tgt}.model")
 
 
 def _read_description(files: Mapping[str, bytes]) -> _Description:

@@ -19,7 +19,8 @@ class Vocabulary:
         if self.tokens[: len(SPECIALS)] != SPECIALS:
             raise DataError(f"a vocabulary begins with {' '.join(SPECIALS)}, found {self.tokens[:4]}")
         if len(self._ids) != len(self.tokens):
-            raise DataError(f"a vocabulary names each token once; {self._first_repeated()!r} is there twice")
+            twice = next(token for i, token in enumerate(self.tokens) if self._ids[token] != i)
+            raise DataError(f"a vocabulary names each token once; {twice!r} is there twice")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -27,9 +28,6 @@ class Vocabulary:
     def id_of(self, token: str) -> int:
         """Id of `token`, or that of `<unk>`."""
         return self._ids.get(token, UNK_ID)
-
-    def _first_repeated(self) -> str:
-        return next(token for i, token in enumerate(self.tokens) if self._ids[token] != i)
 
 
 def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> Vocabulary:

@@ -17,17 +17,14 @@ from mt_cli.artefacts.corpora import (
     is_trained_on,
     pinned_hashes,
 )
-from mt_cli.artefacts.files import built_beside, is_free, write_atomically, write_json
+from mt_cli.artefacts.files import built_beside, is_free, write_atomically
 from mt_cli.artefacts.prepared import (
     MANIFEST,
-    REPORT,
     TOKENIZER,
-    Manifest,
     Prepared,
+    complete_prepared,
     differing_keys,
-    hash_outputs,
     open_prepared,
-    write_manifest,
 )
 from mt_cli.artefacts.split_files import open_split
 from mt_cli.config import Config
@@ -135,15 +132,13 @@ def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Rep
         encoded = encode_split(config, corpus, name, tokenizers, folder, workers=workers)
         whole, begin = open_split(folder, name), 0
         for part, of_part in encoded.items():
-            end = begin + of_part.num_pairs
-            pairs = whole if len(encoded) == 1 else whole.slice(begin, end)
+            pairs = whole.slice(begin, begin + of_part.num_pairs)
             splits[part] = _describe_split(pairs, part, surveys, of_part.dropped)
-            begin = end
+            begin += of_part.num_pairs
     report = Report(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
     )
-    write_json(folder / REPORT, report.as_json())
-    _write_manifest(config, corpus, folder, report)
+    complete_prepared(folder, config, inputs=corpus_hashes(corpus), report=report)
     return report
 
 
@@ -177,7 +172,7 @@ def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Surve
 def _learn(config: Config, survey: Survey) -> Tokenizers:
     if config.tokenizer.kind == "spacy":
         return build_word_tokenizers(survey.counts, config.tokenizer, _text_options(config))
-    return learn_subword_tokenizers(survey.sample.pairs, config.tokenizer, _text_options(config))
+    return learn_subword_tokenizers(survey.pairs, config.tokenizer, _text_options(config))
 
 
 def _text_options(config: Config) -> TextOptions:
@@ -188,33 +183,20 @@ def _describe_split(
     split: EncodedSplit, name: str, surveys: dict[str, Survey], dropped: Counter[str]
 ) -> SplitReport:
     survey = surveys[name]
-    # Of an added part, what it repeats of the corpus's own; of a test, what any part gives away.
-    given = [TRAIN] if is_trained_on(name) else [part for part in surveys if is_trained_on(part)]
-    is_train = name == TRAIN
+    src_in_train = pairs_in_train = None
+    if name != TRAIN:
+        # Of an added part, what it repeats of the corpus's own; of a test, what any part gives away.
+        given = [TRAIN] if is_trained_on(name) else [part for part in surveys if is_trained_on(part)]
+        src_in_train = count_common(survey.src_hashes, [surveys[part].src_hashes for part in given])
+        pairs_in_train = count_common(survey.pair_hashes, [surveys[part].pair_hashes for part in given])
     return SplitReport(
         lines=survey.lines,
         pairs=len(split),
         dropped=dict(sorted(dropped.items())),
         invalid_utf8=survey.invalid,
         duplicates=survey.duplicates,
-        src_in_train=None
-        if is_train
-        else count_common(survey.src_hashes, [surveys[part].src_hashes for part in given]),
-        pairs_in_train=None
-        if is_train
-        else count_common(survey.pair_hashes, [surveys[part].pair_hashes for part in given]),
+        src_in_train=src_in_train,
+        pairs_in_train=pairs_in_train,
         src=describe_side(split.src),
         tgt=describe_side(split.tgt),
     )
-
-
-def _write_manifest(config: Config, corpus: Corpus, folder: Path, report: Report) -> None:
-    manifest = Manifest(
-        data=config.data.model_dump(mode="json"),
-        tokenizer=config.tokenizer.model_dump(mode="json"),
-        inputs=corpus_hashes(corpus),
-        outputs=hash_outputs(folder),
-        pairs={name: split.pairs for name, split in report.splits.items()},
-        dropped={name: split.dropped for name, split in report.splits.items()},
-    )
-    write_manifest(folder, manifest)

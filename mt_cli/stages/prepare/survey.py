@@ -23,6 +23,26 @@ PAIRS_PER_JOB = 2000
 Hashes = NDArray[np.uint64]
 
 
+@dataclass
+class Survey:
+    """What was found in some raw pairs; those with an empty side count as lines only."""
+
+    lines: int = 0
+    invalid: int = 0
+    """Lines with a side that is not valid UTF-8."""
+    src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
+    pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
+    """64 bits of each filled pair: eight bytes a pair, and one false alarm in 2^64 comparisons."""
+    counts: WordCounts = field(default_factory=WordCounts)
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+    """The normalised pairs, or a sample of them."""
+
+    @property
+    def duplicates(self) -> int:
+        """Pairs that repeat an earlier one."""
+        return len(self.pair_hashes) - len(np.unique(self.pair_hashes))
+
+
 @dataclass(frozen=True)
 class SurveyJob:
     """What has to be known of some raw pairs."""
@@ -31,16 +51,16 @@ class SurveyJob:
     counts_words: bool
     samples_pairs: bool
 
-    def __call__(self, raw: Sequence[RawPair]) -> "SurveyedPairs":
+    def __call__(self, raw: Sequence[RawPair]) -> Survey:
         """Survey `raw`."""
         pairs = [(self._normalize(src), self._normalize(tgt)) for src, tgt in raw]
         filled = [(src, tgt) for src, tgt in pairs if src and tgt]
-        return SurveyedPairs(
+        return Survey(
             lines=len(raw),
             invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
             src_hashes=_hash_all(src for src, _ in filled),
             pair_hashes=_hash_all(f"{src}\n{tgt}" for src, tgt in filled),
-            counts=count_pairs(filled, self.options) if self.counts_words else None,
+            counts=count_pairs(filled, self.options) if self.counts_words else WordCounts(),
             pairs=filled if self.samples_pairs else [],
         )
 
@@ -48,53 +68,22 @@ class SurveyJob:
         return normalize(decode_line(raw), lowercase=self.options.lowercase)
 
 
-@dataclass(frozen=True)
-class SurveyedPairs:
-    """What was found in some raw pairs; those with an empty side count as lines only."""
-
-    lines: int
-    invalid: int
-    src_hashes: Hashes
-    pair_hashes: Hashes
-    counts: WordCounts | None
-    pairs: list[tuple[str, str]]
-
-
-@dataclass
-class Survey:
-    """What was found in a whole split."""
-
-    lines: int = 0
-    invalid: int = 0
-    """Lines with a side that is not valid UTF-8."""
-    src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """64 bits of each filled pair, sorted: eight bytes a pair, and one false alarm in 2^64 comparisons."""
-    counts: WordCounts = field(default_factory=WordCounts)
-    sample: PairSample = field(default_factory=lambda: PairSample(SAMPLE_SIZE, seed=0))
-
-    @property
-    def duplicates(self) -> int:
-        """Pairs that repeat an earlier one."""
-        return len(self.pair_hashes) - len(np.unique(self.pair_hashes))
-
-
 def survey_split(split: CorpusSplit, job: SurveyJob, *, label: str, workers: int) -> Survey:
-    """Read `split` once, holding no more of it than hashes, counts and a sample."""
-    survey = Survey()
-    src_hashes, pair_hashes = [survey.src_hashes], [survey.pair_hashes]
+    """Read `split` once, holding no more of it than sorted hashes, counts and a sample."""
+    whole, sample = Survey(), PairSample(SAMPLE_SIZE, seed=0)
+    src_hashes, pair_hashes = [whole.src_hashes], [whole.pair_hashes]
     for part in ordered_map(job, read_groups(split, label=label), workers=workers):
-        survey.lines += part.lines
-        survey.invalid += part.invalid
+        whole.lines += part.lines
+        whole.invalid += part.invalid
         src_hashes.append(part.src_hashes)
         pair_hashes.append(part.pair_hashes)
-        if part.counts is not None:
-            survey.counts.update(part.counts)
+        whole.counts.update(part.counts)
         for pair in part.pairs:
-            survey.sample.add(pair)
-    survey.src_hashes = np.sort(np.concatenate(src_hashes))
-    survey.pair_hashes = np.sort(np.concatenate(pair_hashes))
-    return survey
+            sample.add(pair)
+    whole.src_hashes = np.sort(np.concatenate(src_hashes))
+    whole.pair_hashes = np.sort(np.concatenate(pair_hashes))
+    whole.pairs = sample.pairs
+    return whole
 
 
 def count_common(hashes: Hashes, known: Sequence[Hashes]) -> int:

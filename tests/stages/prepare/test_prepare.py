@@ -251,10 +251,10 @@ class Interrupt(BaseException):
 def test_failure_leaves_nothing_behind(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    def fail(*args: object) -> None:
+    def fail(*args: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(stage, "_write_manifest", fail)
+    monkeypatch.setattr(stage, "complete_prepared", fail)
     with pytest.raises(type(error)):
         corpus.prepare()
     assert list(corpus.out.parent.iterdir()) == []
@@ -263,7 +263,7 @@ def test_failure_leaves_nothing_behind(
 def test_failure_leaves_the_old_data_alone(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus.prepare()
     before = hashes(corpus.out)
-    monkeypatch.setattr(stage, "_write_manifest", lambda *args: 1 / 0)
+    monkeypatch.setattr(stage, "complete_prepared", lambda *args, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         corpus.prepare(force=True)
     assert hashes(corpus.out) == before
@@ -302,10 +302,10 @@ def test_folder_of_something_else_is_not_replaced(corpus: Corpus) -> None:
 
 
 def test_full_disk_is_a_resource_error(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: object) -> None:
+    def fail(*args: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(stage, "_write_manifest", fail)
+    monkeypatch.setattr(stage, "complete_prepared", fail)
     with pytest.raises(ResourceError, match="no space left on the disk"):
         corpus.prepare()
 

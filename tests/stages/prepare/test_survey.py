@@ -29,12 +29,12 @@ def test_lines_and_duplicates_are_counted(tmp_path: Path) -> None:
 
 def test_only_what_is_asked_for_is_gathered(tmp_path: Path) -> None:
     found = survey(tmp_path)
-    assert found.sample.pairs == []
+    assert found.pairs == []
     assert not found.counts.src
 
 
 def test_sample_leaves_out_pairs_with_an_empty_side(tmp_path: Path) -> None:
-    pairs = survey(tmp_path, samples_pairs=True).sample.pairs
+    pairs = survey(tmp_path, samples_pairs=True).pairs
     assert pairs == [
         ("ein Hund", "a dog"),
         ("ein Hund", "a dog"),
