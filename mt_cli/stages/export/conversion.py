@@ -1,7 +1,7 @@
 """A trained model in the form that CTranslate2 reads.
 
 Knows weights by their names and CTranslate2's layout; never text, run folders or how to translate.
-Letters: D d_model, V target vocabulary.
+Letters: D d_model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from mt_cli.translation.translator import NEVER_SAID
 if TYPE_CHECKING:  # an optional package, imported when something is exported
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
-    from ctranslate2.specs.common_spec import EmbeddingsSpec, LayerNormSpec, LinearSpec
+    from ctranslate2.specs.common_spec import LayerNormSpec, LinearSpec
     from ctranslate2.specs.transformer_spec import (
         TransformerDecoderLayerSpec,
         TransformerDecoderSpec,
@@ -94,38 +94,38 @@ def _build_spec(model: TranslationModel, config: ModelConfig) -> "TransformerSpe
         activation={"relu": Activation.RELU, "gelu": Activation.GELU}[config.activation],
     )
     weights = _weights_of(model)
-    encoder, decoder = spec.encoder, spec.decoder
-    _fill_stack(encoder, encoder.embeddings[0], config, weights, side="src", name="encoder")
-    _fill_stack(decoder, decoder.embeddings, config, weights, side="tgt", name="decoder")
-    _fill_output(decoder.projection, _below("output.", weights))
+    spec.encoder.embeddings[0].weight = weights["src_embedding.weight"]
+    spec.encoder.position_encodings.encodings = weights["src_positions.weight"]
+    _fill_stack(spec.encoder, config, _below("backend.encoder.", weights))
+    spec.decoder.embeddings.weight = weights["tgt_embedding.weight"]
+    spec.decoder.position_encodings.encodings = weights["tgt_positions.weight"]
+    _fill_stack(spec.decoder, config, _below("backend.decoder.", weights))
+    output = spec.decoder.projection
+    output.weight = weights["output.weight"]
+    output.bias = weights.get("output.bias", np.zeros(len(output.weight), np.float32))
+    output.bias[list(NEVER_SAID)] = NEVER_SAID_BIAS
     return spec
 
 
 def _weights_of(model: TranslationModel) -> Weights:
     """Copies of all, because quantising changes them in place; fixed positions too, which no state has."""
-    positions = {"src_positions.weight": model.src_positions, "tgt_positions.weight": model.tgt_positions}
-    tensors = {**model.state_dict(), **{name: each.weight.detach() for name, each in positions.items()}}
+    tensors = {
+        **model.state_dict(),
+        "src_positions.weight": model.src_positions.weight.detach(),
+        "tgt_positions.weight": model.tgt_positions.weight.detach(),
+    }
     return {name: tensor.float().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
 def _fill_stack(
-    stack: "TransformerEncoderSpec | TransformerDecoderSpec",
-    embeddings: "EmbeddingsSpec",
-    config: ModelConfig,
-    weights: Weights,
-    *,
-    side: Literal["src", "tgt"],
-    name: Literal["encoder", "decoder"],
+    stack: "TransformerEncoderSpec | TransformerDecoderSpec", config: ModelConfig, weights: Weights
 ) -> None:
     stack.pre_norm = config.norm == "pre"
     stack.scale_embeddings = config.scale_embeddings
-    embeddings.weight = weights[f"{side}_embedding.weight"]
-    stack.position_encodings.encodings = weights[f"{side}_positions.weight"]
-    own = _below(f"backend.{name}.", weights)
     if config.final_norm:
-        _fill_norm(stack.layer_norm, _below("norm.", own))
+        _fill_norm(stack.layer_norm, _below("norm.", weights))
     for number, layer in enumerate(stack.layer):
-        _fill_layer(layer, _below(f"layers.{number}.", own))
+        _fill_layer(layer, _below(f"layers.{number}.", weights))
 
 
 def _fill_layer(layer: "TransformerEncoderLayerSpec | TransformerDecoderLayerSpec", weights: Weights) -> None:
@@ -151,13 +151,6 @@ def _fill_attention(spec: "MultiHeadAttentionSpec", weights: Weights) -> None:
     for linear, matrix, bias in zip(inputs, matrices, biases, strict=True):
         linear.weight, linear.bias = matrix, bias
     _fill_linear(output, _below("out_proj.", weights))
-
-
-def _fill_output(spec: "LinearSpec", weights: Weights) -> None:
-    spec.weight = weights["weight"]
-    V = len(spec.weight)
-    spec.bias = weights.get("bias", np.zeros(V, np.float32))
-    spec.bias[list(NEVER_SAID)] = NEVER_SAID_BIAS
 
 
 def _fill_linear(spec: "LinearSpec", weights: Weights) -> None:

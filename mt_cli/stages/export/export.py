@@ -7,24 +7,17 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from mt_cli.artefacts.files import built_beside, check_replaceable, write_atomically
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
 from mt_cli.artefacts.run import Run, open_run
-from mt_cli.config import DecodingConfig, decoding_with
 from mt_cli.errors import DataError
-from mt_cli.machine.device import memory_errors_explained, set_up_runtime
-from mt_cli.model.memory_layout import lay_out_for_decoding
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.machine.device import memory_errors_explained
 from mt_cli.stages.export.conversion import Quantization, check_installed, write_model
-from mt_cli.stages.export.proof import ExportedTranslator, Proof, prove
+from mt_cli.stages.export.proof import Proof, prove
 from mt_cli.stages.export.readme import readme_of
-from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
 
-SPLIT = "val"
 OWN_FILES = ("model.bin", "config.json", "tokenizer/tokenizer.json")
 """By which an exported model is known; every other CTranslate2 model has the first two."""
 
@@ -100,7 +93,7 @@ def export_run(
         )
         for file_name, data in run.tokenizers.to_files().items():
             write_atomically(partial / "tokenizer" / file_name, data)
-        proof = None if prepared is None else _prove(run, model, partial, prepared, threads=threads)
+        proof = None if prepared is None else prove(run, model, partial, prepared, threads=threads)
         write_atomically(partial / "README.md", readme_of(run, name, quantization, proof).encode())
     log.info("%s of %s exported to %s", name, run_dir, folder)
     return Export(folder, name, quantization, proof)
@@ -114,29 +107,3 @@ def _data_of(run: Run, data_dir: Path | None) -> Prepared | None:
             raise
         log.warning("no proof that both engines agree: %s", error)
         return None
-
-
-def _prove(run: Run, model: TranslationModel, folder: Path, prepared: Prepared, *, threads: int) -> Proof:
-    sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
-    runtime = set_up_runtime(device="cpu", precision="fp32", threads=threads)
-    lay_out_for_decoding(model)
-    ours = Translator(model, run.tokenizers, _plain_search(run.config.decoding), runtime=runtime)
-    threads = torch.get_num_threads()  # what 0 came to
-    log.info("translating %s with both  sentences %d  device cpu  threads %d", SPLIT, len(sources), threads)
-    theirs = ExportedTranslator(folder, run, threads=threads)
-    return prove(
-        ours.translate,
-        theirs,
-        split=SPLIT,
-        sources=sources,
-        refs=refs,
-        lowercase=run.config.data.lowercase,
-    )
-
-
-def _plain_search(config: DecodingConfig) -> DecodingConfig:
-    """`config` with greedy search in fp32 alone: what mt-cli adds to it is not in the weights."""
-    return decoding_with(
-        config,
-        {"beam_size": 1, "no_repeat_ngram": 0, "min_len": 0, "replace_unk": False, "precision": "fp32"},
-    )

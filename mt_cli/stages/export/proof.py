@@ -1,18 +1,30 @@
-"""The proof of an export: one split, translated with the run's own model and with the exported one.
+"""The proof of an export: the validation split, translated with the run's own model and with the export.
 
-Knows both engines as lines in, lines out; never how a model is converted or where its data lie.
+Knows both engines as lines in, lines out; never how a model is converted.
 """
 
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import torch
+
+from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
+from mt_cli.config import decoding_with
+from mt_cli.machine.device import set_up_runtime
+from mt_cli.model.memory_layout import lay_out_for_decoding
+from mt_cli.model.translation_model import TranslationModel
 from mt_cli.translation.lines import Splitter, joined_texts
 from mt_cli.translation.scoring import Score, score
+from mt_cli.translation.translator import Translator
 
+log = logging.getLogger(__name__)
+
+SPLIT = "val"
 FAITHFUL = 0.9
 """Share of identical lines that unquantised weights reach; rounding alone leaves 0.99 of them."""
 WARM_UP_LINES = 64
@@ -24,7 +36,6 @@ BATCH_SIZE = 64
 class Performance:
     """What one engine made of the split."""
 
-    engine: str
     hyps: list[str]
     bleu: Score
     sentences_per_s: float
@@ -39,7 +50,6 @@ class Performance:
 class Proof:
     """Two engines, side by side."""
 
-    split: str
     ours: Performance
     theirs: Performance
     compute_type: str
@@ -63,7 +73,7 @@ class Proof:
     def as_json(self) -> dict[str, object]:
         """A part of what `export --json` prints."""
         return {
-            "split": self.split,
+            "split": SPLIT,
             "n": self.n,
             "identical": self.identical,
             "mt_cli": self.ours.as_json(),
@@ -72,11 +82,11 @@ class Proof:
 
     def __str__(self) -> str:
         rows = [
-            f"{self.split}  {each.engine:<11}  {each.bleu}  {each.sentences_per_s:.0f} sentences/s"
-            for each in (self.ours, self.theirs)
+            f"{SPLIT}  {engine:<11}  {each.bleu}  {each.sentences_per_s:.0f} sentences/s"
+            for engine, each in (("mt_cli", self.ours), ("ctranslate2", self.theirs))
         ]
         share = f"{self.identical} of {self.n} lines, {self.identical / self.n:.1%}"
-        return "\n".join([rows[0], f"{rows[1]}  {self.compute_type}", f"{self.split}  identical    {share}"])
+        return "\n".join([rows[0], f"{rows[1]}  {self.compute_type}", f"{SPLIT}  identical    {share}"])
 
 
 class ExportedTranslator:
@@ -123,30 +133,27 @@ class ExportedTranslator:
         return self._tgt.decode([[self._tgt_ids[token] for token in hyp] for hyp in hyps])
 
 
-def prove(
-    translate: Callable[[list[str]], list[str]],
-    exported: ExportedTranslator,
-    *,
-    split: str,
-    sources: list[str],
-    refs: list[str],
-    lowercase: bool,
-) -> Proof:
-    """Translate `sources` with the run's own `translate` and with the `exported` model, and score both."""
+def prove(run: Run, model: TranslationModel, folder: Path, prepared: Prepared, *, threads: int) -> Proof:
+    """Translate the split of `prepared` with `model` of `run` and with the export in `folder`; score both."""
+    sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
+    runtime = set_up_runtime(device="cpu", precision="fp32", threads=threads)
+    lay_out_for_decoding(model)
+    # What mt-cli adds to greedy search is not in the weights.
+    plain = {"beam_size": 1, "no_repeat_ngram": 0, "min_len": 0, "replace_unk": False, "precision": "fp32"}
+    ours = Translator(model, run.tokenizers, decoding_with(run.config.decoding, plain), runtime=runtime)
+    threads = torch.get_num_threads()  # what 0 came to
+    log.info("translating %s with both  sentences %d  device cpu  threads %d", SPLIT, len(sources), threads)
+    theirs = ExportedTranslator(folder, run, threads=threads)
     # What only the first would pay: tokenizers remember words, and CTranslate2 keeps memory once it has it.
-    exported.splitter.split(sources)
-    exported.translate(sources[:WARM_UP_LINES])
+    theirs.splitter.split(sources)
+    theirs.translate(sources[:WARM_UP_LINES])
 
-    def measure(engine: str, translate: Callable[[list[str]], list[str]]) -> Performance:
+    def measure(translator: Translator | ExportedTranslator) -> Performance:
         begin = time.perf_counter()
-        hyps = translate(sources)
+        hyps = translator.translate(sources)
         elapsed_s = time.perf_counter() - begin
-        bleu = score(hyps, refs, lowercase=lowercase).bleu
-        return Performance(engine, hyps, bleu, len(hyps) / elapsed_s)
+        return Performance(
+            hyps, score(hyps, refs, lowercase=run.config.data.lowercase).bleu, len(hyps) / elapsed_s
+        )
 
-    return Proof(
-        split,
-        measure("mt_cli", translate),
-        measure("ctranslate2", exported.translate),
-        exported.compute_type,
-    )
+    return Proof(measure(ours), measure(theirs), theirs.compute_type)

@@ -6,7 +6,6 @@ Knows names and numbers of a run, and what its tokenizers ask for; writes no fil
 from mt_cli import __version__
 from mt_cli.artefacts.run import Run
 from mt_cli.stages.export.proof import BATCH_SIZE, Proof
-from mt_cli.text.tokenizer import Tokenizers
 
 README = """\
 # {languages}, for CTranslate2
@@ -83,32 +82,27 @@ Greedy, on the CPU, when it was exported:
 
 def readme_of(run: Run, checkpoint: str, quantization: str, proof: Proof | None) -> str:
     """The text for an export of `checkpoint`, with its proof if there is one."""
-    tokenizers = run.tokenizers
+    tokenizers, longest = run.tokenizers, run.config.model.longest_sentence
+    options, is_words = tokenizers.options, tokenizers.kind == "spacy"
+    script = (WORD_SCRIPT if is_words else SUBWORD_SCRIPT).format(
+        src_lang=options.src_lang,
+        src_file="joint.model" if tokenizers.joint else "src.model",
+        tgt_file="joint.model" if tokenizers.joint else "tgt.model",
+        line="line.lower()" if options.lowercase else "line",
+        lowercase=options.lowercase,
+        options=OPTIONS.format(
+            batch_size=run.config.decoding.batch_size or BATCH_SIZE, max_len=longest + 1, longest=longest
+        ),
+    )
     text = README.format(
-        languages=f"{tokenizers.options.src_lang} to {tokenizers.options.tgt_lang}",
+        languages=f"{options.src_lang} to {options.tgt_lang}",
         checkpoint=checkpoint,
         run=run.folder.resolve().name,
         version=__version__,
         weights="float32" if quantization == "none" else quantization,
-        packages="mt_cli[export]" if tokenizers.kind == "spacy" else "ctranslate2 and sentencepiece",
-        longest=run.config.model.longest_sentence,
-        unknown=UNKNOWN if tokenizers.kind == "spacy" else "",
-        script=_script(
-            tokenizers,
-            longest=run.config.model.longest_sentence,
-            batch_size=run.config.decoding.batch_size or BATCH_SIZE,
-        ),
+        packages="mt_cli[export]" if is_words else "ctranslate2 and sentencepiece",
+        longest=longest,
+        unknown=UNKNOWN if is_words else "",
+        script=script,
     )
     return text if proof is None else text + PROOF.format(proof=proof)
-
-
-def _script(tokenizers: Tokenizers, *, longest: int, batch_size: int) -> str:
-    src, tgt = ("joint", "joint") if tokenizers.joint else ("src", "tgt")
-    return (WORD_SCRIPT if tokenizers.kind == "spacy" else SUBWORD_SCRIPT).format(
-        src_lang=tokenizers.options.src_lang,
-        src_file=f"{src}.model",
-        tgt_file=f"{tgt}.model",
-        line="line.lower()" if tokenizers.options.lowercase else "line",
-        lowercase=tokenizers.options.lowercase,
-        options=OPTIONS.format(batch_size=batch_size, max_len=longest + 1, longest=longest),
-    )
