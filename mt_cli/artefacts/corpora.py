@@ -21,6 +21,7 @@ from mt_cli.errors import ConfigError, DataError, ResourceError
 
 log = logging.getLogger(__name__)
 
+DOWNLOADS = Path("data/raw/multi30k")
 GZIP_MAGIC = b"\x1f\x8b"
 TRAIN = "train"
 MORE = "train+"
@@ -60,13 +61,11 @@ def find_corpus(
     config: DataConfig,
     *,
     source: Path | None = None,
-    raw_dir: Path = Path("data/raw"),
     offline: bool = False,
-    base_url: str = multi30k.BASE_URL,
 ) -> Corpus:
     """The files of every split that `config` names, hashed and, where they are pinned, verified.
 
-    `source` is a folder that holds them. Without it, Multi30k is read from `raw_dir`, or fetched into it.
+    `source` is a folder that holds them. Without it, Multi30k is read from `DOWNLOADS`, or fetched into it.
 
     Raises:
         ConfigError: the corpus has no such split or language.
@@ -80,10 +79,7 @@ def find_corpus(
     names = _file_names(config)
     if config.corpus == "sample":
         return _hashed(_find_in_folder(names, source or _sample_folder())) | more
-    if source is not None:
-        paths = _find_in_folder(names, source)
-    else:
-        paths = _fetch_missing(names, raw_dir / "multi30k", offline=offline, base_url=base_url)
+    paths = _find_in_folder(names, source) if source else _fetch_missing(names, offline=offline)
     pinned = {
         split: CorpusSplit(_check_pin(files.src), _check_pin(files.tgt))
         for split, files in _hashed(paths).items()
@@ -193,16 +189,16 @@ def _find_in_folder(names: Names, folder: Path) -> Paths:
     return paths
 
 
-def _fetch_missing(names: Names, folder: Path, *, offline: bool, base_url: str) -> Paths:
-    paths = {key: folder / f"{name}.gz" for key, name in names.items()}
+def _fetch_missing(names: Names, *, offline: bool) -> Paths:
+    paths = {key: DOWNLOADS / f"{name}.gz" for key, name in names.items()}
     missing = [path for path in paths.values() if not path.is_file()]
     if missing and offline:
         raise ResourceError(
-            f"{folder}: {len(missing)} corpus files are missing and --offline forbids fetching them: "
+            f"{DOWNLOADS}: {len(missing)} corpus files are missing and --offline forbids fetching them: "
             f"{', '.join(path.name for path in missing)}; put them into a folder and name it with --from DIR"
         )
     for path in missing:
-        url = f"{base_url}/{path.name}"
+        url = f"{multi30k.BASE_URL}/{path.name}"
         log.info("fetching %s", url)
         download(url, path, sha256=multi30k.GZIPPED_SHA256[path.stem])
     return paths

@@ -4,13 +4,13 @@ Knows arrays and files, nothing of how they were made.
 """
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.data.encode import EncodedPairs
-from mt_cli.data.split import EncodedSplit, IdType, Sentences
+from mt_cli.data.split import EncodedSplit, IdArray, IdType, Sentences
 from mt_cli.errors import DataError
 
 Side = Literal["src", "tgt"]
@@ -113,9 +113,7 @@ def _offsets_path(folder: Path, split: str, side: Side) -> Path:
 def _open_side(folder: Path, split: str, side: Side) -> Sentences:
     ids = _map(_ids_path(folder, split, side), np.uint16, np.int32)
     offsets = _map(_offsets_path(folder, split, side), np.int64)
-    if ids.dtype == np.uint16:
-        return Sentences(ids.view(np.uint16), offsets.view(np.int64))
-    return Sentences(ids.view(np.int32), offsets.view(np.int64))
+    return Sentences(cast("IdArray", ids), cast("NDArray[np.int64]", offsets))
 
 
 def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:

@@ -3,6 +3,7 @@
 Knows what may be set, never where it was read from or what an option does.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -34,6 +35,16 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> Self:
+        if complaints := list(self._complaints()):
+            raise ValueError("\n".join(complaints))
+        return self
+
+    def _complaints(self) -> Iterator[str]:
+        """What is wrong with keys that are right each by itself."""
+        yield from ()
 
 
 class FilesConfig(Section):
@@ -74,23 +85,18 @@ class DataConfig(Section):
     max_len: int = Field(default=128, ge=1)
     """Training pairs with a side of more tokens are dropped; other splits keep every line."""
 
-    @model_validator(mode="after")
-    def _splits_are_complete(self) -> Self:
+    def _complaints(self) -> Iterator[str]:
         missing = [name for name in ("train", "val") if name not in self.splits]
-        without = [name for name in dict.fromkeys(self.splits) if name not in self.files]
-        _require(
-            (not missing, f"splits must name {' and '.join(missing)}, found {list(self.splits)}"),
-            (len(set(self.splits)) == len(self.splits), f"splits must differ, found {list(self.splits)}"),
-            *(
-                (self.corpus != "files", f"corpus 'files' needs a [data.files.{name}] table with src and tgt")
-                for name in without
-            ),
-            (
-                self.corpus == "files" or not self.files,
-                f"[data.files] belongs to corpus 'files', but the corpus is '{self.corpus}'",
-            ),
-        )
-        return self
+        if missing:
+            yield f"splits must name {' and '.join(missing)}, found {list(self.splits)}"
+        if len(set(self.splits)) < len(self.splits):
+            yield f"splits must differ, found {list(self.splits)}"
+        if self.corpus == "files":
+            for name in dict.fromkeys(self.splits):
+                if name not in self.files:
+                    yield f"corpus 'files' needs a [data.files.{name}] table with src and tgt"
+        elif self.files:
+            yield f"[data.files] belongs to corpus 'files', but the corpus is '{self.corpus}'"
 
 
 class TokenizerConfig(Section):
@@ -107,15 +113,9 @@ class TokenizerConfig(Section):
     joint: bool = True
     """One vocabulary for both sides, which lets `model.tie` be `all`."""
 
-    @model_validator(mode="after")
-    def _target_size_needs_its_own_vocabulary(self) -> Self:
-        _require(
-            (
-                not self.joint or self.tgt_vocab_size is None,
-                "tgt_vocab_size is for joint = false; a joint vocabulary has one size",
-            )
-        )
-        return self
+    def _complaints(self) -> Iterator[str]:
+        if self.joint and self.tgt_vocab_size is not None:
+            yield "tgt_vocab_size is for joint = false; a joint vocabulary has one size"
 
 
 class ModelConfig(Section):
@@ -163,16 +163,11 @@ class ModelConfig(Section):
         """Most tokens of a sentence, which leave room for `<s>` or `</s>`."""
         return self.max_len - 1
 
-    @model_validator(mode="after")
-    def _heads_divide_the_width(self) -> Self:
-        _require(
-            (
-                self.d_model % self.num_heads == 0,
-                f"num_heads {self.num_heads} does not divide d_model {self.d_model}",
-            ),
-            (self.d_model % 2 == 0, f"d_model must be even, found {self.d_model}"),
-        )
-        return self
+    def _complaints(self) -> Iterator[str]:
+        if self.d_model % self.num_heads:
+            yield f"num_heads {self.num_heads} does not divide d_model {self.d_model}"
+        if self.d_model % 2:
+            yield f"d_model must be even, found {self.d_model}"
 
 
 class TrainingConfig(Section):
@@ -268,31 +263,14 @@ class Config(Section):
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
 
-    @model_validator(mode="after")
-    def _sections_agree(self) -> Self:
-        _require(
-            (
-                self.model.tie != "all" or self.tokenizer.joint,
-                "model.tie = 'all' shares one embedding: it needs tokenizer.joint = true",
-            ),
-            (
-                self.data.max_len + 2 <= self.model.max_len,
+    def _complaints(self) -> Iterator[str]:
+        if self.model.tie == "all" and not self.tokenizer.joint:
+            yield "model.tie = 'all' shares one embedding: it needs tokenizer.joint = true"
+        if self.data.max_len + 2 > self.model.max_len:
+            yield (
                 f"data.max_len {self.data.max_len} plus <s> and </s> exceeds "
-                f"model.max_len {self.model.max_len}",
-            ),
-            *(
-                (
-                    not more.tag or self.tokenizer.kind != "spacy",
-                    f"data.more.{name}.tag needs subwords: among words it is unknown like any other",
-                )
-                for name, more in self.data.more.items()
-            ),
-        )
-        return self
-
-
-def _require(*rules: tuple[bool, str]) -> None:
-    """Raise one error with the complaint of every rule that does not hold, each on a line of its own."""
-    broken = [complaint for holds, complaint in rules if not holds]
-    if broken:
-        raise ValueError("\n".join(broken))
+                f"model.max_len {self.model.max_len}"
+            )
+        for name, more in self.data.more.items():
+            if more.tag and self.tokenizer.kind == "spacy":
+                yield f"data.more.{name}.tag needs subwords: among words it is unknown like any other"

@@ -163,12 +163,10 @@ def collate(
     tgt = [np.concatenate(([BOS_ID], split.tgt[int(i)], [EOS_ID])) for i in indices]
     if shape is None:
         return Batch.of(pad_ids(src), pad_ids(tgt))
-    empty_rows = shape.rows - len(indices)
-    return Batch.of(
-        # One source token: a row that may attend to nothing would give NaN.
-        pad_ids([*src, *[[EOS_ID]] * empty_rows], width=shape.src_width),
-        pad_ids([*tgt, *[[PAD_ID]] * empty_rows], width=shape.tgt_width + 1),
-    )
+    # One source token: a row that may attend to nothing would give NaN.
+    src += [np.array([EOS_ID])] * (shape.rows - len(src))
+    tgt += [np.array([PAD_ID])] * (shape.rows - len(tgt))
+    return Batch.of(pad_ids(src, width=shape.src_width), pad_ids(tgt, width=shape.tgt_width + 1))
 
 
 def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]], *, width: int | None = None) -> Tensor:

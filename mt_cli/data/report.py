@@ -84,10 +84,12 @@ def describe_side(sequences: Sentences) -> SideReport:
 def format_report(report: Report) -> str:
     """The report as an aligned table, one line a split, and what was dropped below it."""
     rows = [_HEADER, *(_row(name, split) for name, split in report.splits.items())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    lines = [_align(row, widths) for row in rows]
-    lines.append(f"vocabulary  src {report.src_vocab_size:,}  tgt {report.tgt_vocab_size:,}")
-    return "\n".join([*lines, *_notes(report)])
+    first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = [
+        "  ".join([name.ljust(first), *map(str.rjust, numbers, widths)]).rstrip() for name, *numbers in rows
+    ]
+    vocabulary = f"vocabulary  src {report.src_vocab_size:,}  tgt {report.tgt_vocab_size:,}"
+    return "\n".join([*table, vocabulary, *_notes(report)])
 
 
 _HEADER = (
@@ -115,12 +117,6 @@ def _row(name: str, split: SplitReport) -> tuple[str, ...]:
         f"{split.duplicates:,}",
         "" if split.src_in_train is None else f"{split.src_in_train:,}",
     )
-
-
-def _align(row: tuple[str, ...], widths: list[int]) -> str:
-    name, *numbers = row
-    cells = [name.ljust(widths[0]), *(n.rjust(w) for n, w in zip(numbers, widths[1:], strict=True))]
-    return "  ".join(cells).rstrip()
 
 
 def _notes(report: Report) -> Iterator[str]:

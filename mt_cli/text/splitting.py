@@ -5,6 +5,7 @@ Knows normalised text and a caller's idea of what fits, never tokens or files.
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 SENTENCE_END = re.compile(r"[.!?…][\"”“’»«)\]]* ")
 CLAUSE_END = re.compile(r"[,;:–][\"”“’»«)\]]* ")
@@ -19,22 +20,21 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     """
     if fits(text) or len(text) == 1:
         return [text]
-    parts = _cut(text, SENTENCE_END) or _halve(text, CLAUSE_END) or _halve(text, SPACE)
-    if not parts:
-        parts = [text[: len(text) // 2], text[len(text) // 2 :]]
+    places = (
+        _ends(text, SENTENCE_END)
+        or _nearest_end(text, CLAUSE_END)
+        or _nearest_end(text, SPACE)
+        or [len(text) // 2]
+    )
+    parts = (text[a:b].strip() for a, b in pairwise([0, *places, len(text)]))
     return [each for part in parts for each in split_text(part, fits)]
 
 
-def _cut(text: str, end: re.Pattern[str]) -> list[str]:
-    """`text` cut after every `end`; nothing if there is none."""
-    ends = [match.end() for match in end.finditer(text) if match.end() < len(text)]
-    return [text[a:b].strip() for a, b in zip([0, *ends], [*ends, len(text)], strict=True)] if ends else []
+def _ends(text: str, end: re.Pattern[str]) -> list[int]:
+    """Places after every `end` within `text`."""
+    return [match.end() for match in end.finditer(text) if match.end() < len(text)]
 
 
-def _halve(text: str, end: re.Pattern[str]) -> list[str]:
-    """`text` cut in two after the `end` nearest to its middle; nothing if there is none."""
-    ends = [match.end() for match in end.finditer(text) if match.end() < len(text)]
-    if not ends:
-        return []
-    place = min(ends, key=lambda each: abs(2 * each - len(text)))
-    return [text[:place].strip(), text[place:].strip()]
+def _nearest_end(text: str, end: re.Pattern[str]) -> list[int]:
+    """The place after the `end` nearest to the middle of `text`; none if there is no `end`."""
+    return sorted(_ends(text, end), key=lambda place: abs(2 * place - len(text)))[:1]

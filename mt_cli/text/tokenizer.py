@@ -34,28 +34,22 @@ class Tokenizer(Protocol):
     @property
     def vocab_size(self) -> int:
         """Entries, special symbols included."""
-        ...
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each normalised text."""
-        ...
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids, one line each; padding and sentence ends are skipped."""
-        ...
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The tokens that `ids` stand for, in readable form."""
-        ...
 
     @property
     def entries(self) -> list[str]:
         """A string for each id, no two alike."""
-        ...
 
     def to_bytes(self) -> bytes:
         """The tokenizer in serialised form."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,13 @@ def config() -> DataConfig:
     return DataConfig(corpus="multi30k", splits=SPLITS)
 
 
+@pytest.fixture
+def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of downloads, empty."""
+    monkeypatch.setattr(corpora, "DOWNLOADS", tmp_path / "multi30k")
+    return tmp_path / "multi30k"
+
+
 def write(folder: Path, files: dict[str, bytes], *, suffix: str = ".gz") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
@@ -108,22 +115,22 @@ class TestMulti30k:
         with pytest.raises(DataError, match=r"only train\.de\.gz can be verified"):
             find_corpus(config, source=write(tmp_path, plain, suffix=""))
 
-    def test_offline_says_what_to_do(self, config: DataConfig, tmp_path: Path) -> None:
+    def test_offline_says_what_to_do(self, config: DataConfig, downloads: Path) -> None:
         with pytest.raises(ResourceError, match=r"4 corpus files .*train\.de\.gz.*--from DIR"):
-            find_corpus(config, raw_dir=tmp_path, offline=True)
+            find_corpus(config, offline=True)
 
     def test_fetched_files_serve_offline(
-        self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
+        self, config: DataConfig, pinned: dict[str, bytes], downloads: Path
     ) -> None:
-        write(tmp_path / "multi30k", pinned)
-        corpus = find_corpus(config, raw_dir=tmp_path, offline=True)
-        assert corpus["train"].src.path == tmp_path / "multi30k" / "train.de.gz"
+        write(downloads, pinned)
+        corpus = find_corpus(config, offline=True)
+        assert corpus["train"].src.path == downloads / "train.de.gz"
 
     def test_only_missing_files_are_fetched(
         self,
         config: DataConfig,
         pinned: dict[str, bytes],
-        tmp_path: Path,
+        downloads: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         fetched: list[str] = []
@@ -133,16 +140,17 @@ class TestMulti30k:
             path.write_bytes(pinned[path.stem])
 
         monkeypatch.setattr(corpora, "download", fake_download)
-        write(tmp_path / "multi30k", {name: pinned[name] for name in NAMES[:3]})
-        find_corpus(config, raw_dir=tmp_path, base_url="http://127.0.0.1/raw")
+        monkeypatch.setattr(multi30k, "BASE_URL", "http://127.0.0.1/raw")
+        write(downloads, {name: pinned[name] for name in NAMES[:3]})
+        find_corpus(config)
         assert fetched == [f"http://127.0.0.1/raw/val.en.gz {sha256(pinned['val.en'])}"]
 
     def test_damaged_download_of_before_is_noticed(
-        self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
+        self, config: DataConfig, pinned: dict[str, bytes], downloads: Path
     ) -> None:
-        write(tmp_path / "multi30k", pinned | {"train.de": b"cut off"})
+        write(downloads, pinned | {"train.de": b"cut off"})
         with pytest.raises(DataError, match=r"train\.de\.gz: sha256 .* remove it and get it anew"):
-            find_corpus(config, raw_dir=tmp_path)
+            find_corpus(config)
 
     def test_unknown_split_is_answered_with_the_known_ones(self) -> None:
         config = DataConfig(corpus="multi30k", splits=("train", "val", "test"))

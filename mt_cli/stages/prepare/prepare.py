@@ -35,7 +35,7 @@ from mt_cli.machine.workers import MOST_WORKERS, usable_cores
 from mt_cli.stages.prepare.encode_corpus import encode_split
 from mt_cli.stages.prepare.survey import Survey, SurveyJob, count_common, survey_split
 from mt_cli.text.learning import build_word_tokenizers, learn_subword_tokenizers
-from mt_cli.text.tokenizer import TextOptions, Tokenizers
+from mt_cli.text.tokenizer import TextOptions
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,6 @@ def prepare_corpus(
     out: Path,
     config_path: Path,
     source: Path | None = None,
-    raw_dir: Path = Path("data/raw"),
     offline: bool = False,
     force: bool = False,
     workers: int = 1,
@@ -76,7 +75,7 @@ def prepare_corpus(
     # Pinned files are known without being at hand; those of --from are looked at all the same.
     if existing and source is None and _is_made_of(existing, config, pinned_hashes(config.data)):
         return _unchanged(existing, config_path)
-    corpus = find_corpus(config.data, source=source, raw_dir=raw_dir, offline=offline)
+    corpus = find_corpus(config.data, source=source, offline=offline)
     if existing and _is_made_of(existing, config, corpus_hashes(corpus)):
         return _unchanged(existing, config_path)
     started_at = time.monotonic()
@@ -108,11 +107,8 @@ def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str] | Non
 
 
 def _unchanged(existing: Prepared, config_path: Path) -> PrepareResult:
-    log.info(
-        "%s: nothing has changed; to prepare it again: mt-cli prepare %s --force",
-        existing.folder,
-        config_path,
-    )
+    again = f"mt-cli prepare {config_path} --force"
+    log.info("%s: nothing has changed; to prepare it again: %s", existing.folder, again)
     return PrepareResult(existing.folder, existing.report(), is_new=False)
 
 
@@ -123,8 +119,20 @@ def _choose_workers(corpus: Corpus) -> int:
 
 
 def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Report:
-    surveys = {name: _survey(config, corpus, name, workers=workers) for name in corpus}
-    tokenizers = _learn(config, surveys[TRAIN])
+    options = TextOptions(config.data.src_lang, config.data.tgt_lang, config.data.lowercase)
+    is_words = config.tokenizer.kind == "spacy"
+    surveys = {}
+    for name in corpus:
+        job = SurveyJob(
+            options,
+            counts_words=name == TRAIN and is_words,
+            samples_pairs=name == TRAIN and not is_words,
+        )
+        surveys[name] = _survey(corpus, name, job, workers=workers)
+    if is_words:
+        tokenizers = build_word_tokenizers(surveys[TRAIN].counts, config.tokenizer, options)
+    else:
+        tokenizers = learn_subword_tokenizers(surveys[TRAIN].pairs, config.tokenizer, options)
     for name, data in tokenizers.to_files().items():
         write_atomically(folder / TOKENIZER / name, data)
     splits = {}
@@ -142,13 +150,7 @@ def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Rep
     return report
 
 
-def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Survey:
-    is_words, is_train = config.tokenizer.kind == "spacy", name == TRAIN
-    job = SurveyJob(
-        _text_options(config),
-        counts_words=is_train and is_words,
-        samples_pairs=is_train and not is_words,
-    )
+def _survey(corpus: Corpus, name: str, job: SurveyJob, *, workers: int) -> Survey:
     survey = survey_split(
         corpus[name], job, label=f"reading {name}", workers=workers if is_trained_on(name) else 1
     )
@@ -167,16 +169,6 @@ def _survey(config: Config, corpus: Corpus, name: str, *, workers: int) -> Surve
     if is_trained_on(name) and not len(survey.pair_hashes):
         raise DataError(f"{corpus[name].src.path}: no line of '{name}' has text on both sides")
     return survey
-
-
-def _learn(config: Config, survey: Survey) -> Tokenizers:
-    if config.tokenizer.kind == "spacy":
-        return build_word_tokenizers(survey.counts, config.tokenizer, _text_options(config))
-    return learn_subword_tokenizers(survey.pairs, config.tokenizer, _text_options(config))
-
-
-def _text_options(config: Config) -> TextOptions:
-    return TextOptions(config.data.src_lang, config.data.tgt_lang, config.data.lowercase)
 
 
 def _describe_split(
