@@ -7,6 +7,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from mt_cli.artefacts.files import (
@@ -53,6 +54,7 @@ def created_run(
         place = folder.resolve()
         if Path.cwd().is_relative_to(place):
             raise UsageError(f"{folder}: a new run takes the place of the folder you are in; name another")
+        # Built beside its place: a kill leaves either no run or a whole one.
         # The name is random, because a process on another machine may have this one's number.
         partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
         try:
@@ -84,6 +86,6 @@ def _fill(
     manifest = {
         "format": FORMAT,
         "sha256": {name: sha256_bytes(data) for name, data in files.items()},
-        "prepared": {"folder": prepared.folder, "sha256": prepared.sha256},
+        "prepared": asdict(prepared),
     }
     write_json(folder / "manifest.json", manifest)
