@@ -29,8 +29,15 @@ class Rules:
         return sorted({*self.forbidden_ids, *too_early})
 
     def repeating(self, hyps: Tensor) -> tuple[Tensor, Tensor]:
-        """Ids that would repeat a sequence in `hyps` (R, T): pairs of a row and an id, each (P,)."""
-        return repeating(hyps, self.no_repeat_ngram)
+        """Next ids that would repeat a sequence in `hyps` (R, T): rows (P,) and ids (P,)."""
+        n, T = self.no_repeat_ngram, hyps.shape[1]
+        if not 0 < n <= T:
+            nothing = hyps.new_empty(0)
+            return nothing, nothing
+        windows = hyps.unfold(1, n, 1)  # (R, T-n+1, n)
+        tail = hyps[:, T - n + 1 :].unsqueeze(1)  # (R, 1, n-1)
+        rows, places = (windows[..., :-1] == tail).all(-1).nonzero(as_tuple=True)
+        return rows, windows[rows, places, -1]
 
     def hide(self, logits: Tensor, hyps: Tensor) -> Tensor:
         """Overwrite `logits` (R, V) after `hyps` (R, T) with minus infinity where a rule forbids the id."""
@@ -40,18 +47,3 @@ class Rules:
         if len(rows):
             logits[rows, ids] = -torch.inf
         return logits
-
-
-def repeating(hyps: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Next ids that would repeat `n` successive ids of `hyps` (R, T): rows (P,) and ids (P,).
-
-    Both are empty if `n` is 0.
-    """
-    T = hyps.shape[1]
-    if not 0 < n <= T:
-        nothing = hyps.new_empty(0)
-        return nothing, nothing
-    windows = hyps.unfold(1, n, 1)  # (R, T-n+1, n)
-    tail = hyps[:, T - n + 1 :].unsqueeze(1)  # (R, 1, n-1)
-    rows, places = (windows[..., :-1] == tail).all(-1).nonzero(as_tuple=True)
-    return rows, windows[rows, places, -1]

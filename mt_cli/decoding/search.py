@@ -131,7 +131,14 @@ def beam_search(
     The logits are overwritten. If fewer than `n_best` hypotheses are found, empty ones with a score of minus
     infinity are added.
     """
-    search = _Beams(max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, device=device)
+    search = _Beams(
+        max_lens,
+        beam_size=beam_size,
+        alpha=length_penalty,
+        n_best=n_best,
+        eos_id=rules.eos_id,
+        device=device,
+    )
     ids = torch.full((len(max_lens), 1), rules.bos_id, device=device)  # (M, 1), then (M, N)
     early, later = (
         torch.tensor(rules.forbidden(length), dtype=torch.long, device=device)
@@ -146,7 +153,7 @@ def beam_search(
             banned=rules.repeating(search.hyps),
         )  # each (M·N, beam_size)
         shape = (*ids.shape, beam_size)
-        beams, ids = search.extend(log_probs.view(shape), next_ids.view(shape), eos_id=rules.eos_id)
+        beams, ids = search.extend(log_probs.view(shape), next_ids.view(shape))
         live = search.settle()
         if len(live) == 0:
             break
@@ -167,17 +174,17 @@ class _Beams:
         beam_size: int,
         alpha: float,
         n_best: int,
+        eos_id: int,
         device: torch.device | None,
     ) -> None:
         B, longest = len(max_lens), max(max_lens, default=0)
-        self._n_best, self._alpha = n_best, alpha
+        self._n_best, self._alpha, self._eos_id = n_best, alpha, eos_id
         self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
         self._limits = torch.tensor(max_lens, device=device)  # (M,)
         self._free = torch.full((B,), beam_size, device=device)  # (M,): beams not yet ended
         self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
         self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
-        self._ended_ids = torch.zeros(B, beam_size, longest, dtype=torch.long, device=device)
-        self._ended_lengths = torch.zeros(B, beam_size, dtype=torch.long, device=device)
+        self._ended_ids = torch.full((B, beam_size, longest), eos_id, device=device)
         self._ended_log_probs = torch.full((B, beam_size), -torch.inf, device=device)
         self._ended_scores = torch.full((B, beam_size), -torch.inf, device=device)
 
@@ -186,7 +193,7 @@ class _Beams:
         """Ids of the live beams so far, (M·N, T)."""
         return self._ids.flatten(0, 1)
 
-    def extend(self, log_probs: Tensor, next_ids: Tensor, *, eos_id: int) -> tuple[Tensor, Tensor]:
+    def extend(self, log_probs: Tensor, next_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Replace the live beams by their most likely continuations.
 
         `next_ids` (M, N, beam_size) are the most likely ids after each beam, `log_probs` their
@@ -201,7 +208,7 @@ class _Beams:
         beams, ids = places // beam_size, next_ids.flatten(1).gather(1, places)
         sentences = torch.arange(M, device=total.device).unsqueeze(1)
         self._ids = torch.cat([self._ids[sentences, beams], ids.unsqueeze(-1)], dim=-1)
-        self._end(ids == eos_id)
+        self._end(ids == self._eos_id)
         return beams, ids
 
     def settle(self) -> Tensor:
@@ -220,12 +227,11 @@ class _Beams:
         sentences = torch.arange(len(order), device=order.device).unsqueeze(1)
         columns = (
             self._ended_ids[sentences, order].tolist(),
-            self._ended_lengths[sentences, order].tolist(),
             scores.tolist(),
             self._ended_log_probs[sentences, order].tolist(),
         )
         return [
-            [Hyp(ids[:length], score, log_prob) for ids, length, score, log_prob in zip(*row, strict=True)]
+            [Hyp(_until(self._eos_id, ids), *numbers) for ids, *numbers in zip(*row, strict=True)]
             for row in zip(*columns, strict=True)
         ]
 
@@ -237,7 +243,6 @@ class _Beams:
         m, n = ends.nonzero(as_tuple=True)
         rows, places, log_probs = self._rows[m], places[m, n], self._log_probs[m, n]
         self._ended_ids[rows, places, :length] = self._ids[m, n]
-        self._ended_lengths[rows, places] = length - is_eos[m, n].long()
         self._ended_log_probs[rows, places] = log_probs
         self._ended_scores[rows, places] = log_probs / penalty(length, self._alpha)
         self._free = self._free - ends.sum(1)

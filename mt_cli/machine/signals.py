@@ -5,7 +5,7 @@ Knows signals, not what they interrupt.
 
 import signal
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 SAME_S = 1.0
@@ -31,9 +31,7 @@ class StopSignals:
             signal.signal(number, self._remember)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._restore()
 
     def _remember(self, number: int, frame: FrameType | None) -> None:

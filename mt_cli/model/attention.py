@@ -10,18 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *, dropout: nn.Module | None = None) -> Tensor:
-    """softmax(q kᵀ / √K) v, per head: each query's mean of the values, weighted by how well the keys match.
-
-    `q` is (B, H, T, K), `k` and `v` are (B, H, S, K). `bias` is a mask converted by `as_bias`; it
-    broadcasts to (B, H, T, S). A query that may attend to nothing gives NaN. Returns (B, H, T, K).
-    """
-    weights = attention_weights(q, k, bias)
-    return (weights if dropout is None else dropout(weights)) @ v
-
-
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
-    """softmax(q kᵀ / √K), (B, H, T, S): each row is a distribution over the keys that `bias` allows."""
+    """softmax(q kᵀ / √K), (B, H, T, S): each row is a distribution over the keys that `bias` allows.
+
+    `q` is (B, H, T, K), `k` is (B, H, S, K). `bias` is a mask converted by `as_bias`; it broadcasts to
+    (B, H, T, S). A query that may attend to nothing gives NaN.
+    """
     assert bias.is_floating_point(), "a mask has to go through as_bias first"
     # Without the division the dot products grow with K and the softmax saturates.
     scores = (q / math.sqrt(q.shape[-1])) @ k.mT  # (B, H, T, S)
@@ -29,7 +23,10 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
 
 
 class ScaledDotProductAttention(nn.Module):
-    """`attention` as a module, so that hooks can observe it. Dropout applies to the weights."""
+    """softmax(q kᵀ / √K) v, per head: each query's mean of the values, weighted by how well the keys match.
+
+    A module, so that hooks can observe it. Dropout applies to the weights.
+    """
 
     def __init__(self, dropout: nn.Module) -> None:
         super().__init__()
@@ -37,8 +34,9 @@ class ScaledDotProductAttention(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `bias` (…, S) allows: (B, H, T, K)."""
-        assert bias.shape[-1] == k.shape[2], "a bias says something of every key"
-        return attention(q, k, v, bias, dropout=self.dropout)
+        assert bias.shape[-1] == k.shape[-2], "a bias says something of every key"
+        mean: Tensor = self.dropout(attention_weights(q, k, bias)) @ v
+        return mean
 
 
 class MultiHeadAttention(nn.Module):
@@ -60,31 +58,22 @@ class MultiHeadAttention(nn.Module):
 
         `bias` (…, S) is a mask converted by `as_bias`; it broadcasts to (B, H, T, S).
         """
-        if memory is None:
-            return self.attend(*self.project_all(x), bias)
-        return self.attend(self.project_query(x), *self.project_memory(memory), bias)
-
-    def project_all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of `x` (B, T, D), each (B, H, T, K)."""
-        q, k, v = F.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
-        return self._split_heads(q), self._split_heads(k), self._split_heads(v)
-
-    def project_query(self, x: Tensor) -> Tensor:
-        """Queries of `x` (B, T, D): (B, H, T, K)."""
         D = x.shape[-1]
-        return self._split_heads(F.linear(x, self.in_proj_weight[:D], self.in_proj_bias[:D]))
+        if memory is None:
+            projected = F.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
+            q, k, v = (self._split_heads(each) for each in projected)
+        else:
+            q = self._split_heads(F.linear(x, self.in_proj_weight[:D], self.in_proj_bias[:D]))
+            k, v = self.project_memory(memory)
+        heads = self.attention(q, k, v, bias)  # (B, H, T, K)
+        joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
+        return joined
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of `memory` (B, S, D), each (B, H, S, K)."""
         D = memory.shape[-1]
         k, v = F.linear(memory, self.in_proj_weight[D:], self.in_proj_bias[D:]).chunk(2, dim=-1)
         return self._split_heads(k), self._split_heads(v)
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-        """Attention of projected `q` (B, H, T, K) to `k`, `v` (B, H, S, K), heads joined: (B, T, D)."""
-        heads = self.attention(q, k, v, bias)  # (B, H, T, K)
-        joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
-        return joined
 
     def _split_heads(self, x: Tensor) -> Tensor:
         B, T, D = x.shape

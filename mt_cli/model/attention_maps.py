@@ -4,12 +4,13 @@ Uses hooks and changes neither backend. Letters: B batch, S source length, T tar
 H heads.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from mt_cli.model.attention import MultiHeadAttention, attention_weights
 from mt_cli.model.translation_model import TranslationModel
@@ -45,41 +46,32 @@ def attention_maps(
     seen: dict[MapKind, list[Tensor]] = {kind: [] for kind in kinds}
     with ExitStack() as hooks:
         for kind, weights in seen.items():
-            for attention in list(_attentions(model, kind))[layers]:
-                hooks.enter_context(_listening(attention, weights))
+            for attention in _attentions(model, kind)[layers]:
+                for hook in _listen(attention, weights):
+                    hooks.enter_context(hook)
         model.hidden(src_ids, tgt_in)
     return {kind: torch.stack(weights) for kind, weights in seen.items()}
 
 
-def _attentions(model: TranslationModel, kind: MapKind) -> Iterator[nn.Module]:
+def _attentions(model: TranslationModel, kind: MapKind) -> list[nn.Module]:
     stack, name = PLACES[kind]
-    for layer in model.get_submodule(f"backend.{stack}.layers").children():
-        yield layer.get_submodule(name)
+    layers = model.get_submodule(f"backend.{stack}.layers").children()
+    return [layer.get_submodule(name) for layer in layers]
 
 
-@contextmanager
-def _listening(attention: nn.Module, into: list[Tensor]) -> Iterator[None]:
-    """Append the weights (B, H, T, S) of each call of `attention` to `into`."""
+def _listen(attention: nn.Module, into: list[Tensor]) -> list[RemovableHandle]:
+    """Hooks that append the weights (B, H, T, S) of each call of `attention` to `into`."""
     if isinstance(attention, MultiHeadAttention):
-        handles = [attention.attention.register_forward_hook(_weigh_again(into))]
-    else:
-        handles = [
-            attention.register_forward_pre_hook(_ask_for_weights, with_kwargs=True),
-            attention.register_forward_hook(lambda _module, _args, output: into.append(output[1])),
-        ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
+        def weigh_again(_module: nn.Module, args: tuple[Tensor, ...], _output: Tensor) -> None:
+            q, k, _, bias = args
+            into.append(attention_weights(q, k, bias))
 
-def _weigh_again(into: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-    def hook(_module: nn.Module, args: tuple[Tensor, ...], _output: Tensor) -> None:
-        q, k, _, bias = args
-        into.append(attention_weights(q, k, bias))
-
-    return hook
+        return [attention.attention.register_forward_hook(weigh_again)]
+    return [
+        attention.register_forward_pre_hook(_ask_for_weights, with_kwargs=True),
+        attention.register_forward_hook(lambda _module, _args, output: into.append(output[1])),
+    ]
 
 
 def _ask_for_weights(

@@ -6,6 +6,8 @@ Letters: B batch, N beams, S source length, V target vocabulary.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import cast
 
 import torch
@@ -23,21 +25,17 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self.max_len = min(member.max_len for member in members)
+        self.longest_sentence = min(member.longest_sentence for member in members)
         self.pad_id = members[0].pad_id
 
     @property
-    def longest_sentence(self) -> int:
-        """Length in ids of the longest sentence that every member can take."""
-        return self.max_len - 1
-
-    @property
-    def first(self) -> TranslationModel:
-        """The member to use where only one model can be used."""
-        return cast("TranslationModel", self.members[0])
+    def models(self) -> Sequence[TranslationModel]:
+        """The members; where only one model can be used, it is the first."""
+        return cast("Sequence[TranslationModel]", self.members)
 
     def start(self, src_ids: Tensor) -> DecoderState:
         """Encode `src_ids` (B, S) for a search."""
-        return EnsembleState([member.start(src_ids) for member in self._models()])
+        return EnsembleState([model.start(src_ids) for model in self.models])
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
         """Log-probabilities (B, N, V) of the token after `ids` (B, N), the latest of each beam.
@@ -45,22 +43,18 @@ class Ensemble(nn.Module):
         Advances `state`.
         """
         assert isinstance(state, EnsembleState)
-        total: Tensor | None = None
-        for member, own in zip(self._models(), state.states, strict=True):
-            log_p = torch.log_softmax(member.step(ids, own).float(), dim=-1)
-            total = log_p if total is None else torch.logaddexp(total, log_p)
-        assert total is not None
-        return total - math.log(len(state.states))
-
-    def _models(self) -> Sequence[TranslationModel]:
-        return cast("Sequence[TranslationModel]", self.members)
+        log_probs = (
+            torch.log_softmax(model.step(ids, own).float(), dim=-1)
+            for model, own in zip(self.models, state.states, strict=True)
+        )
+        return reduce(torch.logaddexp, log_probs) - math.log(len(state.states))
 
 
+@dataclass
 class EnsembleState:
     """What each member remembers between steps."""
 
-    def __init__(self, states: Sequence[DecoderState]) -> None:
-        self.states = states
+    states: Sequence[DecoderState]
 
     @property
     def length(self) -> int:

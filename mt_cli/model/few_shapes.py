@@ -4,6 +4,8 @@ Callers never see the padding or its results.
 Letters: B sentences, P sentences after padding, N beams, S source length, V target vocabulary.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,15 +22,14 @@ class FewShapes(nn.Module):
     def __init__(self, model: TranslationModel | Ensemble) -> None:
         super().__init__()
         self.model = model
-        self.max_len = model.max_len
 
     def start(self, src_ids: Tensor) -> DecoderState:
         """Encode `src_ids` (B, S) for a search."""
         B, S = src_ids.shape
         # Copies of the last sentence: a row of padding alone would give NaN.
         padded = torch.cat([src_ids, src_ids[-1:].expand(rung(B) - B, -1)])  # (P, S)
-        padded = F.pad(padded, (0, min(rung(S), self.max_len) - S), value=self.model.pad_id)
-        return PaddedState(self.model.start(padded), num_rows=len(padded))
+        padded = F.pad(padded, (0, min(rung(S), self.model.max_len) - S), value=self.model.pad_id)
+        return PaddedState(self.model.start(padded), len(padded))
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
         """Output (B, N, V) of the model's step after `ids` (B, N); advances `state`."""
@@ -37,13 +38,13 @@ class FewShapes(nn.Module):
         return scores[: len(ids)]
 
 
+@dataclass
 class PaddedState:
     """A model's state whose last rows are padding."""
 
-    def __init__(self, inner: DecoderState, *, num_rows: int) -> None:
-        self.inner = inner
-        self.num_rows = num_rows
-        """P."""
+    inner: DecoderState
+    num_rows: int
+    """P."""
 
     @property
     def length(self) -> int:

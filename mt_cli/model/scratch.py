@@ -12,50 +12,27 @@ from mt_cli.model.layers import DecoderLayer, EncoderLayer, LayerOptions
 from mt_cli.model.masks import as_bias, causal_mask
 
 
-class Encoder(nn.Module):
-    """A stack of encoder layers and an optional final norm."""
+class Stack(nn.Module):
+    """Layers one after the other, and an optional final norm."""
 
-    def __init__(self, options: LayerOptions, num_layers: int, *, final_norm: bool) -> None:
+    def __init__(
+        self,
+        kind: type[EncoderLayer] | type[DecoderLayer],
+        options: LayerOptions,
+        num_layers: int,
+        *,
+        final_norm: bool,
+    ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(options) for _ in range(num_layers))
+        self.layers = nn.ModuleList(kind(options) for _ in range(num_layers))
         self.norm = nn.LayerNorm(options.d_model) if final_norm else nn.Identity()
 
-    def forward(self, x: Tensor, src_bias: Tensor) -> Tensor:
-        """`x` (B, S, D) under `src_bias` (B, 1, 1, S): (B, S, D)."""
+    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
+        """`x` (B, T, D) through all layers, each of which takes `others` too: (B, T, D)."""
         for layer in self.layers:
-            x = layer(x, src_bias)
+            x = layer(x, *others)
         normed: Tensor = self.norm(x)
         return normed
-
-
-class Decoder(nn.Module):
-    """A stack of decoder layers and an optional final norm."""
-
-    def __init__(self, options: LayerOptions, num_layers: int, *, final_norm: bool) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(options) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(options.d_model) if final_norm else nn.Identity()
-
-    def forward(self, x: Tensor, memory: Tensor, *, tgt_bias: Tensor, src_bias: Tensor) -> Tensor:
-        """`x` (B, T, D) and `memory` (B, S, D) under `tgt_bias` (T, T) and `src_bias` (B, 1, 1, S)."""
-        for layer in self.layers:
-            x = layer(x, memory, tgt_bias=tgt_bias, src_bias=src_bias)
-        normed: Tensor = self.norm(x)
-        return normed
-
-    def start(self, memory: Tensor, src_mask: Tensor) -> CachedState:
-        """State over `memory` (B, S, D) under the boolean `src_mask` (B, S), with one beam."""
-        return start(cast("list[DecoderLayer]", list(self.layers)), memory, src_mask)
-
-    def step(self, x: Tensor, state: CachedState) -> Tensor:
-        """Output (B, N, D) at the next position of each beam, whose input is `x` (B, N, D)."""
-        B, N, D = x.shape
-        state.advance(N)
-        x = x.view(B * N, D)
-        for layer in state.layers:
-            x = layer.step(x, state)
-        normed: Tensor = self.norm(x)
-        return normed.view(B, N, D)
 
 
 class ScratchBackend(nn.Module):
@@ -65,8 +42,8 @@ class ScratchBackend(nn.Module):
         self, options: LayerOptions, *, encoder_layers: int, decoder_layers: int, final_norm: bool
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(options, encoder_layers, final_norm=final_norm)
-        self.decoder = Decoder(options, decoder_layers, final_norm=final_norm)
+        self.encoder = Stack(EncoderLayer, options, encoder_layers, final_norm=final_norm)
+        self.decoder = Stack(DecoderLayer, options, decoder_layers, final_norm=final_norm)
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
         """Memory (B, S, D) of `src` (B, S, D) under `src_mask` (B, S)."""
@@ -76,16 +53,22 @@ class ScratchBackend(nn.Module):
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D) under `src_mask` (B, S)."""
         tgt_bias = as_bias(causal_mask(tgt.shape[1], device=tgt.device))  # (T, T)
-        out: Tensor = self.decoder(tgt, memory, tgt_bias=tgt_bias, src_bias=_for_all(src_mask))
+        out: Tensor = self.decoder(tgt, memory, tgt_bias, _for_all(src_mask))
         return out
 
     def start(self, memory: Tensor, src_mask: Tensor) -> CachedState:
         """State with the memory's keys and values projected."""
-        return self.decoder.start(memory, src_mask)
+        return start(cast("list[DecoderLayer]", list(self.decoder.layers)), memory, src_mask)
 
     def step(self, tgt: Tensor, state: CachedState) -> Tensor:
         """Output (B, N, D) at the next position of each beam, embedded as `tgt` (B, N, D)."""
-        return self.decoder.step(tgt, state)
+        B, N, D = tgt.shape
+        state.advance(N)
+        x = tgt.view(B * N, D)
+        for layer in state.layers:
+            x = layer.step(x, state)
+        normed: Tensor = self.decoder.norm(x)
+        return normed.view(B, N, D)
 
 
 def _for_all(src_mask: Tensor) -> Tensor:

@@ -36,35 +36,35 @@ class TracedTensor:
     shape: tuple[int, ...]
 
 
-class _Trace:
-    """The tensors recorded so far, and the hooks that record them."""
+class _Trace(ExitStack):
+    """The tensors recorded so far, and the hooks that record them, which go when it is left."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.tensors: list[TracedTensor] = []
-        self._hooks = ExitStack()
 
     def add(self, level: Level, place: str, name: str, letters: str, tensor: Tensor) -> None:
         self.tensors.append(TracedTensor(level, place, name, letters, tuple(tensor.shape)))
 
+    def add_output(self, module: nn.Module, level: Level, place: str, name: str, letters: str) -> None:
+        """Add what `module` returns, at each of its calls."""
+        self.after(module, lambda output, *_, **__: self.add(level, place, name, letters, output))
+
     def before(self, module: nn.Module, see: Callable[..., None]) -> None:
         """Call `see` with the arguments of `module`, before each of its calls."""
-        handle = module.register_forward_pre_hook(
-            lambda _module, args, kwargs: see(*args, **kwargs), with_kwargs=True
+        self.enter_context(
+            module.register_forward_pre_hook(
+                lambda _module, args, kwargs: see(*args, **kwargs), with_kwargs=True
+            )
         )
-        self._hooks.callback(handle.remove)
 
     def after(self, module: nn.Module, see: Callable[..., None]) -> None:
         """Call `see` with the result and the arguments of `module`, after each of its calls."""
-        handle = module.register_forward_hook(
-            lambda _module, args, kwargs, output: see(output, *args, **kwargs), with_kwargs=True
+        self.enter_context(
+            module.register_forward_hook(
+                lambda _module, args, kwargs, output: see(output, *args, **kwargs), with_kwargs=True
+            )
         )
-        self._hooks.callback(handle.remove)
-
-    def __enter__(self) -> "_Trace":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hooks.close()
 
 
 @dataclass(frozen=True)
@@ -95,30 +95,18 @@ def trace_shapes(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Sh
     with _Trace() as trace:
         _watch_input(trace, model.src_positions, "source", "S", scaled=model.scale != 1)
         _watch_layer(trace, first, "encoder layer 1", "S")
-        trace.after(model.get_submodule("backend.encoder"), _model_level(trace, "memory", "B S D"))
+        trace.add_output(model.get_submodule("backend.encoder"), "model", "", "memory", "B S D")
         _watch_input(trace, model.tgt_positions, "target", "T", scaled=model.scale != 1)
         _watch_layer(trace, second, "decoder layer 1", "T")
-        trace.after(model.get_submodule("backend.decoder"), _model_level(trace, "decoder output", "B T D"))
-        trace.after(model.output, _model_level(trace, "logits", "B T V"))
+        trace.add_output(model.get_submodule("backend.decoder"), "model", "", "decoder output", "B T D")
+        trace.add_output(model.output, "model", "", "logits", "B T V")
         trace.add("model", "", "source ids", "B S", src_ids)
         trace.add("model", "", "target ids, shifted right", "B T", tgt_in)
         model(src_ids, tgt_in)
-    D, H = first.linear1.in_features, first.self_attn.num_heads
-    legend = {
-        "B": src_ids.shape[0],
-        "S": src_ids.shape[1],
-        "T": tgt_in.shape[1],
-        "D": D,
-        "H": H,
-        "K": D // H,
-        "F": first.linear1.out_features,
-        "V": model.output.out_features,
-    }
+    (B, S), T = src_ids.shape, tgt_in.shape[1]
+    D, F, H = first.linear1.in_features, first.linear1.out_features, first.self_attn.num_heads
+    legend = {"B": B, "S": S, "T": T, "D": D, "H": H, "K": D // H, "F": F, "V": model.output.out_features}
     return ShapeTrace(trace.tensors, legend, {"encoder": len(encoder), "decoder": len(decoder)})
-
-
-def _model_level(trace: _Trace, name: str, letters: str) -> Callable[..., None]:
-    return lambda output, *_args, **_kwargs: trace.add("model", "", name, letters, output)
 
 
 def _watch_input(trace: _Trace, positions: nn.Module, side: str, length: str, *, scaled: bool) -> None:
@@ -136,23 +124,16 @@ def _watch_layer(trace: _Trace, layer: EncoderLayer | DecoderLayer, place: str, 
     linear1 = "xW₁ + b₁"
     activated = f"max(0, {linear1})" if layer.activation is ACTIVATIONS["relu"] else f"GELU({linear1})"
 
-    def of_layer(name: str) -> Callable[..., None]:
-        return lambda tensor, *_args, **_kwargs: trace.add("layer", place, name, letters, tensor)
-
-    def of_feed_forward(name: str, letters: str) -> Callable[..., None]:
-        where = f"{place}, feed-forward"
-        return lambda output, *_args: trace.add("block", where, name, letters, output)
-
-    trace.before(layer, of_layer("x"))
+    trace.before(layer, lambda x, *_: trace.add("layer", place, "x", letters, x))
     _watch_attention(trace, layer.self_attn, f"{place}, self-attention", length, length)
-    trace.after(layer.self_attn, of_layer(f"self-attention({x})"))
+    trace.add_output(layer.self_attn, "layer", place, f"self-attention({x})", letters)
     if isinstance(layer, DecoderLayer):
         _watch_attention(trace, layer.multihead_attn, f"{place}, cross-attention", length, "S")
-        trace.after(layer.multihead_attn, of_layer(f"cross-attention({x}, memory)"))
-    trace.after(layer.linear1, of_feed_forward(linear1, f"B {length} F"))
-    trace.after(layer.linear2, of_feed_forward(f"{activated}W₂ + b₂", letters))
-    trace.after(layer.linear2, of_layer(f"FFN({x})"))
-    trace.after(layer, of_layer("output"))
+        trace.add_output(layer.multihead_attn, "layer", place, f"cross-attention({x}, memory)", letters)
+    trace.add_output(layer.linear1, "block", f"{place}, feed-forward", linear1, f"B {length} F")
+    trace.add_output(layer.linear2, "block", f"{place}, feed-forward", f"{activated}W₂ + b₂", letters)
+    trace.add_output(layer.linear2, "layer", place, f"FFN({x})", letters)
+    trace.add_output(layer, "layer", place, "output", letters)
 
 
 def _watch_attention(
@@ -164,8 +145,7 @@ def _watch_attention(
 
     def see_heads(heads: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> None:
         for name, projected, length in (("Q", q, queries), ("K", k, keys), ("V", v, keys)):
-            head = projected[:, 0]
-            trace.add("head", place, f"{name}W₁^{name}", f"B {length} K", head)
+            trace.add("head", place, f"{name}W₁^{name}", f"B {length} K", projected[:, 0])
         each = f"B H {queries} {keys}"
         bias_letters = f"{queries} {keys}" if bias.dim() == 2 else f"B 1 1 {keys}"
         trace.add("attention", place, "QKᵀ/√d_k", each, q @ k.mT / math.sqrt(q.shape[-1]))
@@ -174,13 +154,10 @@ def _watch_attention(
         trace.add("attention", place, "softmax(QKᵀ/√d_k)V", f"B H {queries} K", heads)
         trace.add("head", place, "head₁", f"B {queries} K", heads[:, 0])
 
-    def see_joined(joined: Tensor) -> None:
+    def see_joined(output: Tensor, joined: Tensor) -> None:
         trace.add("block", place, "Concat(head₁, …, head_h)", f"B {queries} D", joined)
-
-    def see_output(output: Tensor, _joined: Tensor) -> None:
         trace.add("block", place, "Concat(head₁, …, head_h)W^O", f"B {queries} D", output)
 
     trace.before(attention, see_inputs)
     trace.after(attention.attention, see_heads)
-    trace.before(attention.out_proj, see_joined)
-    trace.after(attention.out_proj, see_output)
+    trace.after(attention.out_proj, see_joined)

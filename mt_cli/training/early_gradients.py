@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 28}
+"""Logits computed at a time: few enough for a CPU's cache, enough to keep a GPU busy."""
 PIECE_STEP = 32
 """Piece sizes are multiples of this many tokens, so that there are few sizes."""
 

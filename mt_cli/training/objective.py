@@ -12,11 +12,8 @@ from torch import Tensor
 
 from mt_cli.data.batching import Batch
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.training.early_gradients import EarlyGradients, add_product, fill_up, piece_size
+from mt_cli.training.early_gradients import CHUNK_LOGITS, EarlyGradients, add_product, fill_up, piece_size
 from mt_cli.training.r_drop import RDropCrossEntropy
-
-CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 28}
-"""Logits computed at a time: few enough for a CPU's cache, enough to keep a GPU busy."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +34,16 @@ def batch_loss(model: TranslationModel, batch: Batch, *, label_smoothing: float,
     targets = batch.tgt_out.flatten()[batch.real]  # (N,)
     if r_drop:
         passes = model.hidden(batch.src_ids.repeat(2, 1), batch.tgt_in.repeat(2, 1)).chunk(2)
-        return r_drop_cross_entropy(
-            torch.stack([_at(batch.real, hidden) for hidden in passes]),  # (2, N, D)
-            model.output.weight,
-            model.output.bias,
-            targets,
-            label_smoothing=label_smoothing,
-            alpha=r_drop,
-        )
-    hidden = _at(batch.real, model.hidden(batch.src_ids, batch.tgt_in))  # (N, D)
+        hidden = torch.stack([_at(batch.real, each) for each in passes])  # (2, N, D)
+    else:
+        hidden = _at(batch.real, model.hidden(batch.src_ids, batch.tgt_in))  # (N, D)
     return smoothed_cross_entropy(
-        hidden, model.output.weight, model.output.bias, targets, label_smoothing=label_smoothing
+        hidden,
+        model.output.weight,
+        model.output.bias,
+        targets,
+        label_smoothing=label_smoothing,
+        r_drop=r_drop,
     )
 
 
@@ -57,50 +53,32 @@ def _at(places: Tensor, hidden: Tensor) -> Tensor:
 
 
 def smoothed_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, label_smoothing: float
-) -> Loss:
-    """Sum over `targets` (N,) of cross-entropy with smoothed labels (Szegedy et al. 2016, 7).
-
-    Logits are `hidden` (N, D) times `weight` (V, D) transposed, plus `bias` (V,). Each label is
-    1 - `label_smoothing` on its token plus `label_smoothing` spread evenly over all V.
-    """
-    device = hidden.device.type
-    hidden = _in_autocast_dtype(hidden)
-    weight = weight.to(hidden.dtype)
-    with torch.autocast(device, enabled=False):
-        smoothed, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden, weight, bias, targets, label_smoothing, torch.is_grad_enabled()
-        )
-    return Loss(smoothed, nll)
-
-
-def r_drop_cross_entropy(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     targets: Tensor,
     *,
     label_smoothing: float,
-    alpha: float,
+    r_drop: float = 0.0,
 ) -> Loss:
-    """Mean `smoothed_cross_entropy` of two passes `hidden` (2, N, D), plus their divergence.
+    """Sum over `targets` (N,) of cross-entropy with smoothed labels (Szegedy et al. 2016, 7).
 
-    `weight` (V, D), `bias` (V,), `targets` (N,); see `RDropCrossEntropy` for the formula.
+    Logits are `hidden` (N, D) times `weight` (V, D) transposed, plus `bias` (V,). Each label is
+    1 - `label_smoothing` on its token plus `label_smoothing` spread evenly over all V. With `r_drop`,
+    `hidden` (2, N, D) comes from two passes, and their divergence counts too; see `RDropCrossEntropy`.
     """
     device = hidden.device.type
-    hidden = _in_autocast_dtype(hidden)
-    weight = weight.to(hidden.dtype)
-    most = CHUNK_LOGITS[device] // (2 * len(weight))
+    if torch.is_autocast_enabled(device):
+        hidden = hidden.to(torch.get_autocast_dtype(device))
+    operands = (hidden, weight.to(hidden.dtype), bias, targets, label_smoothing)
     with torch.autocast(device, enabled=False):
-        smoothed, nll = RDropCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden, weight, bias, targets, label_smoothing, alpha, most
-        )
+        if r_drop:
+            smoothed, nll = RDropCrossEntropy.apply(*operands, r_drop)  # type: ignore[no-untyped-call]
+        else:
+            smoothed, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+                *operands, torch.is_grad_enabled()
+            )
     return Loss(smoothed, nll)
-
-
-def _in_autocast_dtype(hidden: Tensor) -> Tensor:
-    device = hidden.device.type
-    return hidden.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else hidden
 
 
 class _LinearCrossEntropy(EarlyGradients):

@@ -46,9 +46,8 @@ class Optimiser:
     def update(self, rate: float) -> None:
         """Update the parameters from their gradients at learning rate `rate`, then drop the gradients."""
         with_gradient = {name: p for name, p in self._parameters.items() if p.grad is not None}
-        decaying = [name for name, p in with_gradient.items() if _decays(name, p)]
-        others = [name for name, p in with_gradient.items() if not _decays(name, p)]
-        for names, weight_decay in ((decaying, self._weight_decay), (others, 0.0)):
+        for decays, weight_decay in ((True, self._weight_decay), (False, 0.0)):
+            names = [name for name, p in with_gradient.items() if _decays(name, p) == decays]
             if not names:  # the kernels take no empty list
                 continue
             parameters: list[Tensor] = [with_gradient[name] for name in names]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mt_cli.training.early_gradients import EarlyGradients, add_product, fill_up, piece_size
+from mt_cli.training.early_gradients import CHUNK_LOGITS, EarlyGradients, add_product, fill_up, piece_size
 
 
 class RDropCrossEntropy(EarlyGradients):
@@ -29,17 +29,14 @@ class RDropCrossEntropy(EarlyGradients):
         targets: Tensor,
         label_smoothing: float,
         alpha: float,
-        most: int,
     ) -> tuple[Tensor, Tensor]:
-        """Loss and nll of `hidden` (2, N, D), `weight` (V, D), `bias` (V,) and `targets` (N,).
-
-        About `most` tokens are computed at a time.
-        """
+        """Loss and nll of `hidden` (2, N, D), `weight` (V, D), `bias` (V,) and `targets` (N,)."""
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         grad_bias = torch.zeros_like(weight[:, 0], dtype=torch.float32)
         loss, nll = hidden.new_zeros(2, dtype=torch.float32)
         even = label_smoothing / len(weight)
+        most = CHUNK_LOGITS[hidden.device.type] // (2 * len(weight))
         N, size = len(targets), piece_size(len(targets), most=most)
         for begin in range(0, N, size):
             piece = slice(begin, min(begin + size, N))

@@ -18,19 +18,9 @@ def learning_rate(
     """Rate at update `step` of `total_steps`: a linear rise to `peak_lr`, then `schedule`."""
     if step <= warmup_steps:
         return peak_lr * step / warmup_steps
-    if schedule == "inverse_sqrt":
-        return inverse_sqrt(step, peak_lr=peak_lr, warmup_steps=warmup_steps)
-    if schedule == "cosine":
-        return cosine(step, peak_lr=peak_lr, warmup_steps=warmup_steps, total_steps=total_steps)
+    if schedule == "inverse_sqrt":  # falls with 1/sqrt(step) ("Noam", Vaswani et al. 2017, 5.3)
+        return peak_lr * math.sqrt(max(1, warmup_steps) / step)
+    if schedule == "cosine":  # half a cosine, zero after the last update (Loshchilov and Hutter 2017)
+        done = (step - warmup_steps) / max(1, total_steps + 1 - warmup_steps)
+        return peak_lr * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return peak_lr
-
-
-def inverse_sqrt(step: int, *, peak_lr: float, warmup_steps: int) -> float:
-    """Fall with 1/sqrt(step) from `peak_lr` at `warmup_steps` ("Noam", Vaswani et al. 2017, 5.3)."""
-    return peak_lr * math.sqrt(max(1, warmup_steps) / step)
-
-
-def cosine(step: int, *, peak_lr: float, warmup_steps: int, total_steps: int) -> float:
-    """Half a cosine from `peak_lr` to zero, reached after the last update (Loshchilov and Hutter 2017)."""
-    done = (step - warmup_steps) / max(1, total_steps + 1 - warmup_steps)
-    return peak_lr * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))

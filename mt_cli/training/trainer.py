@@ -5,7 +5,7 @@ Owns everything that changes while training, and saves and restores it; knows no
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 
 import numpy as np
 import torch
@@ -94,9 +94,10 @@ class Trainer:
         while progress.step < self.total_steps:
             epoch = progress.epoch + 1
             left = islice(self._updates(epoch=progress.epoch), progress.update_of_epoch, None)
-            for update, is_last in _last_marked(left):
+            for update, following in pairwise(chain(left, [[]])):  # an empty one follows the last
                 if progress.step == self.total_steps:
                     return
+                is_last = not following
                 progress.step += 1
                 progress.update_of_epoch = 0 if is_last else progress.update_of_epoch + 1
                 progress.epoch = epoch if is_last else epoch - 1
@@ -154,7 +155,13 @@ class Trainer:
             grad_norm = torch.nn.utils.clip_grad_norm_(
                 self.model.parameters(), self._config.clip_norm or float("inf")
             )
-            rate = self._learning_rate(self.progress.step)
+            rate = learning_rate(
+                self.progress.step,
+                schedule=self._config.schedule,
+                peak_lr=self._config.peak_lr,
+                warmup_steps=self._config.warmup_steps,
+                total_steps=self.total_steps,
+            )
             self._optimiser.update(rate)
         loss, nll = (sums / tgt_tokens).unbind()
         return StepReport(self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm)
@@ -183,24 +190,6 @@ class Trainer:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         self._world.add_up([*gradients, sums])
-
-    def _learning_rate(self, step: int) -> float:
-        return learning_rate(
-            step,
-            schedule=self._config.schedule,
-            peak_lr=self._config.peak_lr,
-            warmup_steps=self._config.warmup_steps,
-            total_steps=self.total_steps,
-        )
-
-
-def _last_marked(updates: Iterator[Update]) -> Iterator[tuple[Update, bool]]:
-    """Each of `updates`, and whether it is the last."""
-    update = next(updates, None)
-    while update is not None:
-        following = next(updates, None)
-        yield update, following is None
-        update = following
 
 
 def derive_seed(*numbers: int) -> int:

@@ -53,7 +53,7 @@ class Searcher:
         # In fp32, one kernel serves all shapes, and padding would only cost time.
         self._model = model if runtime.precision == "fp32" else FewShapes(model)
         self._longest = model.longest_sentence
-        self._first = model.first if isinstance(model, Ensemble) else model
+        self.first = model.models[0] if isinstance(model, Ensemble) else model
         self._config = config
         self._runtime = runtime
         self._rules = Rules(
@@ -99,14 +99,14 @@ class Searcher:
         Heads are averaged in the last layer but one, whose cross-attention aligns best (Garg et al. 2019).
         Of several models, the first is asked.
         """
-        self._first.eval()
+        self.first.eval()
         aligned: list[list[int]] = [[] for _ in sources]
         for batch in self._batches(sources, hyps_each=1, workers=1):
             src_ids = _with_ends([sources[i] for i in batch]).to(self._runtime.device)
             tgt_in = pad_ids([[BOS_ID, *hyps[i]] for i in batch]).to(self._runtime.device)
             with memory_errors_explained(f"lower --batch-size (now {len(batch)})"):
                 (maps,) = attention_maps(
-                    self._first, src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
+                    self.first, src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
                 ).values()
             weights = maps[0].mean(1)  # (B, T, S), of the last layer but one, or the only one
             for row, i in enumerate(batch):

@@ -45,9 +45,6 @@ class Translator:
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
-        model = model.to(runtime.device)
-        self.model = model.first if isinstance(model, Ensemble) else model
-        """The one that is looked into; of several, the first."""
         self._tokenizers = tokenizers
         self._config = config
         self._runtime = runtime
@@ -57,13 +54,15 @@ class Translator:
         self._replaces_unk = config.replace_unk and self._unknown_words is not None
         forbidden_ids = [i for i in NEVER_SAID if i != UNK_ID] if self._replaces_unk else NEVER_SAID
         self._searcher = Searcher(
-            model,
+            model.to(runtime.device),
             config,
             runtime=runtime,
             forbidden_ids=forbidden_ids,
             sampling=sampling,
             seed=seed,
         )
+        self.model = self._searcher.first
+        """The one that is looked into; of several, the first."""
         self._splitter = Splitter(tokenizers, longest=model.longest_sentence)
 
     @classmethod

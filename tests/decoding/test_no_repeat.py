@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny import BACKENDS, random_ids, randomised, tiny_model
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.decoding.rules import Rules, repeating
+from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import Hyp, beam_search, greedy_search
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
@@ -44,7 +44,9 @@ def would_repeat(ids: Sequence[int], new: int, n: int) -> bool:
     st.integers(1, 5),
 )
 def test_banned_are_exactly_those_that_would_repeat(hyps: list[list[int]], n: int) -> None:
-    rows, ids = repeating(torch.tensor(hyps, dtype=torch.long).view(len(hyps), -1), n)
+    rows, ids = Rules(BOS_ID, EOS_ID, no_repeat_ngram=n).repeating(
+        torch.tensor(hyps, dtype=torch.long).view(len(hyps), -1)
+    )
     expected = {(row, i) for row, hyp in enumerate(hyps) for i in range(4) if would_repeat(hyp, i, n)}
     assert set(zip(rows.tolist(), ids.tolist(), strict=True)) == expected
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.attention import MultiHeadAttention, attention, attention_weights
+from mt_cli.model.attention import MultiHeadAttention, ScaledDotProductAttention, attention_weights
 from mt_cli.model.masks import as_bias, causal_mask
 
 B, H, T, S, K = 2, 3, 4, 5, 6
@@ -40,6 +40,11 @@ def twins(*, d_model: int = 12, num_heads: int = 3) -> tuple[MultiHeadAttention,
     ours = MultiHeadAttention(d_model, num_heads, nn.Identity()).double()
     ours.load_state_dict(reference.state_dict())
     return ours, reference
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *, dropout: nn.Module | None = None) -> Tensor:
+    out: Tensor = ScaledDotProductAttention(dropout or nn.Identity())(q, k, v, bias)
+    return out
 
 
 def assert_same(actual: Tensor, expected: Tensor) -> None:
@@ -172,5 +177,4 @@ def test_self_attention_in_one_product_is_attention_to_itself() -> None:
 def test_projections_put_heads_before_positions() -> None:
     ours, _ = twins(num_heads=3)
     k, v = ours.project_memory(random(B, S, 12))
-    assert ours.project_query(random(B, T, 12)).shape == (B, 3, T, 4)
     assert k.shape == v.shape == (B, 3, S, 4)

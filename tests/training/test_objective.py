@@ -58,7 +58,7 @@ every_chunk = pytest.mark.parametrize("chunk", [1, V - 1, V, 2 * V, 3 * V + 1, N
 @every_smoothing
 @every_chunk
 def test_value_equals_torch(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
     assert_close(loss.smoothed, expected_loss(hidden, weight, bias, targets, smoothing))
@@ -69,7 +69,7 @@ def test_value_equals_torch(smoothing: float, chunk: int, monkeypatch: pytest.Mo
 def test_nll_is_the_loss_without_smoothing(
     smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
     assert_close(loss.nll, expected_loss(hidden, weight, bias, targets, 0.0).detach())
@@ -79,7 +79,7 @@ def test_nll_is_the_loss_without_smoothing(
 @every_smoothing
 @every_chunk
 def test_gradients_equal_torch(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
     expected = expected_loss(hidden, weight, bias, targets, smoothing)
@@ -117,7 +117,7 @@ def test_any_shape_equals_torch(
 ) -> None:
     hidden, weight, bias, targets = operands(num_tokens=num_tokens, d_model=d_model, vocab_size=vocab_size)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+        monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
         loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing).smoothed
     expected = expected_loss(hidden, weight, bias, targets, smoothing)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
@@ -181,7 +181,7 @@ def test_bf16_gradients_are_scaled_exactly() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nothing_waits_for_the_device(backend: str, r_drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of tensors on this device shapes are all that is known: whoever asks for a value gets an error.
-    monkeypatch.setitem(objective.CHUNK_LOGITS, "meta", 1 << 20)
+    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "meta", 1 << 20)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
     batch = collate(split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])]), [0, 1]).to(torch.device("meta"))

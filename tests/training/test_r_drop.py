@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.data.batching import collate
-from mt_cli.training import early_gradients, objective
-from mt_cli.training.objective import batch_loss, r_drop_cross_entropy, smoothed_cross_entropy
+from mt_cli.training import early_gradients
+from mt_cli.training.objective import batch_loss, smoothed_cross_entropy
 
 N, D, V = 7, 5, 11
 
@@ -56,11 +56,11 @@ def assert_close(actual: object, expected: object) -> None:
 def test_value_and_gradients_equal_those_of_torch(
     smoothing: float, alpha: float, chunk: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     used_bias = bias if has_bias else None
-    loss = r_drop_cross_entropy(
-        hidden, weight, used_bias, targets, label_smoothing=smoothing, alpha=alpha
+    loss = smoothed_cross_entropy(
+        hidden, weight, used_bias, targets, label_smoothing=smoothing, r_drop=alpha
     ).smoothed
     expected = expected_loss(hidden, weight, used_bias, targets, smoothing=smoothing, alpha=alpha)
     assert_close(loss, expected)
@@ -70,7 +70,7 @@ def test_value_and_gradients_equal_those_of_torch(
 
 def test_nll_is_the_mean_of_both_passes() -> None:
     hidden, weight, bias, targets = operands()
-    loss = r_drop_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1, alpha=5.0)
+    loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1, r_drop=5.0)
     alone = [smoothed_cross_entropy(each, weight, bias, targets, label_smoothing=0.1).nll for each in hidden]
     assert_close(loss.nll, (alone[0] + alone[1]) / 2)
     assert not loss.nll.requires_grad
@@ -78,7 +78,7 @@ def test_nll_is_the_mean_of_both_passes() -> None:
 
 def test_huge_logits_stay_finite() -> None:
     hidden, weight, bias, targets = operands()
-    loss = r_drop_cross_entropy(hidden * 1e4, weight, bias, targets, label_smoothing=0.1, alpha=5.0)
+    loss = smoothed_cross_entropy(hidden * 1e4, weight, bias, targets, label_smoothing=0.1, r_drop=5.0)
     assert loss.smoothed.isfinite()
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(loss.smoothed, (hidden, weight, bias)))
 
@@ -86,12 +86,12 @@ def test_huge_logits_stay_finite() -> None:
 @pytest.mark.parametrize("chunk", [2 * V, 1 << 20])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_bf16_is_close_to_fp32(chunk: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(objective.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     used_bias = bias if has_bias else None
-    exact = r_drop_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, alpha=5.0)
+    exact = smoothed_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = r_drop_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, alpha=5.0)
+        rounded = smoothed_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)
     torch.testing.assert_close(rounded.smoothed, exact.smoothed, rtol=0.02, atol=0.02)
     for each, other in zip(
         torch.autograd.grad(rounded.smoothed, (hidden, weight)),
