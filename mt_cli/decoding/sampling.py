@@ -5,7 +5,7 @@ Letters: B sentences, M of them still unfinished, R rows, V vocabulary.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -41,11 +41,9 @@ def sample_search(
     step: Callable[[Tensor, State], Tensor],
     state: State,
     draws: Tensor,
-    max_lens: Sequence[int],
+    max_lens: Tensor,
     sampling: Sampling,
     rules: Rules,
-    *,
-    device: torch.device | None = None,
 ) -> list[Hyp]:
     """A random hypothesis of each sentence, drawn token by token; see `extend_until_end`.
 
@@ -53,7 +51,7 @@ def sample_search(
     one for every token. A sentence's hypothesis depends on its own draws, not on the rest of the batch.
     Scores are log-probabilities over the tokens that `rules` allow, before `sampling` is applied.
     """
-    log_probs = torch.zeros(len(max_lens), device=device)
+    log_probs = torch.zeros(len(max_lens), device=max_lens.device)
 
     def choose(logits: Tensor, so_far: Tensor, rows: Tensor) -> Tensor:
         logits = rules.hide(logits, so_far)
@@ -61,7 +59,7 @@ def sample_search(
         log_probs[rows] += logits.float().log_softmax(-1).gather(1, ids.unsqueeze(1)).squeeze(1)
         return ids
 
-    hyps = extend_until_end(step, state, max_lens, choose, rules, device=device)
+    hyps = extend_until_end(step, state, max_lens, choose, rules)
     return [Hyp(ids, each, each) for ids, each in zip(hyps, log_probs.tolist(), strict=True)]
 
 

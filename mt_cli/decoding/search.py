@@ -4,7 +4,7 @@ Works on token ids and an opaque state; never sees text, vocabularies or modules
 Letters: B sentences, M of them still unfinished, N beams, T length, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -49,10 +49,8 @@ Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 def greedy_search(
     step: Callable[[Tensor, State], Tensor],
     state: State,
-    max_lens: Sequence[int],
+    max_lens: Tensor,
     rules: Rules,
-    *,
-    device: torch.device | None = None,
 ) -> list[list[int]]:
     """Append the most likely token until `eos_id` or the sentence's limit; see `extend_until_end`.
 
@@ -62,29 +60,26 @@ def greedy_search(
     def likeliest(logits: Tensor, hyps: Tensor, _rows: Tensor) -> Tensor:
         return argmax(rules.hide(logits, hyps))
 
-    return extend_until_end(step, state, max_lens, likeliest, rules, device=device)
+    return extend_until_end(step, state, max_lens, likeliest, rules)
 
 
 def extend_until_end(
     step: Callable[[Tensor, State], Tensor],
     state: State,
-    max_lens: Sequence[int],
+    max_lens: Tensor,
     choose: Choose,
     rules: Rules,
-    *,
-    device: torch.device | None = None,
 ) -> list[list[int]]:
     """Extend one hypothesis per sentence by what `choose` returns, until `eos_id` or the sentence's limit.
 
     `step` takes the latest ids (M, 1) and the state. `choose` gets its output without the second dimension
-    and has to apply the `rules`. `max_lens` limits each of the B sentences, `eos_id` not counted.
+    and has to apply the `rules`. `max_lens` (B,) limits each sentence, `eos_id` not counted.
     Finished sentences leave the batch. Returns B id sequences without `bos_id` and `eos_id`.
     """
-    B = len(max_lens)
-    limits = torch.tensor(max_lens, device=device)  # (M,)
-    rows = torch.arange(B, device=device)  # (M,): which sentence each live row is
-    ids = torch.full((B,), rules.bos_id, device=device)  # (M,)
-    hyps = torch.full((B, max(max_lens, default=0)), rules.eos_id, device=device)
+    limits = max_lens  # (M,)
+    rows = torch.arange(len(limits), device=limits.device)  # (M,): which sentence each live row is
+    ids = torch.full_like(limits, rules.bos_id)  # (M,)
+    hyps = limits.new_full((len(limits), _longest(limits)), rules.eos_id)
     for length in range(hyps.shape[1]):
         ids = choose(step(ids.unsqueeze(1), state).squeeze(1), hyps[rows, :length], rows)
         hyps[rows, length] = ids
@@ -94,7 +89,9 @@ def extend_until_end(
         if len(live) < len(rows):
             rows, ids, limits = rows[live], ids[live], limits[live]
             state.keep(live)
-    return [_until(rules.eos_id, hyp[:limit]) for hyp, limit in zip(hyps.tolist(), max_lens, strict=True)]
+    return [
+        _until(rules.eos_id, hyp[:limit]) for hyp, limit in zip(hyps.tolist(), max_lens.tolist(), strict=True)
+    ]
 
 
 def penalty(length: int | Tensor, alpha: float) -> float | Tensor:
@@ -108,13 +105,12 @@ def penalty(length: int | Tensor, alpha: float) -> float | Tensor:
 def beam_search(
     step: Callable[[Tensor, State], Tensor],
     state: State,
-    max_lens: Sequence[int],
+    max_lens: Tensor,
     rules: Rules,
     *,
     beam_size: int,
     length_penalty: float = 0.0,
     n_best: int = 1,
-    device: torch.device | None = None,
 ) -> list[list[Hyp]]:
     """The `n_best` best hypotheses of each sentence, found with `beam_size` beams, best first.
 
@@ -126,7 +122,7 @@ def beam_search(
     present log-probability, which can only fall, divided by the largest penalty that its limit allows.
 
     `step` takes the latest ids (M, N) and the state, which begins with one beam, and gives logits (M, N, V).
-    `max_lens` (from 1) limits each of the B sentences, `eos_id` not counted; at its limit a beam ends
+    `max_lens` (B,), from 1, limits each sentence, `eos_id` not counted; at its limit a beam ends
     without `eos_id`. Ids that the `rules` forbid keep their probability; it is not shared among the others.
     The logits are overwritten. If fewer than `n_best` hypotheses are found, empty ones with a score of minus
     infinity are added.
@@ -137,14 +133,13 @@ def beam_search(
         alpha=length_penalty,
         n_best=n_best,
         eos_id=rules.eos_id,
-        device=device,
     )
-    ids = torch.full((len(max_lens), 1), rules.bos_id, device=device)  # (M, 1), then (M, N)
+    ids = torch.full_like(max_lens, rules.bos_id).unsqueeze(1)  # (M, 1), then (M, N)
     early, later = (
-        torch.tensor(rules.forbidden(length), dtype=torch.long, device=device)
+        torch.tensor(rules.forbidden(length), dtype=torch.long, device=max_lens.device)
         for length in (0, rules.min_len)
     )
-    for length in range(max(max_lens, default=0)):
+    for length in range(_longest(max_lens)):
         logits = step(ids, state).float().flatten(0, 1)  # (M·N, V)
         log_probs, next_ids = top_log_probs(
             logits,
@@ -169,22 +164,21 @@ class _Beams:
 
     def __init__(
         self,
-        max_lens: Sequence[int],
+        max_lens: Tensor,
         *,
         beam_size: int,
         alpha: float,
         n_best: int,
         eos_id: int,
-        device: torch.device | None,
     ) -> None:
-        B, longest = len(max_lens), max(max_lens, default=0)
+        B, device = len(max_lens), max_lens.device
         self._n_best, self._alpha, self._eos_id = n_best, alpha, eos_id
         self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
-        self._limits = torch.tensor(max_lens, device=device)  # (M,)
+        self._limits = max_lens  # (M,)
         self._free = torch.full((B,), beam_size, device=device)  # (M,): beams not yet ended
         self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
         self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
-        self._ended_ids = torch.full((B, beam_size, longest), eos_id, device=device)
+        self._ended_ids = torch.full((B, beam_size, _longest(max_lens)), eos_id, device=device)
         self._ended_log_probs = torch.full((B, beam_size), -torch.inf, device=device)
         self._ended_scores = torch.full((B, beam_size), -torch.inf, device=device)
 
@@ -257,6 +251,10 @@ def _close_up(is_live: Tensor) -> Tensor:
         return rows
     rows[~is_live[:num_live]] = num_live + is_live[num_live:].nonzero().squeeze(1)
     return rows
+
+
+def _longest(max_lens: Tensor) -> int:
+    return max(max_lens.tolist(), default=0)
 
 
 def _until(eos_id: int, ids: list[int]) -> list[int]:

@@ -118,7 +118,7 @@ def check_greedy_prefix(model: TranslationModel, src_ids: Tensor, *, name: str) 
     hyps = greedy_search(
         model.step,
         model.start(src_ids),
-        [limit] * len(src_ids),
+        torch.full((len(src_ids),), limit),
         Rules(BOS_ID, EOS_ID),
     )
     wrong = 0

@@ -6,6 +6,7 @@ Knows ids, a model and a device; never sees text.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -80,14 +81,11 @@ class Searcher:
 
     def n_best(self, sources: Sequence[Ids], *, n_best: int) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first."""
-        if self._sampling is not None:
-            sampling = self._sampling
-            return self._in_batches(
-                sources, lambda batch: self._samples(batch, n_best, sampling), hyps_each=n_best
-            )
-        return self._in_batches(
-            sources, lambda batch: self._beams(batch, n_best), hyps_each=self._config.beam_size
-        )
+        if self._sampling is None:
+            search, hyps_each = self._beams, self._config.beam_size
+        else:
+            search, hyps_each = partial(self._samples, sampling=self._sampling), n_best
+        return self._in_batches(sources, partial(search, n_best=n_best), hyps_each=hyps_each)
 
     def align(
         self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
@@ -117,9 +115,9 @@ class Searcher:
 
     def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
         with self._ready(sources) as (state, limits):
-            return greedy_search(self._model.step, state, limits, self._rules, device=self._runtime.device)
+            return greedy_search(self._model.step, state, limits, self._rules)
 
-    def _beams(self, sources: Sequence[Ids], n_best: int) -> list[list[Hyp]]:
+    def _beams(self, sources: Sequence[Ids], *, n_best: int) -> list[list[Hyp]]:
         with self._ready(sources) as (state, limits):
             return beam_search(
                 self._model.step,
@@ -129,16 +127,15 @@ class Searcher:
                 beam_size=self._config.beam_size,
                 length_penalty=self._config.length_penalty,
                 n_best=n_best,
-                device=self._runtime.device,
             )
 
-    def _samples(self, sources: Sequence[Ids], n_best: int, sampling: Sampling) -> list[list[Hyp]]:
+    def _samples(self, sources: Sequence[Ids], *, n_best: int, sampling: Sampling) -> list[list[Hyp]]:
         """`n_best` independent samples of each of `sources`, the likeliest first."""
         repeated = [ids for ids in sources for _ in range(n_best)]
         with self._ready(repeated) as (state, limits):
             draws = [
                 # Of the seed and the sentence alone, so that neither batches nor other lines matter.
-                np.random.default_rng((self._seed, number, *ids)).random(max(limits), dtype=np.float32)
+                np.random.default_rng((self._seed, number, *ids)).random(int(limits.max()), dtype=np.float32)
                 for ids in sources
                 for number in range(n_best)
             ]
@@ -149,7 +146,6 @@ class Searcher:
                 limits,
                 sampling,
                 self._rules,
-                device=self._runtime.device,
             )
         of_each = (hyps[begin : begin + n_best] for begin in range(0, len(hyps), n_best))
         return [sorted(samples, key=lambda hyp: -hyp.score) for samples in of_each]
@@ -206,8 +202,8 @@ class Searcher:
         return batches
 
     @contextmanager
-    def _ready(self, sources: Sequence[Ids]) -> Iterator[tuple[DecoderState, list[int]]]:
-        """The state of a search over `sources`, and the longest that each translation may be."""
+    def _ready(self, sources: Sequence[Ids]) -> Iterator[tuple[DecoderState, Tensor]]:
+        """The state of a search over `sources`, and the longest that each translation may be, (B,)."""
         src_ids = _with_ends(sources).to(self._runtime.device)
         self._model.eval()
         hint = f"lower --batch-size (now {len(sources)})"
@@ -216,7 +212,8 @@ class Searcher:
             self._runtime.autocast(),
             memory_errors_explained(hint),
         ):
-            yield self._model.start(src_ids), [self.limit(len(ids)) for ids in sources]
+            limits = [self.limit(len(ids)) for ids in sources]
+            yield self._model.start(src_ids), torch.tensor(limits, device=src_ids.device)
 
 
 def _with_ends(sources: Sequence[Ids]) -> Tensor:

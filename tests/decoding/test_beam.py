@@ -42,7 +42,7 @@ def beams_of(
     return beam_search(
         model.step,
         model.start(pad_ids(sources)),
-        limits,
+        torch.tensor(limits),
         Rules(BOS_ID, EOS_ID, FORBIDDEN, min_len=min_len),
         beam_size=beam_size,
         length_penalty=alpha,
@@ -87,7 +87,7 @@ def test_one_beam_is_greedy_search(seed: int, alpha: float) -> None:
         greedy = greedy_search(
             model.step,
             model.start(pad_ids(SOURCES)),
-            LIMITS,
+            torch.tensor(LIMITS),
             Rules(BOS_ID, EOS_ID, FORBIDDEN),
         )
     assert [hyps[0].ids for hyps in beams_of(model, beam_size=1, alpha=alpha)] == greedy

@@ -68,7 +68,7 @@ def greedy(n: int, *, backend: str = "scratch", rows: Sequence[int] = range(len(
     return greedy_search(
         model.step,
         model.start(pad_ids([SOURCES[i] for i in rows])),
-        [LIMITS[i] for i in rows],
+        torch.tensor([LIMITS[i] for i in rows]),
         Rules(BOS_ID, EOS_ID, FORBIDDEN, no_repeat_ngram=n),
     )
 
@@ -116,7 +116,7 @@ def beams(n: int, *, beam_size: int, backend: str = "scratch") -> list[list[Hyp]
     return beam_search(
         model.step,
         model.start(pad_ids(SOURCES)),
-        LIMITS,
+        torch.tensor(LIMITS),
         Rules(BOS_ID, EOS_ID, FORBIDDEN, no_repeat_ngram=n),
         beam_size=beam_size,
         n_best=beam_size,

@@ -125,7 +125,7 @@ def samples(
         model.step,
         model.start(pad_ids([SOURCES[i] for i in rows])),
         draws[list(rows)],
-        [LIMITS[i] for i in rows],
+        torch.tensor([LIMITS[i] for i in rows]),
         sampling,
         Rules(BOS_ID, EOS_ID, FORBIDDEN, no_repeat_ngram=no_repeat_ngram),
     )

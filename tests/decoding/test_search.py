@@ -38,7 +38,7 @@ def search(
     forbidden_ids: Sequence[int] = FORBIDDEN,
 ) -> list[list[int]]:
     state = model.start(pad_ids(sources))
-    return greedy_search(model.step, state, limits, Rules(BOS_ID, EOS_ID, forbidden_ids))
+    return greedy_search(model.step, state, torch.tensor(limits), Rules(BOS_ID, EOS_ID, forbidden_ids))
 
 
 @torch.no_grad()
@@ -123,7 +123,7 @@ def follow(
         return logits
 
     script = Script(list(range(len(lines))))
-    hyps = greedy_search(step, script, limits, Rules(BOS_ID, EOS_ID, forbidden_ids))
+    hyps = greedy_search(step, script, torch.tensor(limits), Rules(BOS_ID, EOS_ID, forbidden_ids))
     return hyps, script
 
 

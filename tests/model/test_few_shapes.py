@@ -30,7 +30,7 @@ def test_search_finds_the_same(
     model: TranslationModel | Ensemble, lengths: list[int], beam_size: int
 ) -> None:
     src_ids = random_ids(len(lengths), max(lengths), lengths=lengths)
-    limits = [length + 3 for length in lengths]
+    limits = torch.tensor(lengths) + 3
     plain, other = (
         [beam_search(each.step, each.start(src_ids), limits, RULES, beam_size=beam_size, length_penalty=1.0)
          for each in (model, FewShapes(model))]

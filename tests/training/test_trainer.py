@@ -68,7 +68,7 @@ def test_eight_pairs_are_learned_without_an_error(backend: str) -> None:
     model.eval()
     with torch.no_grad():
         state = model.start(pad_ids([[*src, EOS_ID] for src, _ in pairs]))
-        hyps = greedy_search(model.step, state, [12] * 8, Rules(BOS_ID, EOS_ID))
+        hyps = greedy_search(model.step, state, torch.full((8,), 12), Rules(BOS_ID, EOS_ID))
     assert hyps == [tgt for _, tgt in pairs]
 
 

@@ -78,7 +78,7 @@ def log_probs(model: TranslationModel, src_ids: Tensor, tgt_ids: Tensor) -> Tens
 def greedy(model: TranslationModel, src_ids: Tensor) -> list[list[str]]:
     with torch.no_grad():
         state = model.start(with_eos(src_ids))
-        limits = [LONGEST] * len(src_ids)
+        limits = torch.full((len(src_ids),), LONGEST)
         hyps = greedy_search(model.step, state, limits, Rules(BOS_ID, EOS_ID, NEVER_SAID))
     return [[TOKENS[i] for i in hyp] for hyp in hyps]
 
