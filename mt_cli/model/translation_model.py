@@ -64,6 +64,8 @@ class TranslationModel(nn.Module):
             )
         self.pad_id = pad_id
         self.max_len = max_len
+        self.longest_sentence = max_len - 1
+        """In ids; leaves room for `<s>` or `</s>`."""
         self.scale = math.sqrt(d_model) if scale_embeddings else 1.0
         self.src_embedding = nn.Embedding(src_vocab_size, d_model)
         self.tgt_embedding = self.src_embedding if tie == "all" else nn.Embedding(tgt_vocab_size, d_model)
@@ -89,11 +91,6 @@ class TranslationModel(nn.Module):
         if tie != "none":
             self.output.weight = self.tgt_embedding.weight
         initialise(self, kind=init, d_model=d_model, generator=generator)
-
-    @property
-    def longest_sentence(self) -> int:
-        """Length in ids of the longest sentence; it leaves room for `<s>` or `</s>`."""
-        return self.max_len - 1
 
     def forward(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits (B, T, V) of the token after each position of `tgt_in` (B, T), given `src_ids` (B, S)."""

@@ -185,10 +185,11 @@ class Trainer:
         """Sum the gradients and `sums` (2,) over all processes; each then has those of the whole update."""
         if self._world.size == 1:
             return
+        gradients = []
         for parameter in self.model.parameters():
             if parameter.grad is None:  # this process had no pairs
                 parameter.grad = torch.zeros_like(parameter)
-        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+            gradients.append(parameter.grad)
         self._world.add_up([*gradients, sums])
 
 

@@ -157,7 +157,7 @@ class Translator:
         flat = self._describe(
             repeated, [hyp for hyps in found for hyp in hyps], with_alignment=with_alignment
         )
-        of_parts = iter([flat[begin : begin + n_best] for begin in range(0, len(flat), n_best)])
+        of_parts = (flat[begin : begin + n_best] for begin in range(0, len(flat), n_best))
         nothing = [Translation("", 0.0)] * n_best
         return [
             [joined(ranked) for ranked in zip(*islice(of_parts, len(of_line)), strict=True)] or nothing

@@ -11,7 +11,7 @@ from sacrebleu_command import command_scores
 from workspace import Outcome, Workspace
 
 from mt_cli.artefacts.checkpoint import checkpoint_name
-from mt_cli.artefacts.run import open_run
+from mt_cli.artefacts.run import Run, open_run
 from mt_cli.translation.translator import Translator
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
@@ -151,15 +151,15 @@ def test_the_checkpoint_scored_is_the_one_named_though_training_goes_on(
 ) -> None:
     opened = open_run(run)
     scored = opened.pointer("best")
-    load = Translator.load
+    of_runs = Translator.of_runs
 
-    def training_goes_on(runs: list[Path], **options: Any) -> Translator:  # noqa: ANN401
-        translator = load(runs, **options)
+    def training_goes_on(runs: list[Run], **options: Any) -> Translator:  # noqa: ANN401
+        translator = of_runs(runs, **options)
         shutil.copytree(opened.checkpoint_folder("best"), run / "checkpoints" / checkpoint_name(999))
         opened.point("best", step=999)
         return translator
 
-    monkeypatch.setattr(Translator, "load", training_goes_on)
+    monkeypatch.setattr(Translator, "of_runs", training_goes_on)
     assert evaluate(workspace, run).code == 0
     assert json.loads(run.joinpath("eval/test-greedy/scores.json").read_bytes())["checkpoint"] == scored
 
