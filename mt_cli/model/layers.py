@@ -21,13 +21,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class LayerOptions:
-    """The numbers that every layer of a model shares."""
+class TransformerOptions:
+    """The numbers that make an encoder and a decoder; all layers are alike."""
 
     d_model: int
     num_heads: int
+    encoder_layers: int
+    decoder_layers: int
     d_ff: int
     is_pre_norm: bool
+    final_norm: bool
     activation: str
     dropout: float
     attention_dropout: float
@@ -37,7 +40,7 @@ class LayerOptions:
 class Layer(nn.Module):
     """What encoder and decoder layers share: residual connections and the feed-forward network."""
 
-    def __init__(self, options: LayerOptions) -> None:
+    def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
         self.is_pre_norm = options.is_pre_norm
         self.linear1 = nn.Linear(options.d_model, options.d_ff)
@@ -64,7 +67,7 @@ class Layer(nn.Module):
 class EncoderLayer(Layer):
     """Self-attention over the source, then a feed-forward network."""
 
-    def __init__(self, options: LayerOptions) -> None:
+    def __init__(self, options: TransformerOptions) -> None:
         super().__init__(options)
         self.self_attn = _attention(options)
         self.norm1 = nn.LayerNorm(options.d_model)
@@ -79,7 +82,7 @@ class EncoderLayer(Layer):
 class DecoderLayer(Layer):
     """Causal self-attention, attention to the memory, then a feed-forward network."""
 
-    def __init__(self, options: LayerOptions) -> None:
+    def __init__(self, options: TransformerOptions) -> None:
         super().__init__(options)
         self.self_attn = _attention(options)
         self.multihead_attn = _attention(options)
@@ -94,5 +97,5 @@ class DecoderLayer(Layer):
         return self.residual(x, self.norm3, self.feed_forward)
 
 
-def _attention(options: LayerOptions) -> MultiHeadAttention:
+def _attention(options: TransformerOptions) -> MultiHeadAttention:
     return MultiHeadAttention(options.d_model, options.num_heads, Dropout(options.attention_dropout))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_cli.model.dropout import Dropout
-from mt_cli.model.layers import LayerOptions
+from mt_cli.model.layers import TransformerOptions
 from mt_cli.model.masks import causal_mask
 
 TorchLayer = TypeVar("TorchLayer", nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
@@ -49,22 +49,20 @@ class TorchBackend(nn.Transformer):
     Its `step` recomputes the whole prefix: slow but simple, so it is the reference for the cached decoder.
     """
 
-    def __init__(
-        self, options: LayerOptions, *, encoder_layers: int, decoder_layers: int, final_norm: bool
-    ) -> None:
+    def __init__(self, options: TransformerOptions) -> None:
         super().__init__(
             d_model=options.d_model,
             nhead=options.num_heads,
             custom_encoder=nn.TransformerEncoder(
                 _build_layer(nn.TransformerEncoderLayer, options),
-                encoder_layers,
-                norm=nn.LayerNorm(options.d_model) if final_norm else None,
+                options.encoder_layers,
+                norm=nn.LayerNorm(options.d_model) if options.final_norm else None,
                 enable_nested_tensor=False,  # it truncates padding and changes results (pytorch #97111)
             ),
             custom_decoder=nn.TransformerDecoder(
                 _build_layer(nn.TransformerDecoderLayer, options),
-                decoder_layers,
-                norm=nn.LayerNorm(options.d_model) if final_norm else None,
+                options.decoder_layers,
+                norm=nn.LayerNorm(options.d_model) if options.final_norm else None,
             ),
             batch_first=True,
         )
@@ -98,7 +96,7 @@ class TorchBackend(nn.Transformer):
         return self.decode(state.prefix.flatten(0, 1), memory, src_mask)[:, -1].view(B, N, -1)
 
 
-def _build_layer(kind: type[TorchLayer], options: LayerOptions) -> TorchLayer:
+def _build_layer(kind: type[TorchLayer], options: TransformerOptions) -> TorchLayer:
     layer = kind(
         options.d_model,
         options.num_heads,

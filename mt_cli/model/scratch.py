@@ -3,29 +3,23 @@
 Knows vectors, not ids. Letters: B batch, N beams, S source length, T target length, D d_model.
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 from torch import Tensor, nn
 
 from mt_cli.model.cached_decoder import CachedState, start
-from mt_cli.model.layers import DecoderLayer, EncoderLayer, LayerOptions
+from mt_cli.model.layers import DecoderLayer, EncoderLayer, TransformerOptions
 from mt_cli.model.masks import as_bias, causal_mask
 
 
 class Stack(nn.Module):
     """Layers one after the other, and an optional final norm."""
 
-    def __init__(
-        self,
-        kind: type[EncoderLayer] | type[DecoderLayer],
-        options: LayerOptions,
-        num_layers: int,
-        *,
-        final_norm: bool,
-    ) -> None:
+    def __init__(self, layers: Sequence[nn.Module], options: TransformerOptions) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(kind(options) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(options.d_model) if final_norm else nn.Identity()
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(options.d_model) if options.final_norm else nn.Identity()
 
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
         """`x` (B, T, D) through all layers, each of which takes `others` too: (B, T, D)."""
@@ -38,12 +32,10 @@ class Stack(nn.Module):
 class ScratchBackend(nn.Module):
     """Encoder and decoder of our own; see `TransformerBackend` for the contract."""
 
-    def __init__(
-        self, options: LayerOptions, *, encoder_layers: int, decoder_layers: int, final_norm: bool
-    ) -> None:
+    def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
-        self.encoder = Stack(EncoderLayer, options, encoder_layers, final_norm=final_norm)
-        self.decoder = Stack(DecoderLayer, options, decoder_layers, final_norm=final_norm)
+        self.encoder = Stack([EncoderLayer(options) for _ in range(options.encoder_layers)], options)
+        self.decoder = Stack([DecoderLayer(options) for _ in range(options.decoder_layers)], options)
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
         """Memory (B, S, D) of `src` (B, S, D) under `src_mask` (B, S)."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mt_cli.model.backend import DecoderState, TransformerBackend
 from mt_cli.model.dropout import Dropout
 from mt_cli.model.initialisation import initialise
-from mt_cli.model.layers import LayerOptions
+from mt_cli.model.layers import TransformerOptions
 from mt_cli.model.masks import padding_mask
 from mt_cli.model.positions import Positions
 from mt_cli.model.pytorch import TorchBackend
@@ -72,21 +72,21 @@ class TranslationModel(nn.Module):
         self.src_positions = Positions(max_len, d_model, learned=positions == "learned")
         self.tgt_positions = Positions(max_len, d_model, learned=positions == "learned")
         self.dropout = Dropout(dropout)
-        options = LayerOptions(
+        options = TransformerOptions(
             d_model=d_model,
             num_heads=num_heads,
+            encoder_layers=encoder_layers,
+            decoder_layers=decoder_layers,
             d_ff=d_ff,
             is_pre_norm=norm == "pre",
+            final_norm=final_norm,
             activation=activation,
             dropout=dropout,
             attention_dropout=attention_dropout,
             activation_dropout=activation_dropout,
         )
-        middle = BACKENDS[backend](
-            options, encoder_layers=encoder_layers, decoder_layers=decoder_layers, final_norm=final_norm
-        )
         # The cast is needed because each backend accepts only its own type of state.
-        self.backend = cast("TransformerBackend", middle)
+        self.backend = cast("TransformerBackend", BACKENDS[backend](options))
         self.output = nn.Linear(d_model, tgt_vocab_size, bias=output_bias)
         if tie != "none":
             self.output.weight = self.tgt_embedding.weight
