@@ -47,10 +47,7 @@ Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def greedy_search(
-    step: Callable[[Tensor, State], Tensor],
-    state: State,
-    max_lens: Tensor,
-    rules: Rules,
+    step: Callable[[Tensor, State], Tensor], state: State, max_lens: Tensor, rules: Rules
 ) -> list[list[int]]:
     """Append the most likely token until `eos_id` or the sentence's limit; see `extend_until_end`.
 
@@ -64,11 +61,7 @@ def greedy_search(
 
 
 def extend_until_end(
-    step: Callable[[Tensor, State], Tensor],
-    state: State,
-    max_lens: Tensor,
-    choose: Choose,
-    rules: Rules,
+    step: Callable[[Tensor, State], Tensor], state: State, max_lens: Tensor, choose: Choose, rules: Rules
 ) -> list[list[int]]:
     """Extend one hypothesis per sentence by what `choose` returns, until `eos_id` or the sentence's limit.
 
@@ -127,13 +120,7 @@ def beam_search(
     The logits are overwritten. If fewer than `n_best` hypotheses are found, empty ones with a score of minus
     infinity are added.
     """
-    search = _Beams(
-        max_lens,
-        beam_size=beam_size,
-        alpha=length_penalty,
-        n_best=n_best,
-        eos_id=rules.eos_id,
-    )
+    search = _Beams(max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, eos_id=rules.eos_id)
     ids = torch.full_like(max_lens, rules.bos_id).unsqueeze(1)  # (M, 1), then (M, N)
     early, later = (
         torch.tensor(rules.forbidden(length), dtype=torch.long, device=max_lens.device)
@@ -162,15 +149,7 @@ def beam_search(
 class _Beams:
     """The live beams of the unfinished sentences, and the hypotheses that have ended."""
 
-    def __init__(
-        self,
-        max_lens: Tensor,
-        *,
-        beam_size: int,
-        alpha: float,
-        n_best: int,
-        eos_id: int,
-    ) -> None:
+    def __init__(self, max_lens: Tensor, *, beam_size: int, alpha: float, n_best: int, eos_id: int) -> None:
         B, device = len(max_lens), max_lens.device
         self._n_best, self._alpha, self._eos_id = n_best, alpha, eos_id
         self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
