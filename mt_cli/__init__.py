@@ -1,18 +1,35 @@
 """German→English translation from nothing to a scored model: prepare, train, evaluate, translate."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mt_cli.decoding.sampling import Sampling
+    from mt_cli.errors import MtCliError, UsageError
+    from mt_cli.translation.lines import Translation
+    from mt_cli.translation.sentence_attention import Attention
     from mt_cli.translation.translator import Translator
 
-__all__ = ["Translator", "__version__"]
+__all__ = ["Attention", "MtCliError", "Sampling", "Translation", "Translator", "UsageError", "__version__"]
 __version__ = "0.1.0"
+
+HOMES = {
+    "Attention": "mt_cli.translation.sentence_attention",
+    "MtCliError": "mt_cli.errors",
+    "Sampling": "mt_cli.decoding.sampling",
+    "Translation": "mt_cli.translation.lines",
+    "Translator": "mt_cli.translation.translator",
+    "UsageError": "mt_cli.errors",
+}
+"""The module of each name that the package hands out."""
 
 
 def __getattr__(name: str) -> object:
-    """Import `Translator`, and with it torch, only when somebody asks for it."""
-    if name == "Translator":
-        from mt_cli.translation.translator import Translator
-
-        return Translator
+    """Import what somebody asks for, and with it torch, only then."""
+    if name in HOMES:
+        return getattr(import_module(HOMES[name]), name)
     raise AttributeError(f"module 'mt_cli' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

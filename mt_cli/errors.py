@@ -1,10 +1,12 @@
 """The exceptions that mean "tell the user", one class for each exit code.
 
-Knows nothing of the program; everything else may import it.
+Knows nothing of the program; everything else may import it. Messages speak Python or the command line,
+whichever the user speaks: see `Option`.
 
     MtCliError
-    ├── UsageError        2   a wrong command, flag or place
-    ├── ConfigError       2   a config that cannot be used
+    ├── UsageError        2   a wrong command, flag, argument or place; also a ValueError
+    │   └── WrongTypeError    an argument of a wrong type; also a TypeError
+    ├── ConfigError       2   a config that cannot be used; also a ValueError
     ├── DataError         3   bad data, a corrupt or untrusted file
     ├── DivergedError     4   training diverged
     ├── ResourceError     5   memory, disk, network, no such device
@@ -12,20 +14,54 @@ Knows nothing of the program; everything else may import it.
     └── StoppedError    128+n signal n ended the work, whose state is saved
 """
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that a message names: `beam_size=5` in Python, `--beam-size 5` on the command line."""
+
+    name: str
+    value: object = None
+    """None names the option alone."""
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name}={self.value!r}"
+
+    @property
+    def flag(self) -> str:
+        """As the command line spells it."""
+        flag = f"--{self.name.replace('_', '-')}"
+        return flag if self.value is None else f"{flag} {self.value}"
+
 
 class MtCliError(Exception):
-    """A failure that its message explains; the command line prints it without a traceback."""
+    """A failure that its message explains; the command line prints it without a traceback.
+
+    The arguments are the parts of the message, in order: text, and each `Option` that it names.
+    """
 
     exit_code: int = 1
 
+    def __str__(self) -> str:
+        return "".join(map(str, self.args))
 
-class UsageError(MtCliError):
-    """The command asks for something that cannot be done."""
+    def with_flags(self) -> str:
+        """The message for the command line."""
+        return "".join(part.flag if isinstance(part, Option) else str(part) for part in self.args)
+
+
+class UsageError(MtCliError, ValueError):
+    """The command or the call asks for something that cannot be done."""
 
     exit_code = 2
 
 
-class ConfigError(MtCliError):
+class WrongTypeError(UsageError, TypeError):
+    """An argument of a Python call is of a wrong type."""
+
+
+class ConfigError(MtCliError, ValueError):
     """A config file or an override is wrong."""
 
     exit_code = 2

@@ -1,6 +1,6 @@
 """`AttentionView`: which attention maps a command shows, and where they go.
 
-Knows flags and files; `stages.inspect` makes and draws the maps.
+Knows flags and files; `translation` makes and draws the maps.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from mt_cli.commands.terminal import for_stderr, print_aside, print_lines
 from mt_cli.errors import UsageError
 
 if TYPE_CHECKING:  # torch is imported when something is shown
-    from mt_cli.stages.inspect.attention_files import AttentionMaps
+    from mt_cli.translation.sentence_attention import AttentionMaps
     from mt_cli.translation.translator import Translator
 
 
@@ -42,8 +42,8 @@ class AttentionView:
             raise UsageError("attention is shown for one sentence; give it with --text")
         if self.picture is None:
             return
-        from mt_cli.stages.inspect.attention_files import ENDINGS
-        from mt_cli.stages.inspect.drawing import check_ending
+        from mt_cli.translation.drawing import check_ending
+        from mt_cli.translation.sentence_attention import ENDINGS
 
         check_ending(self.picture, ENDINGS)
         if taken is not None and self.picture.resolve() == taken.resolve():
@@ -51,14 +51,11 @@ class AttentionView:
 
     def choose(self, translator: "Translator", text: str) -> "AttentionMaps":
         """The maps of the one sentence `text`."""
-        from mt_cli.stages.inspect.attention_files import choose_maps
         from mt_cli.stages.translate import decode_argument
 
-        return choose_maps(
-            translator.attention(decode_argument(text)),
-            kind=self.kind or "cross",
-            layer=self.layer,
-            head="mean" if self.head is None else self.head,
+        attention = translator.attention(decode_argument(text))
+        return attention.maps(
+            self.kind or "cross", layer=self.layer, head="mean" if self.head is None else self.head
         )
 
     def show(self, maps: "AttentionMaps", *, is_result: bool) -> None:

@@ -38,7 +38,7 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt:
             _fail("interrupted", 128 + signal.SIGINT)
         except MtCliError as error:
-            _fail(f"error: {error}", error.exit_code)
+            _fail(f"error: {error.with_flags()}", error.exit_code)
         except MemoryError:
             _fail("error: out of memory; use a smaller batch or model", ResourceError.exit_code)
         except OSError as error:

@@ -40,8 +40,8 @@ def _complaints(detail: ErrorDetails) -> list[str]:
             reasons = str(detail["ctx"]["error"]).split("\n")
             return [f"{path}: {reason}" if path else reason for reason in reasons]
         case kind:
-            demand = DEMANDS.get(kind) or _demand(detail["msg"])
-            return [f"{path}: {demand}, found {_as_toml(detail['input'])}"]
+            must = DEMANDS.get(kind) or demand(detail["msg"])
+            return [f"{path}: {must}, found {_as_toml(detail['input'])}"]
 
 
 def _unknown_key(location: list[str]) -> str:
@@ -71,7 +71,7 @@ def _keys_of(section: Sequence[str]) -> list[str]:
     return list(model.model_fields)
 
 
-def _demand(message: str) -> str:
+def demand(message: str) -> str:
     """Pydantic's sentence as the end of ours: 'Input should be at …' gives 'must be at …'."""
     _, should, rest = message.partition(" should ")
     return f"must {rest}" if should else message[:1].lower() + message[1:]

@@ -14,6 +14,7 @@ from torch import Tensor
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import Hyp, State, extend_until_end
 from mt_cli.decoding.selection import top_k as largest
+from mt_cli.errors import Option, UsageError
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,20 @@ class Sampling:
         return f"-t{self.temperature:g}-k{self.top_k}-p{self.top_p:g}"
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"a temperature is above 0 and finite, found {self.temperature}")
-        if self.top_k < 0 or not 0 <= self.top_p <= 1:
-            raise ValueError(f"top_k is 0 or more and top_p from 0 to 1, found {self.top_k} and {self.top_p}")
+        if not _is_number(self.temperature) or not 0 < self.temperature < math.inf:
+            raise _refused("temperature", "must be a finite number above 0", self.temperature)
+        if type(self.top_k) is not int or self.top_k < 0:
+            raise _refused("top_k", "must be a whole number from 0", self.top_k)
+        if not _is_number(self.top_p) or not 0 <= self.top_p <= 1:
+            raise _refused("top_p", "must be a number from 0 to 1", self.top_p)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _refused(name: str, demand: str, value: object) -> UsageError:
+    return UsageError(Option(name), f": {demand}, found {value!r}")
 
 
 def sample_search(

@@ -15,7 +15,7 @@ from importlib import metadata
 import torch
 
 from mt_cli.config import Device, Precision, PrecisionChoice
-from mt_cli.errors import ResourceError
+from mt_cli.errors import Option, ResourceError
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
@@ -97,22 +97,22 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def memory_errors_explained(hint: str) -> Iterator[None]:
-    """Turn an out-of-memory failure into a `ResourceError` that ends in `hint`."""
+def memory_errors_explained(*hint: str | Option) -> Iterator[None]:
+    """Turn an out-of-memory failure into a `ResourceError` that ends in the parts of `hint`."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise ResourceError(f"out of GPU memory; {hint}") from error
+        raise ResourceError("out of GPU memory; ", *hint) from error
     except RuntimeError as error:
         if "can't allocate memory" not in str(error):
             raise
-        raise ResourceError(f"out of memory; {hint}") from error
+        raise ResourceError("out of memory; ", *hint) from error
 
 
 def _choose_device(device: Device) -> torch.device:
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
-        raise ResourceError("no CUDA device found; use --device cpu, or auto")
+        raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
     if device == "cpu" or not has_cuda:
         return torch.device("cpu")
     if "LOCAL_RANK" not in os.environ:

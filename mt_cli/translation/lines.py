@@ -5,9 +5,11 @@ Knows text and tokens, neither models nor search.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import escape
 from itertools import accumulate
 
+from mt_cli.errors import WrongTypeError
 from mt_cli.text.normalize import normalize
 from mt_cli.text.splitting import split_text
 from mt_cli.text.tokenizer import Tokenizers
@@ -17,15 +19,30 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation of a line."""
+    """One translation of a line. A notebook shows it with its score and its alignment."""
 
     text: str
     score: float
     """Natural logarithm of its probability, over the length penalty; of a line in parts, their sum."""
-    tokens: tuple[str, ...] = ()
-    src_tokens: tuple[str, ...] = ()
-    alignment: tuple[tuple[int, int], ...] = ()
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    src_tokens: tuple[str, ...] = field(default=(), repr=False)
+    alignment: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     """(place in `src_tokens`, place in `tokens`) for each of `tokens`, where it was asked for."""
+
+    def _repr_html_(self) -> str:
+        aligned = {
+            "source": [self.src_tokens[src] for src, _ in self.alignment],
+            "translation": [self.tokens[tgt] for _, tgt in self.alignment],
+        }
+        rows = "".join(_html_row(side, tokens) for side, tokens in aligned.items() if tokens)
+        table = f"<table>{rows}</table>" if rows else ""
+        line = f"<p>{escape(self.text)} <small>score {self.score:.4f}</small></p>"
+        # Notebooks set what stands between dollar signs as a formula, unless told not to.
+        return f'<div class="tex2jax_ignore mathjax_ignore">{line}{table}</div>'
+
+
+def _html_row(heading: str, cells: Iterable[str]) -> str:
+    return f"<tr><th>{heading}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 @dataclass(frozen=True)
@@ -37,6 +54,30 @@ class Part:
     ids: list[int]
 
 
+def checked_lines(lines: Iterable[str]) -> list[str]:
+    """`lines` as a list, once it is sure that they are lines.
+
+    Raises:
+        WrongTypeError: they are something else, such as one line that is not in a list.
+    """
+    if isinstance(lines, str):
+        raise WrongTypeError("lines: must be a list of lines, found a str; put the one line into a list")
+    if isinstance(lines, bytes) or not isinstance(lines, Iterable):
+        raise WrongTypeError(f"lines: must be a list of lines, found {type(lines).__name__}")
+    return [checked_line(line, name=f"lines[{i}]") for i, line in enumerate(lines)]
+
+
+def checked_line(line: object, *, name: str) -> str:
+    """`line`, once it is sure that it is one; `name` is what the caller calls it.
+
+    Raises:
+        WrongTypeError: it is no str.
+    """
+    if not isinstance(line, str):
+        raise WrongTypeError(f"{name}: must be a str, found {line!r:.60}")
+    return line
+
+
 class Splitter:
     """Makes of each line the parts that a model can take."""
 
@@ -46,9 +87,13 @@ class Splitter:
         self._longest = longest
         self._level = logging.DEBUG if quiet else logging.WARNING
 
-    def split(self, lines: Sequence[str]) -> list[list[Part]]:
-        """The parts of each of `lines`, usually one; none of an empty line."""
-        texts = [normalize(line) for line in lines]
+    def split(self, lines: Iterable[str]) -> list[list[Part]]:
+        """The parts of each of `lines`, usually one; none of an empty line.
+
+        Raises:
+            WrongTypeError: `lines` are no lines.
+        """
+        texts = [normalize(line) for line in checked_lines(lines)]
         return [list(self._parts(text, ids)) for text, ids in zip(texts, self._encode(texts), strict=True)]
 
     def _parts(self, text: str, ids: list[int]) -> Iterator[Part]:

@@ -5,7 +5,7 @@ Knows ids, a model and a device; never sees text.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling, sample_search
 from mt_cli.decoding.search import Hyp, beam_search, greedy_search
+from mt_cli.errors import Option
 from mt_cli.machine.device import Runtime, memory_errors_explained
 from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState
@@ -102,7 +103,7 @@ class Searcher:
         for batch in self._batches(sources, hyps_each=1, workers=1):
             src_ids = _with_ends([sources[i] for i in batch]).to(self._runtime.device)
             tgt_in = pad_ids([[BOS_ID, *hyps[i]] for i in batch]).to(self._runtime.device)
-            with memory_errors_explained(f"lower --batch-size (now {len(batch)})"):
+            with _memory_errors_explained(len(batch)):
                 (maps,) = attention_maps(
                     self.first, src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
                 ).values()
@@ -206,14 +207,17 @@ class Searcher:
         """The state of a search over `sources`, and the longest that each translation may be, (B,)."""
         src_ids = _with_ends(sources).to(self._runtime.device)
         self._model.eval()
-        hint = f"lower --batch-size (now {len(sources)})"
         with (
             self._runtime.without_gradients(),
             self._runtime.autocast(),
-            memory_errors_explained(hint),
+            _memory_errors_explained(len(sources)),
         ):
             limits = [self.limit(len(ids)) for ids in sources]
             yield self._model.start(src_ids), torch.tensor(limits, device=src_ids.device)
+
+
+def _memory_errors_explained(batch_size: int) -> AbstractContextManager[None]:
+    return memory_errors_explained("lower ", Option("batch_size"), f" (now {batch_size})")
 
 
 def _with_ends(sources: Sequence[Ids]) -> Tensor:

@@ -3,29 +3,37 @@
 Knows no files or streams; the commands, and validation while training, all translate through it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from pathlib import Path
+from os import PathLike
 from typing import Unpack
 
 import torch
 
 from mt_cli.artefacts.run import Run, open_runs
-from mt_cli.config import Backend, DecodingConfig, Device, decoding_with
+from mt_cli.config import Backend, DecodingConfig, Device
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.search import Hyp
-from mt_cli.errors import UsageError
+from mt_cli.errors import Option, UsageError
 from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
 from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.normalize import normalize
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.lines import Part, Splitter, Translation, joined, joined_texts
-from mt_cli.translation.options import SearchOptions
+from mt_cli.translation.lines import Part, Splitter, Translation, checked_line, joined, joined_texts
+from mt_cli.translation.options import (
+    SearchOptions,
+    check_options,
+    check_sampling,
+    checkpoint_names,
+    run_folders,
+)
 from mt_cli.translation.searcher import Searcher
-from mt_cli.translation.teacher_forcing import Attention, TeacherForced
+from mt_cli.translation.sentence_attention import Attention
+from mt_cli.translation.teacher_forcing import TeacherForced
 from mt_cli.translation.unknown_words import UnknownWords
 
 NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
@@ -44,12 +52,15 @@ class Translator:
         runtime: Runtime,
         sampling: Sampling | None = None,
         seed: int = 1,
+        name: str = "a model",
     ) -> None:
+        """`name` says in the object's representation where the model is from."""
         self._tokenizers = tokenizers
         self._config = config
         self._runtime = runtime
         self._sampling = sampling
         self._seed = seed
+        self._name = name
         self._unknown_words = UnknownWords.of(tokenizers)
         self._replaces_unk = config.replace_unk and self._unknown_words is not None
         forbidden_ids = [i for i in NEVER_SAID if i != UNK_ID] if self._replaces_unk else NEVER_SAID
@@ -68,7 +79,7 @@ class Translator:
     @classmethod
     def load(
         cls,
-        run: str | Path | Sequence[str | Path],
+        run: str | PathLike[str] | Sequence[str | PathLike[str]],
         *,
         checkpoint: str | Sequence[str] = "best",
         backend: Backend | None = "scratch",
@@ -82,12 +93,18 @@ class Translator:
 
         Several runs with the same vocabulary form an ensemble; decoding settings come from the first.
         `checkpoint` is one name for all, or a list with one for each. With `sampling`, translations are drawn
-        at random, by `seed`.
+        at random, by `seed`. `search` are keys of `[decoding]`, such as `beam_size`; None is the run's own.
+
+        Raises:
+            UsageError: there is no such run or checkpoint, or an option is wrong; also a ValueError.
+            DataError: a file of the run is missing or altered.
+            ResourceError: there is no such device, or too little memory.
         """
-        runs = open_runs([Path(each) for each in ([run] if isinstance(run, str | Path) else run)])
+        check_sampling(sampling, search)
+        runs = open_runs(run_folders(run))
         return cls.of_runs(
             runs,
-            checkpoints=[checkpoint] * len(runs) if isinstance(checkpoint, str) else checkpoint,
+            checkpoints=checkpoint_names(checkpoint, num_runs=len(runs)),
             backend=backend,
             sampling=sampling,
             seed=seed,
@@ -109,12 +126,10 @@ class Translator:
         threads: int,
         search: SearchOptions,
     ) -> "Translator":
-        """Translator of opened `runs`; see `load`.
-
-        Raises:
-            ConfigError: an option of `search` is out of range.
-        """
-        config = decoding_with(runs[0].config.decoding, search)
+        """Translator of opened `runs`; see `load`."""
+        config = check_options(
+            runs[0].config.decoding, search, backend=backend, device=device, seed=seed, threads=threads
+        )
         runtime = set_up_runtime(device=device, precision=config.precision, threads=threads)
         with memory_errors_explained("the model does not fit"):
             models = [
@@ -131,26 +146,36 @@ class Translator:
                 runtime=runtime,
                 sampling=sampling,
                 seed=seed,
+                name=" and ".join(
+                    f"{run.folder} ({each})" for run, each in zip(runs, checkpoints, strict=True)
+                ),
             )
 
-    def translate(self, lines: Sequence[str]) -> list[str]:
+    def __repr__(self) -> str:
+        return f"<Translator of {self._name}: {self.search_name} on {self._runtime.device}>"
+
+    def translate(self, lines: Iterable[str]) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty."""
-        of_lines = self._split(lines)
+        of_lines = self._splitter.split(lines)
         parts = [part for of_line in of_lines for part in of_line]
         texts = iter(self._detokenize(parts, self._searcher.best([part.ids for part in parts])))
         return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
 
     def translate_n_best(
-        self, lines: Sequence[str], *, n_best: int = 1, with_alignment: bool = False
+        self, lines: Iterable[str], *, n_best: int = 1, with_alignment: bool = False
     ) -> list[list[Translation]]:
         """The `n_best` best translations of each of `lines`, the best first; an empty line's are empty.
 
         Raises:
-            UsageError: the beam is not wide enough.
+            UsageError: `n_best` is no number from 1, or more than the beams.
         """
+        if type(n_best) is not int or n_best < 1:
+            raise UsageError(Option("n_best"), f": must be a whole number from 1, found {n_best!r}")
         if n_best > self._config.beam_size and self._sampling is None:
-            raise UsageError(f"{n_best} translations a line need as many beams; give --beam-size {n_best}")
-        of_lines = self._split(lines)
+            raise UsageError(
+                f"{n_best} translations a line need as many beams; give ", Option("beam_size", n_best)
+            )
+        of_lines = self._splitter.split(lines)
         parts = [part for of_line in of_lines for part in of_line]
         found = self._searcher.n_best([part.ids for part in parts], n_best=n_best)
         repeated = [part for part in parts for _ in range(n_best)]
@@ -181,24 +206,34 @@ class Translator:
             name += f"-{self._runtime.precision}"
         return name
 
-    def teacher_force(self, line: str) -> TeacherForced:
-        """`line` and its translation as one pass of the model takes them, for looking inside.
+    def teacher_force(self, line: str, *, target: str | None = None) -> TeacherForced:
+        """`line` and a translation as one pass of the model takes them, for looking inside.
+
+        The translation is `target`, or the translator's own. Of a line that is translated in parts, the
+        first is looked at.
 
         Raises:
-            UsageError: `line` is empty, so that there is nothing to look at.
+            UsageError: `line` or `target` is empty, or the model cannot take all of it.
         """
-        parts = self._split([line])[0]
+        parts = self._splitter.split([checked_line(line, name="line")])[0]
         if not parts:
-            raise UsageError("the text is empty: there is nothing to look at; give a sentence with --text")
+            raise UsageError("the text is empty: there is nothing to look at; give a sentence")
         ids = parts[0].ids
-        (hyp,) = self._searcher.best([ids])
+        if target is None:
+            (hyp,) = self._searcher.best([ids])
+            translation = self._detokenize(parts[:1], [hyp])[0]
+            is_complete = len(hyp) < self._searcher.limit(len(ids))  # one that ran into its limit has no end
+        else:
+            if len(parts) > 1:
+                raise UsageError("the line is longer than the model takes; leave out ", Option("target"))
+            translation = normalize(checked_line(target, name="target"))
+            hyp, is_complete = self._encode_target(translation), True
         tokens = self._tokenizers.tgt.tokens(hyp)
-        # A translation that ran into its limit has no end.
-        end = [SPECIALS[EOS_ID]] if len(hyp) < self._searcher.limit(len(ids)) else []
+        end = [SPECIALS[EOS_ID]] if is_complete else []
         tgt_in = [BOS_ID, *hyp] if end else [BOS_ID, *hyp[:-1]]
         return TeacherForced(
             source=parts[0].text,
-            translation=self._detokenize(parts[:1], [hyp])[0],
+            translation=translation,
             src_ids=torch.tensor([[*ids, EOS_ID]], device=self._runtime.device),
             tgt_in=torch.tensor([tgt_in], device=self._runtime.device),
             src_tokens=(*self._tokenizers.src.tokens(ids), SPECIALS[EOS_ID]),
@@ -206,20 +241,24 @@ class Translator:
             predicted_tokens=(*tokens, *end),
         )
 
-    def attention(self, line: str) -> Attention:
-        """Who attends to whom when `line` has been translated: every layer and head, in fp32.
+    def attention(self, line: str, *, target: str | None = None) -> Attention:
+        """Who attends to whom when `line` is translated as `target`: every layer and head, in fp32.
 
-        Raises:
-            UsageError: `line` is empty.
+        By default, `target` is the translator's own translation; see `teacher_force`.
         """
-        pair = self.teacher_force(line)
+        pair = self.teacher_force(line, target=target)
         maps = attention_maps(self.model, pair.src_ids, pair.tgt_in)
         return Attention(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
 
-    def _split(self, lines: Sequence[str]) -> list[list[Part]]:
-        if isinstance(lines, str):
-            raise TypeError("translate takes a list of lines; put the one line into a list")
-        return self._splitter.split(lines)
+    def _encode_target(self, text: str) -> list[int]:
+        """Ids of the normalised `text`, which somebody else has translated."""
+        lowercase = self._tokenizers.options.lowercase
+        (ids,) = self._tokenizers.tgt.encode([normalize(text, lowercase=lowercase)])
+        if not 0 < len(ids) <= self.model.longest_sentence:
+            raise UsageError(
+                Option("target"), f": must have 1 to {self.model.longest_sentence} tokens, found {len(ids)}"
+            )
+        return ids
 
     def _detokenize(self, parts: Sequence[Part], hyps: Sequence[list[int]]) -> list[str]:
         """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""

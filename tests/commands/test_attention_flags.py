@@ -203,7 +203,7 @@ def test_attention_of_several_lines_is_refused(workspace: Workspace, text: str) 
 @pytest.mark.parametrize("text", ["", " ", "\u200b", "\t\r"], ids=ascii)
 def test_attention_of_nothing_is_refused(workspace: Workspace, tmp_path: Path, text: str) -> None:
     outcome = workspace.call("translate", RUN, "--text", text, "--attention", tmp_path / "a.png")
-    message = "error: the text is empty: there is nothing to look at; give a sentence with --text\n"
+    message = "error: the text is empty: there is nothing to look at; give a sentence\n"
     assert outcome == Outcome(2, b"", message)
     assert list(tmp_path.iterdir()) == []
 

@@ -1,6 +1,8 @@
 """Sampling against frequencies worked out by hand and by softmax, and against the model's own logits."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling, draw, sample_search
 from mt_cli.decoding.search import Hyp
+from mt_cli.errors import UsageError
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
@@ -85,14 +88,27 @@ def test_each_row_has_a_draw_of_its_own() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
 def test_temperature_that_is_none_is_refused(temperature: float) -> None:
-    with pytest.raises(ValueError, match="a temperature is above 0 and finite, found "):
+    with pytest.raises(ValueError, match=r"^temperature: must be a finite number above 0, found "):
         Sampling(temperature=temperature)
 
 
-@pytest.mark.parametrize("options", [{"top_k": -1}, {"top_p": -0.1}, {"top_p": 1.1}, {"top_p": float("nan")}])
-def test_limits_that_are_none_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="top_k is 0 or more and top_p from 0 to 1, found "):
-        Sampling(**options)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"top_k": -1}, "top_k: must be a whole number from 0, found -1"),
+        ({"top_k": 2.5}, "top_k: must be a whole number from 0, found 2.5"),
+        ({"top_k": True}, "top_k: must be a whole number from 0, found True"),
+        ({"top_p": -0.1}, "top_p: must be a number from 0 to 1, found -0.1"),
+        ({"top_p": 1.1}, "top_p: must be a number from 0 to 1, found 1.1"),
+        ({"top_p": float("nan")}, "top_p: must be a number from 0 to 1, found nan"),
+        ({"temperature": "hot"}, "temperature: must be a finite number above 0, found 'hot'"),
+        ({"temperature": None}, "temperature: must be a finite number above 0, found None"),
+    ],
+    ids=str,
+)
+def test_limits_that_are_none_are_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(complaint)}$"):
+        Sampling(**options)
 
 
 # A whole hypothesis

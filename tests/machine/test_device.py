@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from mt_cli.errors import ResourceError
+from mt_cli.errors import Option, ResourceError
 from mt_cli.machine import device as device_module
 from mt_cli.machine.device import (
     Runtime,
@@ -41,8 +41,9 @@ def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_missing_gpu_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ResourceError, match=r"^no CUDA device found; use --device cpu, or auto$"):
+    with pytest.raises(ResourceError, match=r"^no CUDA device found; use device='cpu', or auto$") as caught:
         set_up_runtime(device="cuda", threads=1)
+    assert caught.value.with_flags() == "no CUDA device found; use --device cpu, or auto"
 
 
 def test_a_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,22 +126,25 @@ def test_description_names_what_a_result_depends_on() -> None:
 @pytest.mark.parametrize(
     ("error", "complaint"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory"), r"^out of GPU memory; lower --batch-size$"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), r"^out of memory; lower --batch-size$"),
+        (torch.OutOfMemoryError("CUDA out of memory"), r"^out of GPU memory; lower batch_size$"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), r"^out of memory; lower batch_size$"),
     ],
     ids=["gpu", "cpu"],
 )
 def test_running_out_of_memory_is_explained(error: RuntimeError, complaint: str) -> None:
     with (
         pytest.raises(ResourceError, match=complaint) as caught,
-        memory_errors_explained("lower --batch-size"),
+        memory_errors_explained("lower ", Option("batch_size")),
     ):
         raise error
     assert caught.value.__cause__ is error
 
 
 def test_a_real_allocation_beyond_memory_is_explained() -> None:
-    with pytest.raises(ResourceError, match="out of memory"), memory_errors_explained("lower --batch-size"):
+    with (
+        pytest.raises(ResourceError, match="out of memory"),
+        memory_errors_explained("lower ", Option("batch_size")),
+    ):
         torch.empty(1 << 55, dtype=torch.uint8)
 
 

@@ -241,7 +241,7 @@ def test_number_of_threads_is_as_before() -> None:
         (
             RuntimeError("can't allocate memory"),
             ResourceError,
-            r"^out of memory; lower --batch-size \(now 2\)$",
+            r"^out of memory; lower batch_size \(now 2\)$",
         ),
     ],
     ids=["an error", "no memory"],

@@ -16,7 +16,7 @@ from workspace import Workspace
 
 import mt_cli
 from mt_cli.decoding.sampling import Sampling
-from mt_cli.errors import ConfigError, UsageError
+from mt_cli.errors import UsageError, WrongTypeError
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import UNK_ID
@@ -35,6 +35,12 @@ def sources(workspace: Workspace) -> list[str]:
 
 def test_package_offers_the_translator() -> None:
     assert mt_cli.Translator is Translator
+
+
+@pytest.mark.parametrize("name", [name for name in mt_cli.__all__ if name != "__version__"])
+def test_package_offers_what_it_lists(name: str) -> None:
+    assert getattr(mt_cli, name).__name__ == name
+    assert name in dir(mt_cli)
 
 
 def test_package_offers_nothing_that_it_lacks() -> None:
@@ -87,6 +93,27 @@ def test_text_is_normalised_first(translator: Translator) -> None:
 
 def test_line_feed_within_a_line_is_white_space(translator: Translator) -> None:
     assert translator.translate(["Ein\nHund."]) == translator.translate(["Ein Hund."])
+
+
+def test_lines_may_come_from_any_iterable(translator: Translator) -> None:
+    assert translator.translate(line for line in ("Ein Hund.", "")) == translator.translate(["Ein Hund.", ""])
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        ("Ein Hund.", "lines: must be a list of lines, found a str; put the one line into a list"),
+        (b"Ein Hund.", "lines: must be a list of lines, found bytes"),
+        (None, "lines: must be a list of lines, found NoneType"),
+        (["Ein Hund.", float("nan")], "lines[1]: must be a str, found nan"),
+        ([["Ein Hund."]], "lines[0]: must be a str, found ['Ein Hund.']"),
+    ],
+    ids=["one line", "bytes", "nothing", "a number", "a list of lists"],
+)
+def test_what_is_no_list_of_lines_is_refused(translator: Translator, lines: Any, complaint: str) -> None:  # noqa: ANN401
+    for translate in (translator.translate, translator.translate_n_best):
+        with pytest.raises(WrongTypeError, match=f"^{re.escape(complaint)}$"):
+            translate(lines)
 
 
 SENTENCES = ["Ein Mann schläft auf einer Bank.", "Zwei Hunde spielen im Schnee!", "Eine Frau lacht."] * 4
@@ -221,8 +248,15 @@ def test_empty_lines_have_as_many_empty_translations(beams: Translator) -> None:
 
 
 def test_more_translations_than_beams_are_refused(beams: Translator) -> None:
-    with pytest.raises(UsageError, match=r"^5 translations a line need as many beams; give --beam-size 5$"):
+    with pytest.raises(UsageError, match=r"^5 translations a line need as many beams; give beam_size=5$"):
         beams.translate_n_best(["Ein Hund."], n_best=5)
+
+
+@pytest.mark.parametrize("n_best", [0, -1, 2.0, True, "3", None], ids=repr)
+def test_number_of_translations_is_a_whole_number_from_one(beams: Translator, n_best: Any) -> None:  # noqa: ANN401
+    message = f"^n_best: must be a whole number from 1, found {re.escape(repr(n_best))}$"
+    with pytest.raises(UsageError, match=message):
+        beams.translate_n_best(["Ein Hund."], n_best=n_best)
 
 
 def test_search_has_a_name_for_folders(translator: Translator, beams: Translator) -> None:
@@ -236,17 +270,11 @@ def test_search_without_repetitions_and_samples_have_names_of_their_own(workspac
     assert (kept.search_name, drawn.search_name) == ("greedy-norepeat3", "sample-t0.7-k10-p0.9-seed5")
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"beam_size": 0}, r"decoding\.beam_size: must be greater than or equal to 1, found 0"),
-        ({"beam_sise": 3}, r"decoding: unknown key 'beam_sise'; did you mean 'beam_size'"),
-        ({"precision": "auto"}, r"decoding\.precision: must be 'fp32' or 'bf16'"),
-    ],
-    ids=["range", "key", "choice"],
-)
-def test_search_options_are_checked_like_a_config(
-    workspace: Workspace, options: dict[str, Any], complaint: str
-) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        Translator.load(workspace.run, **options)
+def test_representation_says_what_translates_and_how(workspace: Workspace, beams: Translator) -> None:
+    assert repr(beams) == f"<Translator of {workspace.run} (best): beam4-alpha0.6 on cpu>"
+
+
+def test_representation_of_several_runs_names_each(workspace: Workspace) -> None:
+    runs = [workspace.run, workspace.run]
+    both = Translator.load(runs, checkpoint=["best", "last"], device="cpu", threads=1)
+    assert repr(both) == f"<Translator of {workspace.run} (best) and {workspace.run} (last): greedy on cpu>"

@@ -12,8 +12,8 @@ import torch
 
 from mt_cli.model.masks import causal_mask, padding_mask
 from mt_cli.model.shape_trace import LEVELS, Level, ShapeTrace, TracedTensor, trace_shapes
-from mt_cli.stages.inspect.drawing import Panel, write_picture
 from mt_cli.text.symbols import PAD_ID, SPECIALS
+from mt_cli.translation.drawing import Panel, write_picture
 from mt_cli.translation.teacher_forcing import TeacherForced
 from mt_cli.translation.translator import Translator
 

@@ -504,7 +504,7 @@ def test_shapes_have_a_sentence_of_their_own(workspace: Workspace) -> None:
 @pytest.mark.parametrize("text", ["", " ", "\u200b"], ids=ascii)
 def test_empty_text_is_refused(workspace: Workspace, run: Path, look: list[str], text: str) -> None:
     outcome = inspect(workspace, run, *look, "--text", text, cwd=run)
-    message = "error: the text is empty: there is nothing to look at; give a sentence with --text\n"
+    message = "error: the text is empty: there is nothing to look at; give a sentence\n"
     assert outcome == Outcome(2, b"", message)
     assert not run.joinpath("masks.svg").exists()
 

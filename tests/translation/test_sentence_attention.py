@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +12,13 @@ import torch
 from torch import Tensor
 from workspace import Workspace
 
-from mt_cli.errors import UsageError
+from mt_cli.errors import UsageError, WrongTypeError
 from mt_cli.model.attention_maps import MapKind
-from mt_cli.stages.inspect.attention_files import choose_maps
 from mt_cli.text.symbols import SPECIALS, UNK_ID
 from mt_cli.text.vocabulary import Vocabulary
 from mt_cli.text.words import JOINER, WordTokenizer
-from mt_cli.translation.teacher_forcing import Attention, TeacherForced
+from mt_cli.translation.sentence_attention import Attention
+from mt_cli.translation.teacher_forcing import TeacherForced
 from mt_cli.translation.translator import Translator
 
 KINDS: tuple[MapKind, ...] = ("encoder", "decoder", "cross")
@@ -69,7 +70,7 @@ def oracle(workspace: Workspace) -> Translator:
 
 def test_mean_of_the_last_cross_attention_is_the_default() -> None:
     attention = random_attention()
-    maps = choose_maps(attention)
+    maps = attention.maps()
     (panel,) = maps.panels
     assert (maps.kind, maps.layer) == ("cross", 3)
     assert panel.title == "mean of 4 heads"
@@ -78,7 +79,7 @@ def test_mean_of_the_last_cross_attention_is_the_default() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_last_layer_is_each_stacks_own(kind: MapKind) -> None:
-    assert choose_maps(random_attention(), kind=kind).layer == LAYERS[kind]
+    assert random_attention().maps(kind=kind).layer == LAYERS[kind]
 
 
 @pytest.mark.parametrize("head", [1, 2, 4])
@@ -87,7 +88,7 @@ def test_last_layer_is_each_stacks_own(kind: MapKind) -> None:
 )
 def test_layers_and_heads_are_counted_from_one(kind: MapKind, layer: int, head: int) -> None:
     attention = random_attention()
-    maps = choose_maps(attention, kind=kind, layer=layer, head=str(head))
+    maps = attention.maps(kind=kind, layer=layer, head=str(head))
     (panel,) = maps.panels
     assert (maps.kind, maps.layer, panel.title) == (kind, layer, f"head {head}")
     np.testing.assert_array_equal(panel.values, attention.weights[kind][layer - 1, head - 1].numpy())
@@ -95,14 +96,14 @@ def test_layers_and_heads_are_counted_from_one(kind: MapKind, layer: int, head: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mean_is_that_of_all_heads(kind: MapKind) -> None:
-    (mean,) = choose_maps(random_attention(), kind=kind, layer=1).panels
-    heads = [panel.values for panel in choose_maps(random_attention(), kind=kind, layer=1, head="all").panels]
+    (mean,) = random_attention().maps(kind=kind, layer=1).panels
+    heads = [panel.values for panel in random_attention().maps(kind=kind, layer=1, head="all").panels]
     np.testing.assert_allclose(mean.values, (heads[0] + heads[1] + heads[2] + heads[3]) / 4, rtol=1e-6)
 
 
 def test_all_gives_each_head_a_panel_in_order() -> None:
     attention = random_attention()
-    panels = choose_maps(attention, kind="decoder", layer=2, head="all").panels
+    panels = attention.maps(kind="decoder", layer=2, head="all").panels
     assert [panel.title for panel in panels] == ["head 1", "head 2", "head 3", "head 4"]
     np.testing.assert_array_equal([panel.values for panel in panels], attention.weights["decoder"][1].numpy())
 
@@ -116,7 +117,7 @@ def test_all_gives_each_head_a_panel_in_order() -> None:
     ],
 )
 def test_title_names_attention_and_layer(kind: MapKind, title: str) -> None:
-    assert choose_maps(random_attention(), kind=kind, layer=1).title == title
+    assert random_attention().maps(kind=kind, layer=1).title == title
 
 
 @pytest.mark.parametrize(
@@ -128,17 +129,39 @@ def test_title_names_attention_and_layer(kind: MapKind, title: str) -> None:
     ],
 )
 def test_layer_beyond_the_last_is_refused(kind: MapKind, layer: int, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^layer={layer}: ") as caught:
+        random_attention().maps(kind=kind, layer=layer)
+    assert caught.value.with_flags() == message
+
+
+@pytest.mark.parametrize("layer", [0, -1, True, 1.0, "1"], ids=repr)
+def test_layer_that_is_no_number_from_one_is_refused(layer: Any) -> None:  # noqa: ANN401
+    message = f"layer={layer!r}: the model's cross-attention has layers 1 to 3"
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
-        choose_maps(random_attention(), kind=kind, layer=layer)
+        random_attention().maps(layer=layer)
+
+
+@pytest.mark.parametrize("kind", ["self", None, ["cross"]], ids=repr)
+def test_kind_that_is_none_is_refused(kind: Any) -> None:  # noqa: ANN401
+    message = f"kind: must be encoder, decoder, cross, found {kind!r}"
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        random_attention().maps(kind)
 
 
 @pytest.mark.parametrize(
     "head", ["0", "5", "-1", "x", "²", "٣", "1.0", "01", " 1", "", "1,2", "Mean", "ALL", "None"]
 )
 def test_head_that_is_none_is_refused(head: str) -> None:
-    message = f"--head {head}: expected a number from 1 to 4, mean or all"
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
-        choose_maps(random_attention(), head=head)
+    complaint = "expected a number from 1 to 4, mean or all"
+    with pytest.raises(UsageError, match=f"^head={head!r}: {complaint}$") as caught:
+        random_attention().maps(head=head)
+    assert caught.value.with_flags() == f"--head {head}: {complaint}"
+
+
+def test_head_may_be_a_number() -> None:
+    by_number, by_text = (random_attention().maps(head=head) for head in (2, "2"))
+    assert by_number.heads == by_text.heads == [2]
+    np.testing.assert_array_equal(by_number.panels[0].values, by_text.panels[0].values)
 
 
 # Labels
@@ -156,7 +179,7 @@ def test_head_that_is_none_is_refused(head: str) -> None:
 def test_cross_rows_are_labelled_with_what_was_predicted_there(
     kind: MapKind, rows: tuple[str, ...], columns: tuple[str, ...]
 ) -> None:
-    (panel,) = choose_maps(random_attention(), kind=kind).panels
+    (panel,) = random_attention().maps(kind=kind).panels
     assert (panel.rows, panel.columns) == (rows, columns)
 
 
@@ -276,11 +299,95 @@ def test_a_model_in_training_mode_is_looked_at_without_dropout(workspace: Worksp
     assert torch.equal(translator.attention("Ein Hund.").weights["cross"], expected)
 
 
+# Of a translation by somebody else
+
+
+def test_attention_to_the_translators_own_words_is_the_same_however_they_come(
+    translator: Translator,
+) -> None:
+    line = "Ein Mann schläft auf einer Bank."
+    (own,) = translator.translate([line])
+    given, found = translator.attention(line, target=own), translator.attention(line)
+    assert given.pair.predicted_tokens == found.pair.predicted_tokens
+    torch.testing.assert_close(given.weights, found.weights, atol=0, rtol=0)
+
+
+def test_given_translation_is_what_is_looked_at(translator: Translator) -> None:
+    pair = translator.teacher_force("Ein Hund.", target=" A\u00a0man  sleeps. ")
+    assert pair.translation == "A man sleeps."
+    *pieces, end = pair.predicted_tokens
+    assert "".join(pieces).replace("▁", " ").strip() == "A man sleeps."
+    assert end == "</s>"
+    assert pair.tgt_tokens == ("<s>", *pieces)
+    assert pair.tgt_in.shape == (1, len(pieces) + 1)
+
+
+def test_longest_translation_that_the_model_takes_is_looked_at(translator: Translator) -> None:
+    weights = translator.attention("Ein Hund.", target="犬" * 15 + "A").weights["decoder"]
+    assert weights.shape[-1] == translator.model.max_len == 48
+
+
+@pytest.mark.parametrize(
+    ("target", "found"), [("", 0), ("\u200b ", 0), ("犬" * 16, 49)], ids=["empty", "blank", "too long"]
+)
+def test_translation_that_the_model_cannot_take_is_refused(
+    translator: Translator, target: str, found: int
+) -> None:
+    message = f"^target: must have 1 to 47 tokens, found {found}$"
+    with pytest.raises(UsageError, match=message):
+        translator.attention("Ein Hund.", target=target)
+
+
+def test_translation_of_a_line_in_parts_is_refused(translator: Translator) -> None:
+    with pytest.raises(UsageError, match=r"^the line is longer than the model takes; leave out target$"):
+        translator.attention(TOO_LONG, target="A man sleeps.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"line": None}, "line: must be a str, found None"),
+        ({"line": ["Ein Hund."]}, "line: must be a str, found ['Ein Hund.']"),
+        ({"line": "Ein Hund.", "target": 7}, "target: must be a str, found 7"),
+    ],
+    ids=str,
+)
+def test_line_of_another_type_is_refused(
+    translator: Translator, arguments: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(WrongTypeError, match=f"^{re.escape(complaint)}$"):
+        translator.attention(**arguments)
+
+
+# In a notebook
+
+
+def test_notebook_shows_the_picture_that_write_writes(tmp_path: Path) -> None:
+    maps = random_attention().maps("decoder", layer=2, head="all")
+    maps.write(str(tmp_path / "a.png"))
+    assert maps._repr_png_() == tmp_path.joinpath("a.png").read_bytes()
+
+
+def test_notebook_shows_the_mean_of_the_last_cross_attention() -> None:
+    attention = random_attention()
+    assert attention._repr_png_() == attention.maps("cross", layer=3, head="mean")._repr_png_()
+    assert attention._repr_png_() != attention.maps("cross", layer=2)._repr_png_()
+
+
+def test_representations_are_one_line_without_tensors() -> None:
+    attention = random_attention()
+    assert repr(attention) == (
+        "<Attention of 'Ein Hund.' and 'A dog': 4 heads in 2 encoder and 3 decoder layers>"
+    )
+    assert repr(attention.maps(head=2)) == "AttentionMaps(kind='cross', layer=3, heads=[2])"
+    assert repr(attention.pair) == "TeacherForced(source='Ein Hund.', translation='A dog')"
+
+
 # As text and as JSON
 
 
 def test_text_has_a_title_and_a_grid_for_each_panel() -> None:
-    text = choose_maps(random_attention(), head="all").as_text(is_ascii=True)
+    text = random_attention().maps(head="all").as_text(is_ascii=True)
     title, *grids = text.split("\n\n")
     assert title == "cross-attention, layer 3 of 3: rows attend to columns"
     assert [grid.split("\n")[0] for grid in grids] == ["head 1", "head 2", "head 3", "head 4"]
@@ -289,7 +396,7 @@ def test_text_has_a_title_and_a_grid_for_each_panel() -> None:
 
 def test_json_holds_texts_labels_and_weights(tmp_path: Path) -> None:
     attention = random_attention()
-    choose_maps(attention, kind="cross", layer=2, head="all").write(tmp_path / "a.json")
+    attention.maps(kind="cross", layer=2, head="all").write(tmp_path / "a.json")
     document = json.loads(tmp_path.joinpath("a.json").read_bytes())
     weights = [one.pop("weights") for one in document["maps"]]
     np.testing.assert_array_equal(np.array(weights, np.float32), attention.weights["cross"][1].numpy())
@@ -310,18 +417,24 @@ def test_json_holds_texts_labels_and_weights(tmp_path: Path) -> None:
 
 
 def test_json_of_the_mean_says_so() -> None:
-    document = choose_maps(random_attention()).as_json()
+    document = random_attention().maps().as_json()
     assert json.loads(json.dumps(document))["maps"][0]["head"] == "mean"
 
 
 def test_json_is_readable_utf8_and_ends_in_a_line_end(tmp_path: Path) -> None:
-    choose_maps(random_attention()).write(tmp_path / "a.JSON")
+    random_attention().maps().write(tmp_path / "a.JSON")
     content = tmp_path.joinpath("a.JSON").read_bytes()
     assert "▁Ein".encode() in content
     assert content.endswith(b"}\n")
 
 
+def test_file_of_another_kind_is_refused_and_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a\.gif: the file's ending says how to draw; use \.png,"):
+        random_attention().maps().write(tmp_path / "a.gif")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml")])
 def test_other_endings_are_pictures(tmp_path: Path, name: str, start: bytes) -> None:
-    choose_maps(random_attention()).write(tmp_path / name)
+    random_attention().maps().write(tmp_path / name)
     assert tmp_path.joinpath(name).read_bytes().startswith(start)

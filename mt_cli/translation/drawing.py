@@ -7,11 +7,13 @@ import io
 import logging
 import math
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,7 +77,24 @@ def write_picture(path: Path, panels: Sequence[Panel], *, title: str) -> None:
 
     The ending of `path` is one of `PICTURES`.
     """
-    write_atomically(path, _render(panels, title=title, image_format=path.suffix.lower().removeprefix(".")))
+    write_atomically(path, render(panels, title=title, image_format=path.suffix.lower().removeprefix(".")))
+
+
+def render(panels: Sequence[Panel], *, title: str, image_format: str) -> bytes:
+    """A picture of `panels` as the content of a file of `image_format`, `png` or `svg`."""
+    mpl = _matplotlib()
+    content = io.BytesIO()
+    with mpl.rc_context(), _letters_reported(keeps_text=image_format == "svg"):
+        mpl.rcdefaults()  # a picture depends on its content, not on the user's settings
+        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "mt_cli"})
+        _compose(panels, title=title).savefig(
+            content,
+            format=image_format,
+            dpi=DOTS_PER_INCH,
+            bbox_inches="tight",
+            metadata={"Date": None} if image_format == "svg" else None,  # the same map, the same file
+        )
+    return content.getvalue()
 
 
 def heat_map(panel: Panel, *, shades: str = SHADES) -> str:
@@ -95,23 +114,16 @@ def heat_map(panel: Panel, *, shades: str = SHADES) -> str:
     return "\n".join(lines)
 
 
-def _render(panels: Sequence[Panel], *, title: str, image_format: str) -> bytes:
-    # Nothing is shown in a window, and what a notebook says here need not be installed.
-    os.environ["MPLBACKEND"] = "agg"
+def _matplotlib() -> ModuleType:
+    """Matplotlib, even where MPLBACKEND names a window system that is not installed: none is needed."""
+    backend = None if "matplotlib" in sys.modules else os.environ.pop("MPLBACKEND", None)
     import matplotlib as mpl  # late: it takes a second, and few commands draw
 
-    content = io.BytesIO()
-    with mpl.rc_context(), _letters_reported(keeps_text=image_format == "svg"):
-        mpl.rcdefaults()  # a picture depends on its content, not on the user's settings
-        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "mt_cli"})
-        _compose(panels, title=title).savefig(
-            content,
-            format=image_format,
-            dpi=DOTS_PER_INCH,
-            bbox_inches="tight",
-            metadata={"Date": None} if image_format == "svg" else None,  # the same map, the same file
-        )
-    return content.getvalue()
+    if backend is not None:  # put back, for pictures that a notebook draws by itself
+        os.environ["MPLBACKEND"] = backend
+        with suppress(ValueError):
+            mpl.rcParams["backend"] = backend
+    return mpl
 
 
 def _compose(panels: Sequence[Panel], *, title: str) -> "Figure":

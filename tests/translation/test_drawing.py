@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from mt_cli.errors import ResourceError, UsageError
-from mt_cli.stages.inspect.drawing import ASCII_SHADES, PICTURES, Panel, check_ending, heat_map, write_picture
+from mt_cli.translation.drawing import ASCII_SHADES, PICTURES, Panel, check_ending, heat_map, write_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -267,7 +267,7 @@ DRAW_IN_A_PROCESS = """
 import sys
 from pathlib import Path
 import numpy as np
-from mt_cli.stages.inspect.drawing import Panel, write_picture
+from mt_cli.translation.drawing import Panel, write_picture
 write_picture(Path(sys.argv[1]), [Panel("t", ["a"], ["b"], np.ones((1, 1), np.float32))], title="T")
 """
 
@@ -283,3 +283,16 @@ def test_window_system_that_matplotlib_is_told_to_use_does_not_matter(tmp_path: 
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_window_system_of_a_notebook_stays_its_own(tmp_path: Path) -> None:
+    look = "import matplotlib, os; print(matplotlib.get_backend(), os.environ['MPLBACKEND'])"
+    done = subprocess.run(
+        [sys.executable, "-c", DRAW_IN_A_PROCESS + look, tmp_path / "a.svg"],
+        env={**os.environ, "MPLBACKEND": "pdf"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("pdf pdf\n", "")

@@ -1,0 +1,90 @@
+"""Wrong options of `Translator.load`: each is refused by its own name before anything is translated."""
+
+import re
+from typing import Any
+
+import pytest
+from workspace import Workspace
+
+from mt_cli.config import DecodingConfig
+from mt_cli.decoding.sampling import Sampling
+from mt_cli.errors import UsageError, WrongTypeError
+from mt_cli.translation.options import check_options
+from mt_cli.translation.translator import Translator
+
+
+def load(workspace: Workspace, **options: Any) -> Translator:  # noqa: ANN401
+    return Translator.load(**{"run": workspace.run, "device": "cpu", "threads": 1, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"beam_size": 0}, "beam_size: must be greater than or equal to 1, found 0"),
+        ({"length_penalty": -3}, "length_penalty: must be greater than or equal to 0, found -3"),
+        ({"length_penalty": float("nan")}, "length_penalty: must be a finite number, found nan"),
+        ({"batch_size": -1}, "batch_size: must be greater than or equal to 0, found -1"),
+        ({"precision": "fp16"}, "precision: must be 'fp32' or 'bf16', found 'fp16'"),
+        ({"device": "gpu"}, "device: must be 'auto', 'cpu' or 'cuda', found 'gpu'"),
+        ({"device": None}, "device: must be 'auto', 'cpu' or 'cuda', found None"),
+        ({"backend": "tf"}, "backend: must be 'torch' or 'scratch', found 'tf'"),
+        ({"threads": -1}, "threads: must be greater than or equal to 0, found -1"),
+        ({"seed": -1}, "seed: must be greater than or equal to 0, found -1"),
+        ({"checkpoint": ["best", "last"]}, "checkpoint: must have one name for each run, found 2 for 1"),
+        (
+            {"sampling": Sampling(), "beam_size": 4},
+            "sampling draws translations and beam_size searches for them; give one",
+        ),
+    ],
+    ids=str,
+)
+def test_value_out_of_range_is_refused(workspace: Workspace, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(complaint)}$") as caught:
+        load(workspace, **options)
+    assert not isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"beam_size": "5"}, "beam_size: must be a valid integer, found '5'"),
+        ({"beam_size": True}, "beam_size: must be a valid integer, found True"),
+        ({"threads": 1.5}, "threads: must be a valid integer, found 1.5"),
+        ({"threads": None}, "threads: must be a valid integer, found None"),
+        ({"replace_unk": "no"}, "replace_unk: must be a valid boolean, found 'no'"),
+        ({"sampling": 0.7}, "sampling: must be a Sampling, found 0.7"),
+        ({"checkpoint": None}, "checkpoint: must be a name or a list of names, found None"),
+        ({"checkpoint": [3]}, "checkpoint: must be a name or a list of names, found [3]"),
+        ({"run": None}, "run: must be a path or a list of paths, found None"),
+        ({"run": ["runs/tiny", 2]}, "run: must be a path or a list of paths, found ['runs/tiny', 2]"),
+        ({"beam_sise": 3}, "unknown option beam_sise; did you mean beam_size?"),
+        ({"checkpoints": "last"}, "unknown option checkpoints; did you mean checkpoint?"),
+    ],
+    ids=str,
+)
+def test_wrong_type_is_refused(workspace: Workspace, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(WrongTypeError, match=f"^{re.escape(complaint)}$"):
+        load(workspace, **options)
+
+
+def test_unknown_option_that_is_like_none_is_answered_with_all(workspace: Workspace) -> None:
+    with pytest.raises(
+        WrongTypeError, match=r"^unknown option top_k; known: backend, batch_size, .*, threads$"
+    ):
+        load(workspace, top_k=10)
+
+
+def test_all_wrong_options_are_named_at_once(workspace: Workspace) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(workspace, beam_size=0, precision=16, threads=-2)
+    assert [line.partition(":")[0] for line in str(caught.value).split("\n")] == [
+        "beam_size",
+        "precision",
+        "threads",
+    ]
+
+
+def test_options_that_are_none_are_the_runs_own() -> None:
+    own = DecodingConfig(beam_size=7, length_penalty=0.5)
+    options = {"beam_size": None, "length_penalty": 1.5}
+    assert check_options(own, options, backend=None) == DecodingConfig(beam_size=7, length_penalty=1.5)
