@@ -39,9 +39,8 @@ def _complaints(detail: ErrorDetails) -> list[str]:
         case "value_error":
             reasons = str(detail["ctx"]["error"]).split("\n")
             return [f"{path}: {reason}" if path else reason for reason in reasons]
-        case kind:
-            must = DEMANDS.get(kind) or demand(detail["msg"])
-            return [f"{path}: {must}, found {_as_toml(detail['input'])}"]
+        case _:
+            return [f"{path}: {demand(detail)}, found {_as_toml(detail['input'])}"]
 
 
 def _unknown_key(location: list[str]) -> str:
@@ -71,10 +70,11 @@ def _keys_of(section: Sequence[str]) -> list[str]:
     return list(model.model_fields)
 
 
-def demand(message: str) -> str:
-    """Pydantic's sentence as the end of ours: 'Input should be at …' gives 'must be at …'."""
+def demand(detail: ErrorDetails) -> str:
+    """What was expected: pydantic's 'Input should be at …' gives 'must be at …'."""
+    message = detail["msg"]
     _, should, rest = message.partition(" should ")
-    return f"must {rest}" if should else message[:1].lower() + message[1:]
+    return DEMANDS.get(detail["type"]) or (f"must {rest}" if should else message[:1].lower() + message[1:])
 
 
 def _as_toml(value: object) -> str:

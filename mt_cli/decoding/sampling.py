@@ -33,11 +33,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not _is_number(self.temperature) or not 0 < self.temperature < math.inf:
-            raise _refused("temperature", "must be a finite number above 0", self.temperature)
+            raise _refused("temperature", "expected a finite number above 0", self.temperature)
         if type(self.top_k) is not int or self.top_k < 0:
-            raise _refused("top_k", "must be a whole number from 0", self.top_k)
+            raise _refused("top_k", "expected a whole number from 0", self.top_k)
         if not _is_number(self.top_p) or not 0 <= self.top_p <= 1:
-            raise _refused("top_p", "must be a number from 0 to 1", self.top_p)
+            raise _refused("top_p", "expected a number from 0 to 1", self.top_p)
 
 
 def _is_number(value: object) -> bool:

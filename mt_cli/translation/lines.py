@@ -61,9 +61,9 @@ def checked_lines(lines: Iterable[str]) -> list[str]:
         WrongTypeError: they are something else, such as one line that is not in a list.
     """
     if isinstance(lines, str):
-        raise WrongTypeError("lines: must be a list of lines, found a str; put the one line into a list")
+        raise WrongTypeError("lines: expected a list of lines, found a str; put the one line into a list")
     if isinstance(lines, bytes) or not isinstance(lines, Iterable):
-        raise WrongTypeError(f"lines: must be a list of lines, found {type(lines).__name__}")
+        raise WrongTypeError(f"lines: expected a list of lines, found {type(lines).__name__}")
     return [checked_line(line, name=f"lines[{i}]") for i, line in enumerate(lines)]
 
 
@@ -74,7 +74,7 @@ def checked_line(line: object, *, name: str) -> str:
         WrongTypeError: it is no str.
     """
     if not isinstance(line, str):
-        raise WrongTypeError(f"{name}: must be a str, found {line!r:.60}")
+        raise WrongTypeError(f"{name}: expected a str, found {line!r:.60}")
     return line
 
 

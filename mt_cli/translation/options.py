@@ -66,7 +66,7 @@ def run_folders(run: object) -> list[Path]:
     runs = [run] if isinstance(run, str | PathLike) or not isinstance(run, Iterable) else list(run)
     folders = [Path(each) for each in runs if isinstance(each, str | PathLike)]
     if len(folders) != len(runs):
-        raise WrongTypeError(f"run: must be a path or a list of paths, found {run!r}")
+        raise WrongTypeError(f"run: expected a path or a list of paths, found {run!r}")
     return folders
 
 
@@ -81,9 +81,9 @@ def checkpoint_names(checkpoint: object, *, num_runs: int) -> list[str]:
     given = list(checkpoint) if isinstance(checkpoint, Iterable) else [checkpoint]
     names = [name for name in given if isinstance(name, str)]
     if len(names) != len(given):
-        raise WrongTypeError(f"checkpoint: must be a name or a list of names, found {checkpoint!r}")
+        raise WrongTypeError(f"checkpoint: expected a name or a list of names, found {checkpoint!r}")
     if len(names) != num_runs:
-        raise UsageError(f"checkpoint: must have one name for each run, found {len(names)} for {num_runs}")
+        raise UsageError(f"checkpoint: expected one name for each run, found {len(names)} for {num_runs}")
     return names
 
 
@@ -96,7 +96,7 @@ def check_sampling(sampling: object, search: Mapping[str, object]) -> None:
     if sampling is None:
         return
     if not isinstance(sampling, Sampling):
-        raise WrongTypeError(f"sampling: must be a Sampling, found {sampling!r}")
+        raise WrongTypeError(f"sampling: expected a Sampling, found {sampling!r}")
     if search.get("beam_size") not in (None, 1):
         raise UsageError(
             Option("sampling"),
@@ -122,4 +122,4 @@ def _complaint(detail: ErrorDetails) -> tuple[str | Option, ...]:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
         return (f"unknown option {name}; {hint}",)
-    return (Option(name), f": {demand(detail['msg'])}, found {detail['input']!r}")
+    return (Option(name), f": {demand(detail)}, found {detail['input']!r}")

@@ -113,7 +113,7 @@ class Attention:
             UsageError: there is no such kind, layer or head.
         """
         if kind not in tuple(TITLES):
-            raise UsageError(Option("kind"), f": must be {', '.join(TITLES)}, found {kind!r}")
+            raise UsageError(Option("kind"), f": expected {', '.join(TITLES)}, found {kind!r}")
         maps = self.weights[kind]  # (L, H, queries, keys)
         num_layers, num_heads = maps.shape[:2]
         layer = num_layers if layer is None else layer

@@ -170,7 +170,7 @@ class Translator:
             UsageError: `n_best` is no number from 1, or more than the beams.
         """
         if type(n_best) is not int or n_best < 1:
-            raise UsageError(Option("n_best"), f": must be a whole number from 1, found {n_best!r}")
+            raise UsageError(Option("n_best"), f": expected a whole number from 1, found {n_best!r}")
         if n_best > self._config.beam_size and self._sampling is None:
             raise UsageError(
                 f"{n_best} translations a line need as many beams; give ", Option("beam_size", n_best)
@@ -256,7 +256,7 @@ class Translator:
         (ids,) = self._tokenizers.tgt.encode([normalize(text, lowercase=lowercase)])
         if not 0 < len(ids) <= self.model.longest_sentence:
             raise UsageError(
-                Option("target"), f": must have 1 to {self.model.longest_sentence} tokens, found {len(ids)}"
+                Option("target"), f": expected 1 to {self.model.longest_sentence} tokens, found {len(ids)}"
             )
         return ids
 

@@ -88,21 +88,21 @@ def test_each_row_has_a_draw_of_its_own() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
 def test_temperature_that_is_none_is_refused(temperature: float) -> None:
-    with pytest.raises(ValueError, match=r"^temperature: must be a finite number above 0, found "):
+    with pytest.raises(ValueError, match=r"^temperature: expected a finite number above 0, found "):
         Sampling(temperature=temperature)
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"top_k": -1}, "top_k: must be a whole number from 0, found -1"),
-        ({"top_k": 2.5}, "top_k: must be a whole number from 0, found 2.5"),
-        ({"top_k": True}, "top_k: must be a whole number from 0, found True"),
-        ({"top_p": -0.1}, "top_p: must be a number from 0 to 1, found -0.1"),
-        ({"top_p": 1.1}, "top_p: must be a number from 0 to 1, found 1.1"),
-        ({"top_p": float("nan")}, "top_p: must be a number from 0 to 1, found nan"),
-        ({"temperature": "hot"}, "temperature: must be a finite number above 0, found 'hot'"),
-        ({"temperature": None}, "temperature: must be a finite number above 0, found None"),
+        ({"top_k": -1}, "top_k: expected a whole number from 0, found -1"),
+        ({"top_k": 2.5}, "top_k: expected a whole number from 0, found 2.5"),
+        ({"top_k": True}, "top_k: expected a whole number from 0, found True"),
+        ({"top_p": -0.1}, "top_p: expected a number from 0 to 1, found -0.1"),
+        ({"top_p": 1.1}, "top_p: expected a number from 0 to 1, found 1.1"),
+        ({"top_p": float("nan")}, "top_p: expected a number from 0 to 1, found nan"),
+        ({"temperature": "hot"}, "temperature: expected a finite number above 0, found 'hot'"),
+        ({"temperature": None}, "temperature: expected a finite number above 0, found None"),
     ],
     ids=str,
 )

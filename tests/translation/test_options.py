@@ -17,20 +17,25 @@ def load(workspace: Workspace, **options: Any) -> Translator:  # noqa: ANN401
     return Translator.load(**{"run": workspace.run, "device": "cpu", "threads": 1, **options})
 
 
+def pattern_of(complaint: str) -> str:
+    """A regular expression for `complaint`, where … stands for the config's words of what it expects."""
+    return f"^{re.escape(complaint).replace('…', '[^:]+')}$"
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"beam_size": 0}, "beam_size: must be greater than or equal to 1, found 0"),
-        ({"length_penalty": -3}, "length_penalty: must be greater than or equal to 0, found -3"),
-        ({"length_penalty": float("nan")}, "length_penalty: must be a finite number, found nan"),
-        ({"batch_size": -1}, "batch_size: must be greater than or equal to 0, found -1"),
-        ({"precision": "fp16"}, "precision: must be 'fp32' or 'bf16', found 'fp16'"),
-        ({"device": "gpu"}, "device: must be 'auto', 'cpu' or 'cuda', found 'gpu'"),
-        ({"device": None}, "device: must be 'auto', 'cpu' or 'cuda', found None"),
-        ({"backend": "tf"}, "backend: must be 'torch' or 'scratch', found 'tf'"),
-        ({"threads": -1}, "threads: must be greater than or equal to 0, found -1"),
-        ({"seed": -1}, "seed: must be greater than or equal to 0, found -1"),
-        ({"checkpoint": ["best", "last"]}, "checkpoint: must have one name for each run, found 2 for 1"),
+        ({"beam_size": 0}, "beam_size: …, found 0"),
+        ({"length_penalty": -3}, "length_penalty: …, found -3"),
+        ({"length_penalty": float("nan")}, "length_penalty: …, found nan"),
+        ({"batch_size": -1}, "batch_size: …, found -1"),
+        ({"precision": "fp16"}, "precision: …, found 'fp16'"),
+        ({"device": "gpu"}, "device: …, found 'gpu'"),
+        ({"device": None}, "device: …, found None"),
+        ({"backend": "tf"}, "backend: …, found 'tf'"),
+        ({"threads": -1}, "threads: …, found -1"),
+        ({"seed": -1}, "seed: …, found -1"),
+        ({"checkpoint": ["best", "last"]}, "checkpoint: expected one name for each run, found 2 for 1"),
         (
             {"sampling": Sampling(), "beam_size": 4},
             "sampling draws translations and beam_size searches for them; give one",
@@ -39,7 +44,7 @@ def load(workspace: Workspace, **options: Any) -> Translator:  # noqa: ANN401
     ids=str,
 )
 def test_value_out_of_range_is_refused(workspace: Workspace, options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UsageError, match=f"^{re.escape(complaint)}$") as caught:
+    with pytest.raises(UsageError, match=pattern_of(complaint)) as caught:
         load(workspace, **options)
     assert not isinstance(caught.value, TypeError)
 
@@ -47,23 +52,23 @@ def test_value_out_of_range_is_refused(workspace: Workspace, options: dict[str, 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"beam_size": "5"}, "beam_size: must be a valid integer, found '5'"),
-        ({"beam_size": True}, "beam_size: must be a valid integer, found True"),
-        ({"threads": 1.5}, "threads: must be a valid integer, found 1.5"),
-        ({"threads": None}, "threads: must be a valid integer, found None"),
-        ({"replace_unk": "no"}, "replace_unk: must be a valid boolean, found 'no'"),
-        ({"sampling": 0.7}, "sampling: must be a Sampling, found 0.7"),
-        ({"checkpoint": None}, "checkpoint: must be a name or a list of names, found None"),
-        ({"checkpoint": [3]}, "checkpoint: must be a name or a list of names, found [3]"),
-        ({"run": None}, "run: must be a path or a list of paths, found None"),
-        ({"run": ["runs/tiny", 2]}, "run: must be a path or a list of paths, found ['runs/tiny', 2]"),
+        ({"beam_size": "5"}, "beam_size: …, found '5'"),
+        ({"beam_size": True}, "beam_size: …, found True"),
+        ({"threads": 1.5}, "threads: …, found 1.5"),
+        ({"threads": None}, "threads: …, found None"),
+        ({"replace_unk": "no"}, "replace_unk: …, found 'no'"),
+        ({"sampling": 0.7}, "sampling: expected a Sampling, found 0.7"),
+        ({"checkpoint": None}, "checkpoint: expected a name or a list of names, found None"),
+        ({"checkpoint": [3]}, "checkpoint: expected a name or a list of names, found [3]"),
+        ({"run": None}, "run: expected a path or a list of paths, found None"),
+        ({"run": ["runs/tiny", 2]}, "run: expected a path or a list of paths, found ['runs/tiny', 2]"),
         ({"beam_sise": 3}, "unknown option beam_sise; did you mean beam_size?"),
         ({"checkpoints": "last"}, "unknown option checkpoints; did you mean checkpoint?"),
     ],
     ids=str,
 )
 def test_wrong_type_is_refused(workspace: Workspace, options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(WrongTypeError, match=f"^{re.escape(complaint)}$"):
+    with pytest.raises(WrongTypeError, match=pattern_of(complaint)):
         load(workspace, **options)
 
 

@@ -143,7 +143,7 @@ def test_layer_that_is_no_number_from_one_is_refused(layer: Any) -> None:  # noq
 
 @pytest.mark.parametrize("kind", ["self", None, ["cross"]], ids=repr)
 def test_kind_that_is_none_is_refused(kind: Any) -> None:  # noqa: ANN401
-    message = f"kind: must be encoder, decoder, cross, found {kind!r}"
+    message = f"kind: expected encoder, decoder, cross, found {kind!r}"
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         random_attention().maps(kind)
 
@@ -333,7 +333,7 @@ def test_longest_translation_that_the_model_takes_is_looked_at(translator: Trans
 def test_translation_that_the_model_cannot_take_is_refused(
     translator: Translator, target: str, found: int
 ) -> None:
-    message = f"^target: must have 1 to 47 tokens, found {found}$"
+    message = f"^target: expected 1 to 47 tokens, found {found}$"
     with pytest.raises(UsageError, match=message):
         translator.attention("Ein Hund.", target=target)
 
@@ -346,9 +346,9 @@ def test_translation_of_a_line_in_parts_is_refused(translator: Translator) -> No
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"line": None}, "line: must be a str, found None"),
-        ({"line": ["Ein Hund."]}, "line: must be a str, found ['Ein Hund.']"),
-        ({"line": "Ein Hund.", "target": 7}, "target: must be a str, found 7"),
+        ({"line": None}, "line: expected a str, found None"),
+        ({"line": ["Ein Hund."]}, "line: expected a str, found ['Ein Hund.']"),
+        ({"line": "Ein Hund.", "target": 7}, "target: expected a str, found 7"),
     ],
     ids=str,
 )

@@ -102,11 +102,11 @@ def test_lines_may_come_from_any_iterable(translator: Translator) -> None:
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
-        ("Ein Hund.", "lines: must be a list of lines, found a str; put the one line into a list"),
-        (b"Ein Hund.", "lines: must be a list of lines, found bytes"),
-        (None, "lines: must be a list of lines, found NoneType"),
-        (["Ein Hund.", float("nan")], "lines[1]: must be a str, found nan"),
-        ([["Ein Hund."]], "lines[0]: must be a str, found ['Ein Hund.']"),
+        ("Ein Hund.", "lines: expected a list of lines, found a str; put the one line into a list"),
+        (b"Ein Hund.", "lines: expected a list of lines, found bytes"),
+        (None, "lines: expected a list of lines, found NoneType"),
+        (["Ein Hund.", float("nan")], "lines[1]: expected a str, found nan"),
+        ([["Ein Hund."]], "lines[0]: expected a str, found ['Ein Hund.']"),
     ],
     ids=["one line", "bytes", "nothing", "a number", "a list of lists"],
 )
@@ -254,7 +254,7 @@ def test_more_translations_than_beams_are_refused(beams: Translator) -> None:
 
 @pytest.mark.parametrize("n_best", [0, -1, 2.0, True, "3", None], ids=repr)
 def test_number_of_translations_is_a_whole_number_from_one(beams: Translator, n_best: Any) -> None:  # noqa: ANN401
-    message = f"^n_best: must be a whole number from 1, found {re.escape(repr(n_best))}$"
+    message = f"^n_best: expected a whole number from 1, found {re.escape(repr(n_best))}$"
     with pytest.raises(UsageError, match=message):
         beams.translate_n_best(["Ein Hund."], n_best=n_best)
 
