@@ -13,6 +13,7 @@ from mt_cli.commands.doctor import doctor
 from mt_cli.commands.evaluate import evaluate
 from mt_cli.commands.export import export
 from mt_cli.commands.inspect import inspect
+from mt_cli.commands.plot import plot
 from mt_cli.commands.prepare import prepare
 from mt_cli.commands.terminal import exit_codes, print_lines
 from mt_cli.commands.train import train
@@ -44,7 +45,7 @@ def _top(
     pass
 
 
-for command in (prepare, train, evaluate, translate, inspect, doctor, export):
+for command in (prepare, train, evaluate, translate, plot, inspect, doctor, export):
     app.command()(command)
 
 

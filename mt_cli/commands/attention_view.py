@@ -42,7 +42,7 @@ class AttentionView:
             raise UsageError("attention is shown for one sentence; give it with --text")
         if self.picture is None:
             return
-        from mt_cli.translation.drawing import check_ending
+        from mt_cli.artefacts.pictures import check_ending
         from mt_cli.translation.sentence_attention import ENDINGS
 
         check_ending(self.picture, ENDINGS)

@@ -58,9 +58,9 @@ def inspect(
     if not traces_shapes and not is_drawn:
         _describe(run, checkpoint=checkpoint, as_json=as_json)
         return
+    from mt_cli.artefacts.pictures import PICTURES, check_ending
     from mt_cli.stages.inspect.sentence_shapes import draw_masks, trace_sentence
     from mt_cli.stages.translate import decode_argument
-    from mt_cli.translation.drawing import PICTURES, check_ending
     from mt_cli.translation.translator import Translator
 
     sentence = SENTENCE if text is None else text

@@ -18,6 +18,7 @@ from typing import Never, ParamSpec
 from tqdm import tqdm
 
 from mt_cli.errors import MtCliError, ResourceError
+from mt_cli.machine.audience import reaches_people
 
 P = ParamSpec("P")
 
@@ -58,6 +59,7 @@ def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
     handler = _StderrHandler()
     handler.setLevel(logging.WARNING if is_quiet else logging.DEBUG if is_verbose else logging.INFO)
     handler.setFormatter(_LevelFormatter())
+    handler.addFilter(reaches_people)
     package = logging.getLogger("mt_cli")
     package.handlers = [handler]
     package.setLevel(logging.DEBUG)

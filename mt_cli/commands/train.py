@@ -42,6 +42,9 @@ def train(
     time_limit: Annotated[
         str | None, typer.Option("--time-limit", metavar="TIME", help="Stop, saved, after 90s, 10m or 2h.")
     ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard's event files into the run folder too.")
+    ] = False,
     threads: Threads = None,
     precision: TrainingPrecision = None,
     as_json: Json = False,
@@ -74,6 +77,8 @@ def train(
         resume=resume,
         overwrite=overwrite,
         time_limit_s=limit_s,
+        config_path=config,
+        has_tensorboard=tensorboard,
     )
     if result is None:  # another process says it
         return

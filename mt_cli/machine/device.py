@@ -16,6 +16,7 @@ import torch
 
 from mt_cli.config import Device, Precision, PrecisionChoice
 from mt_cli.errors import Option, ResourceError
+from mt_cli.machine.hardware import GIB, has_amx, has_avx512, memory_size, processor_name
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
@@ -70,20 +71,29 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def describe_machine(runtime: Runtime) -> dict[str, str | int]:
+def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
     """Facts about the machine that help to interpret a result."""
-    facts: dict[str, str | int] = {
+    facts: dict[str, str | int | float] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
         **_versions(PACKAGES),
         "device": str(runtime.device),
         "precision": runtime.precision,
         "cpu": torch.backends.cpu.get_cpu_capability(),
+        "processor": processor_name(),
+        "avx512": has_avx512(),
+        "amx": has_amx(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
     }
+    memory = memory_size()
+    if memory is not None:
+        facts["memory_gib"] = round(memory / GIB, 1)
     if runtime.device.type == "cuda":
         facts["gpu"] = torch.cuda.get_device_name(runtime.device)
+        facts["gpu_memory_gib"] = round(
+            torch.cuda.get_device_properties(runtime.device).total_memory / GIB, 1
+        )
     return facts
 
 
@@ -127,8 +137,7 @@ def _choose_device(device: Device) -> torch.device:
 def _is_fast_in_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    has_amx: bool = torch.cpu._is_amx_tile_supported()
-    return has_amx
+    return has_amx()
 
 
 def _keep_freed_memory() -> None:

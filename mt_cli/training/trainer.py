@@ -86,6 +86,8 @@ class Trainer:
         )
         self.shapes: set[Shape] = set()
         """Shapes of all batches, before they are divided among processes."""
+        self.epoch_ends: list[int] = []
+        """The last update of each epoch that is trained in full."""
         self.total_steps = self._count_steps()
 
     def run(self) -> Iterator[StepReport]:
@@ -121,11 +123,14 @@ class Trainer:
 
     def _count_steps(self) -> int:
         """Count the updates of the whole training and collect shapes; epochs differ by a few batches."""
-        updates = chain.from_iterable(self._updates(epoch=epoch) for epoch in range(self._config.max_epochs))
         count = 0
-        for update in islice(updates, self._config.max_steps):
-            self.shapes.update(batch.shape for batch in update)
-            count += 1
+        for epoch in range(self._config.max_epochs):
+            for update in self._updates(epoch=epoch):
+                if count == self._config.max_steps:
+                    return count
+                self.shapes.update(batch.shape for batch in update)
+                count += 1
+            self.epoch_ends.append(count)
         return count
 
     def _updates(self, *, epoch: int) -> Iterator[Update]:

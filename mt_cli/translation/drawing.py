@@ -3,34 +3,22 @@
 Knows rows, columns and values from 0 to 1, nothing of what they mean.
 """
 
-import io
-import logging
 import math
-import os
-import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.artefacts.files import write_atomically
-from mt_cli.errors import UsageError
+from mt_cli.artefacts.pictures import render, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-log = logging.getLogger(__name__)
-
-PICTURES = (".png", ".svg")
-"""Endings of the files that can be drawn."""
 SHADES = " ░▒▓█"
 ASCII_SHADES = " .:*#"
 LONGEST_LABEL = 16
@@ -45,7 +33,6 @@ CM, POINT = 1 / 2.54, 1 / 72
 """In inches, which matplotlib counts in."""
 LARGEST_FONT = 9.0
 """In points."""
-DOTS_PER_INCH = 150
 PANELS_A_ROW = 4
 
 
@@ -62,39 +49,17 @@ class Panel:
     """(R, C), from 0 to 1."""
 
 
-def check_ending(path: Path, endings: Sequence[str]) -> None:
-    """Complain about a file whose ending says nothing, before any work is done.
-
-    Raises:
-        UsageError: the ending of `path` is none of `endings`.
-    """
-    if path.suffix.lower() not in endings:
-        raise UsageError(f"{path}: the file's ending says how to draw; use {', '.join(endings)}")
-
-
 def write_picture(path: Path, panels: Sequence[Panel], *, title: str) -> None:
     """Write a picture of `panels`, beside and below each other, all on one scale of colours.
 
-    The ending of `path` is one of `PICTURES`.
+    The ending of `path` is one of `pictures.PICTURES`.
     """
-    write_atomically(path, render(panels, title=title, image_format=path.suffix.lower().removeprefix(".")))
+    write_figure(path, lambda: _compose(panels, title=title))
 
 
-def render(panels: Sequence[Panel], *, title: str, image_format: str) -> bytes:
-    """A picture of `panels` as the content of a file of `image_format`, `png` or `svg`."""
-    mpl = _matplotlib()
-    content = io.BytesIO()
-    with mpl.rc_context(), _letters_reported(keeps_text=image_format == "svg"):
-        mpl.rcdefaults()  # a picture depends on its content, not on the user's settings
-        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "mt_cli"})
-        _compose(panels, title=title).savefig(
-            content,
-            format=image_format,
-            dpi=DOTS_PER_INCH,
-            bbox_inches="tight",
-            metadata={"Date": None} if image_format == "svg" else None,  # the same map, the same file
-        )
-    return content.getvalue()
+def render_png(panels: Sequence[Panel], *, title: str) -> bytes:
+    """The picture of `panels` as the content of a .png file."""
+    return render(lambda: _compose(panels, title=title), image_format="png")
 
 
 def heat_map(panel: Panel, *, shades: str = SHADES) -> str:
@@ -112,18 +77,6 @@ def heat_map(panel: Panel, *, shades: str = SHADES) -> str:
         top = int(values.argmax())
         lines.append(f"{label:>{margin}} {cells}  {columns[top]} {values[top]:.2f}")
     return "\n".join(lines)
-
-
-def _matplotlib() -> ModuleType:
-    """Matplotlib, even where MPLBACKEND names a window system that is not installed: none is needed."""
-    backend = None if "matplotlib" in sys.modules else os.environ.pop("MPLBACKEND", None)
-    import matplotlib as mpl  # late: it takes a second, and few commands draw
-
-    if backend is not None:  # put back, for pictures that a notebook draws by itself
-        os.environ["MPLBACKEND"] = backend
-        with suppress(ValueError):
-            mpl.rcParams["backend"] = backend
-    return mpl
 
 
 def _compose(panels: Sequence[Panel], *, title: str) -> "Figure":
@@ -144,20 +97,6 @@ def _compose(panels: Sequence[Panel], *, title: str) -> "Figure":
     if any(np.any((panel.values > 0) & (panel.values < 1)) for panel in panels):  # more than yes and no
         figure.colorbar(images[0], ax=places[: len(panels)], shrink=0.6, pad=0.02)
     return figure
-
-
-@contextmanager
-def _letters_reported(*, keeps_text: bool) -> Iterator[None]:
-    """Say once what matplotlib says of each letter that its font lacks, unless the file keeps its text."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    messages = [str(warning.message) for warning in caught]
-    if not keeps_text and any("missing from font" in message for message in messages):
-        log.warning("the picture's font lacks some of the letters; an .svg leaves them to its viewer")
-    for message in messages:
-        if "missing from font" not in message:
-            log.warning("%s", message)
 
 
 def _draw_panel(ax: "Axes", panel: Panel, highest: float, font_size: float) -> "AxesImage":

@@ -50,6 +50,11 @@ def score(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) 
     return Scores(_score(bleu, hyps, refs), _score(chrf, hyps, refs), len(hyps))
 
 
+def bleu_signature(*, lowercase: bool = False) -> str:
+    """The signature of the BLEU that `score` gives."""
+    return score([""], [""], lowercase=lowercase).bleu.signature
+
+
 def _score(metric: "Metric", hyps: Sequence[str], refs: Sequence[str]) -> Score:
     result = metric.corpus_score(list(hyps), [list(refs)])
     signature = metric.get_signature().format()

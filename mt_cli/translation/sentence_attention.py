@@ -10,18 +10,10 @@ from pathlib import Path
 from torch import Tensor
 
 from mt_cli.artefacts.files import write_json
+from mt_cli.artefacts.pictures import PICTURES, check_ending
 from mt_cli.errors import Option, UsageError
 from mt_cli.model.attention_maps import MapKind
-from mt_cli.translation.drawing import (
-    ASCII_SHADES,
-    PICTURES,
-    SHADES,
-    Panel,
-    check_ending,
-    heat_map,
-    render,
-    write_picture,
-)
+from mt_cli.translation.drawing import ASCII_SHADES, SHADES, Panel, heat_map, render_png, write_picture
 from mt_cli.translation.teacher_forcing import TeacherForced
 
 TITLES: Mapping[MapKind, str] = {
@@ -82,7 +74,7 @@ class AttentionMaps:
             write_picture(path, self.panels, title=self.title)
 
     def _repr_png_(self) -> bytes:
-        return render(self.panels, title=self.title, image_format="png")
+        return render_png(self.panels, title=self.title)
 
 
 @dataclass(frozen=True, eq=False)

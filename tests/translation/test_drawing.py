@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mt_cli.artefacts.pictures import PICTURES, check_ending
 from mt_cli.errors import ResourceError, UsageError
-from mt_cli.translation.drawing import ASCII_SHADES, PICTURES, Panel, check_ending, heat_map, write_picture
+from mt_cli.translation.drawing import ASCII_SHADES, Panel, heat_map, write_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"

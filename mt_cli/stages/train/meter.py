@@ -1,10 +1,12 @@
-"""What happened between two log lines.
+"""What happened between two log lines, and between two validations.
 
 Knows step reports; reads their tensors only when asked, since reading waits for the device.
 """
 
 import time
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from mt_cli.training.trainer import StepReport
 
@@ -28,6 +30,17 @@ class Reading:
         )
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Means since the last validation."""
+
+    epoch: int
+    loss: float
+    lr: float
+    """Of its last update."""
+    tgt_tokens_per_s: float
+
+
 class Meter:
     """Gathers step reports; its clock stands still outside of training steps."""
 
@@ -35,14 +48,24 @@ class Meter:
         self._reports: list[StepReport] = []
         self._seconds = 0.0
         self._resumed_at = time.perf_counter()
+        self._last: StepReport | None = None
+        # A stretch may have very many updates: of those, sums are kept, not reports.
+        self._stretch_loss: Tensor | float = 0.0
+        self._stretch_tokens = 0
+        self._stretch_seconds = 0.0
 
     def add(self, report: StepReport) -> None:
         """Count one update."""
         self._reports.append(report)
+        self._last = report
+        self._stretch_loss = self._stretch_loss + report.loss.double() * report.tgt_tokens
+        self._stretch_tokens += report.tgt_tokens
 
     def pause(self) -> None:
         """Stop the clock, for a validation say."""
-        self._seconds += time.perf_counter() - self._resumed_at
+        spent = time.perf_counter() - self._resumed_at
+        self._seconds += spent
+        self._stretch_seconds += spent
 
     def resume(self) -> None:
         """Let the clock run on."""
@@ -66,3 +89,16 @@ class Meter:
         self._reports, self._seconds = [], 0.0
         self.resume()
         return reading
+
+    def end_stretch(self) -> Stretch:
+        """Means over the reports since the last stretch (at least one), weighted by tokens.
+
+        Pauses the clock, since a validation follows.
+        """
+        last = self._last
+        assert last is not None, "a stretch has an update"
+        loss = float(self._stretch_loss) / self._stretch_tokens
+        self.pause()
+        stretch = Stretch(last.epoch, loss, last.lr, self._stretch_tokens / self._stretch_seconds)
+        self._stretch_loss, self._stretch_tokens, self._stretch_seconds = 0.0, 0, 0.0
+        return stretch

@@ -6,11 +6,8 @@ Decides what follows from a score, a limit or a signal; knows nothing of how an 
 import logging
 import math
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Never
-
-from tqdm import tqdm
 
 from mt_cli.artefacts.checkpoint import (
     CheckpointState,
@@ -25,31 +22,18 @@ from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
 from mt_cli.errors import DataError, DivergedError, StoppedError
 from mt_cli.machine.device import Runtime
-from mt_cli.machine.progress import progress_bar
 from mt_cli.machine.signals import StopSignals
 from mt_cli.machine.world import World
-from mt_cli.stages.train.meter import Meter, Reading
+from mt_cli.stages.train.meter import Meter
+from mt_cli.stages.train.narrator import Narrator
+from mt_cli.stages.train.opening import Opening
+from mt_cli.stages.train.pace import Pace
+from mt_cli.stages.train.result import TrainResult
+from mt_cli.stages.train.tensorboard import EventFiles
 from mt_cli.stages.train.validation import Validation, Validator
 from mt_cli.training.trainer import Progress, StepReport, Trainer
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """How training ended."""
-
-    folder: Path
-    state: str
-    """`finished`, `early_stop` or `time_limit`."""
-    step: int
-    best_step: int | None
-    best_score: float | None
-    """Validation BLEU, or minus the validation loss, as `training.best_by` says."""
-
-    def as_json(self) -> dict[str, object]:
-        """The form that `train --json` prints."""
-        return {**asdict(self), "folder": str(self.folder)}
 
 
 class Session:
@@ -63,8 +47,10 @@ class Session:
         runtime: Runtime,
         world: World,
         *,
+        config_path: Path,
         started_at: float,
         time_limit_s: float | None,
+        has_tensorboard: bool,
     ) -> None:
         """In a `world` of several processes, the first scores, saves and decides, and the others follow."""
         self._run, self._config = run, config
@@ -88,19 +74,39 @@ class Session:
             self._restore()
         if world.is_first:
             run.forget_metrics_after(self._state.step)
+        self._opening = Opening(
+            run.folder,
+            config_path,
+            config,
+            runtime,
+            world,
+            self._trainer,
+            num_train=len(prepared.split("train")),
+            num_val=self._validator.num_pairs,
+        )
+        events = EventFiles(run.folder, after_step=self._state.step) if has_tensorboard else None
+        self._narrator = Narrator(
+            run,
+            self._trainer,
+            Pace.of(
+                run,
+                self._trainer,
+                validate_every=config.training.validate_every,
+                validation_tokens=self._validator.num_tokens,
+            ),
+            device=runtime.device,
+            elapsed_s=self._elapsed_s,
+            events=events,
+        )
 
     def run(self) -> TrainResult:
         """Train until the end, a limit, or a signal."""
         trainer = self._trainer
-        num_parameters = sum(parameter.numel() for parameter in self._model.parameters())
-        log.info(
-            "parameters %d  updates %d  batch shapes %d",
-            num_parameters, trainer.total_steps, len(trainer.shapes),
-        )  # fmt: skip
+        self._narrator.tell_opening(self._opening)
         self._write_status("running")
         try:
-            with StopSignals() as signals, self._progress_bar() as bar:
-                reason = self._loop(signals, bar)
+            with StopSignals() as signals, self._narrator.watching():
+                reason = self._loop(signals)
         except (StoppedError, DivergedError):
             raise
         except BaseException:
@@ -121,13 +127,12 @@ class Session:
                 if not self._world.agree(goes_on=True):
                     return
 
-    def _loop(self, signals: StopSignals, bar: "tqdm[Never]") -> str:
+    def _loop(self, signals: StopSignals) -> str:
         if self._is_out_of_patience():
             return "early_stop"
         for report in self._trainer.run():
-            bar.update()
             try:
-                reason = self._after_update(report, signals, bar)
+                reason = self._after_update(report, signals)
             except BaseException:
                 self._world.announce_end()
                 raise
@@ -136,19 +141,22 @@ class Session:
                 return reason
         return "finished"
 
-    def _after_update(self, report: StepReport, signals: StopSignals, bar: "tqdm[Never]") -> str | None:
+    def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
         """Log, score and save what is due after an update; gives the reason to end, if there is one."""
         self._meter.add(report)
+        self._narrator.count(report, limit_left_s=self._limit_left_s())
         is_last = report.step == self._trainer.total_steps
         if is_last or report.step % self._config.training.log_every == 0:
-            self._log(self._meter.read(), bar)
+            reading = self._meter.read()
+            self._stop_if_diverged(reading.loss)
+            self._narrator.tell_step(reading)
         if is_last or self._is_validation_due(report):
             self._validate()
         if signals.received is not None:
             self._stop(signals.received)
         if self._is_out_of_patience():
             return "early_stop"
-        if self._time_limit_s is not None and time.monotonic() - self._started_at > self._time_limit_s:
+        if self._limit_left_s() < 0:
             self._save_at_limit()
             return "time_limit"
         return None
@@ -161,19 +169,22 @@ class Session:
         patience = self._config.training.patience
         return bool(patience) and self._state.validations_without_gain >= patience
 
-    def _log(self, reading: Reading, bar: "tqdm[Never]") -> None:
-        self._stop_if_diverged(reading.loss)
-        self._run.append_metrics({"kind": "step", **asdict(reading), "elapsed_s": self._elapsed_s()})
-        bar.set_postfix(loss=f"{reading.loss:.3f}", refresh=False)
-        # A terminal has the bar; a file or a pipe gets lines.
-        level = logging.INFO if bar.disable else logging.DEBUG
-        log.log(level, "%s  elapsed %.0f s", reading, self._elapsed_s())
-
     def _validate(self) -> None:
         """Score the model, save a checkpoint, and remember whether it is the best."""
-        self._meter.pause()
-        validation = self._validator.validate(self._trainer.progress.step)
-        self._stop_if_diverged(validation.nll)
+        stretch = self._meter.end_stretch()
+        with self._narrator.validating():
+            began_at = time.monotonic()
+            validation = self._validator.validate(self._trainer.progress.step)
+            validation_s = time.monotonic() - began_at
+            self._stop_if_diverged(validation.nll)
+            is_best = self._judge(validation)
+            self._narrator.tell_validation(validation, stretch, is_best=is_best, validation_s=validation_s)
+            self._save(is_best=is_best)
+        self._write_status("running")
+        self._meter.resume()
+
+    def _judge(self, validation: Validation) -> bool:
+        """Whether the model is now the best; what follows from it is remembered."""
         best_by_bleu = self._config.training.best_by == "bleu"
         score = validation.bleu.score if best_by_bleu else -validation.nll
         is_best = self._state.best_score is None or score > self._state.best_score
@@ -184,22 +195,7 @@ class Session:
         else:
             waited = self._state.validations_without_gain + 1
             self._state = replace(self._state, validations_without_gain=waited)
-        self._report(validation, is_best=is_best)
-        self._save(is_best=is_best)
-        self._write_status("running")
-        self._meter.resume()
-
-    def _report(self, validation: Validation, *, is_best: bool) -> None:
-        elapsed = self._elapsed_s()
-        record = {"kind": "validation", **validation.as_json(), "is_best": is_best, "elapsed_s": elapsed}
-        self._run.append_metrics(record)
-        mark = "  (best so far)" if is_best else ""
-        log.info(
-            "valid step %d  nll %.4f  %s  elapsed %.0f s%s",
-            validation.step, validation.nll, validation.bleu, elapsed, mark,
-        )  # fmt: skip
-        for sample in validation.samples:
-            log.info("  %s", sample)
+        return is_best
 
     def _save(self, *, is_best: bool) -> None:
         progress = self._trainer.progress
@@ -231,7 +227,7 @@ class Session:
             log.warning(
                 "the run is at step %d, past the %d asked for", self._state.step, self._trainer.total_steps
             )
-        log.info("resumed %s", folder)
+        log.debug("resumed %s", folder)
 
     def _save_at_limit(self) -> None:
         """Save without judging, so that a run made in pieces equals one made at once."""
@@ -279,5 +275,8 @@ class Session:
     def _elapsed_s(self) -> float:
         return self._elapsed_before_s + time.monotonic() - self._started_at
 
-    def _progress_bar(self) -> "tqdm[Never]":
-        return progress_bar(unit="step", total=self._trainer.total_steps, initial=self._trainer.progress.step)
+    def _limit_left_s(self) -> float:
+        """Seconds that the time limit leaves."""
+        if self._time_limit_s is None:
+            return math.inf
+        return self._time_limit_s - (time.monotonic() - self._started_at)

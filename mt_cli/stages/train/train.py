@@ -15,10 +15,13 @@ from mt_cli.artefacts.run import PreparedReference, Run, open_run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, changed_keys
 from mt_cli.errors import UsageError
+from mt_cli.machine.audience import reaches_file
 from mt_cli.machine.device import Runtime, describe_machine, memory_errors_explained, set_up_runtime
 from mt_cli.machine.world import World, joined_world
 from mt_cli.stages.model_card import write_card
-from mt_cli.stages.train.session import Session, TrainResult
+from mt_cli.stages.train.result import TrainResult
+from mt_cli.stages.train.session import Session
+from mt_cli.stages.train.tensorboard import check_installed
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +41,12 @@ def train_run(
     resume: bool = False,
     overwrite: bool = False,
     time_limit_s: float | None = None,
+    config_path: Path | None = None,
+    has_tensorboard: bool = False,
 ) -> TrainResult | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
+
+    `config_path` is where `config` was read, for the log. `has_tensorboard` also writes event files.
 
     Where torchrun has started several processes they train together; all but the first give None.
 
@@ -48,9 +55,11 @@ def train_run(
         DataError: the data are not prepared, or not as `config` wants them.
         DivergedError: the loss is no number any more.
         StoppedError: a signal came; the state is saved.
-        ResourceError: out of memory, or another process is gone.
+        ResourceError: out of memory, another process is gone, or TensorBoard is not installed.
     """
     started_at = time.monotonic()
+    if has_tensorboard:
+        check_installed()
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
             stack.enter_context(_log_level(logging.ERROR))  # the first one tells what happens
@@ -73,7 +82,15 @@ def train_run(
         run = world.after_first(begin, lambda: open_run(run_dir))
         stack.enter_context(memory_errors_explained("lower training.tokens_per_batch"))
         session = Session(
-            run, config, prepared, runtime, world, started_at=started_at, time_limit_s=time_limit_s
+            run,
+            config,
+            prepared,
+            runtime,
+            world,
+            config_path=config_path or run.folder / "config.toml",
+            started_at=started_at,
+            time_limit_s=time_limit_s,
+            has_tensorboard=has_tensorboard and world.is_first,
         )
         if world.is_first:
             try:
@@ -129,6 +146,7 @@ def _logging_to(path: Path) -> Iterator[None]:
     """Copy everything that is logged, debug lines too, to the end of `path`."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(reaches_file)
     with _log_level(logging.DEBUG) as package:
         package.addHandler(handler)
         try:

@@ -14,6 +14,7 @@ from mt_cli.config import Config
 from mt_cli.data.split import EncodedSplit, Sentences
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.stages.train.samples import Sample
 from mt_cli.training.trainer import mean_nll
 from mt_cli.translation.scoring import Score, score
 from mt_cli.translation.translator import Translator
@@ -31,8 +32,8 @@ class Validation:
     nll: float
     """Negative log-likelihood per target token, in nats."""
     bleu: Score
-    samples: list[str]
-    """A few sources with their translations."""
+    samples: list[Sample]
+    """A few sources with their translations and references."""
 
     def as_json(self) -> dict[str, object]:
         """The form that metrics.jsonl keeps."""
@@ -72,9 +73,19 @@ class Validator:
         bleu = score(hyps, self._refs, lowercase=self._config.data.lowercase).bleu
         return Validation(step, nll, bleu, self._samples(hyps))
 
-    def _samples(self, hyps: list[str]) -> list[str]:
+    @property
+    def num_pairs(self) -> int:
+        """Pairs that are validated on."""
+        return len(self._split)
+
+    @property
+    def num_tokens(self) -> int:
+        """Target tokens that are validated on, with the end of each sentence."""
+        return len(self._split.tgt.ids) + len(self._split)
+
+    def _samples(self, hyps: list[str]) -> list[Sample]:
         spread = range(0, len(hyps), max(1, len(hyps) // NUM_SAMPLES))
-        return [f"{self._sources[i]} → {hyps[i]}" for i in spread][:NUM_SAMPLES]
+        return [Sample(self._sources[i], hyps[i], self._refs[i]) for i in spread][:NUM_SAMPLES]
 
 
 def _cached_twin(model: TranslationModel, run: Run) -> TranslationModel:

@@ -24,7 +24,7 @@ SHORT = (
     *("--set", "training.r_drop=2", "--set", "training.weight_decay=0.1"),
 )
 FIRST_PART = 11
-SESSION_LOG = "mt_cli.stages.train.session"
+NARRATOR_LOG = "mt_cli.stages.train.narrator"
 
 
 def train(workspace: Workspace, run: Path, *args: object, data: Path | None = None) -> Outcome:
@@ -36,7 +36,7 @@ def train(workspace: Workspace, run: Path, *args: object, data: Path | None = No
 def records(run: Path, kind: str) -> list[dict[str, float]]:
     """Lines of metrics.jsonl, without what a clock says."""
     lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
-    dropped = ("kind", "elapsed_s", "tgt_tokens_per_s")
+    dropped = ("kind", "elapsed_s", "tgt_tokens_per_s", "validation_s")
     return [{k: v for k, v in line.items() if k not in dropped} for line in lines if line["kind"] == kind]
 
 
@@ -93,11 +93,11 @@ def at_step() -> Iterator[Callable[[int, Callable[[], None]], None]]:
 
     def add(step: int, action: Callable[[], None]) -> None:
         handlers.append(AtStep(step, action))
-        logging.getLogger(SESSION_LOG).addHandler(handlers[-1])
+        logging.getLogger(NARRATOR_LOG).addHandler(handlers[-1])
 
     yield add
     for handler in handlers:
-        logging.getLogger(SESSION_LOG).removeHandler(handler)
+        logging.getLogger(NARRATOR_LOG).removeHandler(handler)
 
 
 # What a run holds

@@ -57,13 +57,16 @@ def test_result_is_what_training_noted_of_the_best_checkpoint(
     assert validation.as_json() == {**noted, "nll": pytest.approx(noted["nll"])}
 
 
-def test_samples_are_a_few_sources_with_their_translations(
+def test_samples_are_a_few_sources_with_their_references_and_translations(
     workspace: Workspace, validator: Validator
 ) -> None:
-    samples = validator.validate(step=1).samples
-    sources = workspace.corpus("val.de").read_text().splitlines()
-    assert len(samples) == NUM_SAMPLES
-    assert all(sample.split(" → ")[0] in sources for sample in samples)
+    validation = validator.validate(step=1)
+    sources, refs = (workspace.corpus(f"val.{lang}").read_text().splitlines() for lang in ("de", "en"))
+    pairs = set(zip(sources, refs, strict=True))
+    assert len(validation.samples) == NUM_SAMPLES
+    assert {(sample.source, sample.reference) for sample in validation.samples} < pairs
+    # The tiny model knows its pairs by heart.
+    assert [s for s in validation.samples[1:] if s.translation != s.reference] == []
 
 
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluating"])

@@ -1,0 +1,71 @@
+"""What the machine is made of: its processor, its memory, and how much of that is in use.
+
+Reads the operating system's accounts; knows nothing of devices that were chosen or of work that is done.
+"""
+
+import contextlib
+import os
+import platform
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+GIB, MB = 1 << 30, 10**6
+CPU_INFO, OWN_MEMORY = Path("/proc/cpuinfo"), Path("/proc/self/statm")
+CPU_INFO_NAMES = ("model name", "Model")
+"""How the line is called that names the processor: on PCs, and on most ARM boards."""
+
+
+def processor_name() -> str:
+    """The processor's model, as its maker calls it where the system says so, else its architecture."""
+    with contextlib.suppress(OSError):
+        fields = [line.partition(":") for line in CPU_INFO.read_text(errors="replace").splitlines()]
+        found = {name.strip(): " ".join(value.split()) for name, _, value in fields}
+        for name in CPU_INFO_NAMES:
+            if found.get(name):
+                return found[name]
+    return platform.processor() or platform.machine() or "unknown processor"
+
+
+def has_avx512() -> bool:
+    """Whether the processor has 512-bit vectors."""
+    return bool(torch.cpu._is_avx512_supported())
+
+
+def has_amx() -> bool:
+    """Whether the processor has tiles, which multiply bf16 matrices fast."""
+    return bool(torch.cpu._is_amx_tile_supported())
+
+
+def describe_processor() -> str:
+    """The processor with what makes matrix products fast, such as `Intel Xeon, 2 cores, AVX-512, AMX`."""
+    cores = os.cpu_count() or 1
+    extras = [name for name, is_there in (("AVX-512", has_avx512()), ("AMX", has_amx())) if is_there]
+    return ", ".join([processor_name(), f"{cores} core{'' if cores == 1 else 's'}", *extras])
+
+
+def memory_size() -> int | None:
+    """Bytes of memory that the machine has; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process holds; the most that it has held where the system says no more."""
+    try:
+        return int(OWN_MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        unit = 1 if sys.platform == "darwin" else 1 << 10
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def describe_memory_use(device: torch.device) -> str:
+    """Memory in use, and on a GPU the most that was taken there, such as `612 MB`."""
+    used = f"{resident_memory() / MB:,.0f} MB"
+    if device.type != "cuda":
+        return used
+    return f"{used}, {torch.cuda.max_memory_allocated(device) / MB:,.0f} MB at most on the GPU"

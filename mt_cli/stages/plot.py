@@ -1,0 +1,104 @@
+"""The `plot` command: the curves of one training or several, as a picture.
+
+Draws what `curves` has read; reads nothing itself.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mt_cli.artefacts.pictures import PICTURES, check_ending, write_figure
+from mt_cli.stages.curves import Curves, Point, curves_of_run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""Of Okabe and Ito (2008): people who see few colours tell them apart, and so does a grey print."""
+MARKERS = "osD^vPX"
+"""One for each run, for prints without colours."""
+WIDTH, HEIGHT = 7.0, 8.5
+"""In inches: a page with margins."""
+MOST_MARKERS = 40
+"""Validations beyond which only some are marked."""
+
+
+def plot_runs(run_dirs: Sequence[Path], *, output: Path) -> list[Curves]:
+    """Draw the curves of all runs into `output`, whose ending is one of `PICTURES`; gives what was drawn.
+
+    Raises:
+        UsageError: the ending is another, or a folder is no run.
+        DataError: a run's metrics are missing or damaged, or there are none yet.
+    """
+    check_ending(output, PICTURES)
+    runs = [curves_of_run(run_dir) for run_dir in run_dirs]
+    labels = labels_of(run_dirs)
+    write_figure(output, lambda: compose(runs, labels=labels))
+    return runs
+
+
+def labels_of(run_dirs: Sequence[Path]) -> list[str]:
+    """A name for each of the folders: its own where no other has that, else its path."""
+    names = [run_dir.resolve().name for run_dir in run_dirs]
+    return [
+        name if names.count(name) == 1 else os.path.normpath(run_dir)
+        for name, run_dir in zip(names, run_dirs, strict=True)
+    ]
+
+
+def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
+    """A figure with loss, BLEU and learning rate against the step, one colour for each run."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    loss, bleu, rate = figure.subplots(3, 1, sharex=True, height_ratios=(4, 3, 2))
+    for number, (curves, label) in enumerate(zip(runs, labels, strict=True)):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        _line(loss, curves.train_nll, colour, label=f"{label}, train", style=":")
+        _line(loss, curves.val_nll, colour, label=f"{label}, val", marker=marker)
+        _line(bleu, curves.bleu, colour, label=label, marker=marker)
+        _line(rate, curves.lr, colour, label=label)
+    loss.set_ylabel("nats per target token")
+    loss.set_title("negative log-likelihood (train: with dropout)", fontsize=10)
+    bleu.set_ylabel("BLEU")
+    bleu.set_title(_bleu_title(runs), fontsize=10, parse_math=False)
+    rate.set_ylabel("learning rate")
+    rate.set_xlabel("step")
+    for axes in (loss, bleu, rate):
+        axes.grid(color="0.9")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    rate.set_ylim(bottom=0)
+    rate.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    _add_legend(loss)
+    return figure
+
+
+def _line(
+    axes: "Axes", points: Sequence[Point], colour: str, *, label: str, style: str = "-", marker: str = ""
+) -> None:
+    axes.plot(
+        [point.step for point in points],
+        [point.value for point in points],
+        color=colour,
+        linestyle=style,
+        linewidth=1.4,
+        marker=marker,
+        markersize=4,
+        markevery=max(1, len(points) // MOST_MARKERS),
+        label=label,
+    )
+
+
+def _bleu_title(runs: Sequence[Curves]) -> str:
+    """A score never travels without its signature."""
+    signatures = dict.fromkeys(signature for curves in runs for signature in curves.bleu_signatures)
+    return "\n".join(f"val BLEU {signature}" for signature in signatures) or "no validation yet"
+
+
+def _add_legend(axes: "Axes") -> None:
+    legend = axes.legend(fontsize=9, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a folder's name may hold dollar signs

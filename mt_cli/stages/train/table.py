@@ -1,0 +1,69 @@
+"""The table of validations: a header and one row each, in at most 80 columns.
+
+Knows numbers and columns, nothing of where they come from.
+"""
+
+from dataclasses import dataclass
+
+COLUMNS = 80
+"""Of the narrowest terminal that people use."""
+WIDTHS = {
+    "epoch": 5, "step": 8, "train loss": 11, "val nll": 8, "BLEU": 7, "lr": 8, "tok/s": 8, "elapsed": 9,
+    "left": 9,
+}  # fmt: skip
+"""Each column's width, one space before it included; they and `best` are 79."""
+BEST = "best"
+HEADER = "".join(f"{name:>{width}}" for name, width in WIDTHS.items()) + f"  {BEST}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One validation."""
+
+    epoch: int
+    step: int
+    train_loss: float
+    """Mean since the validation before, or since training was resumed."""
+    val_nll: float
+    bleu: float
+    lr: float
+    tgt_tokens_per_s: float
+    elapsed_s: float
+    left_s: float | None
+    """None if it cannot be told yet."""
+    is_best: bool
+
+    def __str__(self) -> str:
+        cells = (
+            str(self.epoch),
+            str(self.step),
+            f"{self.train_loss:.3f}",
+            f"{self.val_nll:.3f}",
+            f"{self.bleu:.2f}",
+            f"{self.lr:.1e}",
+            f"{self.tgt_tokens_per_s:.0f}",
+            clock(self.elapsed_s),
+            "-" if self.left_s is None else clock(self.left_s),
+        )
+        row = "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS.values(), strict=True))
+        return f"{row}  {'*' if self.is_best else ''}".rstrip()
+
+
+def clock(seconds: float) -> str:
+    """A duration such as `0:07`, `12:34`, `1:02:03` or, from four days on, `4d 05h`."""
+    whole = round(seconds)
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if days >= 4:
+        return f"{days}d {hours % 24:02}h"
+    if hours:
+        return f"{hours}:{minutes % 60:02}:{whole % 60:02}"
+    return f"{minutes}:{whole % 60:02}"
+
+
+def in_words(seconds: float) -> str:
+    """A duration such as `74 s`, `2.4 min`, `35 min` or `2.6 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.{int(seconds < 600)}f} min"
+    return f"{seconds / 3600:.1f} h"
