@@ -22,7 +22,7 @@ def processor_name() -> str:
     """The processor's model, as its maker calls it where the system says so, else its architecture."""
     with contextlib.suppress(OSError):
         fields = [line.partition(":") for line in CPU_INFO.read_text(errors="replace").splitlines()]
-        found = {name.strip(): " ".join(value.split()) for name, _, value in fields}
+        found = {name.strip(): " ".join(value.split()) for name, _, value in reversed(fields)}  # first wins
         for name in CPU_INFO_NAMES:
             if found.get(name):
                 return found[name]

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from mt_cli.artefacts.run import open_run
@@ -78,7 +79,7 @@ def read_curves(content: bytes, *, name: str, source: Path) -> Curves:
     if not steps and not validations:
         raise DataError(f"{source}: holds no measurement yet; go on training: mt-cli train CONFIG --resume")
     for kind in (steps, validations):
-        for before, after in zip(kind, kind[1:], strict=False):
+        for before, after in pairwise(kind):
             if after.step <= before.step:
                 raise DataError(
                     f"{after.place}: step {after.step} comes after step {before.step}; the file is damaged"

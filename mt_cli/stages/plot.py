@@ -72,7 +72,10 @@ def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
         axes.spines[["top", "right"]].set_visible(False)
     rate.set_ylim(bottom=0)
     rate.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    _add_legend(loss)
+    bleu.set_ylim(bottom=0)
+    legend = figure.legend(*loss.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=9)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a folder's name may hold dollar signs
     return figure
 
 
@@ -96,9 +99,3 @@ def _bleu_title(runs: Sequence[Curves]) -> str:
     """A score never travels without its signature."""
     signatures = dict.fromkeys(signature for curves in runs for signature in curves.bleu_signatures)
     return "\n".join(f"val BLEU {signature}" for signature in signatures) or "no validation yet"
-
-
-def _add_legend(axes: "Axes") -> None:
-    legend = axes.legend(fontsize=9, frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # a folder's name may hold dollar signs

@@ -16,6 +16,7 @@ from mt_cli.machine.device import (
     seed_everything,
     set_up_runtime,
 )
+from mt_cli.machine.hardware import memory_size, processor_name
 
 CPU = torch.device("cpu")
 
@@ -118,6 +119,12 @@ def test_description_names_what_a_result_depends_on() -> None:
     assert facts["device"] == "cpu"
     assert facts["precision"] == "fp32"
     assert facts["threads"] == torch.get_num_threads()
+    assert facts["processor"] == processor_name()
+    assert facts["amx"] == torch.cpu._is_amx_tile_supported()
+    assert facts["avx512"] == torch.cpu._is_avx512_supported()
+    memory = memory_size()
+    assert memory is not None
+    assert facts["memory_gib"] == pytest.approx(memory / 2**30, abs=0.05)
 
 
 # Memory

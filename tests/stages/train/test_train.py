@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -15,8 +16,12 @@ import pytest
 import torch
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
+from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import open_run
 from mt_cli.config import load_config
+from mt_cli.machine.hardware import processor_name
+from mt_cli.stages.train.pace import Pace
+from mt_cli.stages.train.table import HEADER
 
 # Validations every 8 updates, about 4 an epoch: an end after 11 falls between two validations.
 SHORT = (
@@ -107,11 +112,73 @@ def test_stdout_is_the_run_folder_and_progress_is_on_stderr(workspace: Workspace
     assert workspace.folder.joinpath("train.out").read_text() == "runs/tiny\n"
     said = workspace.folder.joinpath("train.err").read_text()
     assert "\nstep 10  epoch 4  loss " in said
-    assert "\nvalid step 40  nll " in said
-    assert "BLEU" in said
-    assert "nrefs:1|case:mixed|" in said
-    assert " → " in said
+    assert f"\n{HEADER}\n" in said
+    assert "\n  reference    " in said
     assert "\r" not in said  # no progress bar where nobody watches
+
+
+def test_training_begins_by_saying_what_it_trains(workspace: Workspace) -> None:
+    said = workspace.folder.joinpath("train.err").read_text()
+    total = status(workspace.run)["total_steps"]
+    facts = dict(re.findall(r"^(\w+) {2,}(.+)$", said[: said.index("\nstep ")], flags=re.MULTILINE))
+    train_split = open_prepared(workspace.prepared).split("train")
+    parameters = sum(parameter.numel() for parameter in open_run(workspace.run).build_model().parameters())
+    assert facts.pop("device").startswith(f"cpu: {processor_name()}, ")
+    assert facts.pop("updates").startswith(f"{total}, 3 in an epoch; validation every 40")
+    assert facts.pop("batches").startswith("240 tokens a side at most, in ")
+    assert facts.pop("BLEU").startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert facts == {
+        "run": "runs/tiny",
+        "config": "tiny.toml",
+        "precision": "fp32",
+        "threads": "1",
+        "pairs": f"{len(train_split):,} to train on, 20 to validate on",
+        "parameters": f"{parameters:,}",
+    }
+
+
+def test_after_twenty_updates_the_time_left_and_the_memory_used_are_told(workspace: Workspace) -> None:
+    said = workspace.folder.joinpath("train.err").read_text()
+    told = r"\nexpected    \d+ s to the end, validations included\nmemory      [\d,]+ MB\nstep 20 "
+    assert re.search(told, said)
+
+
+def test_time_limit_that_comes_first_is_the_end_to_expect(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pace, "left_s", lambda _: 3600.0)
+    said = train(workspace, tmp_path / "run", "--max-steps", 21, "--time-limit", "35m").err
+    assert re.search(r"\nexpected    3[0-5] min to the time limit\n", said)
+
+
+def test_each_validation_has_a_row_below_one_header(workspace: Workspace) -> None:
+    said = workspace.folder.joinpath("train.err").read_text()
+    found = records(workspace.run, "validation")
+    rows = [line for line in said.splitlines() if re.match(r" *\d+ +\d+ +\d", line)]
+    assert said.count(HEADER) == 1
+    assert [int(row.split()[1]) for row in rows] == [each["step"] for each in found]
+    assert [row.split()[3:5] for row in rows] == [[f"{e['nll']:.3f}", f"{e['bleu']:.2f}"] for e in found]
+    assert [row.endswith("*") for row in rows] == [each["is_best"] for each in found]
+    assert said.count("nrefs:1") == 1
+
+
+def test_header_is_repeated_after_a_resume(workspace: Workspace, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert train(workspace, run, "--max-steps", 2).err.count(HEADER) == 1
+    said = train(workspace, run, "--max-steps", 4, "--resume").err
+    assert said.startswith(f"warning: {run} goes on with another training.max_steps than it began with\n")
+    assert f"\nrun         {run}, resumed after update 2\n" in f"\n{said}"
+    assert said.count(HEADER) == 1
+
+
+def test_log_file_keeps_validations_as_pairs_of_key_and_value(workspace: Workspace) -> None:
+    logged = workspace.run.joinpath("train.log").read_text()
+    found = records(workspace.run, "validation")
+    lines = re.findall(
+        r"INFO valid step (\d+)  nll ([\d.]+)  BLEU ([\d.]+)  nrefs:1\|\S+  elapsed \d+ s", logged
+    )
+    assert lines == [(str(e["step"]), f"{e['nll']:.4f}", f"{e['bleu']:.2f}") for e in found]
+    assert HEADER not in logged
 
 
 def test_run_folder_holds_what_it_should(workspace: Workspace) -> None:
@@ -159,7 +226,9 @@ def test_config_of_the_run_is_a_config_to_train_with(workspace: Workspace, tmp_p
 def test_log_file_keeps_what_was_said(workspace: Workspace) -> None:
     logged = workspace.run.joinpath("train.log").read_text()
     said = workspace.folder.joinpath("train.err").read_text().splitlines()
-    assert [line for line in said if line.startswith(("step ", "valid ")) and line not in logged] == []
+    assert [
+        line for line in said if line.startswith(("step ", "run ", "  source")) and line not in logged
+    ] == []
 
 
 def test_json_says_how_it_ended(workspace: Workspace, tmp_path: Path) -> None:
@@ -178,6 +247,7 @@ def test_progress_bar_is_drawn_where_stderr_is_a_terminal(workspace: Workspace, 
     terminal, stderr = pty.openpty()
     termios.tcsetwinsize(stderr, (24, 80))
     args = ["train", "tiny.toml", "--run", str(tmp_path / "run"), "--max-steps", "3"]
+    args += ["--set", "training.log_every=1", "--verbose"]
     with subprocess.Popen(
         [*MT_CLI, *args], stdout=subprocess.PIPE, stderr=stderr, cwd=workspace.folder
     ) as process:
@@ -188,6 +258,11 @@ def test_progress_bar_is_drawn_where_stderr_is_a_terminal(workspace: Workspace, 
     assert process.returncode == 0
     assert "/3 [" in shown
     assert "\r" in shown
+    assert "loss=" in shown
+    assert "tok/s=" in shown
+    rows = shown[shown.index(HEADER) :].replace("\r", "\n").split("\n")
+    assert [row for row in rows if len(row) > 80] == []
+    assert "\nstep 1 " not in shown.replace("\r", "\n")
 
 
 def read_terminal(terminal: int) -> Iterator[str]:
