@@ -1,18 +1,34 @@
 """The `sacrebleu` command, which everybody has, as the judge of our scores."""
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
 def command_scores(folder: Path, hyps: Sequence[str], refs: Sequence[str], *flags: str) -> dict[str, str]:
     """Score by metric, to ten digits, as the `sacrebleu` command prints it."""
-    for name, lines in (("hyp", hyps), ("ref", refs)):
+    printed = _run(folder, {"hyp": hyps, "ref": refs}, "ref", "-i", "hyp", "-w", "10", *flags)
+    return {each["name"]: f"{each['score']:.10f}" for each in json.loads(printed)}
+
+
+def command_intervals(folder: Path, hyps: Sequence[str], refs: Sequence[str]) -> dict[str, str]:
+    """The 95 % interval by metric, as `sacrebleu --confidence` prints it, and then the signature."""
+    flags = ("ref", "-i", "hyp", "-w", "2", "--confidence", "-f", "text")
+    printed = _run(folder, {"hyp": hyps, "ref": refs}, *flags)
+    pattern = r"^ *(\w+)\|(\S+) *= \S+ \(μ = (\S+ ± [\d.]+)\)"
+    return {
+        name: f"{interval}  {signature}"
+        for name, signature, interval in re.findall(pattern, printed, re.MULTILINE)
+    }
+
+
+def _run(folder: Path, texts: Mapping[str, Sequence[str]], *args: str) -> str:
+    """What the command prints of `texts`, which it finds as files."""
+    for name, lines in texts.items():
         folder.joinpath(name).write_bytes("".join(f"{line}\n" for line in lines).encode())
-    args = ["ref", "-i", "hyp", "-m", "bleu", "chrf", "-w", "10", *flags]
-    done = subprocess.run(
-        [sys.executable, "-m", "sacrebleu", *args], cwd=folder, capture_output=True, timeout=300, check=True
-    )
-    return {each["name"]: f"{each['score']:.10f}" for each in json.loads(done.stdout)}
+    command = [sys.executable, "-m", "sacrebleu", *args, "-m", "bleu", "chrf", "ter"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=300, check=True)
+    return done.stdout.decode()

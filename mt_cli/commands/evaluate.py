@@ -1,5 +1,6 @@
 """`mt-cli evaluate`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,8 @@ from mt_cli.commands.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
+from mt_cli.commands.score_table import scores_as_lines, scores_as_table
+from mt_cli.commands.terminal import exit_codes, is_terminal, print_result, set_up_logging
 
 
 @exit_codes
@@ -57,7 +59,7 @@ def evaluate(
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     from mt_cli.stages.evaluate import score_splits
 
-    scores = score_splits(
+    assessments = score_splits(
         runs,
         checkpoint=checkpoint,
         backend=backend,
@@ -76,7 +78,9 @@ def evaluate(
         ref_path=ref,
         data_dir=data,
     )
-    rows = [f"{name}  {metric}" for name, each in scores.items() for metric in (each.bleu, each.chrf)]
+    document = {"splits": {name: each.as_json() for name, each in assessments.items()}}
     print_result(
-        "\n".join(rows), {"splits": {name: each.as_json() for name, each in scores.items()}}, as_json=as_json
+        scores_as_table(assessments) if is_terminal(sys.stdout) else scores_as_lines(assessments),
+        document,
+        as_json=as_json,
     )

@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Never, ParamSpec
+from typing import Never, ParamSpec, TextIO
 
 from tqdm import tqdm
 
@@ -82,6 +82,11 @@ def print_result(text: str, document: object, *, as_json: bool) -> None:
         print_json(document)
     else:
         print_lines(text)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person reads `stream`."""
+    return stream is not None and stream.isatty()
 
 
 def print_aside(text: str) -> None:

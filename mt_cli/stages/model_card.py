@@ -5,7 +5,7 @@ Knows what `inspect` says of a run; scores nothing.
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from mt_cli.artefacts.files import write_atomically
 from mt_cli.artefacts.run import Run
@@ -20,6 +20,7 @@ from mt_cli.stages.inspect.inspect import (
 log = logging.getLogger(__name__)
 
 MARK = "<!-- mt-cli writes this when the run is trained or evaluated; without this line it stays. -->"
+METRICS = ("bleu", "chrf", "ter")
 CARD = """\
 {mark}
 
@@ -121,15 +122,17 @@ def _scores(scores: Mapping[str, object], *, checkpoint: object) -> str:
             case {"bleu": float(bleu), "bleu_signature": str(signature)}:  # of a validation while training
                 rows.append((name, f"BLEU {bleu:.2f}", "", _in_cell(signature)))
             # Another checkpoint's score, or an ensemble's, is not this model's.
-            case {
-                "bleu": {"name": bleu, "score": float(bleu_score), "signature": str(bleu_signature)},
-                "chrf": {"name": chrf, "score": float(chrf_score), "signature": str(chrf_signature)},
-                "n": n,
-                **made_by,
-            } if made_by == {"checkpoint": checkpoint}:
-                rows.append((name, f"{bleu} {bleu_score:.2f}", n, _in_cell(bleu_signature)))
-                rows.append((name, f"{chrf} {chrf_score:.2f}", n, _in_cell(chrf_signature)))
+            case {"n": n, "checkpoint": scored, **others} if scored == checkpoint and "with" not in others:
+                rows += [(name, score, n, signature) for score, signature in _metrics(others)]
     return _table(("scored", "score", "sentences", "signature"), *rows)
+
+
+def _metrics(scores: Mapping[object, object]) -> Iterator[tuple[str, str]]:
+    """Each of `scores`, as `evaluate` keeps them, and its signature."""
+    for metric in METRICS:
+        match scores.get(metric):
+            case {"name": metric_name, "score": float(score), "signature": str(signature)}:
+                yield f"{metric_name} {score:.2f}", _in_cell(signature)
 
 
 def _in_cell(signature: str) -> str:

@@ -123,3 +123,21 @@ def _complaint(detail: ErrorDetails) -> tuple[str | Option, ...]:
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
         return (f"unknown option {name}; {hint}",)
     return (Option(name), f": {demand(detail)}, found {detail['input']!r}")
+def search_name(config: DecodingConfig, *, knows_all_words: bool, sampling: str | None = None) -> str:
+    """How translations are searched for, in a word that can name a folder.
+
+    A vocabulary that `knows_all_words` never says `<unk>`. `sampling` names what takes the search's place.
+    """
+    if sampling is not None:
+        name = sampling
+    elif config.beam_size == 1:
+        name = "greedy"
+    else:
+        name = f"beam{config.beam_size}-alpha{config.length_penalty:g}"
+    if config.no_repeat_ngram:
+        name += f"-norepeat{config.no_repeat_ngram}"
+    if not knows_all_words and not config.replace_unk:
+        name += "-no-replace-unk"
+    if config.precision != "fp32":
+        name += f"-{config.precision}"
+    return name

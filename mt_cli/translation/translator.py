@@ -30,6 +30,7 @@ from mt_cli.translation.options import (
     check_sampling,
     checkpoint_names,
     run_folders,
+    search_name,
 )
 from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.sentence_attention import Attention
@@ -192,19 +193,8 @@ class Translator:
     @property
     def search_name(self) -> str:
         """How translations are searched for, in a word that can name a folder."""
-        if self._sampling is not None:
-            name = f"sample{self._sampling}-seed{self._seed}"
-        elif self._config.beam_size == 1:
-            name = "greedy"
-        else:
-            name = f"beam{self._config.beam_size}-alpha{self._config.length_penalty:g}"
-        if self._config.no_repeat_ngram:
-            name += f"-norepeat{self._config.no_repeat_ngram}"
-        if self._unknown_words is not None and not self._replaces_unk:
-            name += "-no-replace-unk"
-        if self._runtime.precision != "fp32":
-            name += f"-{self._runtime.precision}"
-        return name
+        drawn = None if self._sampling is None else f"sample{self._sampling}-seed{self._seed}"
+        return search_name(self._config, knows_all_words=self._unknown_words is None, sampling=drawn)
 
     def teacher_force(self, line: str, *, target: str | None = None) -> TeacherForced:
         """`line` and a translation as one pass of the model takes them, for looking inside.

@@ -39,3 +39,10 @@ class UnknownWords:
         return self._tgt.decode_with(
             hyp, {i: words[aligned[i]] for i, each in enumerate(hyp) if each == UNK_ID}
         )
+
+
+def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:
+    """Share of the tokens of the source `lines` that the vocabulary lacks; subwords lack none."""
+    lowercase = tokenizers.options.lowercase
+    ids = tokenizers.src.encode([normalize(line, lowercase=lowercase) for line in lines])
+    return sum(each.count(UNK_ID) for each in ids) / max(1, sum(map(len, ids)))

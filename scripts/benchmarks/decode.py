@@ -21,7 +21,7 @@ from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import open_run
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.scoring import score
+from mt_cli.translation.scoring import score_bleu
 
 CLASSIC_STEPS = 50
 SINGLE_LINES = 100
@@ -219,7 +219,7 @@ def table(
         row = each.row
         bleu = "–"
         if len(each.texts) == len(refs):
-            bleu = f"{score(each.texts, refs, lowercase=lowercase).bleu.score:.2f}"
+            bleu = f"{score_bleu(each.texts, refs, lowercase=lowercase).score:.2f}"
         batch = str(row.batch) if row.batch else "its own choice"
         against = classics[1] if row.batch == 1 else max(classics.values())
         tokens = count(each.texts) * each.speed / len(each.lines)

@@ -15,6 +15,7 @@ from mt_cli.artefacts.run import Run, open_run
 from mt_cli.translation.translator import Translator
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
+TER = r"TER \d+\.\d\d  nrefs:1\|case:lc\|tok:tercom\|norm:no\|punct:yes\|asian:no\|version:[\d.]+"
 CHRF = r"chrF2 \d+\.\d\d  nrefs:1\|case:mixed\|eff:yes\|nc:6\|nw:0\|space:no\|version:[\d.]+"
 
 
@@ -29,10 +30,10 @@ def evaluate(workspace: Workspace, run: Path, *args: object, cwd: Path | None = 
 
 
 def scores_in(outcome: Outcome, split: str) -> dict[str, float]:
-    """BLEU and chrF of a `--json` outcome."""
+    """All scores of a `--json` outcome."""
     assert outcome.code == 0, outcome.err
     found = json.loads(outcome.out)["splits"][split]
-    return {name: found[name]["score"] for name in ("bleu", "chrf")}
+    return {name: found[name]["score"] for name in ("bleu", "chrf", "ter")}
 
 
 def lines_in(path: Path) -> list[str]:
@@ -43,11 +44,26 @@ def lines_in(path: Path) -> list[str]:
 
 def test_score_is_printed_with_its_signature(workspace: Workspace, run: Path) -> None:
     outcome = workspace.call("evaluate", run)
-    bleu, chrf = outcome.lines
+    bleu, chrf, ter, *_ = outcome.lines
     assert outcome.code == 0
     assert re.fullmatch(f"test  {BLEU}", bleu)
     assert re.fullmatch(f"test  {CHRF}", chrf)
-    assert f"test: 20 sentences, translations in {run}/eval/test-greedy" in outcome.err
+    assert re.fullmatch(f"test  {TER}", ter)
+    pattern = rf"test: 20 sentences, \d+ a second, translations in {re.escape(str(run))}/eval/test-greedy"
+    assert re.search(pattern, outcome.err)
+
+
+def test_lines_after_the_scores_tell_intervals_length_and_unknown_words(
+    workspace: Workspace, run: Path
+) -> None:
+    *intervals, length, unk = workspace.call("evaluate", run).lines[3:]
+    number = r"\d+\.\d\d"
+    for name, line in zip(("BLEU", "chrF2", "TER"), intervals, strict=True):
+        assert re.fullmatch(
+            rf"test  {name} 95% interval {number} ± {number}  nrefs:1\|bs:1000\|seed:12345\|\S+", line
+        )
+    assert re.fullmatch(r"test  length ratio \d\.\d{3}", length)
+    assert unk == "test  unk rate 0.0000"
 
 
 def test_files_give_the_sacrebleu_command_the_same_score(
@@ -56,7 +72,11 @@ def test_files_give_the_sacrebleu_command_the_same_score(
     scores = scores_in(evaluate(workspace, run, "--json"), "test")
     folder = run / "eval" / "test-greedy"
     by_command = command_scores(tmp_path, lines_in(folder / "hyp.txt"), lines_in(folder / "ref.txt"))
-    assert by_command == {"BLEU": f"{scores['bleu']:.10f}", "chrF2": f"{scores['chrf']:.10f}"}
+    assert by_command == {
+        "BLEU": f"{scores['bleu']:.10f}",
+        "chrF2": f"{scores['chrf']:.10f}",
+        "TER": f"{scores['ter']:.10f}",
+    }
     assert scores["bleu"] > 0.1
     assert folder.joinpath("ref.txt").read_bytes() == workspace.corpus("test.en").read_bytes()
     assert folder.joinpath("src.txt").read_bytes() == workspace.corpus("test.de").read_bytes()
@@ -70,6 +90,7 @@ def test_json_is_one_document_by_split(workspace: Workspace, run: Path) -> None:
     assert list(document) == ["splits"]
     assert list(document["splits"]) == ["val", "test"]
     assert stored.pop("checkpoint") == run.joinpath("best.txt").read_text().strip()
+    assert set(stored.pop("sha256")) == {"src.txt", "ref.txt", "hyp.txt"}
     assert document["splits"]["val"] == stored
     assert (stored["n"], stored["bleu"]["name"], stored["chrf"]["name"]) == (20, "BLEU", "chrF2")
     assert stored["bleu"]["signature"].startswith("nrefs:1|case:mixed|")
@@ -130,10 +151,10 @@ def test_references_with_awkward_lines_score_as_by_the_command(
     src.write_bytes(b"Ein Hund.\nZwei Hunde.\n\nEin Mann.\nB")
     ref.write_bytes("\n".join(awkward).encode())
     scores = scores_in(evaluate(workspace, run, "--src", src, "--ref", ref, "--json"), "files")
-    folder = run / "eval" / "files-greedy"
+    (folder,) = run.joinpath("eval").glob("src-????????-greedy")
     assert lines_in(folder / "ref.txt") == awkward
     by_command = command_scores(tmp_path, lines_in(folder / "hyp.txt"), awkward)
-    assert by_command == {"BLEU": f"{scores['bleu']:.10f}", "chrF2": f"{scores['chrf']:.10f}"}
+    assert (by_command["BLEU"], by_command["chrF2"]) == (f"{scores['bleu']:.10f}", f"{scores['chrf']:.10f}")
 
 
 def test_scores_that_cannot_be_kept_are_printed(workspace: Workspace, run: Path) -> None:
@@ -162,6 +183,34 @@ def test_the_checkpoint_scored_is_the_one_named_though_training_goes_on(
     monkeypatch.setattr(Translator, "of_runs", training_goes_on)
     assert evaluate(workspace, run).code == 0
     assert json.loads(run.joinpath("eval/test-greedy/scores.json").read_bytes())["checkpoint"] == scored
+
+
+def test_sets_of_ones_own_never_replace_one_another(workspace: Workspace, run: Path, tmp_path: Path) -> None:
+    for folder, lines in (("a", b"Ein Hund.\n"), ("b", b"Eine Katze.\n")):
+        tmp_path.joinpath(folder).mkdir()
+        src = tmp_path / folder / "my set.de"
+        src.write_bytes(lines)
+        assert evaluate(workspace, run, "--src", src, "--ref", src).code == 0
+        assert evaluate(workspace, run, "--src", src, "--ref", src).code == 0
+    kept = sorted(run.joinpath("eval").iterdir())
+    assert [re.fullmatch(r"my_set-[0-9a-f]{8}-greedy", folder.name) is not None for folder in kept] == [
+        True
+    ] * 2
+    assert {lines_in(folder / "src.txt")[0] for folder in kept} == {"Ein Hund.", "Eine Katze."}
+
+
+def test_several_runs_are_announced_as_an_ensemble(workspace: Workspace, run: Path) -> None:
+    outcome = workspace.call("evaluate", run, workspace.run)
+    assert outcome.err.startswith(f"ensemble of 2: {run}, {workspace.run}\n")
+
+
+def test_tokenised_output_is_warned_of(
+    workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "translate", lambda _, lines: ["A dog runs ."] * len(lines))
+    outcome = evaluate(workspace, run)
+    assert "warning: test: 20 of 20 lines end in a space and a mark" in outcome.err
+    assert "sacreBLEU" not in outcome.err  # which has a warning of its own
 
 
 @pytest.mark.parametrize("flag", ["--src", "--ref"])

@@ -43,7 +43,7 @@ def test_card_gains_what_is_evaluated(workspace: Workspace, run: Path) -> None:
     assert outcome.code == 0, outcome.err
     scores = json.loads(outcome.text)["splits"]["test"]
     rows = rows_of(run)
-    for metric in (scores["bleu"], scores["chrf"]):
+    for metric in (scores["bleu"], scores["chrf"], scores["ter"]):
         score = f"{metric['name']} {metric['score']:.2f}"
         assert rows[f"test-greedy {score[:3]}"] == [score, str(scores["n"]), f"`{metric['signature']}`"]
 

@@ -1,13 +1,18 @@
 """Scores against sacreBLEU's own command."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
-from sacrebleu_command import command_scores
+from sacrebleu_command import command_intervals, command_scores
 
-from mt_cli.translation.scoring import score
+from mt_cli.translation.scoring import MOST_RESAMPLED, Score, score, score_bleu
 
+SAMPLE = (
+    Path(__file__).parents[2].joinpath("data/sample/test.en").read_text(encoding="utf-8").splitlines()[:60]
+)
+SHUFFLED = [" ".join(sorted(line.split(), key=len)) for line in SAMPLE]
 REFS = ["A man is sleeping on a bench.", "Two dogs, playing in the snow!", "Don't  walk - run.", "", "Äpfel"]
 HYPS = ["A man sleeps on a bench.", "two dogs playing in the snow!", "Don't walk - run.", "Nothing", ""]
 
@@ -16,7 +21,7 @@ HYPS = ["A man sleeps on a bench.", "two dogs playing in the snow!", "Don't walk
 def test_scores_equal_those_of_the_command_to_ten_digits(tmp_path: Path, lowercase: bool) -> None:
     scores = score(HYPS, REFS, lowercase=lowercase)
     flags = ["-lc", "--chrf-lowercase"] if lowercase else []
-    assert {each.name: f"{each.score:.10f}" for each in (scores.bleu, scores.chrf)} == command_scores(
+    assert {each.name: f"{each.score:.10f}" for each in scores.metrics} == command_scores(
         tmp_path, HYPS, REFS, *flags
     )
 
@@ -35,7 +40,7 @@ def test_signature_says_how_it_was_scored(lowercase: bool, case: str) -> None:
 
 
 def test_score_is_never_shown_without_its_signature() -> None:
-    bleu = score(HYPS, REFS).bleu
+    bleu = score_bleu(HYPS, REFS)
     assert str(bleu) == f"BLEU {bleu.score:.2f}  {bleu.signature}"
 
 
@@ -47,3 +52,40 @@ def test_json_has_the_keys_of_sacrebleu_and_every_digit() -> None:
     assert document["chrf"]["score"] == scores.chrf.score
     assert document["bleu"]["signature"] == scores.bleu.signature
     assert {"name", "signature", "verbose_score", "nrefs", "case", "tok", "smooth"} <= set(document["bleu"])
+    assert {"confidence", "confidence_mean", "confidence_var", "bs", "seed"} <= set(document["ter"])
+
+
+def test_intervals_equal_those_of_the_command_to_the_printed_digits(tmp_path: Path) -> None:
+    printed = {each.name: str(each.interval) for each in score(SHUFFLED, SAMPLE).metrics}
+    assert printed == command_intervals(tmp_path, SHUFFLED, SAMPLE)
+    assert "bs:1000|seed:12345" in printed["BLEU"]
+
+
+def test_interval_is_given_where_the_command_fails(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError):  # some resamples score 0
+        command_intervals(tmp_path, HYPS, REFS)
+    intervals = [each.interval for each in score(HYPS, REFS).metrics]
+    assert all(each is not None and each.half_width > 0 for each in intervals)
+
+
+def test_bleu_alone_is_that_of_all_scores() -> None:
+    alone, among_others = score_bleu(HYPS, REFS), score(HYPS, REFS, resamples=1).bleu
+    assert alone == among_others
+    assert alone.interval is None
+
+
+def test_interval_leaves_score_and_signature_as_they_were() -> None:
+    def essence(each: Score) -> tuple[str, str]:
+        return str(each), str(each.details["signature"])
+
+    drawn, none = score(HYPS, REFS), score(HYPS, REFS, resamples=1)
+    assert list(map(essence, drawn.metrics)) == list(map(essence, none.metrics))
+
+
+def test_very_many_sentences_get_no_interval() -> None:
+    lines = ["A dog."] * (MOST_RESAMPLED + 1)
+    assert [each.interval for each in score(lines, lines).metrics] == [None] * 3
+
+
+def test_length_ratio_is_that_of_the_tokens() -> None:
+    assert score(["One two."], ["One two three four five."]).length_ratio == pytest.approx(3 / 6)

@@ -19,7 +19,7 @@ from mt_cli.machine.device import set_up_runtime
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.translation.lines import Splitter, joined_texts
-from mt_cli.translation.scoring import Score, score
+from mt_cli.translation.scoring import Score, score_bleu
 from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ def prove(run: Run, model: TranslationModel, folder: Path, prepared: Prepared, *
         hyps = translator.translate(sources)
         elapsed_s = time.perf_counter() - begin
         return Performance(
-            hyps, score(hyps, refs, lowercase=run.config.data.lowercase).bleu, len(hyps) / elapsed_s
+            hyps, score_bleu(hyps, refs, lowercase=run.config.data.lowercase), len(hyps) / elapsed_s
         )
 
     return Proof(measure(ours), measure(theirs), theirs.compute_type)

@@ -16,7 +16,7 @@ from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.train.samples import Sample
 from mt_cli.training.trainer import mean_nll
-from mt_cli.translation.scoring import Score, score
+from mt_cli.translation.scoring import Score, score_bleu
 from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Validator:
             runtime=self._runtime,
         )
         hyps = self._translator.translate(self._sources)
-        bleu = score(hyps, self._refs, lowercase=self._config.data.lowercase).bleu
+        bleu = score_bleu(hyps, self._refs, lowercase=self._config.data.lowercase)
         return Validation(step, nll, bleu, self._samples(hyps))
 
     @property

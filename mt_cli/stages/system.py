@@ -1,0 +1,189 @@
+"""`System`: runs that translate test sets together with one search, and what is kept of it in the run folder.
+
+Knows a run's `eval/` folder and scores; never which test sets are wanted.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
+from mt_cli.artefacts.evaluation import Evaluation, keep_evaluation, open_evaluation
+from mt_cli.artefacts.files import sha256_bytes
+from mt_cli.artefacts.run import Run, open_runs
+from mt_cli.config import Backend, Device, decoding_with
+from mt_cli.errors import ResourceError
+from mt_cli.translation.options import SearchOptions, search_name
+from mt_cli.translation.scoring import Scores, score
+from mt_cli.translation.symptoms import symptoms
+from mt_cli.translation.translator import Translator
+from mt_cli.translation.unknown_words import unk_rate
+
+log = logging.getLogger(__name__)
+
+LONGEST_NAME = 100
+"""Characters of other runs' names in a folder's."""
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Sources and their references."""
+
+    __test__ = False  # pytest takes a class of this name for a test
+
+    name: str
+    """A split's, or `files`."""
+    sources: list[str]
+    refs: list[str]
+    kept_as: str
+    """Its name in `eval/`, which no other set may have."""
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """How a system did on a test set."""
+
+    hyps: list[str]
+    scores: Scores
+    unk_rate: float
+    """Share of the source tokens that the vocabulary lacks; 0 for subwords."""
+    sentences_per_s: float
+    """From text to text; loading the model does not count."""
+
+    def as_json(self) -> dict[str, object]:
+        """The form that `evaluate --json` prints for each test set."""
+        return {
+            **self.scores.as_json(),
+            "unk_rate": self.unk_rate,
+            "sentences_per_s": self.sentences_per_s,
+        }
+
+
+@dataclass(frozen=True)
+class Member:
+    """A model that translated together with the run's own."""
+
+    run: str
+    """Its folder's name."""
+    checkpoint: str
+    sha256: str
+    """Of its weights."""
+
+    @staticmethod
+    def of(run: Run, checkpoint: str) -> "Member":
+        """`checkpoint` of `run`."""
+        folder = run.checkpoint_folder(checkpoint)
+        return Member(run.folder.resolve().name, folder.name, checked_hashes(folder, names=[MODEL])[MODEL])
+
+
+class System:
+    """One run, or several as an ensemble; the model is loaded when something has to be translated."""
+
+    def __init__(
+        self,
+        run_dirs: Sequence[Path],
+        *,
+        checkpoint: str = "best",
+        backend: Backend = "scratch",
+        device: Device = "auto",
+        threads: int = 0,
+        search: SearchOptions | None = None,
+    ) -> None:
+        """`checkpoint` applies to each run; the search is the first run's, but for what `search` says.
+
+        Raises:
+            UsageError: no run, no such checkpoint, or vocabularies that differ.
+            ConfigError: an option of `search` is out of range.
+        """
+        self._runs = open_runs(run_dirs)
+        self.run = self._runs[0]
+        """The first, in whose folder results are kept."""
+        # By name from here on: what `best` means may change while this runs.
+        self._checkpoints = [each.checkpoint_folder(checkpoint).name for each in self._runs]
+        self._backend, self._device, self._threads = backend, device, threads
+        self._search = search or {}
+        self._members = [
+            Member.of(each, name) for each, name in zip(self._runs[1:], self._checkpoints[1:], strict=True)
+        ]
+        decoding = decoding_with(self.run.config.decoding, self._search)
+        variant = [part for part, usual in ((backend, "scratch"), (checkpoint, "best")) if part != usual]
+        name = search_name(decoding, knows_all_words=self.run.tokenizers.kind != "spacy")
+        self._decoding = "-".join([name, *variant]) + _ensemble_name(self._members)
+        if self._members:
+            names = ", ".join(str(each.folder) for each in self._runs)
+            log.info("ensemble of %d: %s", len(self._runs), names)
+
+    def assess(self, test_set: TestSet) -> Assessment:
+        """Translate `test_set`, score the translations, and keep both in the run folder if possible.
+
+        What looks wrong with the translations is logged as a warning.
+        """
+        translator = self._translator
+        started_at = time.perf_counter()
+        hyps = translator.translate(test_set.sources)
+        elapsed_s = time.perf_counter() - started_at
+        assessment = Assessment(
+            hyps,
+            score(hyps, test_set.refs, lowercase=self.run.config.data.lowercase),
+            unk_rate=unk_rate(test_set.sources, self.run.tokenizers),
+            sentences_per_s=len(hyps) / elapsed_s,
+        )
+        for symptom in symptoms(hyps, test_set.refs):
+            log.warning("%s: %s", test_set.name, symptom)
+        self._keep(test_set, assessment)
+        return assessment
+
+    def kept_hyps(self, test_set: TestSet) -> list[str] | None:
+        """Translations of `test_set` that this system has made earlier, with the same weights and search."""
+        kept = self.kept(test_set.kept_as)
+        if kept is None or kept.sources != test_set.sources or kept.refs != test_set.refs:
+            return None
+        return kept.hyps
+
+    def kept(self, kept_as: str) -> Evaluation | None:
+        """What this system has kept of the test set `kept_as`, with the same weights and search."""
+        found = open_evaluation(self._folder(kept_as))
+        is_ours = found is not None and self._made_by.items() <= found.record.items()
+        return found if is_ours else None
+
+    @cached_property
+    def _translator(self) -> Translator:
+        return Translator.of_runs(
+            self._runs,
+            checkpoints=self._checkpoints,
+            backend=self._backend,
+            device=self._device,
+            threads=self._threads,
+            search=self._search,
+        )
+
+    @property
+    def _made_by(self) -> dict[str, object]:
+        """Whose translations they are, because a run that goes on makes others later."""
+        together = {"with": [asdict(each) for each in self._members]} if self._members else {}
+        return {"checkpoint": self._checkpoints[0], **together}
+
+    def _folder(self, kept_as: str) -> Path:
+        return self.run.folder / "eval" / f"{kept_as}-{self._decoding}"
+
+    def _keep(self, test_set: TestSet, assessment: Assessment) -> None:
+        folder = self._folder(test_set.kept_as)
+        record = {**assessment.as_json(), **self._made_by}
+        speed = f"{len(assessment.hyps)} sentences, {assessment.sentences_per_s:.0f} a second"
+        try:
+            keep_evaluation(folder, Evaluation(test_set.sources, test_set.refs, assessment.hyps, record))
+        except ResourceError as error:
+            log.warning("%s: only printed, not kept: %s", test_set.name, error)
+        else:
+            log.info("%s: %s, translations in %s", test_set.name, speed, folder)
+
+
+def _ensemble_name(others: Sequence[Member]) -> str:
+    """What tells the folder of an ensemble's scores from those of other ensembles; nothing of one model."""
+    if not others:
+        return ""
+    digest = sha256_bytes("".join(member.sha256 for member in others).encode())
+    return f"-with-{'-'.join(member.run for member in others)[:LONGEST_NAME]}-{digest[:8]}"

@@ -1,0 +1,32 @@
+"""Kept evaluations: whole, or as good as none."""
+
+from pathlib import Path
+
+import pytest
+
+from mt_cli.artefacts.evaluation import Evaluation, keep_evaluation, open_evaluation
+
+KEPT = Evaluation(
+    ["Ein Hund.", ""], ["A\u2028dog.", " "], ["A dog.", ""], {"n": 2, "checkpoint": "step-00000001"}
+)
+
+
+def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
+    keep_evaluation(tmp_path / "test-greedy", KEPT)
+    found = open_evaluation(tmp_path / "test-greedy")
+    assert found is not None
+    assert (found.sources, found.refs, found.hyps) == (KEPT.sources, KEPT.refs, KEPT.hyps)
+    assert found.record.items() >= KEPT.record.items()
+
+
+@pytest.mark.parametrize("name", ["src.txt", "ref.txt", "hyp.txt", "scores.json"])
+def test_altered_or_lost_file_makes_it_none(tmp_path: Path, name: str) -> None:
+    keep_evaluation(tmp_path, KEPT)
+    tmp_path.joinpath(name).write_text("{}", encoding="utf-8")
+    assert open_evaluation(tmp_path) is None
+    tmp_path.joinpath(name).unlink()
+    assert open_evaluation(tmp_path) is None
+
+
+def test_nothing_kept_is_none(tmp_path: Path) -> None:
+    assert open_evaluation(tmp_path / "none") is None
