@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mt_cli import __version__
+from mt_cli.commands.compare import compare
 from mt_cli.commands.doctor import doctor
 from mt_cli.commands.evaluate import evaluate
 from mt_cli.commands.export import export
@@ -45,7 +46,7 @@ def _top(
     pass
 
 
-for command in (prepare, train, evaluate, translate, plot, inspect, doctor, export):
+for command in (prepare, train, plot, evaluate, compare, translate, inspect, doctor, export):
     app.command()(command)
 
 

@@ -25,6 +25,18 @@ def command_intervals(folder: Path, hyps: Sequence[str], refs: Sequence[str]) ->
     }
 
 
+def command_p_values(
+    folder: Path, baseline: Sequence[str], hyps: Sequence[str], refs: Sequence[str], test: str
+) -> dict[str, str]:
+    """The p-value by metric, as the paired test `--paired-bs` or `--paired-ar` prints it."""
+    texts = {"ref": refs, "a": baseline, "b": hyps}
+    printed = _run(folder, texts, "ref", "-i", "a", "b", test, "-f", "text", "--no-color")
+    heading = re.search(r"System.*", printed)
+    assert heading is not None
+    names = re.findall(r"BLEU|chrF2|TER", heading.group())
+    return dict(zip(names, re.findall(r"\(p = ([\d.]+)\)", printed), strict=True))
+
+
 def _run(folder: Path, texts: Mapping[str, Sequence[str]], *args: str) -> str:
     """What the command prints of `texts`, which it finds as files."""
     for name, lines in texts.items():

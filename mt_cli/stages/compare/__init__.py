@@ -1,0 +1,1 @@
+"""The `compare` command, and what it finds."""

@@ -1,0 +1,194 @@
+"""The `compare` command: is one system better than another on the same sentences, and where?
+
+Joins systems, test sets, paired tests and changes; shows nothing itself.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mt_cli.artefacts.prepared import open_prepared_of
+from mt_cli.artefacts.run import Run
+from mt_cli.artefacts.split_files import lines_path
+from mt_cli.artefacts.text_files import as_lines, read_bytes
+from mt_cli.config import Device
+from mt_cli.errors import DataError, UsageError
+from mt_cli.stages.compare.comparison import Comparison, Contrast
+from mt_cli.stages.evaluate import chosen_splits, read_test_set, split_test_sets
+from mt_cli.stages.model_card import write_card
+from mt_cli.stages.system import System, TestSet
+from mt_cli.text.normalize import decode_line, normalize
+from mt_cli.translation.changes import by_length, by_unseen_words, find_changes, words_of
+from mt_cli.translation.options import SearchOptions
+from mt_cli.translation.significance import RESAMPLES, TRIALS, paired_tests, verdict
+
+log = logging.getLogger(__name__)
+
+
+def compare_systems(
+    paths: Sequence[Path],
+    *,
+    splits: Sequence[str] = (),
+    src_path: Path | None = None,
+    ref_path: Path | None = None,
+    data_dir: Path | None = None,
+    checkpoint: str = "best",
+    device: Device = "auto",
+    threads: int = 0,
+    search: SearchOptions | None = None,
+    resamples: int = RESAMPLES,
+    trials: int = TRIALS,
+) -> dict[str, Comparison]:
+    """Compare run folders or files of translations with the first of `paths`, by test set.
+
+    Runs translate, unless the translations of this very checkpoint and search are kept in their folder. The
+    test sets are the `splits` of the first run's data, by default every test split; or `ref_path`, whose
+    sources `src_path` runs need and files do not.
+
+    Raises:
+        UsageError: fewer than two systems, no such split, or files without a reference.
+        DataError: files that do not align line by line, or data that are gone.
+    """
+    if len(paths) < 2:
+        raise UsageError("compare needs two systems at least: first the baseline, then another")
+    if ref_path is not None and splits:
+        raise UsageError("give either --split or --ref, not both")
+    if src_path is not None and ref_path is None:
+        raise UsageError("--src needs --ref: the references of its lines")
+    systems = {
+        path: System([path], checkpoint=checkpoint, device=device, threads=threads, search=search)
+        for path in paths
+        if not path.is_file()
+    }
+    first = next(iter(systems.values()), None)
+    if ref_path is not None:
+        test_sets = [_files(src_path, ref_path, has_runs=first is not None)]
+    elif first is not None:
+        test_sets = _splits(first, splits, data_dir=data_dir)
+    else:
+        raise UsageError("files of translations need their references; name them with --ref FILE")
+    if len(systems) < len(set(paths)) and len(test_sets) > 1:
+        names = ", ".join(each.name for each in test_sets)
+        raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
+    unseen = None if first is None else _unseen_words(first.run, test_sets, data_dir=data_dir)
+    return {
+        test_set.name: _compare(
+            test_set,
+            {path: _hyps(path, systems.get(path), test_set) for path in dict.fromkeys(paths)},
+            paths,
+            lowercase=first is not None and first.run.config.data.lowercase,
+            unseen=unseen,
+            resamples=resamples,
+            trials=trials,
+        )
+        for test_set in test_sets
+    }
+
+
+def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> TestSet:
+    """The user's own test set; without sources, its `sources` are empty."""
+    if src_path is not None:
+        return read_test_set(src_path, ref_path)
+    if has_runs:
+        raise UsageError("runs need something to translate; name the sources of --ref with --src FILE")
+    refs = as_lines(read_bytes(ref_path))
+    if not refs:
+        raise DataError(f"{ref_path}: empty; there is nothing to compare")
+    return TestSet("files", [], refs, kept_as="files")
+
+
+def _splits(system: System, splits: Sequence[str], *, data_dir: Path | None) -> list[TestSet]:
+    """Test sets of `system`'s data; if those are gone, as `system` has kept them with its translations."""
+    try:
+        return split_test_sets(system.run, splits, data_dir=data_dir)
+    except DataError:
+        names = chosen_splits(system.run, splits)
+        kept = [(name, found) for name in names if (found := system.kept(name)) is not None]
+        if data_dir is not None or len(kept) < len(names):
+            raise
+        return [TestSet(name, found.sources, found.refs, kept_as=name) for name, found in kept]
+
+
+def _hyps(path: Path, system: System | None, test_set: TestSet) -> list[str]:
+    """Translations of `test_set`: of the file `path`, kept by `system`, or made by it now."""
+    if system is None:
+        hyps = as_lines(read_bytes(path))
+        if len(hyps) != len(test_set.refs):
+            raise DataError(
+                f"{path}: {len(hyps)} lines, but '{test_set.name}' has {len(test_set.refs)} references; "
+                "the files must align line by line"
+            )
+        return hyps
+    kept = system.kept_hyps(test_set)
+    if kept is not None:
+        log.info("%s: %s as kept in %s", test_set.name, path, path / "eval")
+        return kept
+    log.info("%s: %s translates", test_set.name, path)
+    hyps = system.assess(test_set).hyps
+    write_card(system.run)
+    return hyps
+
+
+def _unseen_words(run: Run, test_sets: Sequence[TestSet], *, data_dir: Path | None) -> frozenset[str] | None:
+    """Words of the sources that are not in `run`'s training data; none if those are not here."""
+    try:
+        prepared = open_prepared_of(run, data_dir)
+        unseen = {word for each in test_sets for line in each.sources for word in words_of(normalize(line))}
+        with lines_path(prepared.folder, "train", "src").open("rb") as lines:
+            for line in lines:  # however large: only words of the test sets are held
+                unseen.difference_update(words_of(normalize(decode_line(line))))
+    except (DataError, OSError) as error:
+        log.info("words that training never showed are not counted: %s", error)
+        return None
+    return frozenset(unseen)
+
+
+def _compare(
+    test_set: TestSet,
+    hyps: Mapping[Path, Sequence[str]],
+    paths: Sequence[Path],
+    *,
+    lowercase: bool,
+    unseen: frozenset[str] | None,
+    resamples: int,
+    trials: int,
+) -> Comparison:
+    """Everything of one test set; `hyps` has the translations of each of `paths`."""
+    baseline, *others = paths
+    log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
+    tests = paired_tests(
+        hyps[baseline],
+        [hyps[path] for path in others],
+        test_set.refs,
+        lowercase=lowercase,
+        resamples=resamples,
+        trials=trials,
+    )
+    sources = test_set.sources or None
+    contrasts = []
+    for path, of_system in zip(others, tests, strict=True):
+        changes = find_changes(hyps[baseline], hyps[path], test_set.refs, sources, lowercase=lowercase)
+        contrasts.append(
+            Contrast(
+                str(path),
+                hyps[path],
+                of_system,
+                verdict(
+                    str(path), str(baseline), of_system,
+                    n=len(test_set.refs), num_changed=len(changes), trials=trials,
+                ),
+                tuple(sorted(changes, key=lambda change: -abs(change.difference))),
+                by_length(sources or test_set.refs, changes),
+                None if sources is None or unseen is None else by_unseen_words(sources, changes, unseen),
+            )
+        )  # fmt: skip
+    return Comparison(
+        test_set.name,
+        str(baseline),
+        sources,
+        test_set.refs,
+        hyps[baseline],
+        resamples,
+        trials,
+        tuple(contrasts),
+    )

@@ -1,0 +1,179 @@
+"""Is one system better than another? sacreBLEU's paired tests, and their answer in a sentence.
+
+Knows translations and references, not what made them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from mt_cli.translation.scoring import bleu_metric
+
+if TYPE_CHECKING:  # sacreBLEU is imported when something is scored
+    from sacrebleu.significance import Result
+
+RESAMPLES, TRIALS = 1000, 10_000
+"""Of the paired bootstrap and of the approximate randomisation: sacreBLEU's own numbers."""
+ALPHA = 0.05
+"""A difference is shown if chance makes one as large less often than this."""
+FEWEST_CHANGED = 10
+"""Translations that must differ for a verdict. sacreBLEU does not count ties, so of a few it says too much:
+where one translation alone differs, its p is 0.0001."""
+
+Metric = Literal["BLEU", "chrF2", "TER"]
+METRICS: tuple[Metric, ...] = ("BLEU", "chrF2", "TER")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A system's score, and the mean and half width of its 95 % bootstrap interval."""
+
+    score: float
+    mean: float
+    half_width: float
+
+
+@dataclass(frozen=True)
+class MetricTest:
+    """A system against the baseline, by one metric."""
+
+    metric: Metric
+    baseline: Estimate
+    system: Estimate
+    bootstrap_p: float | None
+    """By paired bootstrap (Koehn 2004); none where the scores are equal and there is nothing to test."""
+    randomisation_p: float | None
+    """By paired approximate randomisation (Riezler and Maxwell 2005); none as above."""
+    bootstrap_signature: str
+    randomisation_signature: str
+
+    @property
+    def difference(self) -> float:
+        """The system's score less the baseline's."""
+        return self.system.score - self.baseline.score
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the system has the better score; less TER is better."""
+        return self.difference < 0 if self.metric == "TER" else self.difference > 0
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the randomisation test shows a difference."""
+        return self.randomisation_p is not None and self.randomisation_p < ALPHA
+
+
+def paired_tests(
+    baseline: Sequence[str],
+    systems: Sequence[Sequence[str]],
+    refs: Sequence[str],
+    *,
+    lowercase: bool = False,
+    resamples: int = RESAMPLES,
+    trials: int = TRIALS,
+) -> list[tuple[MetricTest, ...]]:
+    """BLEU, chrF2 and TER of each of `systems` against `baseline`, with sacreBLEU's seed."""
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
+    from sacrebleu.significance import PairedTest
+
+    named: list[tuple[str, Sequence[str]]] = [(str(i), hyps) for i, hyps in enumerate([baseline, *systems])]
+    metrics = {
+        "BLEU": bleu_metric(lowercase=lowercase),
+        "CHRF": CHRF(lowercase=lowercase),
+        "TER": TER(),
+    }
+    references = [list(refs)]
+    bs_signatures, bs = PairedTest(named, metrics, references, test_type="bs", n_samples=resamples)()
+    ar_signatures, ar = PairedTest(named, metrics, references, test_type="ar", n_samples=trials)()
+    return [
+        tuple(
+            _metric_test(
+                name,
+                bs[name],
+                ar[name],
+                place,
+                bootstrap_signature=bs_signatures[name].format(),
+                randomisation_signature=ar_signatures[name].format(),
+            )
+            for name in METRICS
+        )
+        for place in range(1, len(named))
+    ]
+
+
+def _metric_test(
+    name: Metric,
+    bootstrap: "Sequence[str | Result]",
+    randomisation: "Sequence[str | Result]",
+    place: int,
+    *,
+    bootstrap_signature: str,
+    randomisation_signature: str,
+) -> MetricTest:
+    """The system at `place` against the one at 0. All NumPy numbers become Python's."""
+    baseline, system = _estimate(bootstrap[0]), _estimate(bootstrap[place])
+    # For equal scores, sacreBLEU counts no trial as extreme, and its p would be the smallest there is.
+    is_tested = baseline.score != system.score
+    return MetricTest(
+        name,
+        baseline,
+        system,
+        bootstrap_p=_p_value(bootstrap[place]) if is_tested else None,
+        randomisation_p=_p_value(randomisation[place]) if is_tested else None,
+        bootstrap_signature=bootstrap_signature,
+        randomisation_signature=randomisation_signature,
+    )
+
+
+def _estimate(result: "str | Result") -> Estimate:
+    assert not isinstance(result, str)  # those are the names of systems
+    assert result.mean is not None
+    assert result.ci is not None
+    return Estimate(float(result.score), float(result.mean), float(result.ci))
+
+
+def _p_value(result: "str | Result") -> float:
+    assert not isinstance(result, str)
+    assert result.p_value is not None
+    return float(result.p_value)
+
+
+def verdict(
+    name: str,
+    baseline_name: str,
+    tests: Sequence[MetricTest],
+    *,
+    n: int,
+    num_changed: int,
+    trials: int = TRIALS,
+) -> str:
+    """What the `tests` say, in a sentence; of `n` translations, `num_changed` differ."""
+    if num_changed == 0:
+        return f"no difference: the translations of {name} and {baseline_name} are identical"
+    if num_changed < FEWEST_CHANGED:
+        return (
+            f"no difference can be shown between {name} and {baseline_name}: only {num_changed} of {n} "
+            "translations differ, too few for a test"
+        )
+    by = f"(paired approximate randomisation, {trials} trials)"
+    bleu, *others = tests
+    shown = [each for each in others if each.is_significant]
+    if bleu.is_significant:
+        claim = f"{name} is {_better_or_worse(bleu)} than {baseline_name}: {_evidence(bleu)} {by}"
+        against = [each for each in shown if each.is_better != bleu.is_better]
+        return claim + "".join(
+            f"; but it is {_better_or_worse(each)} by {_evidence(each)}" for each in against
+        )
+    claim = f"no difference can be shown between {name} and {baseline_name}: {_evidence(bleu)} {by}"
+    return claim + "".join(f"; but {name} is {_better_or_worse(each)} by {_evidence(each)}" for each in shown)
+
+
+def _better_or_worse(test: MetricTest) -> str:
+    return "better" if test.is_better else "worse"
+
+
+def _evidence(test: MetricTest) -> str:
+    """The difference and how likely chance is to make one as large."""
+    p = "scores equal" if test.randomisation_p is None else f"p = {test.randomisation_p:.4f}"
+    return f"{test.metric} {test.difference:+.2f}, {p}"

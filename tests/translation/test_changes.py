@@ -1,0 +1,58 @@
+"""Sentences that changed, and wins and losses by kind, against cases worked by hand."""
+
+import pytest
+from sacrebleu.metrics.chrf import CHRF
+
+from mt_cli.translation.changes import Change, by_length, by_unseen_words, find_changes
+
+SOURCES = ["Ein Hund.", "Zwei kleine Katzen schlafen auf dem Sofa.", "Rot.", ""]
+REFS = ["A dog.", "Two small cats sleep on the sofa.", "Red.", ""]
+BASELINE = ["A cat.", "Two small cats sleep on the sofa.", "Red.", ""]
+HYPS = ["A dog.", "Two cats sleep.", "Red.", ""]
+
+
+@pytest.fixture
+def changes() -> tuple[Change, ...]:
+    return find_changes(BASELINE, HYPS, REFS, SOURCES)
+
+
+def test_only_what_changed_is_listed_with_its_line(changes: tuple[Change, ...]) -> None:
+    assert [(each.line, each.source, each.ref, each.baseline_hyp, each.hyp) for each in changes] == [
+        (1, SOURCES[0], "A dog.", "A cat.", "A dog."),
+        (2, SOURCES[1], REFS[1], REFS[1], "Two cats sleep."),
+    ]
+
+
+def test_difference_is_that_of_sentence_chrf(changes: tuple[Change, ...]) -> None:
+    metric = CHRF()
+    expected = [
+        metric.sentence_score(HYPS[i], [REFS[i]]).score - metric.sentence_score(BASELINE[i], [REFS[i]]).score
+        for i in (0, 1)
+    ]
+    assert [each.difference for each in changes] == pytest.approx(expected)
+    assert expected[0] > 0 > expected[1]
+
+
+def test_buckets_count_wins_losses_and_ties_by_length(changes: tuple[Change, ...]) -> None:
+    short, long = by_length(SOURCES, changes)
+    assert (short.label, short.n, short.wins, short.losses, short.ties) == ("0-5", 3, 1, 0, 2)
+    assert (long.label, long.n, long.wins, long.losses, long.ties) == ("6-10", 1, 0, 1, 0)
+    assert short.mean_difference == pytest.approx(changes[0].difference / 3)
+    assert long.mean_difference == pytest.approx(changes[1].difference)
+
+
+@pytest.mark.parametrize(
+    ("words", "label"), [(5, "0-5"), (6, "6-10"), (10, "6-10"), (50, "31-50"), (51, "51+")]
+)
+def test_a_sentence_is_in_the_bucket_whose_range_it_is_in(words: int, label: str) -> None:
+    (bucket,) = by_length(["Wort " * words], [])
+    assert (bucket.label, bucket.n) == (label, 1)
+
+
+def test_buckets_count_unseen_words_without_case_and_marks(changes: tuple[Change, ...]) -> None:
+    found = by_unseen_words(SOURCES, changes, frozenset({"hund", "kleine", "sofa", "katzen", "auf"}))
+    assert [(each.label, each.n, each.wins, each.losses) for each in found] == [
+        ("0", 2, 0, 0),
+        ("1", 1, 1, 0),
+        ("3+", 1, 0, 1),
+    ]

@@ -1,0 +1,117 @@
+"""Paired tests against sacreBLEU's own command, and the sentence made of them."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sacrebleu_command import command_p_values
+
+from mt_cli.translation.significance import Estimate, Metric, MetricTest, paired_tests, verdict
+
+SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
+REFS = SAMPLE.read_text(encoding="utf-8").splitlines()[:40]
+
+
+def damaged(lines: list[str], share: float, *, seed: int) -> list[str]:
+    """`lines` in which a `share` of the words stands for another of the same line."""
+    draw = random.Random(seed)
+    return [
+        " ".join(draw.choice(line.split()) if draw.random() < share else word for word in line.split())
+        for line in lines
+    ]
+
+
+BASELINE, SYSTEM = damaged(REFS, 0.35, seed=1), damaged(REFS, 0.25, seed=2)
+
+
+@pytest.fixture(scope="module")
+def tests() -> tuple[MetricTest, ...]:
+    (tests,) = paired_tests(BASELINE, [SYSTEM], REFS)
+    return tests
+
+
+def test_bootstrap_p_values_equal_the_commands(tests: tuple[MetricTest, ...], tmp_path: Path) -> None:
+    ours = {each.metric: f"{each.bootstrap_p:.4f}" for each in tests}
+    assert ours == command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-bs")
+
+
+def test_randomisation_p_values_equal_the_commands(tests: tuple[MetricTest, ...], tmp_path: Path) -> None:
+    ours = {each.metric: f"{each.randomisation_p:.4f}" for each in tests}
+    assert ours == command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-ar")
+    assert len(set(ours.values())) > 1
+
+
+def test_signatures_tell_seed_and_trials(tests: tuple[MetricTest, ...]) -> None:
+    assert all("bs:1000|seed:12345" in each.bootstrap_signature for each in tests)
+    assert all("ar:10000|seed:12345" in each.randomisation_signature for each in tests)
+
+
+def test_other_systems_change_no_result() -> None:
+    alone, together = (
+        paired_tests(BASELINE, systems, REFS, resamples=100, trials=100)[-1]
+        for systems in ([SYSTEM], [REFS, SYSTEM])
+    )
+    assert alone == together
+
+
+def test_equal_scores_leave_nothing_to_test() -> None:
+    (tests,) = paired_tests(BASELINE, [BASELINE], REFS, resamples=100, trials=100)
+    assert {(each.bootstrap_p, each.randomisation_p, each.is_significant) for each in tests} == {
+        (None, None, False)
+    }
+
+
+def made_up(metric: Metric, difference: float, p: float | None) -> MetricTest:
+    return MetricTest(metric, Estimate(40, 40, 1), Estimate(40 + difference, 40, 1), p, p, "", "")
+
+
+BETTER = (made_up("BLEU", 0.62, 0.012), made_up("chrF2", 0.5, 0.02), made_up("TER", -0.4, 0.03))
+
+
+def say(*tests: MetricTest, num_changed: int = 90) -> str:
+    return verdict("B", "A", tests, n=100, num_changed=num_changed)
+
+
+def test_significant_difference_is_said_with_its_evidence() -> None:
+    assert say(*BETTER) == (
+        "B is better than A: BLEU +0.62, p = 0.0120 (paired approximate randomisation, 10000 trials)"
+    )
+
+
+def test_worse_system_is_called_worse() -> None:
+    worse = replace(BETTER[0], system=Estimate(39, 39, 1))
+    assert say(worse, made_up("chrF2", -1, 0.02), made_up("TER", 1, 0.2)).startswith(
+        "B is worse than A: BLEU -1.00, p = 0.0120 (paired"
+    )
+
+
+def test_no_significance_is_no_difference_that_can_be_shown() -> None:
+    unsure = [replace(each, randomisation_p=0.3) for each in BETTER]
+    assert say(*unsure) == (
+        "no difference can be shown between B and A: BLEU +0.62, p = 0.3000 "
+        "(paired approximate randomisation, 10000 trials)"
+    )
+
+
+def test_metric_that_disagrees_is_named() -> None:
+    assert say(BETTER[0], BETTER[1], made_up("TER", 0.9, 0.01)).endswith(
+        "; but it is worse by TER +0.90, p = 0.0100"
+    )
+    assert say(replace(BETTER[0], randomisation_p=0.5), made_up("chrF2", -1, 0.02)).endswith(
+        "; but B is worse by chrF2 -1.00, p = 0.0200"
+    )
+
+
+def test_identical_translations_are_called_so() -> None:
+    assert say(*BETTER, num_changed=0) == "no difference: the translations of B and A are identical"
+
+
+def test_a_few_changed_sentences_prove_nothing_whatever_sacrebleu_says() -> None:
+    refs = [f"The dog number {i} runs home." for i in range(100)]
+    hyps = ["A cat sleeps.", *refs[1:]]
+    (tests,) = paired_tests(refs, [hyps], refs)
+    assert tests[0].randomisation_p == pytest.approx(1e-4, rel=0.01)  # of a coin that was thrown once
+    assert verdict("B", "A", tests, n=100, num_changed=1) == (
+        "no difference can be shown between B and A: only 1 of 100 translations differ, too few for a test"
+    )
