@@ -16,6 +16,7 @@ from mt_cli.commands.export import export
 from mt_cli.commands.inspect import inspect
 from mt_cli.commands.plot import plot
 from mt_cli.commands.prepare import prepare
+from mt_cli.commands.score import score
 from mt_cli.commands.terminal import exit_codes, print_lines
 from mt_cli.commands.train import train
 from mt_cli.commands.translate import translate
@@ -46,7 +47,7 @@ def _top(
     pass
 
 
-for command in (prepare, train, plot, evaluate, compare, translate, inspect, doctor, export):
+for command in (prepare, train, plot, evaluate, compare, translate, score, inspect, doctor, export):
     app.command()(command)
 
 

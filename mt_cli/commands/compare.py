@@ -14,8 +14,11 @@ from mt_cli.commands.flags import (
     DeviceFlag,
     Json,
     LengthPenalty,
+    OwnReferences,
+    OwnSources,
     PreparedDir,
     Quiet,
+    SplitNames,
     Threads,
     Verbose,
 )
@@ -31,16 +34,9 @@ def compare(
             help="Run folders, or files of translations; the others are compared with the first.",
         ),
     ],
-    split: Annotated[
-        list[str] | None,
-        typer.Option("--split", metavar="NAME", help="Split to compare on; every test split by default."),
-    ] = None,
-    src: Annotated[
-        Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
-    ] = None,
-    ref: Annotated[
-        Path | None, typer.Option("--ref", metavar="FILE", help="References of your own, line by line.")
-    ] = None,
+    split: SplitNames = None,
+    src: OwnSources = None,
+    ref: OwnReferences = None,
     data: PreparedDir = None,
     examples: Annotated[
         int,

@@ -1,10 +1,6 @@
 """`mt-cli evaluate`."""
 
 import sys
-from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from mt_cli.commands.flags import (
     BackendFlag,
@@ -16,10 +12,13 @@ from mt_cli.commands.flags import (
     Json,
     LengthPenalty,
     NoRepeatNgram,
+    OwnReferences,
+    OwnSources,
     PreparedDir,
     Quiet,
     ReplaceUnk,
     RunPaths,
+    SplitNames,
     Threads,
     Verbose,
 )
@@ -30,16 +29,9 @@ from mt_cli.commands.terminal import exit_codes, is_terminal, print_result, set_
 @exit_codes
 def evaluate(
     runs: RunPaths,
-    split: Annotated[
-        list[str] | None,
-        typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
-    ] = None,
-    src: Annotated[
-        Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
-    ] = None,
-    ref: Annotated[
-        Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
-    ] = None,
+    split: SplitNames = None,
+    src: OwnSources = None,
+    ref: OwnReferences = None,
     data: PreparedDir = None,
     beam_size: BeamSize = None,
     length_penalty: LengthPenalty = None,

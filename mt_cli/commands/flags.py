@@ -51,6 +51,16 @@ Checkpoint = Annotated[
 PreparedDir = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
 ]
+SplitNames = Annotated[
+    list[str] | None,
+    typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
+]
+OwnSources = Annotated[
+    Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
+]
+OwnReferences = Annotated[
+    Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
+]
 AttentionFile = Annotated[
     str | None,
     typer.Option(

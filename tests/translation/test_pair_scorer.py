@@ -1,0 +1,94 @@
+"""Scores of given pairs against probabilities computed one token at a time."""
+
+import logging
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from learned import learn_tokenizers
+from tiny import CPU, randomised, tiny_model
+
+from mt_cli.config import TokenizerConfig
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text.symbols import BOS_ID, EOS_ID
+from mt_cli.translation.pair_scorer import PairScore, PairScorer
+
+PAIRS = [
+    ("Ein Hund bellt.", "A dog barks."),
+    ("Eine Katze schläft auf dem roten Sofa.", "A cat sleeps."),
+    ("Rot", "A cat sleeps on the red sofa today, and a dog barks."),
+    ("Ein Hund.", ""),
+]
+SOURCES, TARGETS = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
+CONFIG = TokenizerConfig(kind="spacy", vocab_size=100, min_freq=1, joint=False)
+TOKENIZERS = learn_tokenizers(PAIRS, CONFIG, src_lang="de", tgt_lang="en", lowercase=False)
+
+
+def model_of(seed: int) -> TranslationModel:
+    model = tiny_model(src_vocab_size=TOKENIZERS.src.vocab_size, tgt_vocab_size=TOKENIZERS.tgt.vocab_size)
+    return randomised(model, seed=seed, std=0.4)
+
+
+MODELS = [model_of(1), model_of(2)]
+
+
+def scorer_of(*models: TranslationModel, batch_size: int = 0) -> PairScorer:
+    return PairScorer(models, TOKENIZERS, runtime=CPU, batch_size=batch_size)
+
+
+@torch.no_grad()
+def log_prob_by_hand(models: Sequence[TranslationModel], source: str, target: str) -> float:
+    """Sum over the target's tokens of the log of the models' mean probability, each from its own pass."""
+    (src,), (tgt,) = TOKENIZERS.src.encode([source]), TOKENIZERS.tgt.encode([target])
+    src_ids = torch.tensor([[*src, EOS_ID]])
+    total = 0.0
+    for length, wanted in enumerate([*tgt, EOS_ID]):
+        prefix = torch.tensor([[BOS_ID, *tgt[:length]]])
+        probabilities = [model(src_ids, prefix)[0, -1].double().softmax(-1)[wanted] for model in models]
+        total += math.log(sum(map(float, probabilities)) / len(models))
+    return total
+
+
+@pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one model", "ensemble"])
+def test_score_is_the_log_of_the_translations_probability(models: list[TranslationModel]) -> None:
+    expected = [log_prob_by_hand(models, *pair) for pair in PAIRS]
+    found = [each.log_prob for each in scorer_of(*models).score(SOURCES, TARGETS)]
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_batches_change_no_score(batch_size: int) -> None:
+    together = scorer_of(*MODELS).score(SOURCES, TARGETS)
+    apart = scorer_of(*MODELS, batch_size=batch_size).score(SOURCES, TARGETS)
+    assert [each.log_prob for each in apart] == pytest.approx([each.log_prob for each in together], abs=1e-5)
+
+
+def test_end_of_sentence_counts_as_a_token() -> None:
+    scores = scorer_of(*MODELS).score(SOURCES, TARGETS)
+    (barks, *_), nothing = TOKENIZERS.tgt.encode(TARGETS), scores[3]
+    assert (scores[0].num_tokens, nothing.num_tokens) == (len(barks) + 1, 1)
+    assert scores[0].per_token == pytest.approx(scores[0].log_prob / (len(barks) + 1))
+
+
+def test_empty_line_is_certainly_translated_by_an_empty_one() -> None:
+    assert scorer_of(*MODELS).score(["", "  "], ["", "A dog barks."]) == [
+        PairScore(0.0, 1),
+        PairScore(-math.inf, 5),
+    ]
+
+
+def test_pair_that_is_too_long_is_impossible_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="mt_cli"):
+        scores = scorer_of(*MODELS).score(["Ein " * 16, "Ein", "Ein"], ["A", "A " * 16, "A"], first_line=7)
+    assert [each.log_prob for each in scores[:2]] == [-math.inf, -math.inf]
+    assert scores[2].log_prob > -math.inf
+    assert [record.getMessage() for record in caplog.records] == [
+        "line 7: 16 and 1 tokens, but the model takes 15: its score is minus infinity",
+        "line 8: 1 and 16 tokens, but the model takes 15: its score is minus infinity",
+    ]
+
+
+def test_longest_pair_that_fits_has_a_score() -> None:
+    (score,) = scorer_of(*MODELS).score(["Ein " * 15], ["A " * 15])
+    assert score.log_prob > -math.inf
