@@ -14,7 +14,7 @@ from mt_cli.artefacts.text_files import as_lines, check_aligned, read_bytes
 from mt_cli.config import Backend, Device
 from mt_cli.errors import DataError, UsageError
 from mt_cli.stages.model_card import write_card
-from mt_cli.stages.system import Assessment, System, TestSet
+from mt_cli.stages.system import Assessment, System, EvalSet
 from mt_cli.translation.options import SearchOptions
 
 LONGEST_STEM = 60
@@ -61,7 +61,7 @@ def score_splits(
     return assessments
 
 
-def split_test_sets(run: Run, splits: Sequence[str], *, data_dir: Path | None) -> list[TestSet]:
+def split_test_sets(run: Run, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
     """The test sets that `run`'s data have under the names `splits`, or else all of them.
 
     Raises:
@@ -71,7 +71,7 @@ def split_test_sets(run: Run, splits: Sequence[str], *, data_dir: Path | None) -
     otherwise = ", or score files of your own with --src FILE --ref FILE"
     prepared = open_prepared_of(run, data_dir, otherwise=otherwise)
     return [
-        TestSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), kept_as=name)
+        EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), kept_as=name)
         for name in chosen_splits(run, splits)
     ]
 
@@ -92,7 +92,7 @@ def chosen_splits(run: Run, splits: Sequence[str]) -> Sequence[str]:
     return chosen
 
 
-def read_test_set(src_path: Path, ref_path: Path) -> TestSet:
+def read_test_set(src_path: Path, ref_path: Path) -> EvalSet:
     """The test set `files` in two files that align line by line.
 
     Raises:
@@ -105,4 +105,4 @@ def read_test_set(src_path: Path, ref_path: Path) -> TestSet:
         raise DataError(f"{src_path}: empty; there is nothing to score")
     digest = sha256_bytes(sha256_bytes(src).encode() + sha256_bytes(ref).encode())
     stem = re.sub(r"[^\w.-]+", "_", src_path.stem).lstrip(".")[:LONGEST_STEM]
-    return TestSet("files", sources, refs, kept_as=f"{stem}-{digest[:8]}")
+    return EvalSet("files", sources, refs, kept_as=f"{stem}-{digest[:8]}")

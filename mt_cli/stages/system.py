@@ -29,10 +29,8 @@ LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
-class TestSet:
+class EvalSet:
     """Sources and their references."""
-
-    __test__ = False  # pytest takes a class of this name for a test
 
     name: str
     """A split's, or `files`."""
@@ -116,7 +114,7 @@ class System:
             names = ", ".join(str(each.folder) for each in self._runs)
             log.info("ensemble of %d: %s", len(self._runs), names)
 
-    def assess(self, test_set: TestSet) -> Assessment:
+    def assess(self, test_set: EvalSet) -> Assessment:
         """Translate `test_set`, score the translations, and keep both in the run folder if possible.
 
         What looks wrong with the translations is logged as a warning.
@@ -136,7 +134,7 @@ class System:
         self._keep(test_set, assessment)
         return assessment
 
-    def kept_hyps(self, test_set: TestSet) -> list[str] | None:
+    def kept_hyps(self, test_set: EvalSet) -> list[str] | None:
         """Translations of `test_set` that this system has made earlier, with the same weights and search."""
         kept = self.kept(test_set.kept_as)
         if kept is None or kept.sources != test_set.sources or kept.refs != test_set.refs:
@@ -169,7 +167,7 @@ class System:
     def _folder(self, kept_as: str) -> Path:
         return self.run.folder / "eval" / f"{kept_as}-{self._decoding}"
 
-    def _keep(self, test_set: TestSet, assessment: Assessment) -> None:
+    def _keep(self, test_set: EvalSet, assessment: Assessment) -> None:
         folder = self._folder(test_set.kept_as)
         record = {**assessment.as_json(), **self._made_by}
         speed = f"{len(assessment.hyps)} sentences, {assessment.sentences_per_s:.0f} a second"

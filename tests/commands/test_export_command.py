@@ -105,7 +105,7 @@ def test_score_of_the_proof_is_that_of_evaluate(workspace: Workspace, tmp_path: 
     proof = json.loads(export(workspace, tmp_path / "out", "--json").out)["proof"]
     run = workspace.copy_run(tmp_path / "run")
     scores = json.loads(workspace.call("evaluate", run, "--split", "val", "--json").out)
-    assert proof["mt_cli"]["bleu"] == scores["splits"]["val"]["bleu"]
+    assert proof["mt_cli"]["bleu"].items() <= scores["splits"]["val"]["bleu"].items()
 
 
 def test_int8_is_smaller_and_still_translates(workspace: Workspace, tmp_path: Path) -> None:

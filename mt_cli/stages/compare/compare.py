@@ -16,7 +16,7 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.stages.compare.comparison import Comparison, Contrast
 from mt_cli.stages.evaluate import chosen_splits, read_test_set, split_test_sets
 from mt_cli.stages.model_card import write_card
-from mt_cli.stages.system import System, TestSet
+from mt_cli.stages.system import System, EvalSet
 from mt_cli.text.normalize import decode_line, normalize
 from mt_cli.translation.changes import by_length, by_unseen_words, find_changes, words_of
 from mt_cli.translation.options import SearchOptions
@@ -85,7 +85,7 @@ def compare_systems(
     }
 
 
-def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> TestSet:
+def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
     """The user's own test set; without sources, its `sources` are empty."""
     if src_path is not None:
         return read_test_set(src_path, ref_path)
@@ -94,10 +94,10 @@ def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> TestSet:
     refs = as_lines(read_bytes(ref_path))
     if not refs:
         raise DataError(f"{ref_path}: empty; there is nothing to compare")
-    return TestSet("files", [], refs, kept_as="files")
+    return EvalSet("files", [], refs, kept_as="files")
 
 
-def _splits(system: System, splits: Sequence[str], *, data_dir: Path | None) -> list[TestSet]:
+def _splits(system: System, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
     """Test sets of `system`'s data; if those are gone, as `system` has kept them with its translations."""
     try:
         return split_test_sets(system.run, splits, data_dir=data_dir)
@@ -106,10 +106,10 @@ def _splits(system: System, splits: Sequence[str], *, data_dir: Path | None) -> 
         kept = [(name, found) for name in names if (found := system.kept(name)) is not None]
         if data_dir is not None or len(kept) < len(names):
             raise
-        return [TestSet(name, found.sources, found.refs, kept_as=name) for name, found in kept]
+        return [EvalSet(name, found.sources, found.refs, kept_as=name) for name, found in kept]
 
 
-def _hyps(path: Path, system: System | None, test_set: TestSet) -> list[str]:
+def _hyps(path: Path, system: System | None, test_set: EvalSet) -> list[str]:
     """Translations of `test_set`: of the file `path`, kept by `system`, or made by it now."""
     if system is None:
         hyps = as_lines(read_bytes(path))
@@ -129,7 +129,7 @@ def _hyps(path: Path, system: System | None, test_set: TestSet) -> list[str]:
     return hyps
 
 
-def _unseen_words(run: Run, test_sets: Sequence[TestSet], *, data_dir: Path | None) -> frozenset[str] | None:
+def _unseen_words(run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None) -> frozenset[str] | None:
     """Words of the sources that are not in `run`'s training data; none if those are not here."""
     try:
         prepared = open_prepared_of(run, data_dir)
@@ -144,7 +144,7 @@ def _unseen_words(run: Run, test_sets: Sequence[TestSet], *, data_dir: Path | No
 
 
 def _compare(
-    test_set: TestSet,
+    test_set: EvalSet,
     hyps: Mapping[Path, Sequence[str]],
     paths: Sequence[Path],
     *,
