@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # torch and sacreBLEU are imported when something is compared
 
 def comparison_as_text(comparison: "Comparison", *, examples: int) -> str:
     """One test set; `examples` is how many sentences are shown of those that gained, and that lost."""
-    verdicts = [f"{comparison.test_set}  {each.verdict}" for each in comparison.contrasts]
+    verdicts = [f"{comparison.test_set}  {each.verdict.sentence}" for each in comparison.contrasts]
     details = [
         "\n".join(_details(comparison, contrast, examples=examples)) for contrast in comparison.contrasts
     ]

@@ -14,7 +14,7 @@ from mt_cli.artefacts.text_files import as_lines, check_aligned, read_bytes
 from mt_cli.config import Backend, Device
 from mt_cli.errors import DataError, UsageError
 from mt_cli.stages.model_card import write_card
-from mt_cli.stages.system import Assessment, System, EvalSet
+from mt_cli.stages.system import Assessment, EvalSet, System
 from mt_cli.translation.options import SearchOptions
 
 LONGEST_STEM = 60

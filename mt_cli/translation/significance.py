@@ -63,6 +63,15 @@ class MetricTest:
         return self.randomisation_p is not None and self.randomisation_p < ALPHA
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to whether a system is better than the baseline."""
+
+    outcome: Literal["better", "worse", "unclear", "identical"]
+    sentence: str
+    """The same in plain English, with its evidence."""
+
+
 def paired_tests(
     baseline: Sequence[str],
     systems: Sequence[Sequence[str]],
@@ -139,7 +148,7 @@ def _p_value(result: "str | Result") -> float:
     return float(result.p_value)
 
 
-def verdict(
+def judge(
     name: str,
     baseline_name: str,
     tests: Sequence[MetricTest],
@@ -147,29 +156,32 @@ def verdict(
     n: int,
     num_changed: int,
     trials: int = TRIALS,
-) -> str:
-    """What the `tests` say, in a sentence; of `n` translations, `num_changed` differ."""
+) -> Verdict:
+    """What the `tests` come to; of `n` translations, `num_changed` differ. BLEU decides."""
     if num_changed == 0:
-        return f"no difference: the translations of {name} and {baseline_name} are identical"
+        return Verdict(
+            "identical", f"no difference: the translations of {name} and {baseline_name} are identical"
+        )
+    unclear = f"no difference can be shown between {name} and {baseline_name}"
     if num_changed < FEWEST_CHANGED:
-        return (
-            f"no difference can be shown between {name} and {baseline_name}: only {num_changed} of {n} "
-            "translations differ, too few for a test"
-        )
-    by = f"(paired approximate randomisation, {trials} trials)"
+        few = f"only {num_changed} of {n} translations differ, too few for a test"
+        return Verdict("unclear", f"{unclear}: {few}")
     bleu, *others = tests
+    evidence = f"{_evidence(bleu)} (paired approximate randomisation, {trials} trials)"
     shown = [each for each in others if each.is_significant]
-    if bleu.is_significant:
-        claim = f"{name} is {_better_or_worse(bleu)} than {baseline_name}: {_evidence(bleu)} {by}"
-        against = [each for each in shown if each.is_better != bleu.is_better]
-        return claim + "".join(
-            f"; but it is {_better_or_worse(each)} by {_evidence(each)}" for each in against
-        )
-    claim = f"no difference can be shown between {name} and {baseline_name}: {_evidence(bleu)} {by}"
-    return claim + "".join(f"; but {name} is {_better_or_worse(each)} by {_evidence(each)}" for each in shown)
+    if not bleu.is_significant:
+        but = [f"; but {name} is {_outcome(each)} by {_evidence(each)}" for each in shown]
+        return Verdict("unclear", f"{unclear}: {evidence}{''.join(but)}")
+    but = [
+        f"; but it is {_outcome(each)} by {_evidence(each)}"
+        for each in shown
+        if each.is_better != bleu.is_better
+    ]
+    outcome = _outcome(bleu)
+    return Verdict(outcome, f"{name} is {outcome} than {baseline_name}: {evidence}{''.join(but)}")
 
 
-def _better_or_worse(test: MetricTest) -> str:
+def _outcome(test: MetricTest) -> Literal["better", "worse"]:
     return "better" if test.is_better else "worse"
 
 

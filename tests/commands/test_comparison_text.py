@@ -3,7 +3,7 @@
 from mt_cli.commands.comparison_text import comparison_as_text
 from mt_cli.stages.compare.comparison import Comparison, Contrast
 from mt_cli.translation.changes import Bucket, Change
-from mt_cli.translation.significance import Estimate, MetricTest
+from mt_cli.translation.significance import Estimate, MetricTest, Verdict
 
 
 def change(line: int, gain: float) -> Change:
@@ -17,7 +17,7 @@ CONTRAST = Contrast(
         MetricTest("BLEU", Estimate(38.8, 38.7, 1.22), Estimate(39.42, 39.4, 1.2), 0.02, 0.012, "bs", "ar"),
         MetricTest("TER", Estimate(44.0, 44.0, 1.0), Estimate(44.0, 44.0, 1.0), None, None, "bs", "ar"),
     ),
-    verdict="runs/b is better than runs/a: …",
+    verdict=Verdict("better", "runs/b is better than runs/a: …"),
     changes=(change(3, -30), change(1, 20), change(7, 10), change(2, 5)),
     by_length=(Bucket("0-5", n=10, wins=3, losses=1, mean_difference=0.5),),
     by_unseen_words=None,

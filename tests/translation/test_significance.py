@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sacrebleu_command import command_p_values
 
-from mt_cli.translation.significance import Estimate, Metric, MetricTest, paired_tests, verdict
+from mt_cli.translation.significance import Estimate, Metric, MetricTest, Verdict, judge, paired_tests
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
 REFS = SAMPLE.read_text(encoding="utf-8").splitlines()[:40]
@@ -70,7 +70,7 @@ BETTER = (made_up("BLEU", 0.62, 0.012), made_up("chrF2", 0.5, 0.02), made_up("TE
 
 
 def say(*tests: MetricTest, num_changed: int = 90) -> str:
-    return verdict("B", "A", tests, n=100, num_changed=num_changed)
+    return judge("B", "A", tests, n=100, num_changed=num_changed).sentence
 
 
 def test_significant_difference_is_said_with_its_evidence() -> None:
@@ -112,6 +112,8 @@ def test_a_few_changed_sentences_prove_nothing_whatever_sacrebleu_says() -> None
     hyps = ["A cat sleeps.", *refs[1:]]
     (tests,) = paired_tests(refs, [hyps], refs)
     assert tests[0].randomisation_p == pytest.approx(1e-4, rel=0.01)  # of a coin that was thrown once
-    assert verdict("B", "A", tests, n=100, num_changed=1) == (
-        "no difference can be shown between B and A: only 1 of 100 translations differ, too few for a test"
+    found = judge("B", "A", tests, n=100, num_changed=1)
+    assert found == Verdict(
+        "unclear",
+        "no difference can be shown between B and A: only 1 of 100 translations differ, too few for a test",
     )

@@ -16,11 +16,11 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.stages.compare.comparison import Comparison, Contrast
 from mt_cli.stages.evaluate import chosen_splits, read_test_set, split_test_sets
 from mt_cli.stages.model_card import write_card
-from mt_cli.stages.system import System, EvalSet
+from mt_cli.stages.system import EvalSet, System
 from mt_cli.text.normalize import decode_line, normalize
 from mt_cli.translation.changes import by_length, by_unseen_words, find_changes, words_of
 from mt_cli.translation.options import SearchOptions
-from mt_cli.translation.significance import RESAMPLES, TRIALS, paired_tests, verdict
+from mt_cli.translation.significance import RESAMPLES, TRIALS, judge, paired_tests
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ def _compare(
                 str(path),
                 hyps[path],
                 of_system,
-                verdict(
+                judge(
                     str(path), str(baseline), of_system,
                     n=len(test_set.refs), num_changed=len(changes), trials=trials,
                 ),

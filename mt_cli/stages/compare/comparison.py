@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from mt_cli.translation.changes import Bucket, Change
-from mt_cli.translation.significance import MetricTest
+from mt_cli.translation.significance import MetricTest, Verdict
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,7 @@ class Contrast:
     hyps: Sequence[str]
     tests: tuple[MetricTest, ...]
     """BLEU, chrF2, TER."""
-    verdict: str
-    """The answer, in a sentence."""
+    verdict: Verdict
     changes: tuple[Change, ...]
     """Every sentence that is translated differently, what changed most first."""
     by_length: tuple[Bucket, ...]
@@ -32,11 +31,9 @@ class Contrast:
         """A part of what `compare --json` prints."""
         return {
             "name": self.name,
-            "verdict": self.verdict,
-            "tests": [
-                {**asdict(test), "difference": test.difference, "is_significant": test.is_significant}
-                for test in self.tests
-            ],
+            "outcome": self.verdict.outcome,
+            "verdict": self.verdict.sentence,
+            "tests": [{**asdict(test), "difference": test.difference} for test in self.tests],
             "by_length": list(map(_bucket_as_json, self.by_length)),
             "by_unseen_words": (
                 None if self.by_unseen_words is None else list(map(_bucket_as_json, self.by_unseen_words))

@@ -105,6 +105,7 @@ def test_json_has_every_system_and_every_change(workspace: Workspace, files: tup
     found = document(compare(workspace, worse, perfect, worse, "--ref", ref, "--json"))["files"]
     assert (found["n"], found["baseline"], found["trials"]) == (30, str(worse), 100)
     better, same = found["systems"]
+    assert (better["outcome"], same["outcome"]) == ("better", "identical")
     assert (len(better["changes"]), len(same["changes"])) == (30, 0)
     assert [test["metric"] for test in better["tests"]] == ["BLEU", "chrF2", "TER"]
     sizes = [abs(change["difference"]) for change in better["changes"]]
