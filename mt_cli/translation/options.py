@@ -123,6 +123,8 @@ def _complaint(detail: ErrorDetails) -> tuple[str | Option, ...]:
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
         return (f"unknown option {name}; {hint}",)
     return (Option(name), f": {demand(detail)}, found {detail['input']!r}")
+
+
 def search_name(config: DecodingConfig, *, knows_all_words: bool, sampling: str | None = None) -> str:
     """How translations are searched for, in a word that can name a folder.
 
