@@ -203,11 +203,7 @@ def rows_for(device: str, beam_size: int) -> list[Row]:
 
 
 def table(
-    entries: Sequence[Entry],
-    refs: Sequence[str],
-    *,
-    lowercase: bool,
-    count: Callable[[list[str]], int],
+    entries: Sequence[Entry], refs: Sequence[str], *, lowercase: bool, count: Callable[[list[str]], int]
 ) -> str:
     """The results in Markdown; `count` gives the tokens of some translations."""
     classics = {each.row.batch: each.speed for each in entries if each.row.engine == "classic"}

@@ -69,10 +69,7 @@ def test_json_holds_what_was_translated(workspace: Workspace, tmp_path: Path) ->
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
 def test_attention_of_chooses_the_attention(workspace: Workspace, tmp_path: Path, kind: str) -> None:
     translate(workspace, "--attention", tmp_path / "a.json", "--attention-of", kind, "--head", "all")
-    assert [(one["attention"], one["head"]) for one in maps_in(tmp_path / "a.json")] == [
-        (kind, 1),
-        (kind, 2),
-    ]
+    assert [(one["attention"], one["head"]) for one in maps_in(tmp_path / "a.json")] == [(kind, 1), (kind, 2)]
 
 
 def test_head_chooses_the_head(workspace: Workspace, tmp_path: Path) -> None:
@@ -154,7 +151,7 @@ def test_json_lines_stay_on_stdout(workspace: Workspace) -> None:
 @pytest.fixture(scope="module")
 def ascii_outcome(workspace: Workspace) -> Outcome:
     """The grid on a terminal that has nothing but ASCII."""
-    return workspace.execute("translate", RUN, "--text", SENTENCE, "--head", "1", env=ASCII_LOCALE)
+    return workspace.call("translate", RUN, "--text", SENTENCE, "--head", "1", charset="ascii")
 
 
 def test_locale_does_not_matter_to_the_translation(workspace: Workspace, ascii_outcome: Outcome) -> None:

@@ -234,11 +234,7 @@ class TorchStacks(nn.Module):
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
         future = torch.full((tgt.shape[1], tgt.shape[1]), fill_value=True).triu(1)
         out: Tensor = self.transformer.decoder(
-            tgt,
-            memory,
-            tgt_mask=future,
-            tgt_key_padding_mask=~tgt_mask,
-            memory_key_padding_mask=~src_mask,
+            tgt, memory, tgt_mask=future, tgt_key_padding_mask=~tgt_mask, memory_key_padding_mask=~src_mask
         )
         return out
 

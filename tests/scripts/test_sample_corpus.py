@@ -328,10 +328,7 @@ def test_relative_clause_is_set_off_by_commas() -> None:
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize(
     ("articles", "endings", "wrong_nouns"),
-    [
-        ({"einen", "einem", "dem"}, "en", FEMININE_ONLY),
-        ({"eine", "einer"}, "", MASCULINE_ONLY),
-    ],
+    [({"einen", "einem", "dem"}, "en", FEMININE_ONLY), ({"eine", "einer"}, "", MASCULINE_ONLY)],
     ids=["no feminine noun after einen", "no masculine noun after eine"],
 )
 def test_articles_agree_with_their_nouns(

@@ -61,12 +61,6 @@ def times_of(runs: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in files}
 
 
-def sweep(folder: Path, *args: object) -> tuple[int, str, str]:
-    with start(folder, *args) as process:
-        out, err = process.communicate(timeout=TIMEOUT_S)
-    return process.returncode, out, err
-
-
 Here = Callable[..., tuple[int, str, str]]
 
 
@@ -142,7 +136,7 @@ def test_every_variant_and_seed_is_trained_once_and_compared(folder: Path, here:
 
 
 @pytest.mark.processes
-def test_a_stopped_sweep_goes_on_where_it_was(folder: Path) -> None:
+def test_a_stopped_sweep_goes_on_where_it_was(folder: Path, here: Here) -> None:
     text = SWEEP.replace("max_steps = 12", "max_steps = 60").replace(SMALL, "")
     folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     run = folder / "runs" / "sweep" / "runs" / "plain-3"
@@ -153,10 +147,10 @@ def test_a_stopped_sweep_goes_on_where_it_was(folder: Path) -> None:
     assert process.returncode == 128 + signal.SIGTERM, err
     stopped = status_of(run)
     assert stopped["state"] == "stopped"
-    code, out, _ = sweep(folder, "--time-limit", "0.001s")
+    code, out, _ = here("--time-limit", "0.001s")
     assert (code, status_of(run)) == (0, stopped)
     assert f"plain, seed 3: stopped at update {stopped['step']}" in out
-    code, out, err = sweep(folder)
+    code, out, err = here()
     assert code == 0, err
     assert (status_of(run)["state"], status_of(run)["step"]) == ("finished", 60)
     assert "| plain | 1 | " in out
@@ -164,13 +158,14 @@ def test_a_stopped_sweep_goes_on_where_it_was(folder: Path) -> None:
 
 @pytest.mark.processes
 def test_a_failing_training_ends_the_others_saved(folder: Path) -> None:
-    text = SWEEP.replace("max_steps = 12", "max_epochs = 300")
+    text = SWEEP.replace("max_steps = 12", "max_epochs = 300").replace(SMALL, "[variants.small]\n")
     folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     runs = folder / "runs" / "sweep" / "runs"
     runs.joinpath("small-3").mkdir(parents=True)
     runs.joinpath("small-3", "notes.txt").touch()
-    code, out, err = sweep(folder, "--jobs", 2)
-    assert (code, out) == (2, "")
+    with start(folder, "--jobs", 2) as process:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out) == (2, "")
     assert "small-3: no run folder" in err
     plain = runs / "plain-3" / "status.json"
     assert not plain.exists() or json.loads(plain.read_bytes())["state"] == "stopped"

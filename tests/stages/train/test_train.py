@@ -166,12 +166,7 @@ def test_json_says_how_it_ended(workspace: Workspace, tmp_path: Path) -> None:
     outcome = train(workspace, tmp_path / "run", "--max-steps", 2, "--json", "--quiet")
     document = json.loads(outcome.out)
     assert document.pop("best_score") == pytest.approx(0, abs=100)
-    assert document == {
-        "folder": str(tmp_path / "run"),
-        "state": "finished",
-        "step": 2,
-        "best_step": 2,
-    }
+    assert document == {"folder": str(tmp_path / "run"), "state": "finished", "step": 2, "best_step": 2}
 
 
 def test_progress_bar_is_drawn_where_stderr_is_a_terminal(workspace: Workspace, tmp_path: Path) -> None:
