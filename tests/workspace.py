@@ -177,7 +177,7 @@ def _sample_lines(name: str) -> list[bytes]:
 
 @contextlib.contextmanager
 def process_kept() -> Iterator[None]:
-    """Undo what a command does to this process: PyTorch's threads, and the package's log, which tests read."""
+    """Undo what a command does to its process: threads of PyTorch, and the log, which other tests read."""
     package = logging.getLogger("mt_cli")
     handlers, level, propagate = package.handlers, package.level, package.propagate
     threads = torch.get_num_threads()

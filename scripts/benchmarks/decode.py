@@ -250,17 +250,18 @@ def main() -> None:
     refs = prepared.lines(args.split, "tgt")[: args.lines]
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "ctranslate2"
-        command = [
+        export = [
             sys.executable,
             "-m",
             "mt_cli",
             "export",
-            str(args.run),
+            args.run,
             "--to",
             "ctranslate2",
-            str(exported),
+            exported,
+            "--quiet",
         ]
-        subprocess.run([*command, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(export, check=True, stdout=subprocess.DEVNULL)
         context = Context(args.run, exported, args.device, args.threads, args.length_penalty)
         entries = [
             Entry(row, start(engine_for, row, context), lines[:SINGLE_LINES] if row.batch == 1 else lines)

@@ -10,7 +10,6 @@ from workspace import Outcome, Workspace
 
 SENTENCE = "Er schläft."
 RUN = "runs/tiny"
-ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 ONE_SENTENCE = "error: attention is shown for one sentence; give it with --text\n"
 
 

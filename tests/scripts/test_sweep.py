@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sweeps.sweep import Commands, main, train
 from workspace import TIMEOUT_S, Workspace
 
 from mt_cli.errors import ConfigError
+from mt_cli.machine.signals import StopSignals
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
@@ -39,9 +40,9 @@ def status_of(run: Path) -> dict[str, Any]:
     return status
 
 
-def start(folder: Path, *args: object) -> "subprocess.Popen[str]":
+def start(folder: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "sweeps.sweep", "sweep.toml", *map(str, args)],
+        [sys.executable, "-m", "sweeps.sweep", "sweep.toml"],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
     )  # fmt: skip
@@ -65,10 +66,29 @@ Here = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def here(
-    folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Here:
-    """Runs the sweep in this process, and its commands too, one after another."""
+def sweep(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Here]:
+    """Runs the sweep in this process, its commands in others."""
+    handlers = {number: signal.getsignal(number) for number in StopSignals.SIGNALS}
+    monkeypatch.chdir(folder)
+
+    def run(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["scripts/sweep", "sweep.toml", *map(str, args)])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        printed = capfd.readouterr()
+        return int(str(code)), printed.out, printed.err
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def here(folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, sweep: Here) -> Here:
+    """Runs the commands in this process too, one after another."""
 
     def run(_: Commands, *args: str, allowed: Collection[int] = (0,)) -> str:
         outcome = workspace.call(*args, cwd=folder)
@@ -77,7 +97,6 @@ def here(
             raise SystemExit(outcome.code)
         return outcome.text
 
-    monkeypatch.chdir(folder)
     monkeypatch.setattr(Commands, "__init__", lambda self: None)
     monkeypatch.setattr(Commands, "run", run)
 
@@ -86,16 +105,6 @@ def here(
             train(job, commands, side_by_side, deadline)
 
     monkeypatch.setattr("sweeps.sweep.train_all", train_in_turn)
-
-    def sweep(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["scripts/sweep", "sweep.toml", *map(str, args)])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        printed = capsys.readouterr()
-        return int(str(code)), printed.out, printed.err
 
     return sweep
 
@@ -157,15 +166,14 @@ def test_a_stopped_sweep_goes_on_where_it_was(folder: Path, here: Here) -> None:
 
 
 @pytest.mark.processes
-def test_a_failing_training_ends_the_others_saved(folder: Path) -> None:
+def test_a_failing_training_ends_the_others_saved(folder: Path, sweep: Here) -> None:
     text = SWEEP.replace("max_steps = 12", "max_epochs = 300").replace(SMALL, "[variants.small]\n")
     folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     runs = folder / "runs" / "sweep" / "runs"
     runs.joinpath("small-3").mkdir(parents=True)
     runs.joinpath("small-3", "notes.txt").touch()
-    with start(folder, "--jobs", 2) as process:
-        out, err = process.communicate(timeout=TIMEOUT_S)
-    assert (process.returncode, out) == (2, "")
+    code, out, err = sweep("--jobs", 2)
+    assert (code, out) == (2, "")
     assert "small-3: no run folder" in err
     plain = runs / "plain-3" / "status.json"
     assert not plain.exists() or json.loads(plain.read_bytes())["state"] == "stopped"
