@@ -128,11 +128,6 @@ def test_head_alone_shows_that_head(workspace: Workspace) -> None:
     assert "head 2" not in outcome.err
 
 
-def test_all_heads_are_shown_one_below_the_other(workspace: Workspace) -> None:
-    _, first, second = translate(workspace, "--head", "all").err.split("\n\n")
-    assert [first.split("\n")[0], second.split("\n")[0]] == ["head 1", "head 2"]
-
-
 def test_quiet_does_not_silence_what_was_asked_for(workspace: Workspace) -> None:
     assert (
         translate(workspace, "--attention", "-", "--quiet").err == translate(workspace, "--head", "mean").err
