@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from typer.testing import CliRunner
 
 from mt_cli.cli import app
@@ -178,6 +177,8 @@ def _sample_lines(name: str) -> list[bytes]:
 @contextlib.contextmanager
 def process_kept() -> Iterator[None]:
     """Undo what a command does to its process: threads of PyTorch, and the log, which other tests read."""
+    import torch  # late: the process that only hands tests out to workers does without
+
     package = logging.getLogger("mt_cli")
     handlers, level, propagate = package.handlers, package.level, package.propagate
     threads = torch.get_num_threads()
