@@ -1,7 +1,6 @@
 """Training and decoding in bf16, on any machine, and the one answer of fp32."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -199,13 +198,6 @@ def test_usual_translations_are_those_of_fp32(
     assert usual != bf16
 
 
-@pytest.fixture
-def threads_kept() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize(
     "flags",
     [
@@ -217,7 +209,6 @@ def threads_kept() -> Iterator[None]:
     ],
     ids=lambda flags: " ".join(map(str, flags)),
 )
-@pytest.mark.usefixtures("threads_kept")
 def test_translations_are_the_same_in_every_way(
     workspace: Workspace, undecided: Path, usual: list[str], flags: tuple[object, ...]
 ) -> None:

@@ -30,14 +30,7 @@ CPU = Runtime(torch.device("cpu"), "fp32")
 
 # Different numbers of layers, so that an encoder taken for a decoder shows.
 TINY = ModelConfig(
-    d_model=8,
-    num_heads=2,
-    encoder_layers=2,
-    decoder_layers=1,
-    d_ff=16,
-    max_len=16,
-    tie="none",
-    dropout=0.0,
+    d_model=8, num_heads=2, encoder_layers=2, decoder_layers=1, d_ff=16, max_len=16, tie="none", dropout=0.0
 )
 
 

@@ -109,18 +109,16 @@ class Workspace:
         shutil.copytree(self.run, place)
         return place
 
-    def call(self, *args: object, stdin: bytes = b"", cwd: Path | None = None) -> Outcome:
+    def call(
+        self, *args: object, stdin: bytes = b"", cwd: Path | None = None, charset: str = "utf-8"
+    ) -> Outcome:
         """Run mt-cli in this process, which costs no start, but lacks real streams and signals."""
-        with contextlib.chdir(cwd or self.folder), _logging_kept():
-            result = CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
+        with contextlib.chdir(cwd or self.folder), process_kept():
+            result = CliRunner(charset).invoke(app, [str(arg) for arg in args], input=stdin)
         return Outcome(result.exit_code, result.stdout_bytes, result.stderr)
 
     def execute(
-        self,
-        *args: object,
-        stdin: bytes = b"",
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
+        self, *args: object, stdin: bytes = b"", cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> Outcome:
         """Run mt-cli in a process of its own."""
         done = subprocess.run(
@@ -166,7 +164,7 @@ def _build(workspace: Workspace) -> None:
         workspace.corpus(f"val.{lang}").write_bytes(b"".join(train[:20]))
         workspace.corpus(f"test.{lang}").write_bytes(b"".join(test + train[1:13]))
     for command in ("prepare", "train"):
-        outcome = workspace.execute(command, "tiny.toml")
+        outcome = workspace.call(command, "tiny.toml")
         assert outcome.code == 0, outcome.err
         workspace.folder.joinpath(f"{command}.err").write_text(outcome.err)
         workspace.folder.joinpath(f"{command}.out").write_bytes(outcome.out)
@@ -177,12 +175,16 @@ def _sample_lines(name: str) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _logging_kept() -> Iterator[None]:
-    """Undo what the command does to the package's log, which other tests read."""
+def process_kept() -> Iterator[None]:
+    """Undo what a command does to its process: threads of PyTorch, and the log, which other tests read."""
+    import torch  # late: the process that only hands tests out to workers does without
+
     package = logging.getLogger("mt_cli")
     handlers, level, propagate = package.handlers, package.level, package.propagate
+    threads = torch.get_num_threads()
     try:
         yield
     finally:
+        torch.set_num_threads(threads)
         package.handlers, package.propagate = handlers, propagate
         package.setLevel(level)

@@ -203,11 +203,7 @@ def rows_for(device: str, beam_size: int) -> list[Row]:
 
 
 def table(
-    entries: Sequence[Entry],
-    refs: Sequence[str],
-    *,
-    lowercase: bool,
-    count: Callable[[list[str]], int],
+    entries: Sequence[Entry], refs: Sequence[str], *, lowercase: bool, count: Callable[[list[str]], int]
 ) -> str:
     """The results in Markdown; `count` gives the tokens of some translations."""
     classics = {each.row.batch: each.speed for each in entries if each.row.engine == "classic"}
@@ -254,17 +250,18 @@ def main() -> None:
     refs = prepared.lines(args.split, "tgt")[: args.lines]
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "ctranslate2"
-        command = [
+        export = [
             sys.executable,
             "-m",
             "mt_cli",
             "export",
-            str(args.run),
+            args.run,
             "--to",
             "ctranslate2",
-            str(exported),
+            exported,
+            "--quiet",
         ]
-        subprocess.run([*command, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(export, check=True, stdout=subprocess.DEVNULL)
         context = Context(args.run, exported, args.device, args.threads, args.length_penalty)
         entries = [
             Entry(row, start(engine_for, row, context), lines[:SINGLE_LINES] if row.batch == 1 else lines)

@@ -61,11 +61,7 @@ def measure(python: Path, config: Config, data: Path, *, rounds: int, updates: i
             found = list(_speeds(process.stdout))
         if process.returncode or len(found) < 2:
             raise SystemExit(f"{python} -m joeynmt failed, with {process.returncode}")
-    return Speed(
-        statistics.median(speed for _, speed in found[1:]),
-        found[0][0] - begin,
-        memory.whole,
-    )
+    return Speed(statistics.median(speed for _, speed in found[1:]), found[0][0] - begin, memory.whole)
 
 
 def _speeds(lines: Iterator[str]) -> Iterator[tuple[float, float]]:

@@ -51,10 +51,9 @@ def write_corpus(source: Path, folder: Path, *, num_pairs: int) -> None:
 def run(*args: str, folder: Path) -> Done:
     """`mt-cli` with `args`, run in `folder`."""
     begin = time.perf_counter()
+    command = [sys.executable, "-m", "mt_cli", *args]
     with (
-        subprocess.Popen(
-            [sys.executable, "-m", "mt_cli", *args], cwd=folder, stdout=subprocess.DEVNULL
-        ) as process,
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process,
         watched(process.pid) as memory,
     ):
         code = process.wait()

@@ -38,16 +38,8 @@ class Setting:
     threads: int
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a contender did in one round."""
-
-    tokens: int
-    """Real target tokens, `</s>` counted."""
-
-
-Work = Callable[[int], Done]
-"""Makes so many updates."""
+Work = Callable[[int], int]
+"""Makes so many updates; gives how many real target tokens they had, `</s>` counted."""
 
 
 def classic(setting: Setting) -> Work:
@@ -74,7 +66,7 @@ def classic(setting: Setting) -> Work:
             logits.flatten(0, 1), targets.flatten(), ignore_index=PAD_ID, label_smoothing=smoothing
         )
 
-    def work(num_updates: int) -> Done:
+    def work(num_updates: int) -> int:
         model.train()
         tokens = 0
         for _ in range(num_updates):
@@ -85,7 +77,7 @@ def classic(setting: Setting) -> Work:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             tokens += int((batch.tgt_out != PAD_ID).sum())
-        return Done(tokens)
+        return tokens
 
     return work
 
@@ -104,11 +96,7 @@ def ours(setting: Setting, backend: Backend, changes: dict[str, object]) -> Work
     training = setting.config.training.model_copy(update=changes)
     reports = Trainer(model, split, training, runtime=runtime, seed=1).run()
 
-    def work(num_updates: int) -> Done:
-        made = list(islice(reports, num_updates))
-        return Done(sum(report.tgt_tokens for report in made))
-
-    return work
+    return lambda num_updates: sum(report.tgt_tokens for report in islice(reports, num_updates))
 
 
 def _data_and_model(setting: Setting, backend: Backend) -> "tuple[EncodedSplit, TranslationModel]":
@@ -167,7 +155,7 @@ def padding(setting: Setting) -> tuple[float, float]:
 
 
 def table(
-    contenders: dict[str, Contender[int, Done]], done: dict[str, list[Done]], joeynmt: Speed | None
+    contenders: dict[str, Contender[int, int]], tokens: dict[str, list[int]], joeynmt: Speed | None
 ) -> str:
     """The results in Markdown."""
     lines = [
@@ -176,7 +164,7 @@ def table(
     ]
     medians = {
         name: statistics.median(
-            each.tokens / seconds for each, seconds in zip(done[name][1:], contender.seconds[1:], strict=True)
+            each / seconds for each, seconds in zip(tokens[name][1:], contender.seconds[1:], strict=True)
         )
         for name, contender in contenders.items()
     }
@@ -205,7 +193,7 @@ def main() -> None:
     args = parser.parse_args()
     setting = Setting(load_config(args.config, args.set), prepared_dir(args.config), args.threads)
 
-    contenders: dict[str, Contender[int, Done]] = {
+    contenders: dict[str, Contender[int, int]] = {
         "classic": start(classic, setting),
         "mt_cli, scratch": start(partial(ours, backend="scratch", changes=LIKE_CLASSIC), setting),
         "mt_cli, torch": start(partial(ours, backend="torch", changes=LIKE_CLASSIC), setting),
@@ -213,23 +201,17 @@ def main() -> None:
             partial(ours, backend=setting.config.model.backend, changes={}), setting
         ),
     }
-    done: dict[str, list[Done]] = {name: [] for name in contenders}
+    tokens: dict[str, list[int]] = {name: [] for name in contenders}
     for number in range(args.rounds + 1):
         for name, contender in contenders.items():
-            done[name].append(contender.ask(args.updates if number else 1))
-            speed = done[name][-1].tokens / contender.seconds[-1]
+            tokens[name].append(contender.ask(args.updates if number else 1))
+            speed = tokens[name][-1] / contender.seconds[-1]
             print(f"{f'round {number}' if number else 'warm-up'}: {name}: {speed:.0f}/s", file=sys.stderr)
     for contender in contenders.values():
         contender.dismiss()
-    joeynmt = args.joeynmt and measure(
-        args.joeynmt,
-        setting.config,
-        setting.data,
-        rounds=args.rounds,
-        updates=args.updates,
-        threads=setting.threads,
-    )
-    print(table(contenders, done, joeynmt))
+    numbers = {"rounds": args.rounds, "updates": args.updates, "threads": setting.threads}
+    joeynmt = args.joeynmt and measure(args.joeynmt, setting.config, setting.data, **numbers)
+    print(table(contenders, tokens, joeynmt))
     of_phases = phases(setting, args.updates)
     whole = sum(of_phases.values())
     print(

@@ -104,11 +104,7 @@ class TestMulti30k:
             find_corpus(config, source=tmp_path / "nowhere")
 
     def test_plain_file_without_a_pin_is_refused(
-        self,
-        config: DataConfig,
-        pinned: dict[str, bytes],
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
+        self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(multi30k, "PLAIN_SHA256", {})
         plain = {name: gzip.decompress(data) for name, data in pinned.items()}
@@ -127,11 +123,7 @@ class TestMulti30k:
         assert corpus["train"].src.path == downloads / "train.de.gz"
 
     def test_only_missing_files_are_fetched(
-        self,
-        config: DataConfig,
-        pinned: dict[str, bytes],
-        downloads: Path,
-        monkeypatch: pytest.MonkeyPatch,
+        self, config: DataConfig, pinned: dict[str, bytes], downloads: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fetched: list[str] = []
 

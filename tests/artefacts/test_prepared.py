@@ -78,8 +78,7 @@ def test_missing_folder_is_answered_with_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["train.src.npy", "val.tgt.offsets.npy", "val.tgt.txt", "tokenizer/joint.model", "report.json"],
+    "name", ["train.src.npy", "val.tgt.offsets.npy", "val.tgt.txt", "tokenizer/joint.model", "report.json"]
 )
 def test_flipped_byte_is_noticed(folder: Path, name: str) -> None:
     path = folder / name

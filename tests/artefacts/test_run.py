@@ -348,11 +348,7 @@ def real(tmp_path: Path) -> Run:
         lowercase=False,
     )
     with created_run(
-        tmp_path / "run",
-        CONFIG,
-        tokenizer_files=tokenizers.to_files(),
-        prepared=PREPARED,
-        environment={},
+        tmp_path / "run", CONFIG, tokenizer_files=tokenizers.to_files(), prepared=PREPARED, environment={}
     ) as run:
         return run
 

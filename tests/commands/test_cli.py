@@ -194,8 +194,7 @@ def test_prepare_as_json_is_one_document(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2h ", 7200), ("0", 0)],
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2h ", 7200), ("0", 0)]
 )
 def test_duration_is_read_in_seconds_minutes_and_hours(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds

@@ -112,8 +112,8 @@ def test_neither_batches_nor_threads_change_a_sample(
     workspace: Workspace, options: tuple[object, ...]
 ) -> None:
     source = workspace.corpus("test.de").read_bytes()
-    usual = workspace.execute("translate", RUN, "--sample", "--threads", 1, stdin=source)
-    other = workspace.execute("translate", RUN, "--sample", *options, stdin=source)
+    usual = translate(workspace, "--sample", "--threads", 1, stdin=source)
+    other = translate(workspace, "--sample", *options, stdin=source)
     assert (other.code, other.out) == (0, usual.out)
 
 

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -389,6 +389,7 @@ def configs(draw: st.DrawFn) -> Config:
     return Config(data=draw(data_configs()), tokenizer=tokenizer, model=model, training=training)
 
 
+@settings(max_examples=50)
 @given(config=configs())
 def test_dumped_config_loads_as_the_same(config: Config, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = write(tmp_path_factory.mktemp("config"), dump_config(config))

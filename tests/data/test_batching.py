@@ -249,12 +249,7 @@ def test_a_batch_moves_as_a_whole() -> None:
 
 @pytest.mark.parametrize(
     ("sequences", "expected"),
-    [
-        ([[1, 2, 3], [4]], [[1, 2, 3], [4, 0, 0]]),
-        ([[], [5]], [[0], [5]]),
-        ([[]], [[]]),
-        ([], []),
-    ],
+    [([[1, 2, 3], [4]], [[1, 2, 3], [4, 0, 0]]), ([[], [5]], [[0], [5]]), ([[]], [[]]), ([], [])],
     ids=["ragged", "one empty", "only empty", "none"],
 )
 def test_rows_are_padded_on_the_right(sequences: list[list[int]], expected: list[list[int]]) -> None:

@@ -55,10 +55,12 @@ def every_hyp(model: TranslationModel, src: list[int], limit: int, *, alpha: flo
     """All translations there are, ended by `</s>` or by the limit, the best first."""
     hyps = []
     for length in range(limit + 1):
-        for ids in itertools.product(WORDS, repeat=length):
-            log_probs = model(torch.tensor([src]), torch.tensor([[BOS_ID, *ids]]))[0].log_softmax(-1)
+        every = list(itertools.product(WORDS, repeat=length))
+        tgt_in = torch.tensor([[BOS_ID, *ids] for ids in every])
+        log_probs = model(torch.tensor([src] * len(every)), tgt_in).log_softmax(-1).tolist()
+        for ids, at in zip(every, log_probs, strict=True):
             targets = [*ids] if length == limit else [*ids, EOS_ID]
-            log_prob = sum(log_probs[place, target].item() for place, target in enumerate(targets))
+            log_prob = sum(at[place][target] for place, target in enumerate(targets))
             hyps.append(Hyp(list(ids), log_prob / ((5 + len(targets)) / 6) ** alpha, log_prob))
     return sorted(hyps, key=lambda hyp: -hyp.score)
 

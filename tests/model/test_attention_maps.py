@@ -246,9 +246,3 @@ def test_logits_after_observation_are_those_before_to_the_bit(model: Translation
     before = model(SRC_IDS, TGT_IN)
     attention_maps(model, SRC_IDS, TGT_IN)
     assert torch.equal(model(SRC_IDS, TGT_IN), before)
-
-
-@every_kind
-def test_a_second_look_sees_the_same(model: TranslationModel, kind: MapKind) -> None:
-    first, second = (attention_maps(model, SRC_IDS, TGT_IN)[kind] for _ in range(2))
-    assert torch.equal(first, second)

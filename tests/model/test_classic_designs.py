@@ -17,13 +17,10 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor, nn
 
 from mt_cli.config import ModelConfig, load_config
-from mt_cli.model.attention import MultiHeadAttention
-from mt_cli.model.masks import as_bias, causal_mask
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import PAD_ID
 
 CLASSIC = Path(__file__).resolve().parents[2] / "configs" / "classic"
-CPU = torch.device("cpu")
 SRC_VOCAB, TGT_VOCAB = 9, 11
 SRC_IDS = random_ids(3, 6, lengths=[6, 2, 4], vocab_size=SRC_VOCAB)
 TGT_IN = random_ids(3, 5, seed=1, lengths=[3, 5, 4], vocab_size=TGT_VOCAB)
@@ -234,11 +231,7 @@ class TorchStacks(nn.Module):
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
         future = torch.full((tgt.shape[1], tgt.shape[1]), fill_value=True).triu(1)
         out: Tensor = self.transformer.decoder(
-            tgt,
-            memory,
-            tgt_mask=future,
-            tgt_key_padding_mask=~tgt_mask,
-            memory_key_padding_mask=~src_mask,
+            tgt, memory, tgt_mask=future, tgt_key_padding_mask=~tgt_mask, memory_key_padding_mask=~src_mask
         )
         return out
 
@@ -398,162 +391,24 @@ def test_memory_with_its_padding_shown_would_change_the_logits(name: str, backen
     [
         pytest.param("slides-scratch", [1, 1, 1], id="slides: all through the key's"),
         pytest.param("page", [0, 1, 0], id="page: values through the query's"),
+        pytest.param("thread", [3, 2, 1, 0, *range(4, 12)], id="thread: queries of another head"),
     ],
 )
-def test_a_shared_projection_would_change_the_logits(name: str, roles: list[int], backend: str) -> None:
+def test_another_projection_would_change_the_logits(name: str, roles: list[int], backend: str) -> None:
     model = model_of(name, backend)
     unmended = misrouted(rebuilt(name, model), roles)
     assert_far_apart(unmended(SRC_IDS, TGT_IN)[TGT_REAL], model(SRC_IDS, TGT_IN)[TGT_REAL])
 
 
-# Heads with projections of their own (notebook, thread)
-
-REAL = torch.tensor([[True] * 5, [True, True, False, False, False]])  # (B, S)
-MASKS = {
-    "nothing hidden": torch.ones(1, 1, 5, dtype=torch.bool),
-    "padding": REAL[:, None, :],
-    "causal": causal_mask(5, device=CPU)[None],
-    "causal and padding": causal_mask(5, device=CPU) & REAL[:, None, :],
-}
-every_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-every_form = pytest.mark.parametrize("form", [HeadAttention, RoleAttention])
-
-
-def random(*shape: int, seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def attentions(form: type[HeadAttention | RoleAttention]) -> tuple[MultiHeadAttention, Attention]:
-    """Ours and the plain one, with the same random weights: four heads of three."""
-    ours = MultiHeadAttention(12, 4, nn.Identity()).double()
-    for seed, parameter in enumerate(ours.parameters()):
-        parameter.data = random(*parameter.shape, seed=seed)
-    plain = form(Sizes(12, 4, 1, 1, 1, 1)).double()
-    plain.load(ours.state_dict())
-    return ours, plain
-
-
-@every_form
-@every_mask
-def test_packed_self_attention_equals_projections_apart(
-    mask: Tensor, form: type[HeadAttention | RoleAttention]
-) -> None:
-    ours, plain = attentions(form)
-    x = random(2, 5, 12, seed=10)
-    assert_same(ours(x, as_bias(mask.unsqueeze(1))), plain(x, x, mask))
-
-
-@every_form
-@pytest.mark.parametrize("hides_padding", [False, True])
-def test_packed_cross_attention_equals_projections_apart(
-    hides_padding: bool, form: type[HeadAttention | RoleAttention]
-) -> None:
-    ours, plain = attentions(form)
-    x, memory = random(2, 3, 12, seed=10), random(2, 5, 12, seed=11)
-    mask = MASKS["padding" if hides_padding else "nothing hidden"]
-    assert_same(ours(x, as_bias(mask.unsqueeze(1)), memory=memory), plain(x, memory, mask))
-
-
-@every_form
-def test_packed_and_plain_attention_pass_the_same_gradient_back(
-    form: type[HeadAttention | RoleAttention],
-) -> None:
-    ours, plain = attentions(form)
-    x, mask = random(2, 5, 12, seed=10).requires_grad_(), MASKS["causal"]
-    (expected,) = torch.autograd.grad(plain(x, x, mask).square().sum(), x)
-    (actual,) = torch.autograd.grad(ours(x, as_bias(mask.unsqueeze(1))).square().sum(), x)
-    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
-
-
-def test_heads_in_another_order_are_another_attention() -> None:
-    ours, plain = attentions(HeadAttention)
-    plain.maps = nn.ModuleList(reversed(list(plain.maps[:4]))).extend(plain.maps[4:])
-    x, mask = random(2, 5, 12, seed=10), MASKS["padding"]
-    assert_far_apart(ours(x, as_bias(mask.unsqueeze(1))), plain(x, x, mask))
-
-
-# Padding at the last position (slides)
-
-LAST = SMALL.max_len - 1
-
-
-def places_of(ids: Tensor) -> Tensor:
-    """Positions from left to right, (B, T)."""
-    return torch.arange(ids.shape[1]).expand_as(ids)
-
-
-def padding_last(ids: Tensor) -> Tensor:
-    """The same, but padding stands at the last position there is."""
-    return places_of(ids).masked_fill(ids == PAD_ID, LAST)
-
-
-@dataclass(frozen=True)
-class Placed:
-    """What the model of slides-torch makes of tokens that stand where one says."""
-
-    model: TranslationModel
-
-    def encode(self, places: Tensor, *, mask: Tensor = SRC_REAL) -> Tensor:
-        """Memory (B, S, D) of `SRC_IDS` at `places` (B, S)."""
-        return self.model.backend.encode(self._source(places), mask)
-
-    def logits(self, src_places: Tensor, tgt_places: Tensor) -> Tensor:
-        """Logits (B, T, V) of `SRC_IDS` and `TGT_IN` at their places."""
-        scaled = self.model.tgt_embedding(TGT_IN) * self.model.scale
-        tgt = scaled + self.model.tgt_positions.weight[tgt_places]
-        hidden = self.model.backend.decode(tgt, self.encode(src_places), SRC_REAL)
-        logits: Tensor = self.model.output(hidden)
-        return logits
-
-    def _source(self, places: Tensor) -> Tensor:
-        scaled = self.model.src_embedding(SRC_IDS) * self.model.scale
-        embedded: Tensor = scaled + self.model.src_positions.weight[places]
-        return embedded
-
-
-@pytest.fixture(params=BACKENDS)
-def placed(request: pytest.FixtureRequest) -> Placed:
-    return Placed(model_of("slides-torch", request.param))
-
-
-def test_the_batch_has_padding_to_place(placed: Placed) -> None:
-    assert placed.model.max_len == SMALL.max_len
-    assert (padding_last(SRC_IDS) == LAST).sum() == 6
-    assert (padding_last(TGT_IN) == LAST).sum() == 3
-
-
-def test_tokens_from_left_to_right_are_what_the_model_reads(placed: Placed) -> None:
-    assert_same(placed.logits(places_of(SRC_IDS), places_of(TGT_IN)), placed.model(SRC_IDS, TGT_IN))
-
-
-def test_memory_of_real_tokens_ignores_where_padding_stands(placed: Placed) -> None:
-    memory, moved = placed.encode(places_of(SRC_IDS)), placed.encode(padding_last(SRC_IDS))
-    assert_same(moved[SRC_REAL], memory[SRC_REAL])
-
-
-def test_logits_of_real_tokens_ignore_where_padding_stands(placed: Placed) -> None:
-    moved = placed.logits(padding_last(SRC_IDS), padding_last(TGT_IN))
-    assert_same(moved[TGT_REAL], placed.model(SRC_IDS, TGT_IN)[TGT_REAL])
-
-
-def test_padding_moved_but_not_masked_would_change_the_memory(placed: Placed) -> None:
-    shown = torch.ones_like(SRC_REAL)
-    memory, moved = (placed.encode(where(SRC_IDS), mask=shown) for where in (places_of, padding_last))
-    assert_far_apart(moved[SRC_REAL], memory[SRC_REAL])
-
-
-def test_a_real_source_token_moved_would_change_the_logits(placed: Placed) -> None:
-    src_places = padding_last(SRC_IDS)
-    src_places[1, 1] = LAST
-    moved = placed.logits(src_places, padding_last(TGT_IN))
-    assert_far_apart(moved[1], placed.model(SRC_IDS, TGT_IN)[1])
-
-
-def test_a_real_target_token_moved_would_change_the_logits(placed: Placed) -> None:
-    tgt_places = padding_last(TGT_IN)
-    tgt_places[0, 2] = LAST
-    moved = placed.logits(padding_last(SRC_IDS), tgt_places)
-    assert_far_apart(moved[0, 2], placed.model(SRC_IDS, TGT_IN)[0, 2])
+@either_backend
+@every_design
+def test_places_in_another_order_would_change_the_logits(name: str, backend: str) -> None:
+    model = model_of(name, backend)
+    moved = rebuilt(name, model)
+    for side in (moved.src_input, moved.tgt_input):
+        table = side.waves if DESIGNS[name].places == "waves" else side.table.weight.data
+        table.copy_(table.roll(1, 0))
+    assert_far_apart(moved(SRC_IDS, TGT_IN)[TGT_REAL], model(SRC_IDS, TGT_IN)[TGT_REAL])
 
 
 # Sizes and rates

@@ -104,25 +104,17 @@ def test_every_tensor_of_a_layer_is_as_long_as_its_side(place: str, length: str,
     assert set(letters(traced(norm=norm), level="layer", place=place).values()) == {f"B {length} D"}
 
 
-def test_post_norm_encoder_layer_is_told_sublayer_by_sublayer() -> None:
-    told = names(traced(norm="post"), level="layer", place="encoder layer 1")
-    assert told == ["x", "self-attention(x)", "FFN(x)", "output"]
-
-
-def test_post_norm_decoder_layer_is_told_sublayer_by_sublayer() -> None:
-    told = names(traced(norm="post"), level="layer", place="decoder layer 1")
-    assert told == ["x", "self-attention(x)", "cross-attention(x, memory)", "FFN(x)", "output"]
-
-
-def test_pre_norm_decoder_layer_says_that_sublayers_read_normed_vectors() -> None:
-    told = names(traced(norm="pre"), level="layer", place="decoder layer 1")
-    assert told == [
-        "x",
-        "self-attention(LayerNorm(x))",
-        "cross-attention(LayerNorm(x), memory)",
-        "FFN(LayerNorm(x))",
-        "output",
-    ]
+@pytest.mark.parametrize(
+    ("norm", "side", "sublayers"),
+    [
+        ("post", "encoder", "self-attention(x); FFN(x)"),
+        ("post", "decoder", "self-attention(x); cross-attention(x, memory); FFN(x)"),
+        ("pre", "decoder", "self-attention({0}); cross-attention({0}, memory); FFN({0})"),
+    ],
+)
+def test_layer_is_told_sublayer_by_sublayer(norm: str, side: str, sublayers: str) -> None:
+    told = names(traced(norm=norm), level="layer", place=f"{side} layer 1")
+    assert told == ["x", *sublayers.format("LayerNorm(x)").split("; "), "output"]
 
 
 @every_attention

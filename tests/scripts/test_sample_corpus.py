@@ -45,10 +45,8 @@ def corpus() -> dict[str, list[Pair]]:
 
 def test_committed_files_are_what_the_script_makes(corpus: dict[str, list[Pair]], tmp_path: Path) -> None:
     write_corpus(corpus, tmp_path)
-
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     committed = {path.name: path.read_bytes() for path in SAMPLE.glob("*.??")}
-
     assert made == committed
 
 
@@ -63,7 +61,6 @@ def test_corpus_is_small() -> None:
 
 def test_no_source_sentence_comes_twice() -> None:
     sources = [line for split in SPLITS for line in read_lines(f"{split}.de")]
-
     assert len(set(sources)) == len(sources)
 
 
@@ -82,7 +79,6 @@ def test_training_shows_every_held_out_word_several_times(split: str, side: str)
         for word in bare_words(line)
         if counts[word] < MIN_COUNT
     }
-
     assert rare == set()
 
 
@@ -93,7 +89,6 @@ def test_training_shows_no_combination_that_is_held_out(corpus: dict[str, list[P
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_every_scored_sentence_has_unseen_combinations(corpus: dict[str, list[Pair]], split: str) -> None:
     seen = {combination for pair in corpus["train"] for combination in pair.combinations}
-
     assert all(len(pair.combinations - seen) >= MIN_HELD_OUT for pair in corpus[split])
 
 
@@ -103,7 +98,6 @@ def test_every_scored_sentence_has_unseen_combinations(corpus: dict[str, list[Pa
 def test_copying_the_nearest_training_target_scores_under_50_bleu() -> None:
     train_src, train_tgt = read_lines("train.de"), read_lines("train.en")
     refs = [read_lines("test.en")]
-
     scores = [
         sacrebleu.corpus_bleu([train_tgt[index] for index in nearest], refs).score
         for nearest in (
@@ -111,7 +105,6 @@ def test_copying_the_nearest_training_target_scores_under_50_bleu() -> None:
             for features in (word_features, letter_features)
         )
     ]
-
     assert max(scores) < 50
 
 
@@ -299,7 +292,6 @@ def test_recipient_is_dative_and_comes_first_in_german(
     verb: Verb, de_expected: str, en_expected: str
 ) -> None:
     clause = Clause(GIRL, verb, obj=one("Brief"), recipient=one("Kind"))
-
     assert clause.de_main() == de_expected
     assert clause.en_main() == en_expected
 
@@ -307,7 +299,6 @@ def test_recipient_is_dative_and_comes_first_in_german(
 def test_verb_agrees_with_its_subject() -> None:
     pair = Subject((one("Mann"), one("Frau")), is_human=True)
     group = Subject((NounPhrase(NOUNS["Kind"], "", None, is_plural=True),), is_human=True, is_group=True)
-
     assert replace(RESTING, subject=pair).de_main() == "ein Mann und eine Frau ruhen sich aus"
     assert replace(RESTING, subject=group).de_main() == "eine Gruppe von Kindern ruht sich aus"
     assert replace(RESTING, subject=group).en_main() == "a group of children is resting"
@@ -315,7 +306,6 @@ def test_verb_agrees_with_its_subject() -> None:
 
 def test_relative_clause_is_set_off_by_commas() -> None:
     described = replace(GIRL, relative=RESTING)
-
     assert (
         sentence(replace(RESTING, subject=described).de_main())
         == "Ein Mädchen, das sich ausruht, ruht sich aus."
@@ -328,10 +318,7 @@ def test_relative_clause_is_set_off_by_commas() -> None:
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize(
     ("articles", "endings", "wrong_nouns"),
-    [
-        ({"einen", "einem", "dem"}, "en", FEMININE_ONLY),
-        ({"eine", "einer"}, "", MASCULINE_ONLY),
-    ],
+    [({"einen", "einem", "dem"}, "en", FEMININE_ONLY), ({"eine", "einer"}, "", MASCULINE_ONLY)],
     ids=["no feminine noun after einen", "no masculine noun after eine"],
 )
 def test_articles_agree_with_their_nouns(
@@ -343,7 +330,6 @@ def test_articles_agree_with_their_nouns(
         for phrase in phrases_after(bare_words(line), articles)
         if phrase[-1] in wrong_nouns or (not phrase[0].endswith(endings) and phrase[0].islower())
     ]
-
     assert found == []
 
 

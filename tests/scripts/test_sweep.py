@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sweeps.sweep import Commands, main, train
 from workspace import TIMEOUT_S, Workspace
 
 from mt_cli.errors import ConfigError
+from mt_cli.machine.signals import StopSignals
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
@@ -39,9 +40,9 @@ def status_of(run: Path) -> dict[str, Any]:
     return status
 
 
-def start(folder: Path, *args: object) -> "subprocess.Popen[str]":
+def start(folder: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "sweeps.sweep", "sweep.toml", *map(str, args)],
+        [sys.executable, "-m", "sweeps.sweep", "sweep.toml"],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
     )  # fmt: skip
@@ -61,20 +62,33 @@ def times_of(runs: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in files}
 
 
-def sweep(folder: Path, *args: object) -> tuple[int, str, str]:
-    with start(folder, *args) as process:
-        out, err = process.communicate(timeout=TIMEOUT_S)
-    return process.returncode, out, err
-
-
 Here = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def here(
-    folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Here:
-    """Runs the sweep in this process, and its commands too, one after another."""
+def sweep(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Here]:
+    """Runs the sweep in this process, its commands in others."""
+    handlers = {number: signal.getsignal(number) for number in StopSignals.SIGNALS}
+    monkeypatch.chdir(folder)
+
+    def run(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["scripts/sweep", "sweep.toml", *map(str, args)])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        printed = capfd.readouterr()
+        return int(str(code)), printed.out, printed.err
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def here(folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, sweep: Here) -> Here:
+    """Runs the commands in this process too, one after another."""
 
     def run(_: Commands, *args: str, allowed: Collection[int] = (0,)) -> str:
         outcome = workspace.call(*args, cwd=folder)
@@ -83,7 +97,6 @@ def here(
             raise SystemExit(outcome.code)
         return outcome.text
 
-    monkeypatch.chdir(folder)
     monkeypatch.setattr(Commands, "__init__", lambda self: None)
     monkeypatch.setattr(Commands, "run", run)
 
@@ -92,16 +105,6 @@ def here(
             train(job, commands, side_by_side, deadline)
 
     monkeypatch.setattr("sweeps.sweep.train_all", train_in_turn)
-
-    def sweep(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["scripts/sweep", "sweep.toml", *map(str, args)])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        printed = capsys.readouterr()
-        return int(str(code)), printed.out, printed.err
 
     return sweep
 
@@ -142,7 +145,7 @@ def test_every_variant_and_seed_is_trained_once_and_compared(folder: Path, here:
 
 
 @pytest.mark.processes
-def test_a_stopped_sweep_goes_on_where_it_was(folder: Path) -> None:
+def test_a_stopped_sweep_goes_on_where_it_was(folder: Path, here: Here) -> None:
     text = SWEEP.replace("max_steps = 12", "max_steps = 60").replace(SMALL, "")
     folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     run = folder / "runs" / "sweep" / "runs" / "plain-3"
@@ -153,23 +156,23 @@ def test_a_stopped_sweep_goes_on_where_it_was(folder: Path) -> None:
     assert process.returncode == 128 + signal.SIGTERM, err
     stopped = status_of(run)
     assert stopped["state"] == "stopped"
-    code, out, _ = sweep(folder, "--time-limit", "0.001s")
+    code, out, _ = here("--time-limit", "0.001s")
     assert (code, status_of(run)) == (0, stopped)
     assert f"plain, seed 3: stopped at update {stopped['step']}" in out
-    code, out, err = sweep(folder)
+    code, out, err = here()
     assert code == 0, err
     assert (status_of(run)["state"], status_of(run)["step"]) == ("finished", 60)
     assert "| plain | 1 | " in out
 
 
 @pytest.mark.processes
-def test_a_failing_training_ends_the_others_saved(folder: Path) -> None:
-    text = SWEEP.replace("max_steps = 12", "max_epochs = 300")
+def test_a_failing_training_ends_the_others_saved(folder: Path, sweep: Here) -> None:
+    text = SWEEP.replace("max_steps = 12", "max_epochs = 300").replace(SMALL, "[variants.small]\n")
     folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     runs = folder / "runs" / "sweep" / "runs"
     runs.joinpath("small-3").mkdir(parents=True)
     runs.joinpath("small-3", "notes.txt").touch()
-    code, out, err = sweep(folder, "--jobs", 2)
+    code, out, err = sweep("--jobs", 2)
     assert (code, out) == (2, "")
     assert "small-3: no run folder" in err
     plain = runs / "plain-3" / "status.json"

@@ -84,12 +84,16 @@ def test_a_difference_that_is_no_number_fails() -> None:
     assert not Check("x", math.inf, 1.0).passed
 
 
+def learner() -> TranslationModel:
+    return tiny_model("scratch", d_model=32, d_ff=64, encoder_layers=1, max_len=8)
+
+
 def test_eight_pairs_are_learnt_by_heart() -> None:
-    assert check_overfits(tiny_model("scratch", d_model=32, d_ff=64)).passed
+    assert check_overfits(learner()).passed
 
 
 def test_a_model_that_cannot_learn_is_found() -> None:
-    model = tiny_model("scratch", d_model=32, d_ff=64)
+    model = learner()
     for parameter in model.backend.parameters():  # type: ignore[attr-defined]
         parameter.detach_().zero_()
     assert not check_overfits(model).passed

@@ -1,5 +1,6 @@
 """The `translate` command: one line out for each line in, whatever the lines and the streams."""
 
+import contextlib
 import errno
 import io
 import json
@@ -14,8 +15,9 @@ from typing import IO
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
+from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace, process_kept
 
+from mt_cli.cli import main
 from mt_cli.errors import DataError, ResourceError
 from mt_cli.stages.translate import FIRST_LINES, LINES_AT_ONCE, open_target, translate_lines
 from mt_cli.text.normalize import decode_line
@@ -138,32 +140,18 @@ def test_locale_does_not_matter(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("source", "count"),
     [
-        (b"", 0),
-        (b"\n", 1),
-        (b"\n\n\n", 3),
-        (b"Ein Hund.", 1),
-        (b"Ein Hund.\n", 1),
-        (b"Ein Hund.\r\nZwei Hunde.\r\n", 2),
-        ("Ein\u2028Hund\x0bund\x85noch\x1eein\x0cHund\n".encode(), 1),
-        (b"Ein\rHund\n", 1),
-        (b"<s> </s> <pad> <unk>\n</s>\n", 2),
-        ("犬が走る\n🐶🐶🐶\n".encode(), 2),
-        (b"\0\0 Ein \x1b[31m Hund\n", 1),
-        (b"." * 20_000 + b"\n", 1),
-    ],
-    ids=[
-        "nothing",
-        "empty line",
-        "empty lines",
-        "unterminated",
-        "terminated",
-        "DOS",
-        "Unicode line ends",
-        "CR",
-        "special symbols",
-        "other scripts",
-        "control characters",
-        "very long",
+        pytest.param(b"", 0, id="nothing"),
+        pytest.param(b"\n", 1, id="empty line"),
+        pytest.param(b"\n\n\n", 3, id="empty lines"),
+        pytest.param(b"Ein Hund.", 1, id="unterminated"),
+        pytest.param(b"Ein Hund.\n", 1, id="terminated"),
+        pytest.param(b"Ein Hund.\r\nZwei Hunde.\r\n", 2, id="DOS"),
+        pytest.param("Ein\u2028Hund\x0bund\x85noch\x1eein\x0cHund\n".encode(), 1, id="Unicode line ends"),
+        pytest.param(b"Ein\rHund\n", 1, id="CR"),
+        pytest.param(b"<s> </s> <pad> <unk>\n</s>\n", 2, id="special symbols"),
+        pytest.param("犬が走る\n🐶🐶🐶\n".encode(), 2, id="other scripts"),
+        pytest.param(b"\0\0 Ein \x1b[31m Hund\n", 1, id="control characters"),
+        pytest.param(b"." * 20_000 + b"\n", 1, id="very long"),
     ],
 )
 def test_number_of_lines_is_kept(workspace: Workspace, source: bytes, count: int) -> None:
@@ -345,35 +333,8 @@ def test_full_disk_under_an_output_file_is_said() -> None:
 # Real streams
 
 
-def start(workspace: Workspace) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [*MT_CLI, "translate", RUN],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=workspace.folder,
-    )
-
-
-def test_typed_line_is_answered_before_the_next(workspace: Workspace) -> None:
+def test_typed_line_is_answered_before_the_next_even_without_blocking(workspace: Workspace) -> None:
     expected = translated(workspace).lines
-    with start(workspace) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        guard = threading.Timer(TIMEOUT_S, process.kill)  # reading would wait for ever
-        guard.start()
-        answers = [
-            ask(process.stdin, process.stdout, b"Ein Hund.\n"),
-            ask(process.stdin, process.stdout, b"Zwei Hunde.\n"),
-        ]
-        process.stdin.close()
-        rest = process.stdout.read()
-        guard.cancel()
-    assert answers == [f"{line}\n".encode() for line in expected]
-    assert (rest, process.returncode) == (b"", 0)
-
-
-def test_input_that_pauses_without_blocking_is_waited_for(workspace: Workspace) -> None:
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     with subprocess.Popen(
@@ -387,7 +348,7 @@ def test_input_that_pauses_without_blocking_is_waited_for(workspace: Workspace) 
         rest = process.stdout.read()
         guard.cancel()
     os.close(reader)
-    assert answers == [f"{line}\n".encode() for line in translated(workspace).lines]
+    assert answers == [f"{line}\n".encode() for line in expected]
     assert (rest, process.returncode) == (b"", 0)
 
 
@@ -411,21 +372,30 @@ def test_reader_that_leaves_ends_it_with_141_and_no_word(workspace: Workspace) -
 
 
 @pytest.mark.parametrize(
-    ("redirection", "code", "message"),
+    ("name", "path", "code", "message"),
     [
-        (">/dev/full", 5, "error: no space left on the disk (standard output)\n"),
-        (">&-", 5, "error: standard output is closed; name a file with --output\n"),
-        ("<&-", 2, "error: standard input is closed; name a file with --input, or use --text\n"),
+        ("stdout", "/dev/full", 5, "error: no space left on the disk (standard output)\n"),
+        ("stdout", None, 5, "error: standard output is closed; name a file with --output\n"),
+        ("stdin", None, 2, "error: standard input is closed; name a file with --input, or use --text\n"),
     ],
     ids=["full disk", "closed stdout", "closed stdin"],
 )
-def test_unusable_stream_is_said(workspace: Workspace, redirection: str, code: int, message: str) -> None:
-    done = subprocess.run(
-        ["bash", "-c", f'"$0" -m mt_cli translate {RUN} {redirection}', MT_CLI[0]],
-        input=b"Ein Hund.\n",
-        capture_output=True,
-        cwd=workspace.folder,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr.decode()) == (code, b"", message)
+def test_unusable_stream_is_said(
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    path: str | None,
+    code: int,
+    message: str,
+) -> None:
+    """Python's stream is None where the shell closed it."""
+    monkeypatch.chdir(workspace.folder)
+    monkeypatch.setattr("sys.argv", ["mt-cli", "translate", RUN])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Ein Hund.\n")))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(process_kept())
+        monkeypatch.setattr(f"sys.{name}", path and stack.enter_context(open(path, "w")))  # noqa: PTH123
+        end = stack.enter_context(pytest.raises(SystemExit))
+        main()
+    assert (end.value.code, capsys.readouterr()) == (code, ("", message))

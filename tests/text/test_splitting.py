@@ -63,24 +63,38 @@ def test_text_that_fits_stays_whole(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "longest", "expected"),
     [
-        ("Ein Hund. Zwei Hunde! Drei?", 20, ["Ein Hund.", "Zwei Hunde!", "Drei?"]),
-        ("Er sagt: „Ein Hund.“ Sie lacht.", 25, ["Er sagt: „Ein Hund.“", "Sie lacht."]),
-        ("Ein Hund, der bellt. Ja.", 20, ["Ein Hund, der bellt.", "Ja."]),
-        ("Ein Hund, der bellt, und eine Katze", 25, ["Ein Hund, der bellt,", "und eine Katze"]),
-        ("Ein Hund und eine Katze", 20, ["Ein Hund und", "eine Katze"]),
-        ("aaaabbbb", 4, ["aaaa", "bbbb"]),
-        ("Ende 3.5 Meter, weit", 15, ["Ende 3.5 Meter,", "weit"]),
-        ("Kurz. Ein Hund, der bellt. Kurz.", 16, ["Kurz.", "Ein Hund,", "der bellt.", "Kurz."]),
-    ],
-    ids=[
-        "sentences",
-        "quotation marks belong to the sentence",
-        "a sentence that fits is not cut at its comma",
-        "the comma nearest to the middle",
-        "words",
-        "anywhere",
-        "a point within a number is no end",
-        "only the sentence that is too long is cut further",
+        pytest.param(
+            "Ein Hund. Zwei Hunde! Drei?", 20, ["Ein Hund.", "Zwei Hunde!", "Drei?"], id="sentences"
+        ),
+        pytest.param(
+            "Er sagt: „Ein Hund.“ Sie lacht.",
+            25,
+            ["Er sagt: „Ein Hund.“", "Sie lacht."],
+            id="quotation marks belong to the sentence",
+        ),
+        pytest.param(
+            "Ein Hund, der bellt. Ja.",
+            20,
+            ["Ein Hund, der bellt.", "Ja."],
+            id="a sentence that fits is not cut at its comma",
+        ),
+        pytest.param(
+            "Ein Hund, der bellt, und eine Katze",
+            25,
+            ["Ein Hund, der bellt,", "und eine Katze"],
+            id="the comma nearest to the middle",
+        ),
+        pytest.param("Ein Hund und eine Katze", 20, ["Ein Hund und", "eine Katze"], id="words"),
+        pytest.param("aaaabbbb", 4, ["aaaa", "bbbb"], id="anywhere"),
+        pytest.param(
+            "Ende 3.5 Meter, weit", 15, ["Ende 3.5 Meter,", "weit"], id="a point within a number is no end"
+        ),
+        pytest.param(
+            "Kurz. Ein Hund, der bellt. Kurz.",
+            16,
+            ["Kurz.", "Ein Hund,", "der bellt.", "Kurz."],
+            id="only the sentence that is too long is cut further",
+        ),
     ],
 )
 def test_text_is_cut_where_a_reader_would(text: str, longest: int, expected: list[str]) -> None:

@@ -122,10 +122,7 @@ def test_any_shape_equals_torch(
     expected = expected_loss(hidden, weight, bias, targets, smoothing)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(
-        gradients(loss, hidden, weight, bias),
-        gradients(expected, hidden, weight, bias),
-        rtol=1e-4,
-        atol=1e-4,
+        gradients(loss, hidden, weight, bias), gradients(expected, hidden, weight, bias), rtol=1e-4, atol=1e-4
     )
 
 

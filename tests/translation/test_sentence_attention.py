@@ -60,11 +60,6 @@ def translator(workspace: Workspace) -> Translator:
     return Translator.load(workspace.run, device="cpu", precision="fp32", threads=1)
 
 
-@pytest.fixture(scope="module")
-def oracle(workspace: Workspace) -> Translator:
-    return Translator.load(workspace.run, backend="torch", device="cpu", precision="fp32", threads=1)
-
-
 # Which maps
 
 
@@ -259,37 +254,6 @@ def test_empty_line_has_nothing_to_look_at(translator: Translator, line: str) ->
 def test_words_are_labels_without_marks_and_unknown_ones_say_so() -> None:
     tokenizer = WordTokenizer("de", Vocabulary([*SPECIALS, "Ein", f"{JOINER}Hund", f"{JOINER}."]))
     assert tokenizer.tokens([4, UNK_ID, 5, 6]) == ["Ein", "<unk>", "Hund", "."]
-
-
-# Values
-
-
-@SENTENCES
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_row_shares_out_one(translator: Translator, line: str, kind: MapKind) -> None:
-    weights = translator.attention(line).weights[kind]
-    assert (weights.sum(-1) - 1).abs().max() < 1e-5
-    assert weights.min() >= 0
-
-
-@SENTENCES
-def test_targets_attend_to_nothing_later(translator: Translator, line: str) -> None:
-    weights = translator.attention(line).weights["decoder"]
-    assert weights.triu(1).abs().max() == 0
-
-
-@SENTENCES
-def test_backends_attend_alike(translator: Translator, oracle: Translator, line: str) -> None:
-    ours, theirs = translator.attention(line), oracle.attention(line)
-    torch.testing.assert_close(ours.weights, theirs.weights, atol=1e-5, rtol=0)
-    assert list(ours.weights) == list(KINDS)
-    assert ours.labels("encoder") + ours.labels("cross") == theirs.labels("encoder") + theirs.labels("cross")
-
-
-def test_looking_changes_no_translation(translator: Translator) -> None:
-    before = translator.translate(["Ein Mann schläft."])
-    translator.attention("Ein Hund.")
-    assert translator.translate(["Ein Mann schläft."]) == before
 
 
 def test_a_model_in_training_mode_is_looked_at_without_dropout(workspace: Workspace) -> None:

@@ -175,10 +175,7 @@ def test_data_section_has_the_hashes_of_the_corpus(workspace: Workspace) -> None
         for split, (side, lang) in product(("train", "val", "test"), (("src", "de"), ("tgt", "en")))
     }
     manifest = json.loads(workspace.run.joinpath("manifest.json").read_bytes())
-    reference = {
-        "prepared_folder": "data/prepared/tiny",
-        "prepared_sha256": manifest["prepared"]["sha256"],
-    }
+    reference = {"prepared_folder": "data/prepared/tiny", "prepared_sha256": manifest["prepared"]["sha256"]}
     assert data == {**reference, **found}
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import termios
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -235,45 +236,7 @@ def test_json_says_how_it_ended(workspace: Workspace, tmp_path: Path) -> None:
     outcome = train(workspace, tmp_path / "run", "--max-steps", 2, "--json", "--quiet")
     document = json.loads(outcome.out)
     assert document.pop("best_score") == pytest.approx(0, abs=100)
-    assert document == {
-        "folder": str(tmp_path / "run"),
-        "state": "finished",
-        "step": 2,
-        "best_step": 2,
-    }
-
-
-def test_progress_bar_is_drawn_where_stderr_is_a_terminal(workspace: Workspace, tmp_path: Path) -> None:
-    terminal, stderr = pty.openpty()
-    termios.tcsetwinsize(stderr, (24, 80))
-    args = ["train", "tiny.toml", "--run", str(tmp_path / "run"), "--max-steps", "3"]
-    args += ["--set", "training.log_every=1", "--verbose"]
-    with subprocess.Popen(
-        [*MT_CLI, *args], stdout=subprocess.PIPE, stderr=stderr, cwd=workspace.folder
-    ) as process:
-        os.close(stderr)
-        shown = "".join(read_terminal(terminal))
-        assert process.stdout is not None
-        assert process.stdout.read().decode() == f"{tmp_path / 'run'}\n"
-    assert process.returncode == 0
-    assert "/3 [" in shown
-    assert "\r" in shown
-    assert "loss=" in shown
-    assert "tok/s=" in shown
-    rows = shown[shown.index(HEADER) :].replace("\r", "\n").split("\n")
-    assert [row for row in rows if len(row) > 80] == []
-    assert "\nstep 1 " not in shown.replace("\r", "\n")
-
-
-def read_terminal(terminal: int) -> Iterator[str]:
-    """What is written to a terminal until its last writer has left."""
-    while True:
-        try:
-            data = os.read(terminal, 1 << 16)
-        except OSError:
-            break
-        yield data.decode(errors="replace")
-    os.close(terminal)
+    assert document == {"folder": str(tmp_path / "run"), "state": "finished", "step": 2, "best_step": 2}
 
 
 # Existing runs
@@ -395,26 +358,65 @@ def test_what_was_measured_before_a_kill_without_a_checkpoint_is_forgotten(
     assert set(steps) == {1}
 
 
-def test_signal_saves_the_state_and_gives_its_code(workspace: Workspace, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    endless = ("--set", "training.max_epochs=1000", "--set", "training.log_every=1")
-    args = ("train", "tiny.toml", "--run", str(run), *endless)
-    with subprocess.Popen(
-        [*MT_CLI, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, cwd=workspace.folder
-    ) as process:
-        assert process.stderr is not None
-        while not process.stderr.readline().startswith(b"step 3 "):
-            assert process.poll() is None, "it ended by itself"
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=TIMEOUT_S)
-    assert (process.returncode, out) == (143, b"")
-    step = status(run)["step"]
+ENDLESS = ("--set", "training.max_epochs=1000", "--set", "training.log_every=1")
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A training with a terminal as its stderr, ended by a signal after three updates or more."""
+
+    run: Path
+    code: int
+    out: bytes
+    shown: str
+
+
+@pytest.fixture(scope="module")
+def stopped(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    run = tmp_path_factory.mktemp("stopped") / "run"
+    terminal, stderr = pty.openpty()
+    termios.tcsetwinsize(stderr, (24, 80))
+    command = [*MT_CLI, "train", "tiny.toml", "--run", str(run), *ENDLESS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, cwd=workspace.folder) as process:
+        os.close(stderr)
+        shown, is_told = "", False
+        for data in read_terminal(terminal):
+            shown += data
+            if not is_told and re.search(r" ([3-9]|\d\d+)/\d+ \[", shown):
+                process.send_signal(signal.SIGTERM)
+                is_told = True
+        out, _ = process.communicate(timeout=TIMEOUT_S)
+    return Stopped(run, process.returncode, out, shown)
+
+
+def read_terminal(terminal: int) -> Iterator[str]:
+    """What is written to a terminal until its last writer has left."""
+    while True:
+        try:
+            data = os.read(terminal, 1 << 16)
+        except OSError:
+            break
+        yield data.decode(errors="replace")
+    os.close(terminal)
+
+
+def test_progress_bar_takes_the_place_of_log_lines_on_a_terminal(stopped: Stopped) -> None:
+    bars = re.findall(r"\r([^\r\n]* [1-9]\d*/\d+ \[[^\r\n]*)", stopped.shown)
+    assert bars
+    assert max(map(len, bars)) <= 80
+    assert "loss=" in bars[-1]
+    assert "tok/s=" in bars[-1]
+    assert "\nstep 1 " not in stopped.shown.replace("\r", "\n")
+
+
+def test_signal_saves_the_state_and_gives_its_code(workspace: Workspace, stopped: Stopped) -> None:
+    assert (stopped.code, stopped.out) == (143, b"")
+    step = status(stopped.run)["step"]
     assert isinstance(step, int)
-    assert (status(run)["state"], step >= 3) == ("stopped", True)
-    assert err.endswith(
-        f"error: stopped at step {step}; the state is saved, --resume goes on from there\n".encode()
-    )
-    resumed = train(workspace, run, *endless, "--resume", "--time-limit", "0s", "--json")
+    assert (status(stopped.run)["state"], step >= 3) == ("stopped", True)
+    message = f"error: stopped at step {step}; the state is saved, --resume goes on from there\r\n"
+    assert stopped.shown.endswith(message)
+    resumed = train(workspace, stopped.run, *ENDLESS, "--resume", "--time-limit", "0s", "--json")
     assert json.loads(resumed.out)["step"] == step + 1
 
 
