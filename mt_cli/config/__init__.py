@@ -23,10 +23,10 @@ from mt_cli.config.sections import (
     Precision,
     PrecisionChoice,
     RuntimeConfig,
-    Section,
     TokenizerConfig,
     TrainingConfig,
 )
+from mt_cli.config.values import Section
 
 __all__ = [
     "Backend",

@@ -4,47 +4,26 @@ Knows what may be set, never where it was read from or what an option does.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field
+
+from mt_cli.config.values import (
+    CountOrShare,
+    Decays,
+    FilePath,
+    Language,
+    Probability,
+    Section,
+    SplitName,
+    Splits,
+)
 
 Backend = Literal["torch", "scratch"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16"]
 OptimizerKind = Literal["adam", "adamw"]
-
-
-def _tuple_of_list(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
-Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
-Probability = Annotated[float, Field(ge=0, lt=1)]
-# TOML has neither paths nor tuples, the two places where strictness gives way.
-FilePath = Annotated[Path, Field(strict=False)]
-Splits = Annotated[tuple[SplitName, ...], BeforeValidator(_tuple_of_list)]
-Decays = Annotated[tuple[Probability, Probability], BeforeValidator(_tuple_of_list)]
-
-
-class Section(BaseModel):
-    """One table of the file: frozen, strict, and closed to unknown keys."""
-
-    model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
-
-    @model_validator(mode="after")
-    def _keys_agree(self) -> Self:
-        if complaints := list(self._complaints()):
-            raise ValueError("\n".join(complaints))
-        return self
-
-    def _complaints(self) -> Iterator[str]:
-        """What is wrong with keys that are right each by itself."""
-        yield from ()
 
 
 class FilesConfig(Section):
@@ -193,8 +172,8 @@ class TrainingConfig(Section):
     """After the warm-up: 1/sqrt(step) (Noam), a cosine down to zero, or level."""
     peak_lr: float = Field(default=1e-3, gt=0)
     """Learning rate at the end of the warm-up."""
-    warmup_steps: int = Field(default=400, ge=0)
-    """Updates of linear rise."""
+    warmup_steps: CountOrShare = 0.1
+    """Updates of linear rise; below 1, their share of all updates: 0.1 is a tenth."""
     label_smoothing: Probability = 0.1
     """Probability mass spread uniformly over the vocabulary (Szegedy et al. 2016)."""
     r_drop: float = Field(default=0.0, ge=0)
@@ -210,6 +189,11 @@ class TrainingConfig(Section):
     """Stop after this many validations without a better one; 0 is never."""
     log_every: int = Field(default=50, ge=1)
     """Updates between log lines."""
+
+    def num_warmup_steps(self, total_steps: int) -> int:
+        """Updates of the warm-up in a training of `total_steps`."""
+        is_share = isinstance(self.warmup_steps, float)
+        return round(self.warmup_steps * (total_steps if is_share else 1))
 
 
 class DecodingConfig(Section):

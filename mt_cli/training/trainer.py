@@ -164,7 +164,7 @@ class Trainer:
                 self.progress.step,
                 schedule=self._config.schedule,
                 peak_lr=self._config.peak_lr,
-                warmup_steps=self._config.warmup_steps,
+                warmup_steps=self._config.num_warmup_steps(self.total_steps),
                 total_steps=self.total_steps,
             )
             self._optimiser.update(rate)

@@ -4,6 +4,7 @@ from typing import Literal
 
 import pytest
 
+from mt_cli.config import TrainingConfig
 from mt_cli.training.schedule import learning_rate
 
 Schedule = Literal["inverse_sqrt", "cosine", "constant"]
@@ -89,3 +90,10 @@ def test_cosine_never_rises_again() -> None:
 @every_schedule
 def test_warm_up_longer_than_training_only_rises(schedule: Schedule) -> None:
     assert rate(29, schedule, warmup_steps=100) == pytest.approx(0.29)
+
+
+def test_warmup_is_a_number_of_updates_or_a_share_of_them() -> None:
+    assert TrainingConfig(warmup_steps=400).num_warmup_steps(36) == 400
+    assert TrainingConfig(warmup_steps=0.25).num_warmup_steps(36) == 9
+    assert TrainingConfig().num_warmup_steps(2000) == 200
+    assert TrainingConfig(warmup_steps=1).num_warmup_steps(2000) == 1

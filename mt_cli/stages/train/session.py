@@ -24,6 +24,7 @@ from mt_cli.errors import DataError, DivergedError, StoppedError
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.signals import StopSignals
 from mt_cli.machine.world import World
+from mt_cli.stages.train.advice import after_training, before_training, plan_of
 from mt_cli.stages.train.meter import Meter
 from mt_cli.stages.train.narrator import Narrator
 from mt_cli.stages.train.opening import Opening
@@ -57,9 +58,10 @@ class Session:
         self._started_at, self._time_limit_s = started_at, time_limit_s
         seed = config.runtime.seed
         self._model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
+        self._split = prepared.split("train")
         self._trainer = Trainer(
             self._model,
-            prepared.split("train"),
+            self._split,
             config.training,
             runtime=runtime,
             seed=seed,
@@ -67,6 +69,7 @@ class Session:
         )
         self._world = world
         self._validator = Validator(self._model, run, prepared, config, runtime=runtime)
+        self._judged: Validation | None = None
         self._meter = Meter()
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
         self._elapsed_before_s = 0.0
@@ -103,6 +106,9 @@ class Session:
         """Train until the end, a limit, or a signal."""
         trainer = self._trainer
         self._narrator.tell_opening(self._opening)
+        if not trainer.progress.step:
+            plan = plan_of(self._config, self._split, self._run.tokenizers, total_steps=trainer.total_steps)
+            self._warn(before_training(self._config, plan))
         self._write_status("running")
         try:
             with StopSignals() as signals, self._narrator.watching():
@@ -113,6 +119,9 @@ class Session:
             self._write_status("failed")
             raise
         self._write_status(reason)
+        if self._judged is not None and reason != "time_limit":
+            bleu, hyps = self._judged.bleu.score, self._judged.hyps
+            self._warn(after_training(bleu, hyps=hyps, sources=self._validator.sources))
         log.info("%s  step %d  elapsed %.0f s", reason, trainer.progress.step, self._elapsed_s())
         return TrainResult(
             self._run.folder, reason, trainer.progress.step, self._state.best_step, self._state.best_score
@@ -188,6 +197,8 @@ class Session:
         best_by_bleu = self._config.training.best_by == "bleu"
         score = validation.bleu.score if best_by_bleu else -validation.nll
         is_best = self._state.best_score is None or score > self._state.best_score
+        if is_best or self._judged is None:
+            self._judged = validation
         if is_best:
             self._state = replace(
                 self._state, best_score=score, best_step=validation.step, validations_without_gain=0
@@ -257,6 +268,10 @@ class Session:
             f"stopped at step {self._state.step}; the state is saved, --resume goes on from there",
             signal_number=signal_number,
         )
+
+    def _warn(self, sentences: list[str]) -> None:
+        for sentence in sentences:
+            log.warning("%s", sentence)
 
     def _write_status(self, state: str) -> None:
         self._run.write_status(

@@ -32,6 +32,8 @@ class Validation:
     nll: float
     """Negative log-likelihood per target token, in nats."""
     bleu: Score
+    hyps: list[str]
+    """The translation of each source."""
     samples: list[Sample]
     """A few sources with their translations and references."""
 
@@ -55,7 +57,7 @@ class Validator:
         self._config = config
         self._runtime = replace(runtime, precision=config.decoding.precision)
         self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
-        self._sources = prepared.lines("val", "src")
+        self.sources = prepared.lines("val", "src")
         self._refs = prepared.lines("val", "tgt")
         self._translator = Translator(
             _cached_twin(model, run), run.tokenizers, config.decoding, runtime=self._runtime
@@ -69,9 +71,9 @@ class Validator:
             tokens_per_batch=self._config.training.tokens_per_batch,
             runtime=self._runtime,
         )
-        hyps = self._translator.translate(self._sources)
+        hyps = self._translator.translate(self.sources)
         bleu = score_bleu(hyps, self._refs, lowercase=self._config.data.lowercase)
-        return Validation(step, nll, bleu, self._samples(hyps))
+        return Validation(step, nll, bleu, hyps, self._samples(hyps))
 
     @property
     def num_pairs(self) -> int:
@@ -85,7 +87,7 @@ class Validator:
 
     def _samples(self, hyps: list[str]) -> list[Sample]:
         spread = range(0, len(hyps), max(1, len(hyps) // NUM_SAMPLES))
-        return [Sample(self._sources[i], hyps[i], self._refs[i]) for i in spread][:NUM_SAMPLES]
+        return [Sample(self.sources[i], hyps[i], self._refs[i]) for i in spread][:NUM_SAMPLES]
 
 
 def _cached_twin(model: TranslationModel, run: Run) -> TranslationModel:
