@@ -15,7 +15,7 @@ from mt_cli.artefacts.corpora import MORE, TRAIN
 from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically, write_json
 from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.split_files import Side, lines_path, open_split
-from mt_cli.config import Config, DataConfig, TokenizerConfig
+from mt_cli.config import Config, DataConfig, TokenizerConfig, bundled_configs
 from mt_cli.data.report import Report
 from mt_cli.data.split import EncodedSplit, Portion
 from mt_cli.errors import DataError
@@ -200,4 +200,5 @@ def differing_keys(manifest: Manifest, config: Config) -> list[str]:
 
 def _how_to_prepare(folder: Path) -> str:
     configs = sorted(Path("configs").rglob(f"{folder.name}.toml"))
-    return f"run: mt-cli prepare {configs[0] if configs else 'CONFIG'}"
+    names = [name for name in bundled_configs() if Path(name).name == folder.name]
+    return f"run: mt-cli prepare {[*configs, *names, 'CONFIG'][0]}"

@@ -12,7 +12,10 @@ from mt_cli.config import Backend, Device, Precision, PrecisionChoice
 
 AttentionKind = Literal["encoder", "decoder", "cross"]
 
-ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as configs/sample.toml.")]
+ConfigPath = Annotated[
+    Path,
+    typer.Argument(metavar="CONFIG", help="TOML file, or the name of one that comes with mt-cli: sample."),
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
 RunPaths = Annotated[
     list[Path],

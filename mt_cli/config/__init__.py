@@ -3,6 +3,7 @@
 Knows the names and limits of every option, never what an option does.
 """
 
+from mt_cli.config.bundled import bundled_configs, find_config
 from mt_cli.config.loading import (
     changed_keys,
     decoding_with,
@@ -43,9 +44,11 @@ __all__ = [
     "Section",
     "TokenizerConfig",
     "TrainingConfig",
+    "bundled_configs",
     "changed_keys",
     "decoding_with",
     "dump_config",
+    "find_config",
     "load_config",
     "parse_config",
     "read_toml",

@@ -10,6 +10,7 @@ from pathlib import Path
 import tomli_w
 from pydantic import ValidationError
 
+from mt_cli.config.bundled import find_config
 from mt_cli.config.complaints import explain
 from mt_cli.config.retired_keys import RENAMED, RETIRED
 from mt_cli.config.sections import Config, DecodingConfig
@@ -19,10 +20,12 @@ from mt_cli.errors import ConfigError
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Config of the TOML file `path`, with `section.key=value` overrides laid over it.
 
+    A name without an ending also stands for the config of that name which comes with the program.
+
     Raises:
-        ConfigError: naming every wrong key and value at once.
+        ConfigError: there is none, or naming every wrong key and value at once.
     """
-    return parse_config(read_toml(path), overrides, origin=str(path))
+    return parse_config(read_toml(find_config(path)), overrides, origin=str(path))
 
 
 def parse_config(

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from mt_cli.commands.flags import prepared_dir
 from mt_cli.config import Config, dump_config, load_config, parse_config, read_toml
-from mt_cli.config.sections import SplitName
+from mt_cli.config.values import SplitName
 from mt_cli.errors import ConfigError
 
 Tables = dict[str, dict[str, object]]

@@ -1,0 +1,43 @@
+"""Configs that come with the program, and what a name on the command line stands for.
+
+Knows where they lie, nothing of what is in them.
+"""
+
+from pathlib import Path
+
+from mt_cli.errors import ConfigError
+
+
+def bundled_configs() -> dict[str, Path]:
+    """Path of each config that comes with the program, by name, such as `sample` or `classic/page`."""
+    folder = _bundled_folder()
+    paths = (*folder.glob("*.toml"), *folder.glob("classic/*.toml"))
+    return dict(sorted((path.relative_to(folder).with_suffix("").as_posix(), path) for path in paths))
+
+
+def find_config(name: Path) -> Path:
+    """The file that `name` stands for: itself, `NAME.toml` beside it, or a config of the program.
+
+    Raises:
+        ConfigError: there is none; the error says what there is.
+    """
+    if name.is_file() or name.suffix:
+        return name
+    beside = name.with_name(f"{name.name}.toml")
+    bundled = bundled_configs()
+    if beside.is_file():
+        return beside
+    if name.as_posix() in bundled:
+        return bundled[name.as_posix()]
+    if name.is_dir():
+        return name  # whoever reads it says what is wrong with that
+    raise ConfigError(
+        f"{name}: no such config file, and no config of that name comes with mt-cli; "
+        f"these do: {', '.join(bundled)}"
+    )
+
+
+def _bundled_folder() -> Path:
+    package = Path(__file__).parents[1]
+    installed, in_repository = package / "configs", package.parent / "configs"
+    return installed if installed.is_dir() else in_repository

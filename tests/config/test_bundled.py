@@ -1,0 +1,54 @@
+"""Configs by name: the user's own first, then those that come with the program."""
+
+from pathlib import Path
+
+import pytest
+
+from mt_cli.config import bundled_configs, find_config, load_config
+from mt_cli.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_config_of_the_repository_comes_with_the_program() -> None:
+    assert bundled_configs()["sample"] == ROOT / "configs" / "sample.toml"
+    assert bundled_configs()["classic/page"] == ROOT / "configs" / "classic" / "page.toml"
+    assert not any("sweeps" in name for name in bundled_configs())
+
+
+def test_name_without_a_file_is_a_bundled_config() -> None:
+    assert load_config(Path("sample")) == load_config(ROOT / "configs" / "sample.toml")
+
+
+def test_file_of_that_name_wins(empty_folder: Path) -> None:
+    empty_folder.joinpath("sample.toml").write_text("[runtime]\nseed = 7\n")
+    assert load_config(Path("sample")).runtime.seed == 7
+    empty_folder.joinpath("sample").write_text("[runtime]\nseed = 8\n")
+    assert load_config(Path("sample")).runtime.seed == 8
+
+
+def test_unknown_name_lists_those_that_there_are() -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_config(Path("no_such"))
+    text = (
+        "no_such: no such config file, and no config of that name comes with mt-cli; these do: classic/note, "
+    )
+    assert str(caught.value).startswith(text)
+    assert str(caught.value).endswith("multi30k-words, sample")
+
+
+def test_missing_file_is_never_a_bundled_config() -> None:
+    with pytest.raises(ConfigError, match=r"sample\.toml: no such config file"):
+        load_config(Path("sample.toml"))
+
+
+def test_folder_is_no_config(empty_folder: Path) -> None:
+    empty_folder.joinpath("sample").mkdir()
+    with pytest.raises(ConfigError, match="sample is a folder; a config is a TOML file"):
+        load_config(empty_folder / "sample")
