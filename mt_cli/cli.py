@@ -10,6 +10,7 @@ import typer
 
 from mt_cli import __version__
 from mt_cli.commands.compare import compare
+from mt_cli.commands.config import config
 from mt_cli.commands.doctor import doctor
 from mt_cli.commands.evaluate import evaluate
 from mt_cli.commands.export import export
@@ -49,6 +50,7 @@ def _top(
 
 for command in (prepare, train, plot, evaluate, compare, translate, score, inspect, doctor, export):
     app.command()(command)
+app.add_typer(config)
 
 
 @exit_codes

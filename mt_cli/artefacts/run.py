@@ -40,6 +40,17 @@ class PreparedReference:
 
 
 @dataclass(frozen=True)
+class ParentReference:
+    """The checkpoint whose weights a run started with."""
+
+    folder: str
+    """Of the run that it belongs to."""
+    checkpoint: str
+    sha256: str
+    """Of its weights."""
+
+
+@dataclass(frozen=True)
 class Run:
     """An opened run folder."""
 
@@ -48,6 +59,8 @@ class Run:
     prepared: PreparedReference
     sha256: Mapping[str, str]
     """sha256 of the files that every command loads, by relative path; already checked."""
+    init_from: ParentReference | None = None
+    """None for a run that started with random weights."""
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
@@ -186,7 +199,8 @@ def open_run(folder: Path) -> Run:
     sha256 = {name: str(digest) for name, digest in hashes.items()}
     check_hashes(folder, sha256)
     reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
-    return Run(folder, load_config(folder / "config.toml"), reference, sha256)
+    parent = _parent_reference(folder, manifest.get("init_from"))
+    return Run(folder, load_config(folder / "config.toml"), reference, sha256, parent)
 
 
 def open_runs(folders: Sequence[Path]) -> list[Run]:
@@ -200,7 +214,7 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
         raise UsageError("no run is named; name one at least")
     first, *others = [open_run(folder) for folder in folders]
     for other in others:
-        if _tokenizer_hashes(other) != _tokenizer_hashes(first):
+        if tokenizer_hashes(other) != tokenizer_hashes(first):
             raise UsageError(
                 f"{other.folder}: its vocabulary is not that of {first.folder}; only runs of the same "
                 "tokenizer can translate together"
@@ -208,5 +222,15 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
     return [first, *others]
 
 
-def _tokenizer_hashes(run: Run) -> dict[str, str]:
+def _parent_reference(folder: Path, value: object) -> ParentReference | None:
+    match value:
+        case None:
+            return None
+        case {"folder": str(parent), "checkpoint": str(checkpoint), "sha256": str(sha256)}:
+            return ParentReference(parent, checkpoint, sha256)
+    raise DataError(f"{folder / 'manifest.json'}: its 'init_from' is damaged")
+
+
+def tokenizer_hashes(run: Run) -> dict[str, str]:
+    """sha256 of the files of the run's tokenizer, by relative path."""
     return {name: digest for name, digest in run.sha256.items() if name.startswith(TOKENIZER)}

@@ -18,7 +18,7 @@ from mt_cli.artefacts.files import (
     write_atomically,
     write_json,
 )
-from mt_cli.artefacts.run import FORMAT, TOKENIZER, PreparedReference, Run, open_run
+from mt_cli.artefacts.run import FORMAT, TOKENIZER, ParentReference, PreparedReference, Run, open_run
 from mt_cli.artefacts.run_lock import busy, locked
 from mt_cli.config import Config, dump_config
 from mt_cli.errors import ResourceError, UsageError
@@ -32,6 +32,7 @@ def created_run(
     tokenizer_files: Mapping[str, bytes],
     prepared: PreparedReference,
     environment: Mapping[str, object],
+    init_from: ParentReference | None = None,
     overwrite: bool = False,
 ) -> Iterator[Run]:
     """Create a run folder; no other process can train in it while the block lasts.
@@ -58,7 +59,7 @@ def created_run(
         # The name is random, because a process on another machine may have this one's number.
         partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
         try:
-            _fill(partial, config, tokenizer_files, prepared, environment)
+            _fill(partial, config, tokenizer_files, prepared, environment, init_from)
             locks.enter_context(locked(partial))  # the lock moves along with the folder
             put_in_place(partial, place, replaces=not is_new)
         except ResourceError:
@@ -76,6 +77,7 @@ def _fill(
     tokenizer_files: Mapping[str, bytes],
     prepared: PreparedReference,
     environment: Mapping[str, object],
+    init_from: ParentReference | None,
 ) -> None:
     """Write the files of a new run."""
     files = {"config.toml": dump_config(config).encode()}
@@ -83,9 +85,11 @@ def _fill(
     for name, data in files.items():
         write_atomically(folder / name, data)
     write_json(folder / "env.json", dict(environment))
-    manifest = {
+    manifest: dict[str, object] = {
         "format": FORMAT,
         "sha256": {name: sha256_bytes(data) for name, data in files.items()},
         "prepared": asdict(prepared),
     }
+    if init_from is not None:
+        manifest["init_from"] = asdict(init_from)
     write_json(folder / "manifest.json", manifest)

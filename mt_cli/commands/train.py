@@ -31,6 +31,10 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
+    init_from: Annotated[
+        Path | None,
+        typer.Option("--init-from", metavar="RUN", help="Start with the best weights of another run."),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="Prepared folder; data/prepared/<config name>."),
@@ -53,11 +57,16 @@ def train(
 ) -> None:
     """Train a model on prepared data.
 
-    Its best and its last checkpoint are kept; --resume goes on from the last.
+    Its best and its last checkpoint are kept; --resume goes on from the last. --init-from starts with
+    another run's weights, on other data; mt-cli config new --init-from writes a config for that.
     """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     if resume and overwrite:
         raise UsageError("--resume goes on with a run and --overwrite replaces it; give one of them")
+    if resume and init_from is not None:
+        raise UsageError(
+            "--resume goes on with a run and --init-from starts a new one with another's weights; give one"
+        )
     limit_s = None if time_limit is None else parse_duration(time_limit)
     flags = {
         "runtime.device": device,
@@ -76,6 +85,7 @@ def train(
         prepared_dir=data or prepared_dir(config),
         resume=resume,
         overwrite=overwrite,
+        init_from=init_from,
         time_limit_s=limit_s,
         config_path=config,
         has_tensorboard=tensorboard,

@@ -4,9 +4,11 @@ Knows the names and limits of every option, never what an option does.
 """
 
 from mt_cli.config.bundled import bundled_configs, find_config
+from mt_cli.config.commented import commented_toml
 from mt_cli.config.loading import (
     changed_keys,
     decoding_with,
+    differences,
     dump_config,
     load_config,
     parse_config,
@@ -46,7 +48,9 @@ __all__ = [
     "TrainingConfig",
     "bundled_configs",
     "changed_keys",
+    "commented_toml",
     "decoding_with",
+    "differences",
     "dump_config",
     "find_config",
     "load_config",

@@ -1,4 +1,4 @@
-"""Configs that come with the program, and what a name on the command line stands for.
+"""What CONFIG on the command line stands for: a file, a run's config, or one that comes with the program.
 
 Knows where they lie, nothing of what is in them.
 """
@@ -16,11 +16,13 @@ def bundled_configs() -> dict[str, Path]:
 
 
 def find_config(name: Path) -> Path:
-    """The file that `name` stands for: itself, `NAME.toml` beside it, or a config of the program.
+    """The file that `name` stands for: itself, the config of a run folder, `NAME.toml`, or a bundled config.
 
     Raises:
         ConfigError: there is none; the error says what there is.
     """
+    if (name / "config.toml").is_file():
+        return name / "config.toml"
     if name.is_file() or name.suffix:
         return name
     beside = name.with_name(f"{name.name}.toml")

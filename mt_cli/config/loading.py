@@ -4,7 +4,7 @@ Knows how a config is written, never what may stand in it.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import tomli_w
@@ -61,6 +61,25 @@ def changed_keys(was: Config, now: Config) -> list[str]:
     """The path, such as `model.d_ff`, of each key that the two configs set to different values."""
     before, after = was.model_dump(), now.model_dump()
     return [f"{name}.{key}" for name in after for key in after[name] if after[name][key] != before[name][key]]
+
+
+def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
+    """Both values of each key that differs, by its path; a key that only one has is None in the other."""
+    first, second = (dict(_flat(config.model_dump(mode="json"))) for config in (one, other))
+    return {
+        path: (first.get(path), second.get(path))
+        for path in dict.fromkeys((*first, *second))
+        if first.get(path) != second.get(path)
+    }
+
+
+def _flat(tables: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Path and value of each key, those of inner tables too."""
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            yield from _flat(value, prefix=f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def read_toml(path: Path) -> dict[str, object]:

@@ -91,6 +91,8 @@ class TokenizerConfig(Section):
     """Words seen fewer times in training become `<unk>` (`spacy` only)."""
     joint: bool = True
     """One vocabulary for both sides, which lets `model.tie` be `all`."""
+    from_run: FilePath | None = None
+    """A run whose tokenizer is taken, none being learned: a must for `train --init-from` that run."""
 
     def _complaints(self) -> Iterator[str]:
         if self.joint and self.tgt_vocab_size is not None:

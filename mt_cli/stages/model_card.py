@@ -97,7 +97,9 @@ def _model_rows(run: Run) -> list[tuple[object, ...]]:
 def _training_rows(run: Run) -> list[tuple[object, ...]]:
     config = run.config
     training, more = config.training, config.data.more
+    parent = run.init_from
     rows: list[tuple[object, ...]] = [
+        *([("started with", f"{parent.folder}, {parent.checkpoint}")] if parent else []),
         ("corpus", config.data.corpus + (f", and added to it: {', '.join(more)}" if more else "")),
         ("optimizer, peak rate", f"{training.optimizer}, {training.peak_lr:g}"),
         ("tokens a batch", f"{training.tokens_per_batch:,}"),

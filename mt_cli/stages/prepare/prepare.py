@@ -26,6 +26,7 @@ from mt_cli.artefacts.prepared import (
     differing_keys,
     open_prepared,
 )
+from mt_cli.artefacts.run import Run, tokenizer_hashes
 from mt_cli.artefacts.split_files import open_split
 from mt_cli.config import Config
 from mt_cli.data.report import Report, SplitReport, describe_side, format_report
@@ -33,6 +34,7 @@ from mt_cli.data.split import EncodedSplit
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.workers import MOST_WORKERS, usable_cores
 from mt_cli.stages.prepare.encode_corpus import encode_split
+from mt_cli.stages.prepare.given_tokenizer import run_with_tokenizer
 from mt_cli.stages.prepare.survey import Survey, SurveyJob, count_common, survey_split
 from mt_cli.text.learning import build_word_tokenizers, learn_subword_tokenizers
 from mt_cli.text.tokenizer import TextOptions
@@ -72,15 +74,20 @@ def prepare_corpus(
     existing = _open_existing(out)
     if force:
         existing = None
+    parent = run_with_tokenizer(config) if config.tokenizer.from_run else None
+    taken = tokenizer_hashes(parent) if parent else {}
     # Pinned files are known without being at hand; those of --from are looked at all the same.
-    if existing and source is None and _is_made_of(existing, config, pinned_hashes(config.data)):
+    pinned = pinned_hashes(config.data) if source is None else None
+    if existing and pinned and _is_made_of(existing, config, pinned | taken):
         return _unchanged(existing, config_path)
     corpus = find_corpus(config.data, source=source, offline=offline)
-    if existing and _is_made_of(existing, config, corpus_hashes(corpus)):
+    inputs = corpus_hashes(corpus) | taken
+    if existing and _is_made_of(existing, config, inputs):
         return _unchanged(existing, config_path)
     started_at = time.monotonic()
     with built_beside(out) as folder:
-        report = _build(config, corpus, folder, workers=min(workers or _choose_workers(corpus), MOST_WORKERS))
+        workers = min(workers or _choose_workers(corpus), MOST_WORKERS)
+        report = _build(config, corpus, folder, inputs=inputs, parent=parent, workers=workers)
     log.info("%s prepared in %.1f s\n%s", out, time.monotonic() - started_at, format_report(report))
     return PrepareResult(out, report, is_new=True)
 
@@ -102,7 +109,7 @@ def _open_existing(out: Path) -> Prepared | None:
         return None
 
 
-def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str] | None) -> bool:
+def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str]) -> bool:
     return existing.manifest.inputs == inputs and not differing_keys(existing.manifest, config)
 
 
@@ -118,7 +125,10 @@ def _choose_workers(corpus: Corpus) -> int:
     return usable_cores() if num_bytes >= WORTH_SEVERAL_WORKERS else 1
 
 
-def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Report:
+def _build(
+    config: Config, corpus: Corpus, folder: Path, *, inputs: dict[str, str], parent: Run | None, workers: int
+) -> Report:
+    """Fill `folder`; without a `parent` run the tokenizers are learned."""
     options = TextOptions(config.data.src_lang, config.data.tgt_lang, config.data.lowercase)
     is_words = config.tokenizer.kind == "spacy"
     surveys = {}
@@ -129,7 +139,9 @@ def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Rep
             samples_pairs=name == TRAIN and not is_words,
         )
         surveys[name] = _survey(corpus, name, job, workers=workers)
-    if is_words:
+    if parent is not None:
+        tokenizers = parent.tokenizers
+    elif is_words:
         tokenizers = build_word_tokenizers(surveys[TRAIN].counts, config.tokenizer, options)
     else:
         tokenizers = learn_subword_tokenizers(surveys[TRAIN].pairs, config.tokenizer, options)
@@ -146,7 +158,7 @@ def _build(config: Config, corpus: Corpus, folder: Path, *, workers: int) -> Rep
     report = Report(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
     )
-    complete_prepared(folder, config, inputs=corpus_hashes(corpus), report=report)
+    complete_prepared(folder, config, inputs=inputs, report=report)
     return report
 
 

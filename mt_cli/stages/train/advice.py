@@ -3,6 +3,7 @@
 Numbers in, sentences out; knows no files and no model.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,9 +11,11 @@ from mt_cli.config import Config
 from mt_cli.data.split import EncodedSplit
 from mt_cli.text.tokenizer import Tokenizers
 
+log = logging.getLogger(__name__)
+
 FEW_UPDATES = 300
 """With fewer, no model that was tried had learnt to look at the source."""
-ENOUGH_UPDATES = 2000
+ENOUGH_UPDATES = 1000
 """What is proposed in their place."""
 FEWEST_TOKENS_AN_ENTRY = 10
 """An entry of the vocabulary that occurs less often stays close to its random start."""
@@ -70,6 +73,12 @@ def after_training(bleu: float, *, hyps: Sequence[str], sources: Sequence[str]) 
     return []
 
 
+def log_warnings(sentences: Sequence[str]) -> None:
+    """Log each sentence as a warning."""
+    for sentence in sentences:
+        log.warning("%s", sentence)
+
+
 def _of_the_updates(config: Config, plan: Plan) -> list[str]:
     training = config.training
     if training.max_steps is not None and training.max_steps <= plan.total_steps:
@@ -80,8 +89,8 @@ def _of_the_updates(config: Config, plan: Plan) -> list[str]:
         epochs = max(training.max_epochs, -(-ENOUGH_UPDATES // per_epoch))
         return [
             f"training makes only {plan.total_steps} updates, {plan.steps_per_epoch} an epoch of "
-            f"{plan.num_pairs:,} pairs; most models need thousands: set training.tokens_per_batch = {tokens} "
-            f"and training.max_epochs = {epochs}, or let mt-cli config new choose"
+            f"{plan.num_pairs:,} pairs; most models need a thousand or more: set training.tokens_per_batch = "
+            f"{tokens} and training.max_epochs = {epochs}, or let mt-cli config new choose"
         ]
     if plan.steps_per_epoch == 1:
         return [

@@ -24,11 +24,12 @@ from mt_cli.errors import DataError, DivergedError, StoppedError
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.signals import StopSignals
 from mt_cli.machine.world import World
-from mt_cli.stages.train.advice import after_training, before_training, plan_of
+from mt_cli.stages.train.advice import after_training, before_training, log_warnings, plan_of
 from mt_cli.stages.train.meter import Meter
 from mt_cli.stages.train.narrator import Narrator
 from mt_cli.stages.train.opening import Opening
 from mt_cli.stages.train.pace import Pace
+from mt_cli.stages.train.parent import load_parent
 from mt_cli.stages.train.result import TrainResult
 from mt_cli.stages.train.tensorboard import EventFiles
 from mt_cli.stages.train.validation import Validation, Validator
@@ -58,15 +59,16 @@ class Session:
         self._started_at, self._time_limit_s = started_at, time_limit_s
         seed = config.runtime.seed
         self._model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
-        self._split = prepared.split("train")
+        split = prepared.split("train")
         self._trainer = Trainer(
             self._model,
-            self._split,
+            split,
             config.training,
             runtime=runtime,
             seed=seed,
             world=world,
         )
+        self._plan = plan_of(config, split, run.tokenizers, total_steps=self._trainer.total_steps)
         self._world = world
         self._validator = Validator(self._model, run, prepared, config, runtime=runtime)
         self._judged: Validation | None = None
@@ -75,6 +77,8 @@ class Session:
         self._elapsed_before_s = 0.0
         if run.pointer("last"):
             self._restore()
+        elif run.init_from is not None:
+            load_parent(run.init_from, self._model)
         if world.is_first:
             run.forget_metrics_after(self._state.step)
         self._opening = Opening(
@@ -107,8 +111,7 @@ class Session:
         trainer = self._trainer
         self._narrator.tell_opening(self._opening)
         if not trainer.progress.step:
-            plan = plan_of(self._config, self._split, self._run.tokenizers, total_steps=trainer.total_steps)
-            self._warn(before_training(self._config, plan))
+            log_warnings(before_training(self._config, self._plan))
         self._write_status("running")
         try:
             with StopSignals() as signals, self._narrator.watching():
@@ -121,7 +124,7 @@ class Session:
         self._write_status(reason)
         if self._judged is not None and reason != "time_limit":
             bleu, hyps = self._judged.bleu.score, self._judged.hyps
-            self._warn(after_training(bleu, hyps=hyps, sources=self._validator.sources))
+            log_warnings(after_training(bleu, hyps=hyps, sources=self._validator.sources))
         log.info("%s  step %d  elapsed %.0f s", reason, trainer.progress.step, self._elapsed_s())
         return TrainResult(
             self._run.folder, reason, trainer.progress.step, self._state.best_step, self._state.best_score
@@ -137,6 +140,8 @@ class Session:
                     return
 
     def _loop(self, signals: StopSignals) -> str:
+        if self._run.init_from is not None and self._state.best_step is None:
+            self._validate()  # the score that training starts from
         if self._is_out_of_patience():
             return "early_stop"
         for report in self._trainer.run():
@@ -268,10 +273,6 @@ class Session:
             f"stopped at step {self._state.step}; the state is saved, --resume goes on from there",
             signal_number=signal_number,
         )
-
-    def _warn(self, sentences: list[str]) -> None:
-        for sentence in sentences:
-            log.warning("%s", sentence)
 
     def _write_status(self, state: str) -> None:
         self._run.write_status(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mt_cli import __version__
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
-from mt_cli.artefacts.run import PreparedReference, Run, open_run
+from mt_cli.artefacts.run import ParentReference, PreparedReference, Run, open_run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, changed_keys
 from mt_cli.errors import UsageError
@@ -19,6 +19,7 @@ from mt_cli.machine.audience import reaches_file
 from mt_cli.machine.device import Runtime, describe_machine, memory_errors_explained, set_up_runtime
 from mt_cli.machine.world import World, joined_world
 from mt_cli.stages.model_card import write_card
+from mt_cli.stages.train.parent import fitting_parent
 from mt_cli.stages.train.result import TrainResult
 from mt_cli.stages.train.session import Session
 from mt_cli.stages.train.tensorboard import check_installed
@@ -40,18 +41,21 @@ def train_run(
     prepared_dir: Path,
     resume: bool = False,
     overwrite: bool = False,
+    init_from: Path | None = None,
     time_limit_s: float | None = None,
     config_path: Path | None = None,
     has_tensorboard: bool = False,
 ) -> TrainResult | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
 
+    With `init_from`, a run folder, the model begins with that run's best weights.
     `config_path` is where `config` was read, for the log. `has_tensorboard` also writes event files.
 
     Where torchrun has started several processes they train together; all but the first give None.
 
     Raises:
-        UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds none.
+        UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds none; or the
+            model is not that of `init_from`.
         DataError: the data are not prepared, or not as `config` wants them.
         DivergedError: the loss is no number any more.
         StoppedError: a signal came; the state is saved.
@@ -74,7 +78,10 @@ def train_run(
                 stack.enter_context(open_run(run_dir).locked())
                 run = _reopen(run_dir, config, prepared)  # now that nobody can replace it
             else:
-                new = _created(run_dir, config, prepared, runtime, world, overwrite=overwrite)
+                parent = None
+                if init_from is not None:
+                    parent = fitting_parent(init_from, config, prepared, run_dir=run_dir)
+                new = _created(run_dir, config, prepared, runtime, world, parent, overwrite=overwrite)
                 run = stack.enter_context(new)
             stack.enter_context(_logging_to(run.log_path))
             return run
@@ -102,7 +109,14 @@ def train_run(
 
 
 def _created(
-    run_dir: Path, config: Config, prepared: Prepared, runtime: Runtime, world: World, *, overwrite: bool
+    run_dir: Path,
+    config: Config,
+    prepared: Prepared,
+    runtime: Runtime,
+    world: World,
+    parent: ParentReference | None,
+    *,
+    overwrite: bool,
 ) -> AbstractContextManager[Run]:
     return created_run(
         run_dir,
@@ -110,6 +124,7 @@ def _created(
         tokenizer_files=prepared.tokenizers.to_files(),
         prepared=PreparedReference(str(prepared.folder), prepared.sha256),
         environment={"mt_cli": __version__, **describe_machine(runtime), "processes": world.size},
+        init_from=parent,
         overwrite=overwrite,
     )
 

@@ -1,0 +1,1 @@
+"""Configs that suit a corpus, and what is wrong with one or different between two."""

@@ -1,0 +1,66 @@
+"""The `config check` command: what is wrong with a config, and what will probably not work.
+
+Reads the training files where they are at hand; prepares and trains nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mt_cli.artefacts.corpora import TRAIN, find_corpus, read_pairs
+from mt_cli.config import Config, load_config
+from mt_cli.errors import ConfigError, MtCliError, ResourceError
+from mt_cli.stages.configure.corpus_size import CorpusSize, measure
+from mt_cli.stages.configure.sizing import updates_per_epoch
+from mt_cli.stages.train.advice import Plan, before_training
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is wrong with one config."""
+
+    name: str
+    errors: list[str] = field(default_factory=list)
+    """Why it cannot be used."""
+    warnings: list[str] = field(default_factory=list)
+    """What will probably not work."""
+
+    def __str__(self) -> str:
+        found = [f"  error: {error}" for error in self.errors]
+        found += [f"  warning: {warning}" for warning in self.warnings]
+        return "\n".join([f"{self.name}: {'' if found else 'good'}".rstrip(), *found])
+
+    def as_json(self) -> dict[str, object]:
+        """The form that `config check --json` prints."""
+        return {"errors": self.errors, "warnings": self.warnings}
+
+
+def check_config(path: Path, overrides: Sequence[str] = ()) -> Findings:
+    """What is wrong with the config that `path` stands for."""
+    try:
+        config = load_config(path, overrides)
+    except ConfigError as error:
+        return Findings(str(path), errors=[str(error)])
+    try:
+        size = measure(read_pairs(find_corpus(config.data, offline=True)[TRAIN]))
+    except ResourceError:  # a corpus that is fetched later
+        return Findings(str(path))
+    except MtCliError as error:
+        return Findings(str(path), warnings=[str(error)])
+    return Findings(str(path), warnings=before_training(config, _plan(config, size)))
+
+
+def _plan(config: Config, size: CorpusSize) -> Plan:
+    """The size of the training, estimated from text that has no tokens yet."""
+    training = config.training
+    per_epoch = updates_per_epoch(
+        size, tokens_per_batch=training.tokens_per_batch, accumulation=training.accumulation
+    )
+    total_steps = per_epoch * training.max_epochs
+    return Plan(
+        num_pairs=size.num_pairs,
+        num_tokens=size.num_tokens,
+        vocab_size=config.tokenizer.vocab_size * (1 if config.tokenizer.joint else 2),
+        total_steps=min(total_steps, training.max_steps or total_steps),
+        steps_per_epoch=per_epoch,
+    )

@@ -1,0 +1,73 @@
+"""Starting with another run's weights: whether they fit the model and the data, and where they are.
+
+Knows run folders and configs, nothing of how training goes on.
+"""
+
+import json
+from pathlib import Path
+
+from torch import nn
+
+from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, load_weights
+from mt_cli.artefacts.files import sha256_bytes
+from mt_cli.artefacts.prepared import Prepared
+from mt_cli.artefacts.run import TOKENIZER, ParentReference, Run, open_run, tokenizer_hashes
+from mt_cli.config import Config
+from mt_cli.errors import DataError, UsageError
+
+FREE = {"backend", "dropout", "attention_dropout", "activation_dropout", "init"}
+"""Keys of [model] that say nothing of what trained weights compute."""
+
+
+def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir: Path) -> ParentReference:
+    """The best checkpoint of the run in `folder`, if a new run in `run_dir` can start with it.
+
+    Raises:
+        UsageError: it has another model or another tokenizer, or is the run that is to be replaced.
+        DataError: it is damaged.
+    """
+    if folder.resolve() == run_dir.resolve():
+        raise UsageError(f"{folder}: a run cannot start with the one that it replaces; add --run DIR")
+    parent = open_run(folder)
+    _check_model(parent, config)
+    _check_tokenizer(parent, prepared)
+    checkpoint = parent.checkpoint_folder("best")
+    hashes = checked_hashes(checkpoint, names=[MODEL])
+    return ParentReference(str(folder), checkpoint.name, hashes[MODEL])
+
+
+def load_parent(parent: ParentReference, model: nn.Module) -> None:
+    """Fill `model` with the weights that its run started with.
+
+    Raises:
+        DataError: they are not there any more, or not the same.
+    """
+    checkpoint = Path(parent.folder) / "checkpoints" / parent.checkpoint
+    if checked_hashes(checkpoint, names=[MODEL])[MODEL] != parent.sha256:
+        raise DataError(
+            f"{checkpoint}: not the weights that this run started with; train anew with --init-from"
+        )
+    load_weights(checkpoint, model)
+
+
+def _check_model(parent: Run, config: Config) -> None:
+    trained, wanted = (section.model_dump(mode="json") for section in (parent.config.model, config.model))
+    different = [
+        f"model.{key} is {json.dumps(wanted[key])}, there {json.dumps(trained[key])}"
+        for key in wanted
+        if key not in FREE and wanted[key] != trained[key]
+    ]
+    if different:
+        raise UsageError(
+            f"{parent.folder} has another model: {'; '.join(different)}; give the config the same keys, as "
+            f"mt-cli config new --init-from {parent.folder} does"
+        )
+
+
+def _check_tokenizer(parent: Run, prepared: Prepared) -> None:
+    files = prepared.tokenizers.to_files()
+    if {f"{TOKENIZER}{name}": sha256_bytes(data) for name, data in files.items()} != tokenizer_hashes(parent):
+        raise UsageError(
+            f"{prepared.folder} was prepared with another tokenizer than that of {parent.folder}; "
+            f'write from_run = "{parent.folder}" into the config\'s [tokenizer], then mt-cli prepare it again'
+        )

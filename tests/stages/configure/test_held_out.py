@@ -1,0 +1,93 @@
+"""Held-out pairs: training sees nothing of them, and the choice depends on the text alone."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import spanish
+
+from mt_cli.artefacts.corpora import CorpusFile, CorpusSplit
+from mt_cli.errors import DataError
+from mt_cli.stages.configure.held_out import CutReport, cut_off, num_held_out
+
+Pairs = list[tuple[str, str]]
+SPLITS = ("train", "val", "test")
+
+
+def cut(folder: Path, pairs: Pairs) -> CutReport:
+    """Cut the pairs off `pairs` into `folder`."""
+    folder.mkdir()
+    sides = [folder / "corpus.es", folder / "corpus.en"]
+    for path, lines in zip(sides, zip(*pairs, strict=True), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    src, tgt = (CorpusFile(path, "") for path in sides)
+    return cut_off(
+        CorpusSplit(src, tgt), ["val", "test"], paths={name: paths(folder, name) for name in SPLITS}
+    )
+
+
+def paths(folder: Path, split: str) -> tuple[Path, Path]:
+    return folder / f"{split}.es", folder / f"{split}.en"
+
+
+def read(folder: Path, split: str) -> Pairs:
+    src, tgt = (path.read_text(encoding="utf-8").splitlines() for path in paths(folder, split))
+    return list(zip(src, tgt, strict=True))
+
+
+def test_every_pair_is_in_one_split(tmp_path: Path) -> None:
+    pairs = spanish.pairs(200)
+    report = cut(tmp_path / "cut", pairs)
+    found = [pair for name in SPLITS for pair in read(tmp_path / "cut", name)]
+    assert len(found) + report.num_repeated == len(pairs)
+    assert set(found) <= set(pairs)
+    assert len(found) == len(set(found))
+    assert report.pairs == {name: len(read(tmp_path / "cut", name)) for name in SPLITS}
+    assert (report.pairs["val"], report.pairs["test"]) == (20, 20)
+
+
+def test_nothing_of_a_held_out_pair_stays_in_training(tmp_path: Path) -> None:
+    pairs = spanish.pairs(100)
+    # Each pair again in other letters and spaces, with another target, and with another source.
+    again = [(f" {src.upper()}", tgt.replace(" ", "  ")) for src, tgt in pairs]
+    again += [(src, f"{tgt} {i}") for i, (src, tgt) in enumerate(pairs)]
+    again += [(f"{src} {i}", tgt) for i, (src, tgt) in enumerate(pairs)]
+    cut(tmp_path / "cut", pairs + again)
+    splits = {name: read(tmp_path / "cut", name) for name in SPLITS}
+    for side in (0, 1):
+        seen = {name: [" ".join(pair[side].lower().split()) for pair in splits[name]] for name in SPLITS}
+        assert set(seen["train"]).isdisjoint(seen["val"] + seen["test"])
+        assert len({*seen["val"], *seen["test"]}) == len(seen["val"] + seen["test"])
+
+
+def test_choice_does_not_depend_on_the_order_of_the_lines(tmp_path: Path) -> None:
+    pairs = spanish.pairs(100)
+    shuffled = Random(1).sample(pairs, len(pairs))
+    cut(tmp_path / "a", pairs)
+    cut(tmp_path / "b", shuffled)
+    for name in ("val", "test"):
+        assert set(read(tmp_path / "a", name)) == set(read(tmp_path / "b", name))
+    assert set(read(tmp_path / "a", "val")) != set(pairs[:10])
+
+
+def test_pairs_without_text_are_left_out(tmp_path: Path) -> None:
+    report = cut(tmp_path / "cut", [*spanish.pairs(60), ("", "Nothing."), ("Nada.", " \u200b"), ("", "")])
+    assert report.num_empty == 3
+    assert all(src.strip() and tgt.strip() for src, tgt in read(tmp_path / "cut", "train"))
+
+
+def test_too_few_pairs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"corpus\.es: only 10 different pairs, too few to cut off val and test"
+    ):
+        cut(tmp_path / "cut", spanish.pairs(10) * 5)
+
+
+@pytest.mark.parametrize(
+    ("num_pairs", "expected"),
+    [(20, 2), (300, 30), (775, 50), (2000, 100), (29_000, 1450), (5_000_000, 2000)],
+)
+def test_small_corpora_give_a_tenth_and_large_ones_no_more_than_a_score_needs(
+    num_pairs: int, expected: int
+) -> None:
+    assert num_held_out(num_pairs) == expected

@@ -1,0 +1,184 @@
+"""`train --init-from`: a run that goes on from another's weights, on other data."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from workspace import Outcome, Workspace
+
+from mt_cli.artefacts.checkpoint import load_state
+from mt_cli.artefacts.run import open_run
+from mt_cli.config import load_config
+
+FEW = ("--max-steps", "6", "--set", "training.validate_every=3", "--set", "training.peak_lr=1e-4")
+
+
+@pytest.fixture
+def folder(workspace: Workspace, tmp_path: Path) -> Path:
+    """A folder with the tiny run and its corpus, and a config that takes that run's tokenizer."""
+    shutil.copytree(workspace.folder / "corpus", tmp_path / "corpus")
+    workspace.copy_run(tmp_path / "runs" / "tiny")
+    text = workspace.folder.joinpath("tiny.toml").read_text()
+    # Half of the training pairs, the same validation pairs.
+    for lang in ("de", "en"):
+        lines = tmp_path.joinpath(f"corpus/train.{lang}").read_bytes().splitlines(keepends=True)
+        tmp_path.joinpath(f"corpus/some.{lang}").write_bytes(b"".join(lines[:12]))
+    text = text.replace("corpus/train.", "corpus/some.")
+    text = text.replace("[tokenizer]\n", '[tokenizer]\nfrom_run = "runs/tiny"\n')
+    tmp_path.joinpath("fine.toml").write_text(text)
+    return tmp_path
+
+
+def prepare(workspace: Workspace, folder: Path) -> Outcome:
+    return workspace.call("prepare", "fine.toml", cwd=folder)
+
+
+def train(workspace: Workspace, folder: Path, *args: object) -> Outcome:
+    return workspace.call("train", "fine.toml", *args, cwd=folder)
+
+
+def validations(run: Path) -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == "validation"]
+
+
+def test_run_starts_at_the_score_of_its_parent_and_goes_on(workspace: Workspace, folder: Path) -> None:
+    assert prepare(workspace, folder).code == 0
+    outcome = train(workspace, folder, "--init-from", "runs/tiny", *FEW)
+    assert (outcome.code, outcome.lines) == (0, ["runs/fine"]), outcome.err
+    parent, fine = folder / "runs" / "tiny", folder / "runs" / "fine"
+    found = validations(fine)
+    assert [record["step"] for record in found] == [0, 3, 6]
+    best = load_state(open_run(parent).checkpoint_folder("best")).best_step
+    (at_best,) = [record for record in validations(parent) if record["step"] == best]
+    assert found[0]["bleu"] == at_best["bleu"]
+    assert found[0]["nll"] == pytest.approx(at_best["nll"], rel=1e-6)
+    assert found[1]["nll"] != found[0]["nll"]
+    assert workspace.call("translate", fine, "--text", "Ein Mann.").code == 0
+
+
+def test_run_says_which_weights_it_started_with(workspace: Workspace, folder: Path) -> None:
+    prepare(workspace, folder)
+    assert train(workspace, folder, "--init-from", "runs/tiny", "--max-steps", 1).code == 0
+    run = open_run(folder / "runs" / "fine")
+    best = (
+        folder / "runs" / "tiny" / "checkpoints" / folder.joinpath("runs/tiny/best.txt").read_text().strip()
+    )
+    listed = json.loads(best.joinpath("manifest.json").read_text())["sha256"]["model.safetensors"]
+    assert run.init_from is not None
+    assert (run.init_from.folder, run.init_from.checkpoint) == ("runs/tiny", best.name)
+    assert run.init_from.sha256 == listed
+    assert run.config.tokenizer.from_run == Path("runs/tiny")
+    assert f"| started with | runs/tiny, {best.name} |" in run.folder.joinpath("README.md").read_text()
+
+
+def test_resumed_run_continues_without_its_parent(workspace: Workspace, folder: Path) -> None:
+    prepare(workspace, folder)
+    pieces = ("--init-from", "runs/tiny", *FEW)
+    assert train(workspace, folder, *pieces).code == 0
+    limited = ("--run", "runs/pieces", *pieces, "--time-limit", "0s")
+    assert train(workspace, folder, *limited).code == 0
+    folder.joinpath("runs/tiny").rename(folder / "runs/moved")
+    assert train(workspace, folder, "--run", "runs/pieces", *FEW, "--resume").code == 0
+    whole, resumed = (validations(folder / "runs" / name) for name in ("fine", "pieces"))
+    assert [(v["step"], v["nll"]) for v in resumed] == [(v["step"], v["nll"]) for v in whole]
+
+
+def test_run_killed_before_its_first_checkpoint_still_starts_with_its_parent(
+    workspace: Workspace, folder: Path
+) -> None:
+    prepare(workspace, folder)
+    assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
+    run = folder / "runs" / "fine"
+    whole = validations(run)
+    shutil.rmtree(run / "checkpoints")
+    for name in ("best.txt", "last.txt", "metrics.jsonl"):
+        run.joinpath(name).unlink()
+    run.joinpath("checkpoints").mkdir()
+    assert train(workspace, folder, *FEW, "--resume").code == 0
+    assert [v["nll"] for v in validations(run)] == [v["nll"] for v in whole]
+
+
+def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Path) -> None:
+    prepare(workspace, folder)
+    assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
+    run = folder / "runs" / "fine"
+    manifest = json.loads(run.joinpath("manifest.json").read_text())
+    manifest["init_from"]["sha256"] = "0" * 64
+    run.joinpath("manifest.json").write_text(json.dumps(manifest))
+    run.joinpath("last.txt").unlink()
+    outcome = train(workspace, folder, *FEW, "--resume")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert "not the weights that this run started with; train anew with --init-from" in outcome.err
+
+
+def test_init_from_with_resume_exits_2(workspace: Workspace, folder: Path) -> None:
+    outcome = train(workspace, folder, "--init-from", "runs/tiny", "--resume")
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert outcome.err.startswith("error: --resume goes on with a run and --init-from starts a new one")
+
+
+def test_run_cannot_start_with_itself(workspace: Workspace, folder: Path) -> None:
+    prepare(workspace, folder)
+    args = ("--init-from", "runs/tiny", "--run", "runs/tiny", "--overwrite")
+    outcome = train(workspace, folder, *args)
+    assert outcome.code == 2
+    assert "a run cannot start with the one that it replaces; add --run DIR" in outcome.err
+    assert open_run(folder / "runs" / "tiny").pointer("best")
+
+
+def test_another_model_exits_2_and_names_the_keys(workspace: Workspace, folder: Path) -> None:
+    prepare(workspace, folder)
+    other = ("--set", "model.d_ff=64", "--set", "model.dropout=0.3")
+    outcome = train(workspace, folder, "--init-from", "runs/tiny", *other)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "runs/tiny has another model: model.d_ff is 64, there 128; give the config" in outcome.err
+    assert not folder.joinpath("runs/fine").exists()
+
+
+def test_another_tokenizer_exits_2_and_says_how_to_take_the_parents(
+    workspace: Workspace, folder: Path
+) -> None:
+    learned = folder / "fine.toml"
+    learned.write_text(learned.read_text().replace('from_run = "runs/tiny"\n', "").replace("420", "360"))
+    prepare(workspace, folder)
+    outcome = train(workspace, folder, "--init-from", "runs/tiny")
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "was prepared with another tokenizer than that of runs/tiny" in outcome.err
+    assert 'write from_run = "runs/tiny" into the config\'s [tokenizer]' in outcome.err
+
+
+def test_tokenizer_of_other_text_exits_2(workspace: Workspace, folder: Path) -> None:
+    outcome = workspace.call("prepare", "fine.toml", "--set", "data.lowercase=true", cwd=folder)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "the tokenizer of runs/tiny does not suit this config: data.lowercase is true, there false" in (
+        outcome.err
+    )
+
+
+def test_data_are_prepared_again_when_the_parents_tokenizer_has_changed(
+    workspace: Workspace, folder: Path
+) -> None:
+    prepare(workspace, folder)
+    assert "nothing has changed" in prepare(workspace, folder).err
+    prepared = folder / "data" / "prepared" / "fine" / "manifest.json"
+    manifest = json.loads(prepared.read_text())
+    manifest["inputs"]["tokenizer/joint.model"] = "0" * 64
+    prepared.write_text(json.dumps(manifest))
+    assert "nothing has changed" not in prepare(workspace, folder).err
+
+
+def test_new_config_for_fine_tuning_has_the_parents_model_and_tokenizer(
+    workspace: Workspace, folder: Path
+) -> None:
+    files = ("--train", "corpus/some.de", "corpus/some.en", "--val", "corpus/val.de", "corpus/val.en")
+    test = ("--test", "corpus/test.de", "corpus/test.en")
+    args = ("new", *files, *test, "--init-from", "runs/tiny", "-o", "fine.toml", "--overwrite")
+    assert workspace.call("config", *args, cwd=folder).code == 0
+    config, parent = load_config(folder / "fine.toml"), open_run(folder / "runs" / "tiny").config
+    assert config.model == parent.model
+    assert config.tokenizer == parent.tokenizer.model_copy(update={"from_run": Path("runs/tiny")})
+    assert prepare(workspace, folder).code == 0
+    quick = ("--set", "training.log_every=1", "--max-steps", 1)
+    assert train(workspace, folder, "--init-from", "runs/tiny", *quick).code == 0
