@@ -14,7 +14,7 @@ from mt_cli.text.tokenizer import Tokenizers
 log = logging.getLogger(__name__)
 
 FEW_UPDATES = 300
-"""With fewer, no model that was tried had learnt to look at the source."""
+"""Fewer are seldom enough, even for a few hundred pairs."""
 ENOUGH_UPDATES = 1000
 """What is proposed in their place."""
 FEWEST_TOKENS_AN_ENTRY = 10

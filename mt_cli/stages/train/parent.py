@@ -4,6 +4,7 @@ Knows run folders and configs, nothing of how training goes on.
 """
 
 import json
+import logging
 from pathlib import Path
 
 from torch import nn
@@ -14,6 +15,8 @@ from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import TOKENIZER, ParentReference, Run, open_run, tokenizer_hashes
 from mt_cli.config import Config
 from mt_cli.errors import DataError, UsageError
+
+log = logging.getLogger(__name__)
 
 FREE = {"backend", "dropout", "attention_dropout", "activation_dropout", "init"}
 """Keys of [model] that say nothing of what trained weights compute."""
@@ -48,6 +51,7 @@ def load_parent(parent: ParentReference, model: nn.Module) -> None:
             f"{checkpoint}: not the weights that this run started with; train anew with --init-from"
         )
     load_weights(checkpoint, model)
+    log.info("started with %s", checkpoint)
 
 
 def _check_model(parent: Run, config: Config) -> None:
