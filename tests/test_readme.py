@@ -100,7 +100,11 @@ def parse(args: tuple[str, ...]) -> None:
             group.make_context("mt-cli", list(args))
         else:
             assert args[0] in group.commands, f"no command '{args[0]}'; there are {', '.join(group.commands)}"
-            group.commands[args[0]].make_context(args[0], list(args[1:]))
+            command, args = group.commands[args[0]], args[1:]
+            while isinstance(command, typer.core.TyperGroup):
+                assert args, f"{command.name}: no command; there are {', '.join(command.commands)}"
+                command, args = command.commands[args[0]], args[1:]
+            command.make_context(command.name, list(args))
 
 
 def links_in(text: str) -> list[str]:
@@ -212,6 +216,8 @@ def test_prose_and_other_commands_are_no_commands() -> None:
     "args",
     [
         ("evalute", "runs/x"),
+        ("config",),
+        ("config", "diff", "a.toml"),
         ("evaluate",),
         ("evaluate", "runs/x", "--bleu"),
         ("train", "a.toml", "more"),
