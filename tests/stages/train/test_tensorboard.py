@@ -52,7 +52,7 @@ def test_events_are_the_numbers_of_readings_and_validations(stand_ins: list[Stan
     bleu = score(["a b c d"], ["a b c d"]).bleu
     with EventFiles(tmp_path, after_step=10) as events:
         events.add_step(READING)
-        events.add_validation(Validation(step=25, nll=2.5, bleu=bleu, samples=[]))
+        events.add_validation(Validation(step=25, nll=2.5, bleu=bleu, hyps=[], samples=[]))
     (writer,) = stand_ins
     assert (writer.log_dir, writer.purge_step, writer.is_closed) == (tmp_path / "tensorboard", 11, True)
     assert writer.scalars == [
