@@ -14,6 +14,7 @@ from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import Run, open_runs
 from mt_cli.config import Backend, Device
 from mt_cli.errors import DataError, ResourceError, UsageError
+from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.stages.model_card import write_card
 from mt_cli.text.normalize import decode_line
 from mt_cli.translation.options import SearchOptions
@@ -126,7 +127,8 @@ class _Scorer:
     others: Sequence[Member]
 
     def score(self, name: str, sources: list[str], refs: list[str]) -> Scores:
-        hyps = self.translator.translate(sources)
+        with ProgressDisplay(f"translating {name}", unit="lines", total=len(sources)) as progress:
+            hyps = self.translator.translate(sources, on_progress=progress.update)
         scores = score(hyps, refs, lowercase=self.run.config.data.lowercase)
         folder = self.run.folder / "eval" / f"{name}-{self.decoding}"
         try:

@@ -3,7 +3,7 @@
 Knows no files or streams; the commands, and validation while training, all translate through it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Unpack
@@ -24,7 +24,7 @@ from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.lines import Part, Splitter, Translation, joined, joined_texts
 from mt_cli.translation.options import SearchOptions
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.searcher import OnDone, Searcher
 from mt_cli.translation.teacher_forcing import Attention, TeacherForced
 from mt_cli.translation.unknown_words import UnknownWords
 
@@ -133,17 +133,32 @@ class Translator:
                 seed=seed,
             )
 
-    def translate(self, lines: Sequence[str]) -> list[str]:
-        """The translation of each of `lines`, in order; an empty line's is empty."""
+    def translate(
+        self, lines: Sequence[str], *, on_progress: Callable[[int], None] | None = None
+    ) -> list[str]:
+        """The translation of each of `lines`, in order; an empty line's is empty.
+
+        `on_progress` is called now and then with the number of lines that were searched since the last call.
+        """
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
-        texts = iter(self._detokenize(parts, self._searcher.best([part.ids for part in parts])))
+        hyps = self._searcher.best(
+            [part.ids for part in parts], on_done=_counting_lines(of_lines, on_progress)
+        )
+        texts = iter(self._detokenize(parts, hyps))
         return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
 
     def translate_n_best(
-        self, lines: Sequence[str], *, n_best: int = 1, with_alignment: bool = False
+        self,
+        lines: Sequence[str],
+        *,
+        n_best: int = 1,
+        with_alignment: bool = False,
+        on_progress: Callable[[int], None] | None = None,
     ) -> list[list[Translation]]:
         """The `n_best` best translations of each of `lines`, the best first; an empty line's are empty.
+
+        `on_progress` is called as in `translate`.
 
         Raises:
             UsageError: the beam is not wide enough.
@@ -152,7 +167,9 @@ class Translator:
             raise UsageError(f"{n_best} translations a line need as many beams; give --beam-size {n_best}")
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
-        found = self._searcher.n_best([part.ids for part in parts], n_best=n_best)
+        found = self._searcher.n_best(
+            [part.ids for part in parts], n_best=n_best, on_done=_counting_lines(of_lines, on_progress)
+        )
         repeated = [part for part in parts for _ in range(n_best)]
         flat = self._describe(
             repeated, [hyp for hyps in found for hyp in hyps], with_alignment=with_alignment
@@ -163,6 +180,11 @@ class Translator:
             [joined(ranked) for ranked in zip(*islice(of_parts, len(of_line)), strict=True)] or nothing
             for of_line in of_lines
         ]
+
+    @property
+    def src_lang(self) -> str:
+        """Code of the language that it translates from."""
+        return self._tokenizers.options.src_lang
 
     @property
     def search_name(self) -> str:
@@ -255,3 +277,15 @@ class Translator:
                 parts, hyps, self._detokenize(parts, ids), aligned, strict=True
             )
         ]
+
+
+def _counting_lines(
+    of_lines: Sequence[Sequence[Part]], on_progress: Callable[[int], None] | None
+) -> OnDone | None:
+    """Counts for `on_progress` the lines of which the first part is done; empty ones at once."""
+    if on_progress is None:
+        return None
+    is_first = [number == 0 for of_line in of_lines for number in range(len(of_line))]
+    if num_empty := sum(not of_line for of_line in of_lines):
+        on_progress(num_empty)
+    return lambda places: on_progress(sum(is_first[place] for place in places))

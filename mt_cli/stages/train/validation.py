@@ -13,6 +13,7 @@ from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
 from mt_cli.data.split import EncodedSplit, Sentences
 from mt_cli.machine.device import Runtime
+from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.trainer import mean_nll
 from mt_cli.translation.scoring import Score, score
@@ -68,7 +69,8 @@ class Validator:
             tokens_per_batch=self._config.training.tokens_per_batch,
             runtime=self._runtime,
         )
-        hyps = self._translator.translate(self._sources)
+        with ProgressDisplay("validating", unit="lines", total=len(self._sources)) as progress:
+            hyps = self._translator.translate(self._sources, on_progress=progress.update)
         bleu = score(hyps, self._refs, lowercase=self._config.data.lowercase).bleu
         return Validation(step, nll, bleu, self._samples(hyps))
 
