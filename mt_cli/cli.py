@@ -14,7 +14,8 @@ from mt_cli.commands.evaluate import evaluate
 from mt_cli.commands.export import export
 from mt_cli.commands.inspect import inspect
 from mt_cli.commands.prepare import prepare
-from mt_cli.commands.terminal import exit_codes, print_lines
+from mt_cli.commands.program import Program, Verb
+from mt_cli.commands.terminal import exit_codes, print_aside, print_lines
 from mt_cli.commands.train import train
 from mt_cli.commands.translate import translate
 
@@ -22,8 +23,8 @@ app = typer.Typer(
     name="mt-cli",
     help="From nothing to a scored translation model: prepare, train, evaluate, translate.",
     context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=True,
-    add_completion=False,
+    cls=Program,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -37,15 +38,18 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _top(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    if ctx.invoked_subcommand is None:
+        print_aside(ctx.get_help())
+        raise typer.Exit(2)
 
 
 for command in (prepare, train, evaluate, translate, inspect, doctor, export):
-    app.command()(command)
+    app.command(cls=Verb)(command)
 
 
 @exit_codes

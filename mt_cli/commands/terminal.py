@@ -36,19 +36,19 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
             _drop_stdout()
             raise SystemExit(128 + signal.SIGPIPE) from None
         except KeyboardInterrupt:
-            _fail("interrupted", 128 + signal.SIGINT)
+            fail("interrupted", 128 + signal.SIGINT)
         except MtCliError as error:
-            _fail(f"error: {error}", error.exit_code)
+            fail(f"error: {error}", error.exit_code)
         except MemoryError:
-            _fail("error: out of memory; use a smaller batch or model", ResourceError.exit_code)
+            fail("error: out of memory; use a smaller batch or model", ResourceError.exit_code)
         except OSError as error:
             _drop_stdout()
             full = error.errno in NO_SPACE
             reason = "no space left on the disk" if full else error.strerror or str(error)
-            _fail(f"error: {reason} ({error.filename or 'standard output'})", ResourceError.exit_code)
+            fail(f"error: {reason} ({error.filename or 'standard output'})", ResourceError.exit_code)
         except Exception:
             traceback.print_exc()
-            _fail(f"error: {BUG}", 1)
+            fail(f"error: {BUG}", 1)
 
     return guarded
 
@@ -120,7 +120,8 @@ class _LevelFormatter(logging.Formatter):
         return f"{record.levelname.lower()}: {message}" if record.levelno >= logging.WARNING else message
 
 
-def _fail(message: str, code: int) -> Never:
+def fail(message: str, code: int) -> Never:
+    """End the process with `code` and `message` on stderr."""
     print_aside(message)
     raise SystemExit(code) from None
 

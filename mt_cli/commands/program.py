@@ -1,0 +1,92 @@
+"""The program's looks: its help pages and its complaints about wrong use, one style for all verbs.
+
+Knows Typer's commands, none of ours by name.
+"""
+
+import re
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
+
+from mt_cli.commands.help_pages import PAGES
+from mt_cli.commands.terminal import fail
+from mt_cli.errors import UsageError
+
+TYPES = {
+    "int": "N",
+    "int range": "N",
+    "float": "X",
+    "float range": "X",
+    "str": "TEXT",
+    "path": "PATH",
+    "file": "FILE",
+    "directory": "DIR",
+}
+"""Typer's names of types, and ours; choices are shown as they are."""
+
+
+class Verb(TyperCommand):
+    """A command whose help page ends with what `PAGES` says of it."""
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """`[OPTIONS]` and the arguments' names."""
+        return ["[OPTIONS]", *(_argument_name(param) for param in _arguments(self, ctx))]
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override] # noqa: ANN401
+        """The arguments and the options, each with its help."""
+        records = [(param, param.get_help_record(ctx)) for param in self.get_params(ctx)]
+        named = {param.name: _argument_name(param) for param in _arguments(self, ctx)}
+        arguments = [
+            (named[param.name], record[1]) for param, record in records if record and param.name in named
+        ]
+        options = [
+            (_plain(record[0]), record[1]) for param, record in records if record and param.name not in named
+        ]
+        for title, rows in (("Arguments", arguments), ("Options", options)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override] # noqa: ANN401
+        """The end of the page, as it stands."""
+        _write_page(self.name or "", formatter)
+
+
+class Program(TyperGroup):
+    """The program as a whole: wrong use is told like any other error, with exit code 2."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:  # noqa: ANN401
+        """Run the command line and leave the process."""
+        extra["standalone_mode"] = False  # or Typer would tell errors in its own way
+        try:
+            code = super().main(*args, **extra)
+        except TyperException as error:
+            message = error.format_message().rstrip(".")
+            where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
+            fail(f"error: {message[:1].lower()}{message[1:]}; see {where} --help", UsageError.exit_code)
+        raise SystemExit(code if isinstance(code, int) else 0)
+
+    def format_epilog(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override] # noqa: ANN401
+        """The end of the page, as it stands."""
+        _write_page("", formatter)
+
+
+def _arguments(command: TyperCommand, ctx: typer.Context) -> list[Any]:
+    return [param for param in command.get_params(ctx) if param.param_type_name == "argument"]
+
+
+def _argument_name(param: Any) -> str:  # noqa: ANN401
+    return str(param.metavar or param.name.upper())
+
+
+def _plain(names: str) -> str:
+    """Such as `--threads N` for Typer's `--threads <int range>`."""
+    return re.sub(r"<([^<>]+)>", lambda match: TYPES.get(match[1], match[1]), names)
+
+
+def _write_page(name: str, formatter: Any) -> None:  # noqa: ANN401
+    page = PAGES.get(name)
+    if page is not None:
+        formatter.write(f"\n{page}\n")
