@@ -97,9 +97,7 @@ class Prepared:
             more = DataConfig.model_validate(self.manifest.data).more
             added = [Portion(pairs[f"{MORE}{name}"], each.share) for name, each in more.items()]
         except (ValidationError, KeyError) as error:
-            raise DataError(
-                f"{self.folder / MANIFEST}: damaged ({error}); {_how_to_prepare(self.folder)}"
-            ) from error
+            raise DataError(f"{self.folder / MANIFEST}: damaged; {_how_to_prepare(self.folder)}") from error
         return (Portion(pairs[TRAIN], 1.0), *added) if added else ()
 
     def _check_has(self, name: str) -> None:

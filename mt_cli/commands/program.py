@@ -26,6 +26,15 @@ TYPES = {
 }
 """Typer's names of types, and ours; choices are shown as they are."""
 
+WORDS = {
+    r"Input should be a valid integer.*": "expected a whole number",
+    r"Input should be a valid number.*": "expected a number",
+    r"Input should be greater than or equal to (\S+)": r"expected \1 or more",
+    r"Input should be less than or equal to (\S+)": r"expected \1 or less",
+    r"Input should be (.*)": r"expected \1",
+}
+"""Pydantic's words for a value that a flag does not take, and ours."""
+
 
 class Verb(TyperCommand):
     """A command whose help page ends with what `PAGES` says of it."""
@@ -63,7 +72,7 @@ class Program(TyperGroup):
         try:
             code = super().main(*args, **extra)
         except TyperException as error:
-            message = error.format_message().rstrip(".")
+            message = _in_plain_words(error.format_message()).rstrip(".")
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
             fail(f"error: {message[:1].lower()}{message[1:]}; see {where} --help", UsageError.exit_code)
         raise SystemExit(code if isinstance(code, int) else 0)
@@ -84,6 +93,14 @@ def _argument_name(param: Any) -> str:  # noqa: ANN401
 def _plain(names: str) -> str:
     """Such as `--threads N` for Typer's `--threads <int range>`."""
     return re.sub(r"<([^<>]+)>", lambda match: TYPES.get(match[1], match[1]), names)
+
+
+def _in_plain_words(message: str) -> str:
+    """Typer's `message`, in which pydantic's words for a wrong value are ours."""
+    message = re.sub("^Invalid value for '([^']*)'", r"\1", message).replace("Value error, ", "")
+    for pattern, words in WORDS.items():
+        message = re.sub(pattern, words, message)
+    return message
 
 
 def _write_page(name: str, formatter: Any) -> None:  # noqa: ANN401

@@ -20,8 +20,11 @@ def _tuple_of_list(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
-Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+SPLIT_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+LANGUAGE_PATTERN = r"^[a-z]{2,3}$"
+TAG_PATTERN = r"^\S*$"
+SplitName = Annotated[str, Field(pattern=SPLIT_PATTERN)]
+Language = Annotated[str, Field(pattern=LANGUAGE_PATTERN)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 # TOML has neither paths nor tuples, the two places where strictness gives way.
 FilePath = Annotated[Path, Field(strict=False)]
@@ -61,7 +64,7 @@ class MorePairsConfig(FilesConfig):
 
     share: float = Field(default=1.0, gt=0, le=100)
     """How much of them an epoch sees: 0.5 is half, other ones each time; 2 is all of them twice."""
-    tag: str = Field(default="", pattern=r"^\S*$")
+    tag: str = Field(default="", pattern=TAG_PATTERN)
     """A word before each source line, by which the model tells them apart (Caswell et al. 2019)."""
 
 

@@ -239,9 +239,9 @@ def test_search_without_repetitions_and_samples_have_names_of_their_own(workspac
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"beam_size": 0}, r"decoding\.beam_size: must be greater than or equal to 1, found 0"),
+        ({"beam_size": 0}, r"decoding\.beam_size: expected 1 or more, found 0"),
         ({"beam_sise": 3}, r"decoding: unknown key 'beam_sise'; did you mean 'beam_size'"),
-        ({"precision": "auto"}, r"decoding\.precision: must be 'fp32' or 'bf16'"),
+        ({"precision": "auto"}, r"decoding\.precision: expected 'fp32' or 'bf16'"),
     ],
     ids=["range", "key", "choice"],
 )
