@@ -3,12 +3,14 @@
 Knows types and help texts, none of the commands.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from mt_cli.config import Backend, Device, Precision, PrecisionChoice
+from mt_cli.errors import command_line
 
 AttentionKind = Literal["encoder", "decoder", "cross"]
 
@@ -106,3 +108,13 @@ BatchSize = Annotated[
 def prepared_dir(config: Path) -> Path:
     """Where the data of the config file `config` lie unless `--data` says otherwise."""
     return Path("data") / "prepared" / config.stem
+
+
+def prepare_command(config: Path, settings: Sequence[str] | None, *flags: object) -> str:
+    """The command that prepares what `config` and `settings` ask for."""
+    return command_line("prepare", config, *setting_flags(settings), *flags)
+
+
+def setting_flags(settings: Sequence[str] | None) -> list[str]:
+    """The words that give `settings` once more."""
+    return [word for setting in settings or () for word in ("--set", setting)]

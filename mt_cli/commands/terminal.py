@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Never, ParamSpec
+from typing import Never, ParamSpec, TextIO
 
 from tqdm import tqdm
 
@@ -22,6 +22,8 @@ from mt_cli.errors import MtCliError, ResourceError
 P = ParamSpec("P")
 
 BUG = "this is a bug in mt-cli; the lines above say where"
+NARROWEST = 40
+"""Columns below which no view becomes narrower."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -80,6 +82,15 @@ def print_result(text: str, document: object, *, as_json: bool) -> None:
         print_json(document)
     else:
         print_lines(text)
+
+
+def width_of(stream: TextIO | None) -> int | None:
+    """Columns of the terminal that `stream` is; None if it is none, where lines may be of any length."""
+    if stream is None or not stream.isatty():
+        return None
+    told = os.environ.get("COLUMNS", "")
+    columns = int(told) if told.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+    return max(NARROWEST, columns) if columns else 80  # 0 where nobody has told the terminal
 
 
 def print_aside(text: str) -> None:

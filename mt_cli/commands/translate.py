@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -33,7 +32,7 @@ from mt_cli.commands.flags import (
     Verbose,
 )
 from mt_cli.commands.terminal import exit_codes, set_up_logging
-from mt_cli.errors import UsageError
+from mt_cli.errors import UsageError, command_line
 
 if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.decoding.sampling import Sampling
@@ -197,15 +196,13 @@ def _check_runs(runs: Sequence[Path]) -> None:
     for place, path in enumerate(runs):
         if place == 0 or path.is_dir():
             continue
-        given = shlex.join(["mt-cli", "translate", *map(str, runs[:place])])
+        given = ("translate", *runs[:place])
         if path.is_file():
-            raise UsageError(
-                f"{path}: no run folder; to translate a file: {given} -i {shlex.quote(str(path))}"
-            )
+            advice = command_line(*given, "-i", path)
+            raise UsageError(f"{path}: no run folder; to translate a file: {advice}")
         if " " in str(path) or "/" not in str(path):
-            raise UsageError(
-                f"{path}: no run folder; to translate text: {given} --text {shlex.quote(str(path))}"
-            )
+            advice = command_line(*given, "--text", path)
+            raise UsageError(f"{path}: no run folder; to translate text: {advice}")
 
 
 def _language(code: str) -> str:
