@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mt_cli.commands.completion import complete_splits
 from mt_cli.commands.flags import (
     BackendFlag,
     BatchSize,
@@ -30,7 +31,12 @@ def evaluate(
     runs: RunPaths,
     split: Annotated[
         list[str] | None,
-        typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
+        typer.Option(
+            "--split",
+            metavar="NAME",
+            help="Split to score; every test split by default.",
+            autocompletion=complete_splits,
+        ),
     ] = None,
     src: Annotated[
         Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")

@@ -9,23 +9,43 @@ from typing import Annotated, Literal
 
 import typer
 
+from mt_cli.commands.completion import (
+    complete_checkpoints,
+    complete_configs,
+    complete_runs,
+    complete_settings,
+)
 from mt_cli.config import Backend, Device, Precision, PrecisionChoice
 from mt_cli.errors import command_line
 
 AttentionKind = Literal["encoder", "decoder", "cross"]
 
-ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as configs/sample.toml.")]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
+ConfigPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG", help="TOML file, such as configs/sample.toml.", autocompletion=complete_configs
+    ),
+]
+RunPath = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.", autocompletion=complete_runs),
+]
 RunPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN...",
         help="A run folder, such as runs/sample; several form an ensemble.",
+        autocompletion=complete_runs,
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Overrides a value of the config file."),
+    typer.Option(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        help="Overrides a value of the config file.",
+        autocompletion=complete_settings,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout in place of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only on stderr.")]
@@ -48,7 +68,13 @@ BackendFlag = Annotated[
     typer.Option("--backend", help="Layers to decode with: our cached ones, or nn.Transformer (slow)."),
 ]
 Checkpoint = Annotated[
-    str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
+    str,
+    typer.Option(
+        "--checkpoint",
+        metavar="NAME",
+        help="best, last, or a folder in RUN/checkpoints.",
+        autocompletion=complete_checkpoints,
+    ),
 ]
 PreparedDir = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
