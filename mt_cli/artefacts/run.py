@@ -191,7 +191,7 @@ def open_run(folder: Path) -> Run:
 
 def _how_to_train(folder: Path) -> str:
     configs = sorted(Path("configs").rglob(f"{folder.name}.toml"))
-    if not configs:
+    if not configs or folder.exists():
         return f"{command_line('train', 'CONFIG')} makes one"
     place = () if folder == Path("runs") / folder.name else ("--run", folder)
     return f"to train it: {command_line('train', configs[0], *place)}"

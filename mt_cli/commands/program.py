@@ -26,6 +26,8 @@ TYPES = {
 }
 """Typer's names of types, and ours; choices are shown as they are."""
 
+WIDEST_CHOICES = 40
+"""Letters of the choices that are shown beside a flag."""
 WORDS = {
     r"Input should be a valid integer.*": "expected a whole number",
     r"Input should be a valid number.*": "expected a number",
@@ -45,14 +47,14 @@ class Verb(TyperCommand):
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override] # noqa: ANN401
         """The arguments and the options, each with its help."""
-        records = [(param, param.get_help_record(ctx)) for param in self.get_params(ctx)]
-        named = {param.name: _argument_name(param) for param in _arguments(self, ctx)}
-        arguments = [
-            (named[param.name], record[1]) for param, record in records if record and param.name in named
-        ]
-        options = [
-            (_plain(record[0]), record[1]) for param, record in records if record and param.name not in named
-        ]
+        names = {param.name: _argument_name(param) for param in _arguments(self, ctx)}
+        arguments, options = [], []
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and param.name in names:
+                arguments.append((names[param.name], record[1]))
+            elif record is not None:
+                options.append(_option_row(*record))
         for title, rows in (("Arguments", arguments), ("Options", options)):
             if rows:
                 with formatter.section(title):
@@ -90,9 +92,15 @@ def _argument_name(param: Any) -> str:  # noqa: ANN401
     return str(param.metavar or param.name.upper())
 
 
-def _plain(names: str) -> str:
-    """Such as `--threads N` for Typer's `--threads <int range>`."""
-    return re.sub(r"<([^<>]+)>", lambda match: TYPES.get(match[1], match[1]), names)
+def _option_row(names: str, text: str) -> tuple[str, str]:
+    """Such as `--threads N` for Typer's `--threads <int range>`; many choices stand in the text."""
+    match = re.search(r"<([^<>]+)>$", names)
+    if match is None:
+        return names, text
+    kind = match[1]
+    if len(kind) > WIDEST_CHOICES and "|" in kind:
+        return f"{names[: match.start()]}NAME", f"One of {kind.replace('|', ', ')}. {text}"
+    return f"{names[: match.start()]}{TYPES.get(kind, kind)}", text
 
 
 def _in_plain_words(message: str) -> str:
