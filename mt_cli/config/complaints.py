@@ -11,8 +11,9 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from mt_cli.config.patterns import MEANINGS
 from mt_cli.config.retired_keys import RETIRED
-from mt_cli.config.sections import LANGUAGE_PATTERN, SPLIT_PATTERN, TAG_PATTERN, Config
+from mt_cli.config.sections import Config
 
 # By pydantic's kind of error; its own message would name Python's types.
 EXPECTED = {
@@ -38,11 +39,6 @@ EXPECTED = {
     "tuple_type": "a list",
 }
 """What was expected in place of what was found; pydantic fills in the limits."""
-EXPECTED_BY_PATTERN = {
-    LANGUAGE_PATTERN: "a language code such as de",
-    SPLIT_PATTERN: "a name of letters, digits, _, - and ., such as test_2016",
-    TAG_PATTERN: "one word, without spaces",
-}
 
 
 def explain(error: ValidationError) -> list[str]:
@@ -68,8 +64,8 @@ def _complaints(detail: ErrorDetails) -> list[str]:
 
 def _plain_demand(kind: str, message: str, limits: Mapping[str, object]) -> str:
     """Such as `expected 1 or more` for an error of pydantic's `kind`, whose own words are `message`."""
-    if kind == "string_pattern_mismatch" and limits.get("pattern") in EXPECTED_BY_PATTERN:
-        return f"expected {EXPECTED_BY_PATTERN[str(limits['pattern'])]}"
+    if kind == "string_pattern_mismatch" and limits.get("pattern") in MEANINGS:
+        return f"expected {MEANINGS[str(limits['pattern'])]}"
     if kind in EXPECTED:
         shown = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in limits.items()}
         return f"expected {EXPECTED[kind].format(**shown)}"

@@ -9,6 +9,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from mt_cli.config import patterns
+
 Backend = Literal["torch", "scratch"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
@@ -20,11 +22,8 @@ def _tuple_of_list(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-SPLIT_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
-LANGUAGE_PATTERN = r"^[a-z]{2,3}$"
-TAG_PATTERN = r"^\S*$"
-SplitName = Annotated[str, Field(pattern=SPLIT_PATTERN)]
-Language = Annotated[str, Field(pattern=LANGUAGE_PATTERN)]
+SplitName = Annotated[str, Field(pattern=patterns.SPLIT)]
+Language = Annotated[str, Field(pattern=patterns.LANGUAGE)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 # TOML has neither paths nor tuples, the two places where strictness gives way.
 FilePath = Annotated[Path, Field(strict=False)]
@@ -64,7 +63,7 @@ class MorePairsConfig(FilesConfig):
 
     share: float = Field(default=1.0, gt=0, le=100)
     """How much of them an epoch sees: 0.5 is half, other ones each time; 2 is all of them twice."""
-    tag: str = Field(default="", pattern=TAG_PATTERN)
+    tag: str = Field(default="", pattern=patterns.TAG)
     """A word before each source line, by which the model tells them apart (Caswell et al. 2019)."""
 
 

@@ -250,3 +250,14 @@ def test_search_options_are_checked_like_a_config(
 ) -> None:
     with pytest.raises(ConfigError, match=complaint):
         Translator.load(workspace.run, **options)
+
+
+@pytest.mark.parametrize("is_detailed", [False, True])
+def test_progress_counts_every_line_once_however_it_is_split(
+    translator: Translator, is_detailed: bool
+) -> None:
+    lines = ["", " ".join(SENTENCES * 4), "Ein Hund.", "\u200b", "Ein Mann."]
+    counts: list[int] = []
+    translate = translator.translate_n_best if is_detailed else translator.translate
+    translate(lines, on_progress=counts.append)
+    assert sum(counts) == len(lines)
