@@ -22,9 +22,9 @@ from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.lines import Part, Splitter, Translation, joined, joined_texts
+from mt_cli.translation.lines import Part, Splitter, Translation, counting_lines, joined, joined_texts
 from mt_cli.translation.options import SearchOptions
-from mt_cli.translation.searcher import OnDone, Searcher
+from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.teacher_forcing import Attention, TeacherForced
 from mt_cli.translation.unknown_words import UnknownWords
 
@@ -143,7 +143,7 @@ class Translator:
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
         hyps = self._searcher.best(
-            [part.ids for part in parts], on_done=_counting_lines(of_lines, on_progress)
+            [part.ids for part in parts], on_done=counting_lines(of_lines, on_progress)
         )
         texts = iter(self._detokenize(parts, hyps))
         return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
@@ -168,7 +168,7 @@ class Translator:
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
         found = self._searcher.n_best(
-            [part.ids for part in parts], n_best=n_best, on_done=_counting_lines(of_lines, on_progress)
+            [part.ids for part in parts], n_best=n_best, on_done=counting_lines(of_lines, on_progress)
         )
         repeated = [part for part in parts for _ in range(n_best)]
         flat = self._describe(
@@ -277,15 +277,3 @@ class Translator:
                 parts, hyps, self._detokenize(parts, ids), aligned, strict=True
             )
         ]
-
-
-def _counting_lines(
-    of_lines: Sequence[Sequence[Part]], on_progress: Callable[[int], None] | None
-) -> OnDone | None:
-    """Counts for `on_progress` the lines of which the first part is done; empty ones at once."""
-    if on_progress is None:
-        return None
-    is_first = [number == 0 for of_line in of_lines for number in range(len(of_line))]
-    if num_empty := sum(not of_line for of_line in of_lines):
-        on_progress(num_empty)
-    return lambda places: on_progress(sum(is_first[place] for place in places))

@@ -1,5 +1,6 @@
 """Commands that take long tell how far they are, in lines where stderr is no terminal."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def test_command_tells_how_far_it_is(workspace: Workspace, tmp_path: Path, verb:
         pytest.importorskip("ctranslate2")
     outcome = workspace.call(*arguments(workspace, tmp_path, verb))
     assert (outcome.code, last in outcome.err) == (0, True), outcome.err
+    assert re.search(r"(?:2[1-9]|[3-9]\d) of 20 lines", outcome.err) is None, "more lines than there are"
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "translate", "train"])

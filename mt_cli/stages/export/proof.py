@@ -19,7 +19,7 @@ from mt_cli.machine.device import set_up_runtime
 from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.translation.lines import Splitter, joined_texts
+from mt_cli.translation.lines import Splitter, counting_lines, joined_texts
 from mt_cli.translation.scoring import Score, score
 from mt_cli.translation.translator import Translator
 
@@ -118,14 +118,15 @@ class ExportedTranslator:
     ) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty.
 
-        `on_progress` is called with 1 for each part of a line that is done.
+        `on_progress` is called now and then with the number of lines that are new since the last call.
         """
         of_lines = self.splitter.split(lines)
-        texts = iter(self._search([part.ids for of_line in of_lines for part in of_line], on_progress))
+        sources = [part.ids for of_line in of_lines for part in of_line]
+        texts = iter(self._search(sources, counting_lines(of_lines, on_progress)))
         return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
 
     def _search(
-        self, sources: Sequence[Sequence[int]], on_progress: Callable[[int], None] | None
+        self, sources: Sequence[Sequence[int]], on_done: Callable[[Sequence[int]], None] | None
     ) -> list[str]:
         limits = [min(self._config.max_len(len(ids)), self._longest) for ids in sources]
         pending = self._engine.translate_batch(
@@ -138,10 +139,10 @@ class ExportedTranslator:
             asynchronous=True,  # or nobody would know how far it is
         )
         results = []
-        for each in pending:
+        for place, each in enumerate(pending):
             results.append(each.result())
-            if on_progress is not None:
-                on_progress(1)
+            if on_done is not None:
+                on_done([place])
         # It knows one limit for all. Greedy search never looks ahead, so cutting is as good as stopping.
         hyps = [result.hypotheses[0][:limit] for result, limit in zip(results, limits, strict=True)]
         return self._tgt.decode([[self._tgt_ids[token] for token in hyp] for hyp in hyps])
