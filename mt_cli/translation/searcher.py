@@ -89,9 +89,7 @@ class Searcher:
             search, hyps_each = self._beams, self._config.beam_size
         else:
             search, hyps_each = partial(self._samples, sampling=self._sampling), n_best
-        return self._in_batches(
-            sources, partial(search, n_best=n_best), hyps_each=hyps_each, on_done=on_done
-        )
+        return self._in_batches(sources, partial(search, n_best=n_best), hyps_each=hyps_each, on_done=on_done)
 
     def align(
         self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
