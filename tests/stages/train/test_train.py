@@ -345,7 +345,7 @@ def test_signal_saves_the_state_and_gives_its_code(workspace: Workspace, stopped
     told, _, advised = stopped.shown.removesuffix("\r\n").rpartition(": mt-cli ")
     assert told.endswith(f"error: stopped at step {step}; the state is saved, --resume goes on from there")
     words = shlex.split(advised)
-    assert (words[:2], words[-1]) == (["train", "tiny.toml"], "--resume")
+    assert words == ["train", "tiny.toml", *ENDLESS, "--run", str(stopped.run), "--resume"]
     resumed = workspace.call(*words, "--time-limit", "0s", "--json")
     assert json.loads(resumed.out)["step"] == step + 1
 
