@@ -17,6 +17,7 @@ from mt_cli.commands.export import export
 from mt_cli.commands.inspect import inspect
 from mt_cli.commands.plot import plot
 from mt_cli.commands.prepare import prepare
+from mt_cli.commands.program import Program, Verb, show_help_without_verb
 from mt_cli.commands.score import score
 from mt_cli.commands.terminal import exit_codes, print_lines
 from mt_cli.commands.train import train
@@ -26,8 +27,8 @@ app = typer.Typer(
     name="mt-cli",
     help="From nothing to a scored translation model: prepare, train, evaluate, translate.",
     context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=True,
-    add_completion=False,
+    cls=Program,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -41,15 +42,16 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _top(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    show_help_without_verb(ctx)
 
 
 for command in (prepare, train, plot, evaluate, compare, translate, score, inspect, doctor, export):
-    app.command()(command)
+    app.command(cls=Verb)(command)
 app.add_typer(config)
 
 

@@ -8,12 +8,14 @@ whichever the user speaks: see `Option`.
     │   └── WrongTypeError    an argument of a wrong type; also a TypeError
     ├── ConfigError       2   a config that cannot be used; also a ValueError
     ├── DataError         3   bad data, a corrupt or untrusted file
+    │   └── PreparedDataError     preparing the data (again) helps
     ├── DivergedError     4   training diverged
     ├── ResourceError     5   memory, disk, network, no such device
     ├── CheckFailedError  6   a check found something wrong
     └── StoppedError    128+n signal n ended the work, whose state is saved
 """
 
+import shlex
 from dataclasses import dataclass
 
 
@@ -73,6 +75,10 @@ class DataError(MtCliError):
     exit_code = 3
 
 
+class PreparedDataError(DataError):
+    """Prepared data are missing, damaged, or of another config; preparing them (again) helps."""
+
+
 class DivergedError(MtCliError):
     """The training loss stopped being a number."""
 
@@ -96,4 +102,10 @@ class StoppedError(MtCliError):
 
     def __init__(self, message: str, *, signal_number: int) -> None:
         super().__init__(message)
+        self.signal_number = signal_number
         self.exit_code = 128 + signal_number
+
+
+def command_line(*words: object) -> str:
+    """A command of this program that an error advises, as a shell takes it."""
+    return shlex.join(["mt-cli", *map(str, words)])

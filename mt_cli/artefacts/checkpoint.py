@@ -100,7 +100,9 @@ def load_state(folder: Path) -> CheckpointState:
     try:
         return TypeAdapter(CheckpointState).validate_python(read_json(folder / PROGRESS))
     except ValidationError as error:
-        raise DataError(f"{folder / PROGRESS}: not a training state: {error}") from error
+        raise DataError(
+            f"{folder / PROGRESS}: not a training state; train anew, or restore it from a copy"
+        ) from error
 
 
 def checked_hashes(folder: Path, *, names: Sequence[str]) -> dict[str, str]:

@@ -15,10 +15,10 @@ from mt_cli.artefacts.corpora import MORE, TRAIN
 from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically, write_json
 from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.split_files import Side, lines_path, open_split
-from mt_cli.config import Config, DataConfig, TokenizerConfig, bundled_configs
+from mt_cli.config import Config, DataConfig, TokenizerConfig
 from mt_cli.data.report import Report
 from mt_cli.data.split import EncodedSplit, Portion
-from mt_cli.errors import DataError
+from mt_cli.errors import DataError, PreparedDataError
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizer import Tokenizers
 
@@ -66,9 +66,9 @@ class Prepared:
         try:
             return Tokenizers.from_files({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
         except FileNotFoundError:
-            raise DataError(f"{folder}: no such folder; {_how_to_prepare(self.folder)}") from None
+            raise PreparedDataError(f"{folder}: no such folder") from None
         except DataError as error:
-            raise DataError(f"{folder}: {error}; {_how_to_prepare(self.folder)}") from error
+            raise PreparedDataError(f"{folder}: {error}") from error
 
     def split(self, name: str) -> EncodedSplit:
         """Encoded pairs of split `name`, memory-mapped; `train` includes the pairs that the config adds."""
@@ -88,7 +88,7 @@ class Prepared:
         try:
             return Report.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
-            raise DataError(f"{path}: damaged; {_how_to_prepare(self.folder)}") from error
+            raise PreparedDataError(f"{path}: damaged") from error
 
     def _parts(self) -> tuple[Portion, ...]:
         """The parts of the training split; empty if the config adds no pairs."""
@@ -97,9 +97,7 @@ class Prepared:
             more = DataConfig.model_validate(self.manifest.data).more
             added = [Portion(pairs[f"{MORE}{name}"], each.share) for name, each in more.items()]
         except (ValidationError, KeyError) as error:
-            raise DataError(
-                f"{self.folder / MANIFEST}: damaged ({error}); {_how_to_prepare(self.folder)}"
-            ) from error
+            raise PreparedDataError(f"{self.folder / MANIFEST}: damaged") from error
         return (Portion(pairs[TRAIN], 1.0), *added) if added else ()
 
     def _check_has(self, name: str) -> None:
@@ -112,17 +110,16 @@ def open_prepared(folder: Path, *, verify: bool = True) -> Prepared:
     """The prepared data in `folder`; `verify` compares every file with its hash.
 
     Raises:
-        DataError: nothing is prepared there, or a file is missing or altered.
+        PreparedDataError: nothing is prepared there.
+        DataError: a file is missing or altered.
     """
     path = folder / MANIFEST
     if not path.is_file():
-        raise DataError(f"{folder}: no prepared data; {_how_to_prepare(folder)}")
+        raise PreparedDataError(f"{folder}: no prepared data")
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise DataError(
-            f"{path}: damaged, or of another version of mt-cli; {_how_to_prepare(folder)}"
-        ) from error
+        raise PreparedDataError(f"{path}: damaged, or of another version of mt-cli") from error
     if verify:
         check_hashes(folder, manifest.outputs)
     return Prepared(folder, manifest)
@@ -142,7 +139,12 @@ def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "
             f"{place}: the data that {run.folder} was trained on are not here; say where with --data DIR"
             f"{otherwise}"
         )
-    prepared = open_prepared(place)
+    try:
+        prepared = open_prepared(place)
+    except PreparedDataError as error:
+        raise DataError(
+            f"{error}; say with --data DIR where the data of {run.folder} are{otherwise}"
+        ) from error
     if prepared.sha256 != run.prepared.sha256:
         raise DataError(
             f"{place}: not the data that {run.folder} was trained on (prepared anew since?); "
@@ -170,14 +172,11 @@ def check_prepared_for(prepared: Prepared, config: Config) -> None:
     """Make sure that `config` asks for what was prepared.
 
     Raises:
-        DataError: naming the keys that differ.
+        PreparedDataError: naming the keys that differ.
     """
     differences = differing_keys(prepared.manifest, config)
     if differences:
-        raise DataError(
-            f"{prepared.folder}: prepared with another config: {'; '.join(differences)}; "
-            f"{_how_to_prepare(prepared.folder)}"
-        )
+        raise PreparedDataError(f"{prepared.folder}: prepared with another config: {'; '.join(differences)}")
 
 
 def differing_keys(manifest: Manifest, config: Config) -> list[str]:
@@ -196,9 +195,3 @@ def differing_keys(manifest: Manifest, config: Config) -> list[str]:
             if was.get(key) != now.get(key)
         ]
     return differences
-
-
-def _how_to_prepare(folder: Path) -> str:
-    configs = sorted(Path("configs").rglob(f"{folder.name}.toml"))
-    names = [name for name in bundled_configs() if Path(name).name == folder.name]
-    return f"run: mt-cli prepare {[*configs, *names, 'CONFIG'][0]}"

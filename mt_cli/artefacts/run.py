@@ -19,7 +19,7 @@ from mt_cli.artefacts.checkpoint import checkpoint_name, load_weights
 from mt_cli.artefacts.files import check_hashes, read_json, write_atomically, write_json
 from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Backend, Config, ModelConfig, load_config
-from mt_cli.errors import DataError, UsageError
+from mt_cli.errors import DataError, UsageError, command_line
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
@@ -188,7 +188,7 @@ def open_run(folder: Path) -> Run:
     if not folder.is_dir() or not (folder / "manifest.json").is_file():
         what = "no run folder (it has no manifest.json)" if folder.is_dir() else "no such run folder"
         near = sorted(str(path.parent) for path in folder.parent.glob("*/manifest.json"))
-        hint = f"found: {', '.join(near)}" if near else "mt-cli train makes one"
+        hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")
     manifest = read_json(folder / "manifest.json")
     hashes, prepared = manifest.get("sha256"), manifest.get("prepared")
@@ -201,6 +201,14 @@ def open_run(folder: Path) -> Run:
     reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
     parent = _parent_reference(folder, manifest.get("init_from"))
     return Run(folder, load_config(folder / "config.toml"), reference, sha256, parent)
+
+
+def _how_to_train(folder: Path) -> str:
+    configs = sorted(Path("configs").rglob(f"{folder.name}.toml"))
+    if not configs or folder.exists():
+        return f"{command_line('train', 'CONFIG')} makes one"
+    place = () if folder == Path("runs") / folder.name else ("--run", folder)
+    return f"to train it: {command_line('train', configs[0], *place)}"
 
 
 def open_runs(folders: Sequence[Path]) -> list[Run]:

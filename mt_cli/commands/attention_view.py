@@ -3,11 +3,12 @@
 Knows flags and files; `translation` makes and draws the maps.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mt_cli.commands.terminal import for_stderr, print_aside, print_lines
+from mt_cli.commands.terminal import for_stderr, print_aside, print_lines, width_of
 from mt_cli.errors import UsageError
 
 if TYPE_CHECKING:  # torch is imported when something is shown
@@ -63,6 +64,7 @@ class AttentionView:
         if self.picture is not None:
             maps.write(self.picture)
         elif is_result:
-            print_lines(maps.as_text())
+            print_lines(maps.as_text(width=width_of(sys.stdout)))
         else:
-            print_aside(for_stderr(maps.as_text(is_ascii=for_stderr("█") != "█")))
+            is_ascii = for_stderr("█") != "█"
+            print_aside(for_stderr(maps.as_text(is_ascii=is_ascii, width=width_of(sys.stderr))))

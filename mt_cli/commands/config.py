@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mt_cli.commands.flags import Json, Quiet, Settings, Verbose
+from mt_cli.commands.program import Program, Verb, show_help_without_verb
 from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
 from mt_cli.config import differences, dump_config, load_config
 from mt_cli.errors import ConfigError
@@ -18,12 +19,18 @@ AnyConfig = Annotated[
 config = typer.Typer(
     name="config",
     help="Write a config that suits a corpus; show, check and compare configs.",
-    no_args_is_help=True,
+    cls=Program,
+    invoke_without_command=True,
     rich_markup_mode=None,
 )
 
 
-@config.command()
+@config.callback()
+def _top(ctx: typer.Context) -> None:
+    show_help_without_verb(ctx)
+
+
+@config.command(cls=Verb)
 @exit_codes
 def new(
     train: Annotated[
@@ -81,7 +88,7 @@ def new(
     print_result(str(made.path or made.text.rstrip("\n")), document | {"text": made.text}, as_json=as_json)
 
 
-@config.command()
+@config.command(cls=Verb)
 @exit_codes
 def show(
     config: AnyConfig,
@@ -96,7 +103,7 @@ def show(
     print_result(dump_config(loaded).rstrip("\n"), loaded.model_dump(mode="json"), as_json=as_json)
 
 
-@config.command()
+@config.command(cls=Verb)
 @exit_codes
 def check(
     configs: Annotated[
@@ -126,7 +133,7 @@ def check(
         raise ConfigError(f"{len(wrong)} of {len(found)} configs cannot be used: {', '.join(wrong)}")
 
 
-@config.command()
+@config.command(cls=Verb)
 @exit_codes
 def diff(
     one: AnyConfig,

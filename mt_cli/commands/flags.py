@@ -3,30 +3,52 @@
 Knows types and help texts, none of the commands.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from mt_cli.commands.completion import (
+    complete_checkpoints,
+    complete_configs,
+    complete_runs,
+    complete_settings,
+    complete_splits,
+)
 from mt_cli.config import Backend, Device, Precision, PrecisionChoice
+from mt_cli.errors import command_line
 
 AttentionKind = Literal["encoder", "decoder", "cross"]
 
 ConfigPath = Annotated[
     Path,
-    typer.Argument(metavar="CONFIG", help="TOML file, or the name of one that comes with mt-cli: sample."),
+    typer.Argument(
+        metavar="CONFIG",
+        help="TOML file, or the name of one that comes with mt-cli: sample.",
+        autocompletion=complete_configs,
+    ),
 ]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
+RunPath = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.", autocompletion=complete_runs),
+]
 RunPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN...",
         help="A run folder, such as runs/sample; several form an ensemble.",
+        autocompletion=complete_runs,
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Overrides a value of the config file."),
+    typer.Option(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        help="Overrides a value of the config file.",
+        autocompletion=complete_settings,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout in place of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only on stderr.")]
@@ -49,14 +71,25 @@ BackendFlag = Annotated[
     typer.Option("--backend", help="Layers to decode with: our cached ones, or nn.Transformer (slow)."),
 ]
 Checkpoint = Annotated[
-    str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
+    str,
+    typer.Option(
+        "--checkpoint",
+        metavar="NAME",
+        help="best, last, or a folder in RUN/checkpoints.",
+        autocompletion=complete_checkpoints,
+    ),
 ]
 PreparedDir = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
 ]
 SplitNames = Annotated[
     list[str] | None,
-    typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
+    typer.Option(
+        "--split",
+        metavar="NAME",
+        help="Split to score; every test split by default.",
+        autocompletion=complete_splits,
+    ),
 ]
 OwnSources = Annotated[
     Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
@@ -119,3 +152,13 @@ BatchSize = Annotated[
 def prepared_dir(config: Path) -> Path:
     """Where the data of the config file `config` lie unless `--data` says otherwise."""
     return Path("data") / "prepared" / config.stem
+
+
+def prepare_command(config: Path, settings: Sequence[str] | None, *flags: object) -> str:
+    """The command that prepares what `config` and `settings` ask for."""
+    return command_line("prepare", config, *setting_flags(settings), *flags)
+
+
+def setting_flags(settings: Sequence[str] | None) -> list[str]:
+    """The words that give `settings` once more."""
+    return [word for setting in settings or () for word in ("--set", setting)]

@@ -1,5 +1,6 @@
 """`mt-cli inspect`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +18,14 @@ from mt_cli.commands.flags import (
     RunPath,
     Verbose,
 )
-from mt_cli.commands.terminal import exit_codes, print_json, print_lines, print_result, set_up_logging
+from mt_cli.commands.terminal import (
+    exit_codes,
+    print_json,
+    print_lines,
+    print_result,
+    set_up_logging,
+    width_of,
+)
 
 SENTENCE = "Ein Mann schläft auf einer Bank."
 
@@ -81,13 +89,16 @@ def inspect(
         trace = trace_sentence(translator, pair, level=level or "attention")
         document |= trace.as_json()
         if not as_json:
-            print_lines(str(trace))
+            print_lines(trace.as_text(width=width_of(sys.stdout)))
     if as_json:
         print_json(document)
 
 
 def _describe(run: Path, *, checkpoint: str, as_json: bool) -> None:
-    from mt_cli.stages.inspect.inspect import describe_run, facts_as_text
+    from mt_cli.stages.inspect.inspect import describe_run
+    from mt_cli.stages.inspect.run_as_text import facts_as_text, facts_that_fit
 
     facts = describe_run(run, checkpoint=checkpoint)
-    print_result(facts_as_text(facts), facts, as_json=as_json)
+    width = width_of(sys.stdout)
+    text = facts_as_text(facts) if width is None else facts_that_fit(facts, width=width)
+    print_result(text, facts, as_json=as_json)

@@ -1,13 +1,16 @@
 """`mt-cli prepare`."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mt_cli.commands.flags import ConfigPath, Json, Quiet, Settings, Verbose, prepared_dir
+from mt_cli.commands.flags import ConfigPath, Json, Quiet, Settings, Verbose, prepare_command, prepared_dir
 from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
 from mt_cli.config import load_config
+
+log = logging.getLogger(__name__)
 
 
 @exit_codes
@@ -35,12 +38,14 @@ def prepare(
     result = prepare_corpus(
         loaded,
         out=prepared_dir(config),
-        config_path=config,
         source=source,
         offline=offline,
         force=force,
         workers=workers,
     )
+    if not result.is_new:
+        again = prepare_command(config, settings, *(() if source is None else ("--from", source)), "--force")
+        log.info("%s: nothing has changed; to prepare it again: %s", result.folder, again)
     document = {
         "folder": str(result.folder),
         "is_new": result.is_new,

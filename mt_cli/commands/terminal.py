@@ -23,6 +23,8 @@ from mt_cli.machine.audience import reaches_people
 P = ParamSpec("P")
 
 BUG = "this is a bug in mt-cli; the lines above say where"
+NARROWEST = 40
+"""Columns below which no view becomes narrower."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -37,19 +39,19 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
             _drop_stdout()
             raise SystemExit(128 + signal.SIGPIPE) from None
         except KeyboardInterrupt:
-            _fail("interrupted", 128 + signal.SIGINT)
+            fail("interrupted", 128 + signal.SIGINT)
         except MtCliError as error:
-            _fail(f"error: {error.with_flags()}", error.exit_code)
+            fail(f"error: {error.with_flags()}", error.exit_code)
         except MemoryError:
-            _fail("error: out of memory; use a smaller batch or model", ResourceError.exit_code)
+            fail("error: out of memory; use a smaller batch or model", ResourceError.exit_code)
         except OSError as error:
             _drop_stdout()
             full = error.errno in NO_SPACE
             reason = "no space left on the disk" if full else error.strerror or str(error)
-            _fail(f"error: {reason} ({error.filename or 'standard output'})", ResourceError.exit_code)
+            fail(f"error: {reason} ({error.filename or 'standard output'})", ResourceError.exit_code)
         except Exception:
             traceback.print_exc()
-            _fail(f"error: {BUG}", 1)
+            fail(f"error: {BUG}", 1)
 
     return guarded
 
@@ -87,6 +89,15 @@ def print_result(text: str, document: object, *, as_json: bool) -> None:
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a person reads `stream`."""
     return stream is not None and stream.isatty()
+
+
+def width_of(stream: TextIO | None) -> int | None:
+    """Columns of the terminal that `stream` is; None if it is none, where lines may be of any length."""
+    if stream is None or not stream.isatty():
+        return None
+    told = os.environ.get("COLUMNS", "")
+    columns = int(told) if told.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+    return max(NARROWEST, columns) if columns else 80  # 0 where nobody has told the terminal
 
 
 def print_aside(text: str) -> None:
@@ -127,7 +138,8 @@ class _LevelFormatter(logging.Formatter):
         return f"{record.levelname.lower()}: {message}" if record.levelno >= logging.WARNING else message
 
 
-def _fail(message: str, code: int) -> Never:
+def fail(message: str, code: int) -> Never:
+    """End the process with `code` and `message` on stderr."""
     print_aside(message)
     raise SystemExit(code) from None
 

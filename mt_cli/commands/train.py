@@ -16,11 +16,13 @@ from mt_cli.commands.flags import (
     Threads,
     TrainingPrecision,
     Verbose,
+    prepare_command,
     prepared_dir,
+    setting_flags,
 )
 from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
 from mt_cli.config import load_config
-from mt_cli.errors import UsageError
+from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError, command_line
 
 
 @exit_codes
@@ -79,17 +81,36 @@ def train(
     loaded = load_config(config, [*(settings or ()), *given])
     from mt_cli.stages.train.train import train_run
 
-    result = train_run(
-        loaded,
-        run_dir=run or Path("runs") / config.stem,
-        prepared_dir=data or prepared_dir(config),
-        resume=resume,
-        overwrite=overwrite,
-        init_from=init_from,
-        time_limit_s=limit_s,
-        config_path=config,
-        has_tensorboard=tensorboard,
-    )
+    try:
+        result = train_run(
+            loaded,
+            run_dir=run or Path("runs") / config.stem,
+            prepared_dir=data or prepared_dir(config),
+            resume=resume,
+            overwrite=overwrite,
+            init_from=init_from,
+            time_limit_s=limit_s,
+            config_path=config,
+            has_tensorboard=tensorboard,
+        )
+    except PreparedDataError as error:
+        # prepare knows one place for a config's data, which --data may have led away from
+        rest = ", and leave out --data" if data not in (None, prepared_dir(config)) else ""
+        raise DataError(f"{error}; run: {prepare_command(config, settings)}{rest}") from error
+    except StoppedError as error:
+        repeated = {
+            "--run": run,
+            "--data": data,
+            "--device": device,
+            "--seed": seed,
+            "--max-steps": max_steps,
+            "--time-limit": time_limit,
+            "--threads": threads,
+            "--precision": precision,
+        }
+        words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
+        again = command_line("train", config, *setting_flags(settings), *words, "--resume")
+        raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if result is None:  # another process says it
         return
     print_result(str(result.folder), result.as_json(), as_json=as_json)

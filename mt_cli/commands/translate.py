@@ -1,7 +1,9 @@
 """`mt-cli translate`."""
 
 import json
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,11 +32,20 @@ from mt_cli.commands.flags import (
     Verbose,
 )
 from mt_cli.commands.terminal import exit_codes, set_up_logging
-from mt_cli.errors import UsageError
+from mt_cli.errors import UsageError, command_line
 
 if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.decoding.sampling import Sampling
     from mt_cli.translation.lines import Translation
+
+
+log = logging.getLogger(__name__)
+
+LANGUAGES = {
+    "cs": "Czech", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "it": "Italian",
+    "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ru": "Russian", "uk": "Ukrainian",
+}  # fmt: skip
+"""Names for people; any other language is called by its code."""
 
 
 @exit_codes
@@ -111,12 +122,16 @@ def translate(
         )
     if view.is_wanted and len(runs) > 1:
         raise UsageError("attention is shown of one model; name one run")
+    _check_runs(runs)
     view.check(text, taken=None if output == "-" else Path(output))
     sampling = _sampling(sample, beam_size, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    from mt_cli.stages.translate import open_source, open_target, translate_lines
+    from mt_cli.machine.progress import ProgressDisplay
+    from mt_cli.stages.translate import count_lines, open_source, open_target, translate_lines
     from mt_cli.translation.translator import Translator
 
-    with open_source(source, text=text) as lines_in, open_target(output) as lines_out:
+    with ExitStack() as stack:
+        lines_in = stack.enter_context(open_source(source, text=text))
+        lines_out = stack.enter_context(open_target(output))
         translator = Translator.load(
             runs,
             checkpoint=checkpoint,
@@ -136,6 +151,18 @@ def translate(
         # Before anything is written: which layers and heads there are, only the model knows.
         maps = view.choose(translator, text) if view.is_wanted and text is not None else None
 
+        if lines_in.isatty():
+            log.info("type %s sentence and press Enter; Ctrl-D ends", _language(translator.src_lang))
+        progress = stack.enter_context(
+            ProgressDisplay(
+                "translating",
+                unit="lines",
+                total=count_lines(lines_in),
+                # There the translations themselves show how far it is, and a bar would run into them.
+                is_hidden=lines_in.isatty() or lines_out.isatty(),
+            )
+        )
+
         def write(lines: Iterable[str]) -> None:
             lines_out.write("".join(f"{line}\n" for line in lines).encode())
             lines_out.flush()
@@ -148,16 +175,42 @@ def translate(
             write(_as_text(one, with_score=with_score, with_alignment=with_alignment) for one in each)
 
         details = partial(
-            translator.translate_n_best, n_best=n_best, with_alignment=as_json or with_alignment
+            translator.translate_n_best,
+            n_best=n_best,
+            with_alignment=as_json or with_alignment,
+            on_progress=progress.update,
         )
         if as_json:
             translate_lines(details, lines_in, write_json)
         elif is_detailed:
             translate_lines(details, lines_in, write_details)
         else:
-            translate_lines(translator.translate, lines_in, lambda _, translations: write(translations))
+            translate_best = partial(translator.translate, on_progress=progress.update)
+            translate_lines(translate_best, lines_in, lambda _, translations: write(translations))
     if maps is not None:
         view.show(maps, is_result=False)
+
+
+def _check_runs(runs: Sequence[Path]) -> None:
+    """Complain about text, or a file of it, that stands where only run folders may."""
+    for place, path in enumerate(runs):
+        if place == 0 or path.is_dir():
+            continue
+        given = ("translate", *runs[:place])
+        if path.is_file():
+            advice = command_line(*given, "-i", path)
+            raise UsageError(f"{path}: no run folder; to translate a file: {advice}")
+        if " " in str(path) or "/" not in str(path):
+            advice = command_line(*given, "--text", path)
+            raise UsageError(f"{path}: no run folder; to translate text: {advice}")
+
+
+def _language(code: str) -> str:
+    """Such as `a German` for de, to be followed by a noun."""
+    name = LANGUAGES.get(code)
+    if name is None:
+        return f"a '{code}'"
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 def _sampling(

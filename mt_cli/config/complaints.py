@@ -11,16 +11,34 @@ from typing import get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from mt_cli.config.patterns import MEANINGS
 from mt_cli.config.retired_keys import RETIRED
 from mt_cli.config.sections import Config
 
-# What pydantic calls by Python's names.
-DEMANDS = {
-    "dict_type": "must be a table",
-    "model_type": "must be a table",
-    "path_type": "must be a path in quotes",
-    "tuple_type": "must be a list",
+# By pydantic's kind of error; its own message would name Python's types.
+EXPECTED = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+    "model_type": "a table",
+    "path_type": "a path in quotes",
+    "string_type": "text in quotes",
+    "too_long": "at most {max_length} values",
+    "too_short": "at least {min_length} values",
+    "tuple_type": "a list",
 }
+"""What was expected in place of what was found; pydantic fills in the limits."""
 
 
 def explain(error: ValidationError) -> list[str]:
@@ -41,6 +59,18 @@ def _complaints(detail: ErrorDetails) -> list[str]:
             return [f"{path}: {reason}" if path else reason for reason in reasons]
         case _:
             return [f"{path}: {demand(detail)}, found {_as_toml(detail['input'])}"]
+
+
+def demand(detail: ErrorDetails) -> str:
+    """What was expected, such as `expected 1 or more`."""
+    kind, message, limits = detail["type"], detail["msg"], detail.get("ctx", {})
+    if kind == "string_pattern_mismatch" and limits.get("pattern") in MEANINGS:
+        return f"expected {MEANINGS[str(limits['pattern'])]}"
+    if kind in EXPECTED:
+        shown = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in limits.items()}
+        return f"expected {EXPECTED[kind].format(**shown)}"
+    _, should, rest = message.partition(" should ")
+    return f"must {rest}" if should else message[:1].lower() + message[1:]
 
 
 def _unknown_key(location: list[str]) -> str:
@@ -70,14 +100,11 @@ def _keys_of(section: Sequence[str]) -> list[str]:
     return list(model.model_fields)
 
 
-def demand(detail: ErrorDetails) -> str:
-    """What was expected: pydantic's 'Input should be at …' gives 'must be at …'."""
-    message = detail["msg"]
-    _, should, rest = message.partition(" should ")
-    return DEMANDS.get(detail["type"]) or (f"must {rest}" if should else message[:1].lower() + message[1:])
-
-
 def _as_toml(value: object) -> str:
-    """`value` as the file spells it (JSON's spelling is TOML's, for all that matters here)."""
+    """`value` as a file spells it."""
+    if isinstance(value, str) and value.isprintable() and "'" not in value:
+        return f"'{value}'"
+    if isinstance(value, float):
+        return str(value)  # JSON has words of its own for inf and nan
     listed = list(value) if isinstance(value, tuple) else value
-    return json.dumps(listed, ensure_ascii=False, default=str)
+    return json.dumps(listed, ensure_ascii=False, default=str)  # as TOML, for all that matters here

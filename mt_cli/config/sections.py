@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from mt_cli.config import patterns
 from mt_cli.config.values import (
     CountOrShare,
     Decays,
@@ -40,7 +41,7 @@ class MorePairsConfig(FilesConfig):
 
     share: float = Field(default=1.0, gt=0, le=100)
     """How much of them an epoch sees: 0.5 is half, other ones each time; 2 is all of them twice."""
-    tag: str = Field(default="", pattern=r"^\S*$")
+    tag: str = Field(default="", pattern=patterns.TAG)
     """A word before each source line, by which the model tells them apart (Caswell et al. 2019)."""
 
 

@@ -10,6 +10,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from mt_cli.config import patterns
+
 
 class Section(BaseModel):
     """One table of the file: frozen, strict, and closed to unknown keys."""
@@ -38,12 +40,14 @@ def _count_or_share(value: object) -> object:
     is_share = isinstance(value, float) and 0 <= value < 1
     if not is_count and not is_share:
         found = json.dumps(value, default=str)
-        raise ValueError(f"must be a whole number such as 400, or a share below 1 such as 0.1, found {found}")
+        raise ValueError(
+            f"expected a whole number such as 400, or a share below 1 such as 0.1, found {found}"
+        )
     return value
 
 
-SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
-Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+SplitName = Annotated[str, Field(pattern=patterns.SPLIT)]
+Language = Annotated[str, Field(pattern=patterns.LANGUAGE)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 # TOML has neither paths nor tuples, the two places where strictness gives way.
 FilePath = Annotated[Path, Field(strict=False)]

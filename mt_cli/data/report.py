@@ -89,19 +89,19 @@ def format_report(report: Report) -> str:
         "  ".join([name.ljust(first), *map(str.rjust, numbers, widths)]).rstrip() for name, *numbers in rows
     ]
     vocabulary = f"vocabulary  src {report.src_vocab_size:,}  tgt {report.tgt_vocab_size:,}"
-    return "\n".join([*table, vocabulary, *_notes(report)])
+    shares = "/".join(map(str, PERCENTILES))
+    legend = f"(tokens of a line: {shares} % of the lines have at most so many)"
+    return "\n".join([*table, legend, vocabulary, *_notes(report)])
 
 
 _HEADER = (
     "split",
     "lines",
     "pairs",
-    "src len 50/90/99/100 %",
-    "tgt len",
+    "src tokens",
+    "tgt tokens",
     "<unk> src",
     "tgt",
-    "repeated",
-    "in train",
 )
 
 
@@ -114,8 +114,6 @@ def _row(name: str, split: SplitReport) -> tuple[str, ...]:
         "/".join(str(length) for length in split.tgt.lengths.values()),
         f"{split.src.unknown_rate:.2%}",
         f"{split.tgt.unknown_rate:.2%}",
-        f"{split.duplicates:,}",
-        "" if split.src_in_train is None else f"{split.src_in_train:,}",
     )
 
 
@@ -125,6 +123,8 @@ def _notes(report: Report) -> Iterator[str]:
             yield f"{name}: {count:,} pairs dropped: {reason}"
         if split.invalid_utf8:
             yield f"{name}: {split.invalid_utf8:,} lines are not valid UTF-8"
+        if split.duplicates:
+            yield f"{name}: {split.duplicates:,} of {split.lines:,} lines repeat an earlier pair"
         if split.src_in_train:
             yield (
                 f"{name}: {split.src_in_train:,} of {split.lines:,} sources occur in train "

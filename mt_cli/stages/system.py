@@ -16,6 +16,7 @@ from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.run import Run, open_runs
 from mt_cli.config import Backend, Device, decoding_with
 from mt_cli.errors import ResourceError
+from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.translation.options import SearchOptions, search_name
 from mt_cli.translation.scoring import Scores, score
 from mt_cli.translation.symptoms import symptoms
@@ -121,7 +122,9 @@ class System:
         """
         translator = self._translator
         started_at = time.perf_counter()
-        hyps = translator.translate(test_set.sources)
+        label, total = f"translating {test_set.name}", len(test_set.sources)
+        with ProgressDisplay(label, unit="lines", total=total) as progress:
+            hyps = translator.translate(test_set.sources, on_progress=progress.update)
         elapsed_s = time.perf_counter() - started_at
         assessment = Assessment(
             hyps,

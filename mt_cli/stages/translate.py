@@ -6,6 +6,7 @@ Owns how bytes become lines and back, and when to translate what has arrived; kn
 import io
 import logging
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -76,6 +77,21 @@ def open_source(name: str, *, text: str | None = None) -> Iterator[io.BufferedIO
             raise DataError(f"{name}: cannot be read: {error.strerror}") from error
         with file:
             yield file
+
+
+def count_lines(source: io.BufferedIOBase) -> int | None:
+    """Lines from where `source` stands; None if it is no file, so that nobody can know before its end."""
+    try:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            return None
+        begin = source.tell()
+        num_lines, last = 0, b"\n"
+        while data := source.read(READ_BYTES):
+            num_lines, last = num_lines + data.count(b"\n"), data[-1:]
+        source.seek(begin)
+    except OSError:  # no real stream, or one that cannot be read: translating it will say so
+        return None
+    return num_lines + (last != b"\n")
 
 
 @contextmanager

@@ -33,7 +33,8 @@ CM, POINT = 1 / 2.54, 1 / 72
 """In inches, which matplotlib counts in."""
 LARGEST_FONT = 9.0
 """In points."""
-PANELS_A_ROW = 4
+FEWEST_COLUMNS = 4
+"""Of a heat map's block, however narrow the terminal."""
 
 
 @dataclass(frozen=True)
@@ -62,31 +63,46 @@ def render_png(panels: Sequence[Panel], *, title: str) -> bytes:
     return render(lambda: _compose(panels, title=title), image_format="png")
 
 
-def heat_map(panel: Panel, *, shades: str = SHADES) -> str:
-    """`panel` in letters: a shade for each cell, and each row's highest column at its end."""
+def heat_map(panel: Panel, *, shades: str = SHADES, width: int | None = None) -> str:
+    """`panel` in letters: a shade for each cell, and each row's highest column at its end.
+
+    Where `width` columns of a terminal are too few, the map is cut into blocks, one below the other.
+    """
     rows, columns = [_short(label) for label in panel.rows], [_short(label) for label in panel.columns]
     margin = max(map(len, rows))
-    height = max(map(len, columns))
-    lines = [panel.title]
-    for place in range(height):
-        letters = (label.rjust(height)[place] for label in columns)
-        lines.append(" " * (margin + 1) + "".join(f"{letter} " for letter in letters).rstrip())
+    tops = [f"  {columns[int(values.argmax())]} {values.max():.2f}" for values in panel.values]
+    room = len(columns) if width is None else (width - margin - 1 - max(map(len, tops))) // 2
+    num_blocks = math.ceil(len(columns) / max(FEWEST_COLUMNS, room))
+    size = math.ceil(len(columns) / num_blocks)  # as even as can be
     highest = float(panel.values.max()) or 1.0
-    for label, values in zip(rows, panel.values, strict=True):
-        cells = "".join(2 * shades[round(float(value) / highest * (len(shades) - 1))] for value in values)
-        top = int(values.argmax())
-        lines.append(f"{label:>{margin}} {cells}  {columns[top]} {values[top]:.2f}")
+    lines = [panel.title]
+    for begin in range(0, len(columns), size):
+        block = slice(begin, begin + size)
+        if num_blocks > 1:
+            lines.append(f"columns {begin + 1} to {min(begin + size, len(columns))} of {len(columns)}")
+        lines += _letters_downwards(columns[block], margin=margin)
+        for label, values, top in zip(rows, panel.values[:, block], tops, strict=True):
+            cells = "".join(2 * shades[round(float(value) / highest * (len(shades) - 1))] for value in values)
+            lines.append(f"{label:>{margin}} {cells}{top}")
     return "\n".join(lines)
+
+
+def _letters_downwards(labels: Sequence[str], *, margin: int) -> list[str]:
+    height = max(map(len, labels))
+    return [
+        " " * (margin + 1) + "".join(f"{label.rjust(height)[place]} " for label in labels).rstrip()
+        for place in range(height)
+    ]
 
 
 def _compose(panels: Sequence[Panel], *, title: str) -> "Figure":
     from matplotlib.figure import Figure
 
-    across = min(len(panels), PANELS_A_ROW)
-    down = math.ceil(len(panels) / across)
     cell = _cell(panels)
     font_size = min(LARGEST_FONT, 0.75 * cell / POINT)
     width, height = _panel_size(panels, cell, font_size)
+    across = _panels_across(len(panels), width, height)
+    down = math.ceil(len(panels) / across)
     figure = Figure(figsize=(across * width + 1, down * height + 0.6), layout="constrained")
     figure.suptitle(title, parse_math=False)
     places = figure.subplots(down, across, squeeze=False).flatten().tolist()
@@ -120,6 +136,12 @@ def _cell(panels: Sequence[Panel]) -> float:
     """Side of a cell in inches."""
     most = max(max(len(panel.rows), len(panel.columns)) for panel in panels)
     return CM * min(CELL_CM if len(panels) == 1 else CROWDED_CELL_CM, LARGEST_PANEL_CM / most)
+
+
+def _panels_across(num_panels: int, width: float, height: float) -> int:
+    """Panels beside each other such that the picture's longer side is as short as can be."""
+    most = range(num_panels, 0, -1)
+    return min(most, key=lambda across: max(across * width, math.ceil(num_panels / across) * height))
 
 
 def _panel_size(panels: Sequence[Panel], cell: float, font_size: float) -> tuple[float, float]:

@@ -4,7 +4,7 @@ Knows text and tokens, neither models nor search.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import accumulate
@@ -144,3 +144,18 @@ def joined(parts: Sequence[Translation]) -> Translation:
             for src, tgt in part.alignment
         ),
     )
+
+
+def counting_lines(
+    of_lines: Sequence[Sequence[Part]], on_progress: Callable[[int], None] | None
+) -> Callable[[Sequence[int]], None] | None:
+    """From places of parts that are done: tell `on_progress` how many lines that is, empty ones at once.
+
+    A line counts with its first part.
+    """
+    if on_progress is None:
+        return None
+    is_first = [number == 0 for of_line in of_lines for number in range(len(of_line))]
+    if num_empty := sum(not of_line for of_line in of_lines):
+        on_progress(num_empty)
+    return lambda places: on_progress(sum(is_first[place] for place in places))

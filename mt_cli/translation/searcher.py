@@ -3,9 +3,9 @@
 Knows ids, a model and a device; never sees text.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -29,6 +29,8 @@ from mt_cli.text.symbols import BOS_ID, EOS_ID
 
 Found = TypeVar("Found")
 Ids = Sequence[int]
+OnDone = Callable[[Sequence[int]], None]
+"""Is told the places of the sources whose search has just ended; always in the calling thread."""
 
 HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192}
 """Rows of a step's matrix products: fewer leave it idle, more fall out of its caches (CPU: measured)."""
@@ -74,19 +76,21 @@ class Searcher:
         """Most ids of the translation of `src_length` ids."""
         return min(self._config.max_len(src_length), self._longest)
 
-    def best(self, sources: Sequence[Ids]) -> list[list[int]]:
+    def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
         """The best hypothesis of each of `sources`, none of which is empty."""
         if self._sampling is not None or self._config.beam_size > 1:
-            return [hyps[0].ids for hyps in self.n_best(sources, n_best=1)]
-        return self._in_batches(sources, self._greedy, hyps_each=1)
+            return [hyps[0].ids for hyps in self.n_best(sources, n_best=1, on_done=on_done)]
+        return self._in_batches(sources, self._greedy, hyps_each=1, on_done=on_done)
 
-    def n_best(self, sources: Sequence[Ids], *, n_best: int) -> list[list[Hyp]]:
+    def n_best(
+        self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
+    ) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first."""
         if self._sampling is None:
             search, hyps_each = self._beams, self._config.beam_size
         else:
             search, hyps_each = partial(self._samples, sampling=self._sampling), n_best
-        return self._in_batches(sources, partial(search, n_best=n_best), hyps_each=hyps_each)
+        return self._in_batches(sources, partial(search, n_best=n_best), hyps_each=hyps_each, on_done=on_done)
 
     def align(
         self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
@@ -152,7 +156,12 @@ class Searcher:
         return [sorted(samples, key=lambda hyp: -hyp.score) for samples in of_each]
 
     def _in_batches(
-        self, sources: Sequence[Ids], search: Callable[[list[Ids]], list[Found]], *, hyps_each: int
+        self,
+        sources: Sequence[Ids],
+        search: Callable[[list[Ids]], list[Found]],
+        *,
+        hyps_each: int,
+        on_done: OnDone | None,
     ) -> list[Found]:
         """What `search` finds for each of `sources`: a thread for every core, each with batches of its own.
 
@@ -162,23 +171,35 @@ class Searcher:
         workers = self._threads if self._runtime.device.type == "cpu" else 1
         batches = self._batches(sources, hyps_each=hyps_each, workers=workers)
         groups = ([sources[i] for i in batch] for batch in batches)
-        if workers == 1 or len(batches) == 1:
-            found = [search(group) for group in groups]
-        else:
-            found = self._side_by_side(search, groups)
+        map_groups = self._one_by_one if workers == 1 or len(batches) == 1 else self._side_by_side
+        found: list[list[Found]] = [[] for _ in batches]
+        with closing(map_groups(search, groups)) as searched:
+            for number, of_batch in searched:
+                found[number] = of_batch
+                if on_done is not None:
+                    on_done(batches[number])
         in_order = {i: each for batch, of_batch in zip(batches, found, strict=True)
                     for i, each in zip(batch, of_batch, strict=True)}  # fmt: skip
         return [in_order[i] for i in range(len(sources))]
 
+    @staticmethod
+    def _one_by_one(
+        search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
+    ) -> Generator[tuple[int, list[Found]], None, None]:
+        """The number of each of `groups`, and what `search` finds for it."""
+        for number, group in enumerate(groups):
+            yield number, search(group)
+
     def _side_by_side(
         self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
-    ) -> list[list[Found]]:
-        """What `search` finds for each of `groups`, one of them in each thread at a time."""
+    ) -> Generator[tuple[int, list[Found]], None, None]:
+        """The same in the order in which they are done, one of them in each thread at a time."""
         if self._pool is None:  # kept, because every new thread takes memory that is not given back
             self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
-        futures = [self._pool.submit(search, group) for group in groups]
+        futures = {self._pool.submit(search, group): number for number, group in enumerate(groups)}
         try:
-            return [future.result() for future in futures]
+            for future in as_completed(futures):
+                yield futures[future], future.result()
         finally:
             for future in futures:
                 future.cancel()

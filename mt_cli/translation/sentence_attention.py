@@ -39,10 +39,10 @@ class AttentionMaps:
     panels: list[Panel] = field(repr=False)
     """One for each of `heads`."""
 
-    def as_text(self, *, is_ascii: bool = False) -> str:
-        """For a terminal, perhaps one without block characters."""
+    def as_text(self, *, is_ascii: bool = False, width: int | None = None) -> str:
+        """For a terminal of `width` columns, perhaps one without block characters."""
         shades = ASCII_SHADES if is_ascii else SHADES
-        maps = (heat_map(panel, shades=shades) for panel in self.panels)
+        maps = (heat_map(panel, shades=shades, width=width) for panel in self.panels)
         return "\n\n".join([self.title, *maps])
 
     def as_json(self) -> dict[str, object]:

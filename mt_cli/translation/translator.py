@@ -3,7 +3,7 @@
 Knows no files or streams; the commands, and validation while training, all translate through it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from os import PathLike
 from typing import Unpack
@@ -23,7 +23,15 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.normalize import normalize
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.lines import Part, Splitter, Translation, checked_line, joined, joined_texts
+from mt_cli.translation.lines import (
+    Part,
+    Splitter,
+    Translation,
+    checked_line,
+    counting_lines,
+    joined,
+    joined_texts,
+)
 from mt_cli.translation.options import (
     SearchOptions,
     check_options,
@@ -155,17 +163,32 @@ class Translator:
     def __repr__(self) -> str:
         return f"<Translator of {self._name}: {self.search_name} on {self._runtime.device}>"
 
-    def translate(self, lines: Iterable[str]) -> list[str]:
-        """The translation of each of `lines`, in order; an empty line's is empty."""
+    def translate(
+        self, lines: Iterable[str], *, on_progress: Callable[[int], None] | None = None
+    ) -> list[str]:
+        """The translation of each of `lines`, in order; an empty line's is empty.
+
+        `on_progress` is called now and then with the number of lines that were searched since the last call.
+        """
         of_lines = self._splitter.split(lines)
         parts = [part for of_line in of_lines for part in of_line]
-        texts = iter(self._detokenize(parts, self._searcher.best([part.ids for part in parts])))
+        hyps = self._searcher.best(
+            [part.ids for part in parts], on_done=counting_lines(of_lines, on_progress)
+        )
+        texts = iter(self._detokenize(parts, hyps))
         return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
 
     def translate_n_best(
-        self, lines: Iterable[str], *, n_best: int = 1, with_alignment: bool = False
+        self,
+        lines: Iterable[str],
+        *,
+        n_best: int = 1,
+        with_alignment: bool = False,
+        on_progress: Callable[[int], None] | None = None,
     ) -> list[list[Translation]]:
         """The `n_best` best translations of each of `lines`, the best first; an empty line's are empty.
+
+        `on_progress` is called as in `translate`.
 
         Raises:
             UsageError: `n_best` is no number from 1, or more than the beams.
@@ -178,7 +201,9 @@ class Translator:
             )
         of_lines = self._splitter.split(lines)
         parts = [part for of_line in of_lines for part in of_line]
-        found = self._searcher.n_best([part.ids for part in parts], n_best=n_best)
+        found = self._searcher.n_best(
+            [part.ids for part in parts], n_best=n_best, on_done=counting_lines(of_lines, on_progress)
+        )
         repeated = [part for part in parts for _ in range(n_best)]
         flat = self._describe(
             repeated, [hyp for hyps in found for hyp in hyps], with_alignment=with_alignment
@@ -189,6 +214,11 @@ class Translator:
             [joined(ranked) for ranked in zip(*islice(of_parts, len(of_line)), strict=True)] or nothing
             for of_line in of_lines
         ]
+
+    @property
+    def src_lang(self) -> str:
+        """Code of the language that it translates from."""
+        return self._tokenizers.options.src_lang
 
     @property
     def search_name(self) -> str:

@@ -214,7 +214,7 @@ def test_a_missing_run_is_named_with_those_there_are(run: Run) -> None:
 
 
 def test_without_any_run_the_error_says_what_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"x: no such run folder; mt-cli train makes one"):
+    with pytest.raises(UsageError, match=r"x: no such run folder; mt-cli train CONFIG makes one"):
         open_run(tmp_path / "x")
 
 

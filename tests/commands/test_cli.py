@@ -103,7 +103,7 @@ def test_wrong_use_is_named_and_exits_2(workspace: Workspace, args: list[str], m
         ("model.d_modle=64", "model: unknown key 'd_modle'; did you mean 'd_model'?"),
         ("modle.d_model=64", "unknown section 'modle'; did you mean 'model'?"),
         ("model.num_heads=3", "model: num_heads 3 does not divide d_model 64"),
-        ("model.d_model=wide", 'model.d_model: must be a valid integer, found "wide"'),
+        ("model.d_model=wide", "model.d_model: expected a whole number, found 'wide'"),
         ("model.d_model", "--set 'model.d_model': expected section.key=value"),
     ],
     ids=["key", "section", "heads", "value", "no value"],

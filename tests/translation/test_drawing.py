@@ -1,7 +1,9 @@
 """Labelled grids, as text that is compared letter by letter and as pictures that other programs can read."""
 
+import itertools
 import logging
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -297,3 +299,34 @@ def test_window_system_of_a_notebook_stays_its_own(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.stdout, done.stderr) == ("pdf pdf\n", "")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_heat_map_is_cut_into_blocks_that_fit_and_hold_every_column_once(width: int) -> None:
+    panel = random_panel(5, 50)
+    title, *lines = heat_map(panel, width=width).split("\n")
+    whole_title, *whole = heat_map(panel).split("\n")
+    assert title == whole_title
+    assert max(map(len, lines)) <= width
+    heads = [line for line in lines if line.startswith("columns ")]
+    ranges = [tuple(map(int, re.findall(r"\d+", head))) for head in heads]
+    assert ranges[0][0] == 1
+    assert ranges[-1][1:] == (50, 50)
+    assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(ranges))
+    assert [line for line in lines if line.startswith(panel.rows[-1])][-1].split()[-2:] == whole[-1].split()[
+        -2:
+    ]
+
+
+def test_heat_map_that_fits_is_not_cut() -> None:
+    panel = random_panel(5, 10)
+    assert heat_map(panel, width=80) == heat_map(panel)
+
+
+@pytest.mark.parametrize(("num_panels", "most"), [(4, 2), (8, 3), (9, 3), (16, 4)])
+def test_many_panels_form_a_square_rather_than_a_strip(tmp_path: Path, num_panels: int, most: int) -> None:
+    write_picture(tmp_path / "one.png", [random_panel(20, 20)] * 2, title="two")
+    write_picture(tmp_path / "all.png", [random_panel(20, 20)] * num_panels, title="all")
+    pair, whole = size_of(tmp_path / "one.png"), size_of(tmp_path / "all.png")
+    side = max(pair) / 2
+    assert max(whole) < (most + 0.5) * side

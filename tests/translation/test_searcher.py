@@ -1,6 +1,7 @@
 """`Searcher`: however sources are batched and on however many threads, the same comes out in order."""
 
 import functools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -307,3 +308,21 @@ def test_alignment_stays_within_the_source_and_has_a_place_for_every_id(hyps: li
     assert [len(places) for places in aligned] == [len(hyp) for hyp in hyps]
     ends = [max(places, default=0) for places in aligned]
     assert [end for end, source in zip(ends, SOURCES, strict=False) if end >= len(source)] == []
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("beam_size", [1, 2], ids=["greedy", "beam"])
+def test_every_source_is_reported_once_by_the_callers_thread(beam_size: int) -> None:
+    reports: list[list[int]] = []
+    threads: set[int] = set()
+
+    def note(places: Sequence[int]) -> None:
+        reports.append(list(places))
+        threads.add(threading.get_ident())
+
+    searcher = searcher_of(beam_size=beam_size, batch_size=4)
+    found = searcher.n_best(SOURCES, n_best=1, on_done=note)
+    assert sorted(place for places in reports for place in places) == list(range(len(SOURCES)))
+    assert len(reports) == 8
+    assert threads == {threading.get_ident()}
+    assert ids_of(found) == ids_of(searcher.n_best(SOURCES, n_best=1))

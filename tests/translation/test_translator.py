@@ -278,3 +278,14 @@ def test_representation_of_several_runs_names_each(workspace: Workspace) -> None
     runs = [workspace.run, workspace.run]
     both = Translator.load(runs, checkpoint=["best", "last"], device="cpu", threads=1)
     assert repr(both) == f"<Translator of {workspace.run} (best) and {workspace.run} (last): greedy on cpu>"
+
+
+@pytest.mark.parametrize("is_detailed", [False, True])
+def test_progress_counts_every_line_once_however_it_is_split(
+    translator: Translator, is_detailed: bool
+) -> None:
+    lines = ["", " ".join(SENTENCES * 4), "Ein Hund.", "\u200b", "Ein Mann."]
+    counts: list[int] = []
+    translate = translator.translate_n_best if is_detailed else translator.translate
+    translate(lines, on_progress=counts.append)
+    assert sum(counts) == len(lines)

@@ -5,7 +5,7 @@ Knows both engines as lines in, lines out; never how a model is converted.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,9 +16,10 @@ from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
 from mt_cli.config import decoding_with
 from mt_cli.machine.device import set_up_runtime
+from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.translation.lines import Splitter, joined_texts
+from mt_cli.translation.lines import Splitter, counting_lines, joined_texts
 from mt_cli.translation.scoring import Score, score_bleu
 from mt_cli.translation.translator import Translator
 
@@ -112,22 +113,36 @@ class ExportedTranslator:
         """What it calculates in, such as `float32`; not every machine can what the weights are stored as."""
         return str(self._engine.compute_type)
 
-    def translate(self, lines: Sequence[str]) -> list[str]:
-        """The translation of each of `lines`, in order; an empty line's is empty."""
+    def translate(
+        self, lines: Sequence[str], *, on_progress: Callable[[int], None] | None = None
+    ) -> list[str]:
+        """The translation of each of `lines`, in order; an empty line's is empty.
+
+        `on_progress` is called now and then with the number of lines that are new since the last call.
+        """
         of_lines = self.splitter.split(lines)
-        texts = iter(self._search([part.ids for of_line in of_lines for part in of_line]))
+        sources = [part.ids for of_line in of_lines for part in of_line]
+        texts = iter(self._search(sources, counting_lines(of_lines, on_progress)))
         return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
 
-    def _search(self, sources: Sequence[Sequence[int]]) -> list[str]:
+    def _search(
+        self, sources: Sequence[Sequence[int]], on_done: Callable[[Sequence[int]], None] | None
+    ) -> list[str]:
         limits = [min(self._config.max_len(len(ids)), self._longest) for ids in sources]
-        results = self._engine.translate_batch(
+        pending = self._engine.translate_batch(
             [[self._src_tokens[i] for i in ids] for ids in sources],
             max_batch_size=self._config.batch_size or BATCH_SIZE,
             beam_size=1,
             min_decoding_length=0,
             max_input_length=self._longest + 1,
             max_decoding_length=max(limits, default=1),
+            asynchronous=True,  # or nobody would know how far it is
         )
+        results = []
+        for place, each in enumerate(pending):
+            results.append(each.result())
+            if on_done is not None:
+                on_done([place])
         # It knows one limit for all. Greedy search never looks ahead, so cutting is as good as stopping.
         hyps = [result.hypotheses[0][:limit] for result, limit in zip(results, limits, strict=True)]
         return self._tgt.decode([[self._tgt_ids[token] for token in hyp] for hyp in hyps])
@@ -148,12 +163,14 @@ def prove(run: Run, model: TranslationModel, folder: Path, prepared: Prepared, *
     theirs.splitter.split(sources)
     theirs.translate(sources[:WARM_UP_LINES])
 
-    def measure(translator: Translator | ExportedTranslator) -> Performance:
-        begin = time.perf_counter()
-        hyps = translator.translate(sources)
-        elapsed_s = time.perf_counter() - begin
+    def measure(engine: str, translator: Translator | ExportedTranslator) -> Performance:
+        label = f"translating {SPLIT} with {engine}"
+        with ProgressDisplay(label, unit="lines", total=len(sources)) as progress:
+            begin = time.perf_counter()
+            hyps = translator.translate(sources, on_progress=progress.update)
+            elapsed_s = time.perf_counter() - begin
         return Performance(
             hyps, score_bleu(hyps, refs, lowercase=run.config.data.lowercase), len(hyps) / elapsed_s
         )
 
-    return Proof(measure(ours), measure(theirs), theirs.compute_type)
+    return Proof(measure("mt_cli", ours), measure("ctranslate2", theirs), theirs.compute_type)

@@ -11,7 +11,6 @@ from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, checkpoint_name
 from mt_cli.artefacts.files import read_json
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import Run, open_run
-from mt_cli.config import dump_config, parse_config
 from mt_cli.errors import DataError
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import SPECIALS
@@ -69,39 +68,6 @@ def parameters_by_part(model: TranslationModel) -> dict[str, object]:
         (part,) = (part for part, pattern in PARTS.items() if re.match(pattern, name))
         counts[part] += parameter.numel()
     return {**counts, "total": sum(counts.values())}
-
-
-def facts_as_text(report: RunFacts) -> str:
-    """For people: a section after another, the config last, as the TOML that it is."""
-    sections = [
-        "\n".join([name, *_rows(facts)]) for name, facts in report.items() if name != "config" and facts
-    ]
-    config = dump_config(parse_config(report["config"]))
-    return "\n\n".join([*sections, f"config\n{config.rstrip()}"])
-
-
-def _rows(facts: Mapping[str, object]) -> list[str]:
-    width = max(map(len, facts))
-    values = [_value(value) for value in facts.values()]
-    if all(isinstance(value, int) for value in facts.values()):
-        values = [value.rjust(max(map(len, values))) for value in values]
-    return [f"  {name:<{width}}  {value}" for name, value in zip(facts, values, strict=True)]
-
-
-def _value(value: object) -> str:
-    match value:
-        case {"bleu": {"score": float(score), "signature": signature}, **others}:
-            return f"BLEU {score:.2f}  {signature}  {others.get('checkpoint', 'of an unnamed checkpoint')}"
-        case {"bleu": float(score), "bleu_signature": signature, "nll": float(nll)}:
-            return f"BLEU {score:.2f}  {signature}  nll {nll:.4f}"
-        case bool():
-            return str(value).lower()
-        case int():
-            return f"{value:,}"
-        case list():
-            return "  ".join(map(str, value))
-        case _:
-            return str(value)
 
 
 def _describe_vocabulary(run: Run) -> dict[str, object]:

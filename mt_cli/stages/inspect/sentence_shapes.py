@@ -3,6 +3,7 @@
 Formats what `model.shape_trace` has traced; knows no layers.
 """
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -57,22 +58,32 @@ class SentenceTrace:
             "tensors": [asdict(tensor) for tensor in self.tensors],
         }
 
-    def __str__(self) -> str:
+    def as_text(self, *, width: int | None = None) -> str:
+        """For people; on a terminal of `width` columns, long sentences go on in a new line."""
         lines = [
-            f"source  {' '.join(self.pair.src_tokens)}",
-            f"target  {' '.join(self.pair.tgt_tokens)}",
+            *_row("source", self.pair.src_tokens, width),
+            *_row("target", self.pair.tgt_tokens, width),
             "",
             *(f"{letter} = {size:<6} {NAMES[letter]}" for letter, size in self.trace.legend.items()),
             *(f"N = {size:<6} {stack} layers, all alike" for stack, size in self.trace.depths.items()),
         ]
-        width = max(2 * LEVELS.index(each.level) + len(each.name) for each in self.tensors)
+        widest = max(2 * LEVELS.index(each.level) + len(each.name) for each in self.tensors)
         for place, group in groupby(self.tensors, lambda tensor: tensor.place):
             lines += ["", place or "model"]
             for tensor in group:
                 name = " " * 2 * LEVELS.index(tensor.level) + tensor.name
                 letters = f"({', '.join(tensor.letters.split())})"
-                lines.append(f"  {name:<{width}}  {letters:<14}{' × '.join(map(str, tensor.shape))}")
+                lines.append(f"  {name:<{widest}}  {letters:<14}{' × '.join(map(str, tensor.shape))}")
         return "\n".join(lines)
+
+
+def _row(name: str, tokens: Sequence[str], width: int | None) -> list[str]:
+    text = " ".join(tokens)
+    return (
+        textwrap.wrap(text, width, initial_indent=f"{name}  ", subsequent_indent=" " * (len(name) + 2))
+        if width
+        else [f"{name}  {text}"]
+    )
 
 
 def trace_sentence(

@@ -61,7 +61,6 @@ def prepare_corpus(
     config: Config,
     *,
     out: Path,
-    config_path: Path,
     source: Path | None = None,
     offline: bool = False,
     force: bool = False,
@@ -79,11 +78,11 @@ def prepare_corpus(
     # Pinned files are known without being at hand; those of --from are looked at all the same.
     pinned = pinned_hashes(config.data) if source is None else None
     if existing and pinned and _is_made_of(existing, config, pinned | taken):
-        return _unchanged(existing, config_path)
+        return PrepareResult(existing.folder, existing.report(), is_new=False)
     corpus = find_corpus(config.data, source=source, offline=offline)
     inputs = corpus_hashes(corpus) | taken
     if existing and _is_made_of(existing, config, inputs):
-        return _unchanged(existing, config_path)
+        return PrepareResult(existing.folder, existing.report(), is_new=False)
     started_at = time.monotonic()
     with built_beside(out) as folder:
         workers = min(workers or _choose_workers(corpus), MOST_WORKERS)
@@ -111,12 +110,6 @@ def _open_existing(out: Path) -> Prepared | None:
 
 def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str]) -> bool:
     return existing.manifest.inputs == inputs and not differing_keys(existing.manifest, config)
-
-
-def _unchanged(existing: Prepared, config_path: Path) -> PrepareResult:
-    again = f"mt-cli prepare {config_path} --force"
-    log.info("%s: nothing has changed; to prepare it again: %s", existing.folder, again)
-    return PrepareResult(existing.folder, existing.report(), is_new=False)
 
 
 def _choose_workers(corpus: Corpus) -> int:

@@ -13,6 +13,7 @@ from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
 from mt_cli.data.split import EncodedSplit, Sentences
 from mt_cli.machine.device import Runtime
+from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.train.samples import Sample
 from mt_cli.training.trainer import mean_nll
@@ -71,7 +72,8 @@ class Validator:
             tokens_per_batch=self._config.training.tokens_per_batch,
             runtime=self._runtime,
         )
-        hyps = self._translator.translate(self.sources)
+        with ProgressDisplay("validating", unit="lines", total=len(self.sources)) as progress:
+            hyps = self._translator.translate(self.sources, on_progress=progress.update)
         bleu = score_bleu(hyps, self._refs, lowercase=self._config.data.lowercase)
         return Validation(step, nll, bleu, hyps, self._samples(hyps))
 

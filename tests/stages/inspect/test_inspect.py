@@ -398,7 +398,11 @@ def test_folder_among_the_checkpoints_that_is_none_is_refused(workspace: Workspa
     ("run", "code", "message"),
     [
         ("runs/tinny", 2, "error: runs/tinny: no such run folder; found: runs/tiny\n"),
-        ("corpus", 2, "error: corpus: no run folder (it has no manifest.json); mt-cli train makes one\n"),
+        (
+            "corpus",
+            2,
+            "error: corpus: no run folder (it has no manifest.json); mt-cli train CONFIG makes one\n",
+        ),
         ("tiny.toml", 2, "error: tiny.toml: no such run folder"),
         ("data/prepared/tiny", 3, "error: data/prepared/tiny/manifest.json: not a run manifest"),
     ],

@@ -150,5 +150,5 @@ def test_a_manifest_without_a_part_is_explained(corpus: Corpus) -> None:
     manifest = corpus.out / "manifest.json"
     text = manifest.read_text(encoding="utf-8")
     manifest.write_text(text.replace('"train+forward": 2', '"train+other": 2'), encoding="utf-8")
-    with pytest.raises(DataError, match=r"manifest\.json: damaged .*run: mt-cli prepare"):
+    with pytest.raises(DataError, match=r"manifest\.json: damaged$"):
         open_prepared(corpus.out).split("train")

@@ -5,6 +5,7 @@ import logging
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -414,9 +415,11 @@ def test_signal_saves_the_state_and_gives_its_code(workspace: Workspace, stopped
     step = status(stopped.run)["step"]
     assert isinstance(step, int)
     assert (status(stopped.run)["state"], step >= 3) == ("stopped", True)
-    message = f"error: stopped at step {step}; the state is saved, --resume goes on from there\r\n"
-    assert stopped.shown.endswith(message)
-    resumed = train(workspace, stopped.run, *ENDLESS, "--resume", "--time-limit", "0s", "--json")
+    told, _, advised = stopped.shown.removesuffix("\r\n").rpartition(": mt-cli ")
+    assert told.endswith(f"error: stopped at step {step}; the state is saved, --resume goes on from there")
+    words = shlex.split(advised)
+    assert words == ["train", "tiny.toml", *ENDLESS, "--run", str(stopped.run), "--resume"]
+    resumed = workspace.call(*words, "--time-limit", "0s", "--json")
     assert json.loads(resumed.out)["step"] == step + 1
 
 
@@ -508,7 +511,10 @@ def test_missing_gpu_exits_5(workspace: Workspace, tmp_path: Path, verb: str) ->
 def test_data_not_prepared_exit_3_and_name_the_command(workspace: Workspace, tmp_path: Path) -> None:
     outcome = train(workspace, tmp_path / "run", data=tmp_path / "none")
     assert (outcome.code, outcome.out) == (3, b"")
-    assert f"{tmp_path / 'none'}: no prepared data; run: mt-cli prepare " in outcome.err
+    assert (
+        f"{tmp_path / 'none'}: no prepared data; run: mt-cli prepare tiny.toml, and leave out --data"
+        in outcome.err
+    )
     assert not tmp_path.joinpath("run").exists()
 
 
@@ -524,7 +530,10 @@ def test_data_prepared_otherwise_exit_3_and_name_the_keys(
 ) -> None:
     outcome = train(workspace, tmp_path / "run", "--set", setting)
     assert (outcome.code, outcome.out) == (3, b"")
-    assert f"prepared with another config: {complaint}; run: mt-cli prepare " in outcome.err
+    assert (
+        f"prepared with another config: {complaint}; run: mt-cli prepare tiny.toml --set {setting}\n"
+        in outcome.err
+    )
 
 
 def test_altered_data_exit_3_and_the_file_is_named(workspace: Workspace, tmp_path: Path) -> None:

@@ -1,0 +1,183 @@
+"""The ends of the help pages: examples, what a verb prints, its exit codes, and where to read on.
+
+Knows words alone; `program` puts them on the page.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+EXIT_CODES = {
+    0: "done",
+    1: "a bug",
+    2: "wrong use or config",
+    3: "bad data or a damaged file",
+    4: "training diverged",
+    5: "lack of memory, disk, network or device",
+    6: "a check failed",
+    130: "Ctrl-C",
+    141: "the reader closed the pipe",
+    143: "SIGTERM",
+}
+"""What each exit code means, for every verb."""
+
+
+@dataclass(frozen=True)
+class HelpPage:
+    """What stands below the options of a help page."""
+
+    examples: tuple[str, ...]
+    """Commands without `mt-cli`, each on a line."""
+    prints: str
+    """What comes to stdout; lines of at most 76 letters."""
+    exit_codes: tuple[int, ...]
+    """Beside 0, 1, 2, 130 and 141, which every verb has."""
+    section: str
+    """Heading of README.md under which more is said."""
+
+    def __str__(self) -> str:
+        codes = sorted({0, 1, 2, 130, 141, *self.exit_codes})
+        return "\n".join(
+            [
+                "Examples:",
+                *(f"  mt-cli {example}" for example in self.examples),
+                "",
+                "Prints:",
+                *(f"  {line}" for line in self.prints.split("\n")),
+                "",
+                "Exit codes:",
+                *(f"  {code:>3}  {EXIT_CODES[code]}" for code in codes),
+                "",
+                "Docs:",
+                f'  README.md, under "{self.section}"',
+            ]
+        )
+
+
+PAGES: Mapping[str, HelpPage] = {
+    "": HelpPage(
+        (
+            "prepare configs/sample.toml",
+            "train configs/sample.toml",
+            "evaluate runs/sample",
+            "translate runs/sample --text 'Ein Hund bellt.'",
+        ),
+        "The result on stdout, everything else on stderr; mt-cli COMMAND --help\nsays more.",
+        (3, 4, 5, 6, 143),
+        "Ten minutes",
+    ),
+    "prepare": HelpPage(
+        ("prepare configs/sample.toml", "prepare configs/multi30k.toml --from downloads"),
+        "The prepared folder's path; with --json, the report on the corpus too.",
+        (3, 5),
+        "Your own text",
+    ),
+    "train": HelpPage(
+        (
+            "train configs/sample.toml",
+            "train configs/sample.toml --run runs/big --set model.d_model=512",
+            "train configs/sample.toml --resume --time-limit 10m",
+        ),
+        "The run folder's path; with --json, how training ended too.",
+        (3, 4, 5, 143),
+        "The real thing: Multi30k",
+    ),
+    "evaluate": HelpPage(
+        ("evaluate runs/sample", "evaluate runs/sample --src german.txt --ref english.txt --beam-size 5"),
+        "A line for each split and metric: the score and sacreBLEU's signature.",
+        (3, 5),
+        "In scripts",
+    ),
+    "translate": HelpPage(
+        (
+            "translate runs/sample --text 'Ein Hund bellt.'",
+            "translate runs/sample -i german.txt -o english.txt",
+            "translate runs/sample < german.txt --n-best 3 --beam-size 5",
+        ),
+        "One line for each line, in order (N of them with --n-best N).\n"
+        "Without -i and --text, lines are read from stdin; Ctrl-D ends them.",
+        (3, 5),
+        "In scripts",
+    ),
+    "plot": HelpPage(
+        ("plot runs/sample -o curves.png", "plot runs/one runs/two -o curves.svg"),
+        "The picture's path; with --json, the curves too.",
+        (3, 5),
+        "The real thing: Multi30k",
+    ),
+    "compare": HelpPage(
+        (
+            "compare runs/one runs/two --split test",
+            "compare old.en new.en --ref english.txt --src german.txt",
+        ),
+        "A verdict, the p-values of each metric, wins and losses, and the sentences\nthat changed most.",
+        (3, 5),
+        "In scripts",
+    ),
+    "score": HelpPage(
+        ("score runs/sample --src german.txt --tgt english.txt --normalise",),
+        "One log-probability (natural logarithm) for each pair, in order.",
+        (3, 5),
+        "In scripts",
+    ),
+    "config": HelpPage(
+        (
+            "config new --train corpus.es corpus.en -o mine.toml",
+            "config show sample --set model.d_model=64",
+            "config check mine.toml",
+            "config diff sample mine.toml",
+        ),
+        "What the verb was asked for; each has a page of its own.",
+        (3, 5),
+        "Your own text",
+    ),
+    "config new": HelpPage(
+        (
+            "config new --train corpus.es corpus.en -o mine.toml",
+            "config new --train a.de a.en --val b.de b.en --test c.de c.en -o mine.toml",
+        ),
+        "The new file's path, or without -o the config itself.",
+        (3, 5),
+        "Your own text",
+    ),
+    "config show": HelpPage(
+        ("config show sample", "config show runs/sample --set decoding.beam_size=5"),
+        "The whole config as TOML, defaults too.",
+        (3,),
+        "Your own text",
+    ),
+    "config check": HelpPage(
+        ("config check mine.toml", "config check configs/*.toml"),
+        "For each config what is wrong, what will probably not work, or ok.",
+        (3,),
+        "Your own text",
+    ),
+    "config diff": HelpPage(
+        ("config diff multi30k multi30k-tiny",),
+        "A line for each key that differs; nothing if none does.",
+        (3,),
+        "Your own text",
+    ),
+    "inspect": HelpPage(
+        (
+            "inspect runs/sample",
+            "inspect runs/sample --shapes --level layer",
+            "inspect runs/sample --attention maps.png --head all",
+        ),
+        "What is in the run; with --shapes the tensors' shapes, with --attention -\nthe map.",
+        (3, 5),
+        "Look inside",
+    ),
+    "doctor": HelpPage(
+        ("doctor runs/sample", "doctor runs/sample --slow"),
+        "A line for each check: pass or FAIL, the difference seen and that allowed.",
+        (3, 5, 6),
+        "Is the model sound?",
+    ),
+    "export": HelpPage(
+        ("export runs/sample exported --to ctranslate2 --quantization int8",),
+        "The new folder, then both engines' scores, speeds and identical lines.",
+        (3, 5, 6),
+        "On another engine",
+    ),
+}
+"""By verb, such as `config new`; the program's own page has no name."""

@@ -1,0 +1,162 @@
+"""Commands that errors advise: each is run as it stands, and the error goes."""
+
+import ast
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from test_layers import TEXTS, calls_of, name_of
+from workspace import Outcome, Workspace
+
+ADVISERS = {
+    "mt_cli.artefacts.run",
+    "mt_cli.commands.flags",
+    "mt_cli.commands.train",
+    "mt_cli.commands.translate",
+}
+"""Modules that advise a command; each has its cases below, that of a stopped training in test_train.py."""
+ADVISED = re.compile(r"mt-cli (?P<words>(?:prepare|train|evaluate|translate|inspect|doctor|export) [^\n]*)")
+ONE_STEP = ("--max-steps", "1")
+SPACED = 'data.files.test={src = "corpus/val.de", tgt = "corpus/val.en"}'
+
+
+@pytest.fixture
+def place(workspace: Workspace, tmp_path: Path) -> Path:
+    """A working directory with a config whose path needs quotes, and with prepared data and a run."""
+    shutil.copytree(workspace.folder / "corpus", tmp_path / "corpus")
+    for folder in ("data/prepared", "runs"):
+        shutil.copytree(workspace.folder / folder / "tiny", tmp_path / folder / "tiny")
+    for name in ("configs/my own/tiny.toml", "configs/my own/fresh.toml"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(workspace.folder / "tiny.toml", path)
+    return tmp_path
+
+
+def advised_by(outcome: Outcome) -> list[str]:
+    found = ADVISED.search(outcome.err)
+    assert found is not None, outcome.err
+    return shlex.split(found["words"].partition(", and ")[0])
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (
+            ["train", "configs/my own/fresh.toml", "--run", "runs/new", *ONE_STEP],
+            "data/prepared/fresh: no prepared data",
+        ),
+        (
+            [
+                "train",
+                "configs/my own/tiny.toml",
+                "--run",
+                "runs/new",
+                *ONE_STEP,
+                "--set",
+                "data.lowercase=true",
+            ],
+            "prepared with another config",
+        ),
+        (
+            ["train", "configs/my own/tiny.toml", "--run", "runs/new", *ONE_STEP, "--set", SPACED],
+            "prepared with another config",
+        ),
+    ],
+    ids=["not prepared", "prepared otherwise", "a setting with spaces"],
+)
+def test_training_works_after_the_advised_prepare(
+    workspace: Workspace, place: Path, args: list[str], complaint: str
+) -> None:
+    refused = workspace.call(*args, cwd=place)
+    assert (refused.code, complaint in refused.err) == (3, True), refused.err
+    assert workspace.call(*advised_by(refused), cwd=place).code == 0
+    assert workspace.call(*args, cwd=place).code == 0
+
+
+def test_data_elsewhere_are_prepared_where_train_finds_them_without_the_flag(
+    workspace: Workspace, place: Path
+) -> None:
+    args = ["train", "configs/my own/fresh.toml", "--run", "runs/new", *ONE_STEP]
+    refused = workspace.call(*args, "--data", "nowhere", cwd=place)
+    assert (refused.code, "and leave out --data" in refused.err) == (3, True)
+    assert workspace.call(*advised_by(refused), cwd=place).code == 0
+    assert workspace.call(*args, cwd=place).code == 0
+
+
+def test_prepare_that_has_nothing_to_do_advises_one_that_prepares_again(
+    workspace: Workspace, place: Path
+) -> None:
+    args = ["prepare", "configs/my own/tiny.toml", "--set", "data.lowercase=true"]
+    assert workspace.call(*args, cwd=place).code == 0
+    manifest = place / "data/prepared/tiny/manifest.json"
+    before = manifest.stat().st_ino
+    idle = workspace.call(*args, cwd=place)
+    assert "nothing has changed; to prepare it again: mt-cli " in idle.err
+    assert manifest.stat().st_ino == before
+    again = workspace.call(*advised_by(idle), cwd=place)
+    assert (again.code, "nothing has changed" in again.err) == (0, False)
+    assert manifest.stat().st_ino != before
+    assert "nothing has changed" in workspace.call(*args, cwd=place).err, "it was prepared otherwise"
+
+
+@pytest.mark.parametrize("run", ["runs/fresh", "elsewhere/fresh"])
+def test_run_that_is_missing_is_trained_as_advised(workspace: Workspace, place: Path, run: str) -> None:
+    shutil.rmtree(place / "runs")
+    refused = workspace.call("inspect", run, cwd=place)
+    assert (refused.code, f"{run}: no such run folder; to train it: " in refused.err) == (2, True)
+    assert workspace.call("prepare", "configs/my own/fresh.toml", cwd=place).code == 0
+    assert workspace.call(*advised_by(refused), *ONE_STEP, cwd=place).code == 0
+    assert workspace.call("inspect", run, cwd=place).code == 0
+
+
+def test_run_of_which_no_config_is_known_is_answered_with_the_form_of_the_command(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    refused = workspace.call("inspect", "runs/none", cwd=tmp_path)
+    assert refused.err == "error: runs/none: no such run folder; mt-cli train CONFIG makes one\n"
+
+
+@pytest.mark.parametrize("text", ["Ein Mann schläft.", "Hund", "-5 Hunde/Katzen 'bellen'"])
+def test_text_in_place_of_a_second_run_is_translated_as_advised(workspace: Workspace, text: str) -> None:
+    refused = workspace.call("translate", "runs/tiny", "--", text)
+    assert (refused.code, "no run folder; to translate text: " in refused.err) == (2, True)
+    followed = workspace.call(*advised_by(refused))
+    assert (followed.code, len(followed.lines)) == (0, 1)
+
+
+def test_file_in_place_of_a_second_run_is_translated_as_advised(workspace: Workspace) -> None:
+    refused = workspace.call("translate", "runs/tiny", "corpus/test.de")
+    assert refused.code == 2
+    followed = workspace.call(*advised_by(refused))
+    assert (followed.code, len(followed.lines)) == (0, 20)
+
+
+def test_every_adviser_is_known() -> None:
+    assert {name_of(path) for path, text in TEXTS.items() if calls_of("command_line", text)} == ADVISERS
+
+
+def test_no_message_spells_a_command_by_hand() -> None:
+    """Help pages and the READMEs that are written into folders are read, not followed word by word."""
+    pages = ("mt_cli.commands.help_pages", "mt_cli.stages.model_card", "mt_cli.stages.export.readme")
+    found = [
+        (name_of(path), text)
+        for path, source in TEXTS.items()
+        if name_of(path) not in pages
+        for text in literals(source)
+        if ADVISED.search(text)
+    ]
+    assert found == []
+
+
+def literals(source: str) -> list[str]:
+    """Strings of `source` that are no docstrings."""
+    tree = ast.parse(source)
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told
+    ]

@@ -1,0 +1,83 @@
+"""Progress: lines where nobody watches a bar, and none where nobody listens."""
+
+import io
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from mt_cli.commands.terminal import set_up_logging
+from mt_cli.machine import progress
+from mt_cli.machine.progress import ProgressDisplay
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """A clock that stands still until its one number is changed; afterwards the log is as it was."""
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    package = logging.getLogger("mt_cli")
+    before = package.handlers, package.propagate, package.level
+    yield now
+    package.handlers, package.propagate = before[:2]
+    package.setLevel(before[2])
+
+
+def advance(clock: list[float], *, total: int | None, is_hidden: bool = False) -> ProgressDisplay:
+    """Five updates of 25, five seconds apart."""
+    with ProgressDisplay("translating test", unit="lines", total=total, is_hidden=is_hidden) as display:
+        for _ in range(5):
+            clock[0] += 5
+            display.update(25)
+    return display
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [
+        (200, ["50 of 200 lines  25 %  elapsed 10 s", "100 of 200 lines  50 %  elapsed 20 s"]),
+        (None, ["50 lines  elapsed 10 s", "100 lines  elapsed 20 s"]),
+    ],
+    ids=["known total", "unknown total"],
+)
+def test_a_line_every_ten_seconds_where_stderr_is_no_terminal(
+    clock: list[float], capsys: pytest.CaptureFixture[str], total: int | None, expected: list[str]
+) -> None:
+    set_up_logging(is_quiet=False, is_verbose=False)
+    display = advance(clock, total=total)
+    assert display.done == 125
+    assert capsys.readouterr() == ("", "".join(f"translating test  {line}\n" for line in expected))
+
+
+@pytest.mark.parametrize(("is_quiet", "is_hidden"), [(True, False), (False, True)], ids=["quiet", "hidden"])
+def test_nothing_is_shown_where_nothing_is_wanted(
+    clock: list[float], capsys: pytest.CaptureFixture[str], is_quiet: bool, is_hidden: bool
+) -> None:
+    set_up_logging(is_quiet=is_quiet, is_verbose=False)
+    assert advance(clock, total=200, is_hidden=is_hidden).done == 125
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_library_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger("mt_cli").handlers = []
+    advance(clock, total=200)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_has_a_bar_that_goes_and_no_lines(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    set_up_logging(is_quiet=False, is_verbose=False)
+    advance(clock, total=200)
+    shown = terminal.getvalue()
+    assert "translating test:" in shown
+    assert "\n" not in shown
+    assert shown.endswith("\r")
+    assert shown.rpartition("\r")[0].rpartition("\r")[2].strip() == "", "it was not wiped"
