@@ -5,7 +5,12 @@ Knows tokens and tensors, not how a translation is found.
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
+
+from mt_cli.text.symbols import BOS_ID, EOS_ID, SPECIALS
+from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.translation.lines import Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,3 +29,28 @@ class TeacherForced:
     """What stands at each of the T target positions."""
     predicted_tokens: tuple[str, ...] = field(repr=False)
     """What is predicted at each of them: the next token."""
+
+    @classmethod
+    def of(
+        cls,
+        part: Part,
+        hyp: list[int],
+        translation: str,
+        *,
+        is_complete: bool,
+        tokenizers: Tokenizers,
+        device: torch.device,
+    ) -> "TeacherForced":
+        """`part` and its `translation` with the ids `hyp`, which `</s>` follows if it `is_complete`."""
+        tokens = tokenizers.tgt.tokens(hyp)
+        end = [SPECIALS[EOS_ID]] if is_complete else []
+        tgt_in = [BOS_ID, *hyp] if is_complete else [BOS_ID, *hyp[:-1]]
+        return cls(
+            source=part.text,
+            translation=translation,
+            src_ids=torch.tensor([[*part.ids, EOS_ID]], device=device),
+            tgt_in=torch.tensor([tgt_in], device=device),
+            src_tokens=(*tokenizers.src.tokens(part.ids), SPECIALS[EOS_ID]),
+            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[: len(tgt_in)],
+            predicted_tokens=(*tokens, *end),
+        )

@@ -8,8 +8,6 @@ from itertools import islice
 from os import PathLike
 from typing import Unpack
 
-import torch
-
 from mt_cli.artefacts.run import Run, open_runs
 from mt_cli.config import Backend, DecodingConfig, Device
 from mt_cli.decoding.sampling import Sampling
@@ -21,7 +19,7 @@ from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.normalize import normalize
-from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from mt_cli.text.symbols import BOS_ID, PAD_ID, UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.lines import (
     Part,
@@ -248,17 +246,13 @@ class Translator:
                 raise UsageError("the line is longer than the model takes; leave out ", Option("target"))
             translation = normalize(checked_line(target, name="target"))
             hyp, is_complete = self._encode_target(translation), True
-        tokens = self._tokenizers.tgt.tokens(hyp)
-        end = [SPECIALS[EOS_ID]] if is_complete else []
-        tgt_in = [BOS_ID, *hyp] if end else [BOS_ID, *hyp[:-1]]
-        return TeacherForced(
-            source=parts[0].text,
-            translation=translation,
-            src_ids=torch.tensor([[*ids, EOS_ID]], device=self._runtime.device),
-            tgt_in=torch.tensor([tgt_in], device=self._runtime.device),
-            src_tokens=(*self._tokenizers.src.tokens(ids), SPECIALS[EOS_ID]),
-            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[: len(tgt_in)],
-            predicted_tokens=(*tokens, *end),
+        return TeacherForced.of(
+            parts[0],
+            hyp,
+            translation,
+            is_complete=is_complete,
+            tokenizers=self._tokenizers,
+            device=self._runtime.device,
         )
 
     def attention(self, line: str, *, target: str | None = None) -> Attention:
