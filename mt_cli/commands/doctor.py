@@ -6,6 +6,7 @@ import typer
 
 from mt_cli.commands.flags import Checkpoint, Json, Quiet, RunPath, Verbose
 from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
+from mt_cli.config import Device, Precision
 from mt_cli.errors import CheckFailedError
 
 
@@ -16,6 +17,11 @@ def doctor(
     slow: Annotated[
         bool, typer.Option("--slow", help="Also overfit eight pairs, from fresh weights.")
     ] = False,
+    device: Annotated[Device, typer.Option("--device", help="Device to check on.")] = "cpu",
+    precision: Annotated[
+        Precision,
+        typer.Option("--precision", help="Precision to check in; bf16 may differ more, by its rounding."),
+    ] = "fp32",
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -27,7 +33,9 @@ def doctor(
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     from mt_cli.stages.doctor import examine_run
 
-    checks = examine_run(run, checkpoint=checkpoint, is_slow=slow)
+    checks = examine_run(
+        run, checkpoint=checkpoint, is_slow=slow, device=device or "cpu", precision=precision or "fp32"
+    )
     print_result(
         "\n".join(str(check) for check in checks),
         {"checks": [check.as_json() for check in checks]},

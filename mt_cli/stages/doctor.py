@@ -4,7 +4,7 @@ Checks a checkpoint through the model's public methods alone, so that a broken m
 knows nothing of how they are built. Letters: B batch, S source length, T target length, V vocabulary.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,19 +12,22 @@ import torch
 from torch import Tensor
 
 from mt_cli.artefacts.run import open_run
+from mt_cli.config import Backend, Device, Precision
 from mt_cli.data.batching import Batch
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
-from mt_cli.machine.device import set_up_runtime
+from mt_cli.machine.device import Runtime, set_up_runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS
 from mt_cli.training.objective import batch_loss
 
 NUM_SENTENCES = 6
 LONGEST = 20
-TOLERANCE = 1e-3
-"""Of log-probabilities in fp32; what a wrong mask or cache does is thousands of times larger."""
+TOLERANCES: Mapping[Precision, float] = {"fp32": 1e-3, "bf16": 0.5}
+"""Of log-probabilities; a wrong mask or cache changes them by several units."""
 OVERFIT_PAIRS, OVERFIT_STEPS = 8, 400
+BACKENDS: tuple[Backend, ...] = ("scratch", "torch")
+CPU = Runtime(torch.device("cpu"), "fp32")
 
 
 @dataclass(frozen=True)
@@ -50,45 +53,59 @@ class Check:
         return f"{verdict}  {self.name}  difference {self.difference:.1e}  allowed {self.tolerance:.0e}"
 
 
-def examine_run(run_dir: Path, *, checkpoint: str = "best", is_slow: bool = False) -> list[Check]:
-    """Check the model of `checkpoint` in `run_dir` on both backends, in fp32 on the CPU.
+def examine_run(
+    run_dir: Path,
+    *,
+    checkpoint: str = "best",
+    is_slow: bool = False,
+    device: Device = "cpu",
+    precision: Precision = "fp32",
+) -> list[Check]:
+    """Check the model of `checkpoint` in `run_dir` on both backends.
 
     `is_slow` adds one that trains a copy of the model's shape, from fresh weights, on eight pairs.
+
+    Raises:
+        ResourceError: there is no such device.
     """
-    set_up_runtime(device="cpu", precision="fp32")
+    runtime = set_up_runtime(device=device, precision=precision)
     run = open_run(run_dir)
     name = run.checkpoint_folder(checkpoint).name  # the same for both, should training go on meanwhile
-    scratch = run.load_model(checkpoint=name, backend="scratch")
-    pytorch = run.load_model(checkpoint=name, backend="torch")
-    checks = list(examine(scratch, pytorch))
+    scratch, pytorch = (
+        run.load_model(checkpoint=name, backend=backend).to(runtime.device) for backend in BACKENDS
+    )
+    checks = list(examine(scratch, pytorch, runtime=runtime))
     if is_slow:
-        checks.append(check_overfits(run.build_model(seed=1)))
+        with runtime.autocast():
+            checks.append(check_overfits(run.build_model(seed=1).to(runtime.device)))
     return checks
 
 
 @torch.no_grad()
-def examine(scratch: TranslationModel, pytorch: TranslationModel) -> Iterator[Check]:
+def examine(
+    scratch: TranslationModel, pytorch: TranslationModel, *, runtime: Runtime = CPU
+) -> Iterator[Check]:
     """The checks of one model on its two backends, in eval mode."""
+    tolerance = TOLERANCES[runtime.precision]
     src_ids, tgt_in = _random_batch(scratch)
-    for name, model in (("scratch", scratch), ("torch", pytorch)):
-        yield check_causality(model, src_ids, tgt_in, name=name)
-        yield check_padding(model, src_ids, tgt_in, name=name)
-        yield check_steps(model, src_ids, tgt_in, name=name)
-        yield check_greedy_prefix(model, src_ids, name=name)
-    both = [_log_probs(model, src_ids, tgt_in) for model in (scratch, pytorch)]
-    yield Check("both backends give the same probabilities", _distance(*both), TOLERANCE)
+    with runtime.autocast():
+        for backend, model in zip(BACKENDS, (scratch, pytorch), strict=True):
+            for claim, difference in CLAIMS.items():
+                yield Check(f"{claim} ({backend})", difference(model, src_ids, tgt_in), tolerance)
+        both = [_log_probs(model, src_ids, tgt_in) for model in (scratch, pytorch)]
+        yield Check("both backends give the same probabilities", _distance(*both), tolerance)
 
 
-def check_causality(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, name: str) -> Check:
+def effect_of_future(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> float:
     """Change the second half of `tgt_in` (B, T): the output of the first half must not move."""
     half = tgt_in.shape[1] // 2
     changed = tgt_in.clone()
     changed[:, half:] = tgt_in[:, half:].flip(0)
     before, after = (_log_probs(model, src_ids, tgt)[:, :half] for tgt in (tgt_in, changed))
-    return Check(f"no information from future tokens ({name})", _distance(before, after), TOLERANCE)
+    return _distance(before, after)
 
 
-def check_padding(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, name: str) -> Check:
+def effect_of_padding(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> float:
     """Each sentence of `src_ids` (B, S) alone, without padding, must give what it gives in the batch."""
     together = _log_probs(model, src_ids, tgt_in)
     alone = torch.cat(
@@ -97,42 +114,46 @@ def check_padding(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, n
             for row, tgt in zip(src_ids, tgt_in, strict=True)
         ]
     )
-    return Check(
-        f"padding and the rest of the batch change nothing ({name})", _distance(together, alone), TOLERANCE
-    )
+    return _distance(together, alone)
 
 
-def check_steps(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, name: str) -> Check:
+def effect_of_steps(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> float:
     """Step by step over `tgt_in` (B, T), the probabilities must be those of one full pass."""
     state = model.start(src_ids)
     steps = torch.cat([model.step(ids, state) for ids in tgt_in.unsqueeze(-1).unbind(1)], dim=1)  # (B, T, V)
-    full = _log_probs(model, src_ids, tgt_in)
-    return Check(
-        f"step by step equals the full pass ({name})", _distance(steps.log_softmax(-1), full), TOLERANCE
-    )
+    return _distance(steps.float().log_softmax(-1), _log_probs(model, src_ids, tgt_in))
 
 
-def check_greedy_prefix(model: TranslationModel, src_ids: Tensor, *, name: str) -> Check:
-    """Teacher-forced on its own greedy translation, the model must predict that translation."""
+def lead_over_greedy(model: TranslationModel, src_ids: Tensor, _tgt_in: Tensor) -> float:
+    """Teacher-forced on its own greedy translations, the model must predict them; by how much it does not."""
     limit = min(LONGEST, model.longest_sentence)
-    hyps = greedy_search(
-        model.step,
-        model.start(src_ids),
-        torch.full((len(src_ids),), limit),
-        Rules(BOS_ID, EOS_ID),
-    )
-    wrong = 0
+    device = src_ids.device
+    limits = torch.full((len(src_ids),), limit, device=device)
+    hyps = greedy_search(model.step, model.start(src_ids), limits, Rules(BOS_ID, EOS_ID))
+    lead = 0.0
     for row, hyp in zip(src_ids, hyps, strict=True):
-        logits = model(row.unsqueeze(0), torch.tensor([[BOS_ID, *hyp]]))[0]  # (T, V)
-        wrong += sum(a != b for a, b in zip(logits.argmax(-1).tolist(), hyp, strict=False))
-    return Check(f"teacher-forced argmax equals the greedy prefix ({name})", wrong, 0)
+        if hyp:
+            forced = torch.tensor([[BOS_ID, *hyp]], device=device)
+            log_probs = _log_probs(model, row.unsqueeze(0), forced)[0, : len(hyp)]  # (T, V)
+            lead = max(
+                lead, _distance(log_probs.amax(-1, keepdim=True), log_probs.gather(1, forced[:, 1:].mT))
+            )
+    return lead
+
+
+CLAIMS: Mapping[str, Callable[[TranslationModel, Tensor, Tensor], float]] = {
+    "no information from future tokens": effect_of_future,
+    "padding and the rest of the batch change nothing": effect_of_padding,
+    "step by step equals the full pass": effect_of_steps,
+    "teacher-forced argmax equals the greedy prefix": lead_over_greedy,
+}
 
 
 def check_overfits(model: TranslationModel) -> Check:
     """Trained on eight pairs, with an optimiser of its own, the model must learn them by heart."""
     torch.manual_seed(1)
     src_ids, tgt_in = _random_batch(model, num_sentences=OVERFIT_PAIRS)
-    ends = torch.full((len(tgt_in), 1), EOS_ID)
+    ends = torch.full_like(tgt_in[:, :1], EOS_ID)
     batch = Batch.of(src_ids, torch.cat([tgt_in, ends], dim=1))
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-4)
     for _ in range(OVERFIT_STEPS):
@@ -160,11 +181,12 @@ def _random_batch(model: TranslationModel, *, num_sentences: int = NUM_SENTENCES
     src_ids[torch.arange(longest + 1) > lengths.unsqueeze(1)] = PAD_ID
     tgt_in = torch.randint(first, tgt_vocab_size, (num_sentences, longest), generator=generator)
     tgt_in[:, 0] = BOS_ID
-    return src_ids, tgt_in
+    device = model.output.weight.device
+    return src_ids.to(device), tgt_in.to(device)
 
 
 def _log_probs(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
-    log_probs: Tensor = model(src_ids, tgt_in).log_softmax(-1)  # (B, T, V)
+    log_probs: Tensor = model(src_ids, tgt_in).float().log_softmax(-1)  # (B, T, V)
     return log_probs
 
 

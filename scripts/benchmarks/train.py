@@ -1,31 +1,36 @@
 """Training speed over the same data with the same model: the classic loop and mt_cli, as a Markdown table.
 
 Each contender makes some updates in turn, round after round; the table shows the median of its rounds.
+mt_cli trains in the precision that users get (auto), and in fp32 where that is another.
 """
 
 import argparse
 import os
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.contenders import Contender, start
 from benchmarks.joeynmt import Speed, measure
 from mt_cli.commands.flags import prepared_dir
-from mt_cli.config import Backend, Config, load_config
+from mt_cli.config import Backend, Config, Device, Precision, PrecisionChoice, load_config
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mt_cli.data.split import EncodedSplit
+    from mt_cli.machine.device import Runtime
     from mt_cli.model.translation_model import TranslationModel
 
+SEED = 1
 CLASSIC_BATCH = 128
+CLASSIC, ALL = "classic, fp32", "mt_cli, all that the config asks for"
+MACHINE = ("device", "gpu", "cpu", "processor", "threads", "precision", "torch")
 PHASES = ("collate", "forward", "backward", "update")
 
 
@@ -35,6 +40,7 @@ class Setting:
 
     config: Config
     data: Path
+    device: Device
     threads: int
 
 
@@ -42,8 +48,11 @@ Work = Callable[[int], int]
 """Makes so many updates; gives how many real target tokens they had, `</s>` counted."""
 
 
-def classic(setting: Setting) -> Work:
-    """As tutorials do it: random pairs, nn.Transformer with its own dropout, a loss over padding too."""
+def classic(setting: Setting, precision: Precision) -> Work:
+    """As tutorials do it: random pairs, nn.Transformer with its own dropout, a loss over padding too.
+
+    In bf16, its forward pass and loss run under autocast.
+    """
     import numpy as np
     import torch
     from torch.nn import functional as F
@@ -52,7 +61,7 @@ def classic(setting: Setting) -> Work:
     from mt_cli.model.dropout import Dropout
     from mt_cli.text.symbols import PAD_ID
 
-    split, model = _data_and_model(setting, "torch")
+    split, model, runtime = _prepare(setting, "torch", precision)
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, Dropout):
@@ -71,12 +80,15 @@ def classic(setting: Setting) -> Work:
         tokens = 0
         for _ in range(num_updates):
             batch = collate(split, rng.integers(len(split), size=CLASSIC_BATCH))
-            loss = loss_of(model(batch.src_ids, batch.tgt_in), batch.tgt_out)
+            tokens += int((batch.tgt_out != PAD_ID).sum())
+            batch = batch.to(runtime.device)
+            with runtime.autocast():
+                loss = loss_of(model(batch.src_ids, batch.tgt_in), batch.tgt_out)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
-            tokens += int((batch.tgt_out != PAD_ID).sum())
+        _wait_for(runtime)
         return tokens
 
     return work
@@ -86,41 +98,62 @@ LIKE_CLASSIC = {"optimizer": "adam", "r_drop": 0.0}
 """What makes a training do no more than the classic loop does."""
 
 
-def ours(setting: Setting, backend: Backend, changes: dict[str, object]) -> Work:
+def ours(
+    setting: Setting, backend: Backend, precision: PrecisionChoice, changes: Mapping[str, object]
+) -> Work:
     """The trainer that users get, with `changes` to `[training]`."""
-    from mt_cli.machine.device import Runtime
     from mt_cli.training.trainer import Trainer
 
-    split, model = _data_and_model(setting, backend)
-    runtime = Runtime(next(model.parameters()).device, "fp32")
+    split, model, runtime = _prepare(setting, backend, precision)
     training = setting.config.training.model_copy(update=changes)
-    reports = Trainer(model, split, training, runtime=runtime, seed=1).run()
+    reports = Trainer(model, split, training, runtime=runtime, seed=SEED).run()
 
-    return lambda num_updates: sum(report.tgt_tokens for report in islice(reports, num_updates))
+    def work(num_updates: int) -> int:
+        tokens = sum(report.tgt_tokens for report in islice(reports, num_updates))
+        _wait_for(runtime)
+        return tokens
+
+    return work
 
 
-def _data_and_model(setting: Setting, backend: Backend) -> "tuple[EncodedSplit, TranslationModel]":
+class Prepared(NamedTuple):
+    """What a contender trains, and on what."""
+
+    split: "EncodedSplit"
+    model: "TranslationModel"
+    runtime: "Runtime"
+
+
+def _prepare(setting: Setting, backend: Backend, precision: PrecisionChoice) -> Prepared:
     from mt_cli.artefacts.prepared import open_prepared
     from mt_cli.artefacts.run import build_model
     from mt_cli.machine.device import seed_everything, set_up_runtime
 
-    set_up_runtime(device="cpu", precision="fp32", threads=setting.threads)
-    seed_everything(1)
+    runtime = set_up_runtime(device=setting.device, precision=precision, threads=setting.threads)
+    seed_everything(SEED)
     prepared = open_prepared(setting.data)
     model = build_model(
         setting.config.model.model_copy(update={"backend": backend}),
         src_vocab_size=prepared.tokenizers.src.vocab_size,
         tgt_vocab_size=prepared.tokenizers.tgt.vocab_size,
-        seed=1,
+        seed=SEED,
     )
-    return prepared.split("train"), model
+    return Prepared(prepared.split("train"), model.to(runtime.device), runtime)
+
+
+def _wait_for(runtime: "Runtime") -> None:
+    """Let the device finish, so that its time counts."""
+    if runtime.device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
 
 
 def phases(setting: Setting, num_updates: int) -> dict[str, float]:
     """Seconds of each phase of `num_updates` updates, by PyTorch's profiler."""
     from torch.profiler import ProfilerActivity, profile
 
-    work = ours(setting, setting.config.model.backend, {})
+    work = ours(setting, setting.config.model.backend, "auto", {})
     work(2)
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         work(num_updates)
@@ -128,8 +161,8 @@ def phases(setting: Setting, num_updates: int) -> dict[str, float]:
     return {phase: events[phase] for phase in PHASES}
 
 
-def padding(setting: Setting) -> tuple[float, float]:
-    """Share of padding in an epoch's batches: the classic ones, and ours."""
+def batches(setting: Setting, num_updates: int) -> str:
+    """How many of an epoch's shapes the first `num_updates` updates have, and the share of padding."""
     import numpy as np
 
     from mt_cli.artefacts.prepared import open_prepared
@@ -137,21 +170,26 @@ def padding(setting: Setting) -> tuple[float, float]:
 
     split = open_prepared(setting.data).split("train")
     sides = split.src.lengths + 1, split.tgt.lengths + 1
-    rng = np.random.default_rng(1)
-    order = rng.permutation(len(split))
+    order = np.random.default_rng(SEED).permutation(len(split))
     random = [order[begin : begin + CLASSIC_BATCH] for begin in range(0, len(order), CLASSIC_BATCH)]
-    planned = plan_epoch(
-        split,
-        tokens_per_batch=setting.config.training.tokens_per_batch,
-        max_width=setting.config.model.max_len,
-        rng=rng,
+    planned = list(
+        plan_epoch(
+            split,
+            tokens_per_batch=setting.config.training.tokens_per_batch,
+            max_width=setting.config.model.max_len,
+            rng=np.random.default_rng([SEED, 0]),  # as the trainer draws its first epoch
+        )
     )
-    places = (
-        sum(len(batch) * int(side[batch].max()) for batch in random for side in sides),
-        sum(batch.shape.rows * (batch.shape.src_width + batch.shape.tgt_width) for batch in planned),
-    )
+    shapes = [batch.shape for batch in planned]
+    made = num_updates * setting.config.training.accumulation
+    seen = len(set(shapes[:made])) / len(set(shapes))
+    places_of_classic = sum(len(batch) * int(side[batch].max()) for batch in random for side in sides)
+    places = sum(shape.rows * (shape.src_width + shape.tgt_width) for shape in shapes)
     real = sum(int(side.sum()) for side in sides)
-    return 1 - real / places[0], 1 - real / places[1]
+    return (
+        f"shapes: the updates of mt_cli had {seen:.0%} of an epoch's {len(set(shapes))}\n"
+        f"padding: classic {1 - real / places_of_classic:.1%}, mt_cli {1 - real / places:.1%}"
+    )
 
 
 def table(
@@ -170,16 +208,43 @@ def table(
     }
     for name, contender in contenders.items():
         lines.append(
-            f"| {name} | {medians[name]:.0f} | {medians[name] / medians['classic']:.1f} "
+            f"| {name} | {medians[name]:.0f} | {medians[name] / medians[CLASSIC]:.1f} "
             f"| {contender.ready_s + contender.seconds[0]:.1f} | {contender.peak_mb:.0f} |"
         )
     if joeynmt:
         speed = joeynmt.tokens_per_s
         lines.append(
-            f"| JoeyNMT 2.3 | {speed:.0f} | {speed / medians['classic']:.1f} "
+            f"| JoeyNMT 2.3 | {speed:.0f} | {speed / medians[CLASSIC]:.1f} "
             f"| {joeynmt.first_round_after_s:.1f} (a whole round) | {joeynmt.peak_mb:.0f} |"
         )
     return "\n".join(lines)
+
+
+def start_all(setting: Setting) -> dict[str, Contender[int, int]]:
+    """Every contender in its process; rows in fp32 only where `auto` is something else."""
+    from mt_cli.machine.device import set_up_runtime
+
+    usual = set_up_runtime(device=setting.device).precision
+    precisions: list[Precision] = ["fp32"] if usual == "fp32" else ["bf16", "fp32"]
+    backends: tuple[Backend, ...] = ("scratch", "torch")
+    contenders = {CLASSIC: start(classic, setting, "fp32")}
+    if usual != "fp32":
+        contenders[f"classic, {usual}"] = start(classic, setting, usual)
+    for backend in backends:
+        for precision in precisions:
+            like_classic = partial(ours, backend=backend, precision=precision, changes=LIKE_CLASSIC)
+            contenders[f"mt_cli, {backend}, {precision}"] = start(like_classic, setting)
+    all_of_it = partial(ours, backend=setting.config.model.backend, precision="auto", changes={})
+    contenders[ALL] = start(all_of_it, setting)
+    return contenders
+
+
+def machine(setting: Setting) -> str:
+    """What the figures were measured on."""
+    from mt_cli.machine.device import describe_machine, set_up_runtime
+
+    facts = describe_machine(set_up_runtime(device=setting.device, threads=setting.threads))
+    return ", ".join(f"{name} {fact}" for name, fact in facts.items() if name in MACHINE)
 
 
 def main() -> None:
@@ -188,19 +253,13 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as for train")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--updates", type=int, default=5, help="of each loop in a round")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--joeynmt", type=Path, metavar="PYTHON", help="an interpreter that has JoeyNMT 2.3")
     args = parser.parse_args()
-    setting = Setting(load_config(args.config, args.set), prepared_dir(args.config), args.threads)
-
-    contenders: dict[str, Contender[int, int]] = {
-        "classic": start(classic, setting),
-        "mt_cli, scratch": start(partial(ours, backend="scratch", changes=LIKE_CLASSIC), setting),
-        "mt_cli, torch": start(partial(ours, backend="torch", changes=LIKE_CLASSIC), setting),
-        "mt_cli, all that the config asks for": start(
-            partial(ours, backend=setting.config.model.backend, changes={}), setting
-        ),
-    }
+    config = load_config(args.config, args.set)
+    setting = Setting(config, prepared_dir(args.config), args.device, args.threads)
+    contenders = start_all(setting)
     tokens: dict[str, list[int]] = {name: [] for name in contenders}
     for number in range(args.rounds + 1):
         for name, contender in contenders.items():
@@ -211,14 +270,12 @@ def main() -> None:
         contender.dismiss()
     numbers = {"rounds": args.rounds, "updates": args.updates, "threads": setting.threads}
     joeynmt = args.joeynmt and measure(args.joeynmt, setting.config, setting.data, **numbers)
-    print(table(contenders, tokens, joeynmt))
+    print(machine(setting))
+    print(f"\n{table(contenders, tokens, joeynmt)}")
     of_phases = phases(setting, args.updates)
     whole = sum(of_phases.values())
-    print(
-        "\nmt_cli, all that the config asks for: "
-        + ", ".join(f"{name} {s / whole:.0%}" for name, s in of_phases.items())
-    )
-    print("padding: classic {:.1%}, mt_cli {:.1%}".format(*padding(setting)))
+    print(f"\n{ALL}: " + ", ".join(f"{name} {s / whole:.0%}" for name, s in of_phases.items()))
+    print(batches(setting, 1 + args.rounds * args.updates))
 
 
 if __name__ == "__main__":

@@ -5,15 +5,18 @@ import math
 
 import pytest
 import torch
-from tiny import randomised, tiny_model
+from tiny import CPU, randomised, tiny_model
 from torch import Tensor
 from workspace import Workspace
 
+from mt_cli.machine.device import Runtime
 from mt_cli.model import pytorch, scratch, translation_model
 from mt_cli.model.attention import MultiHeadAttention
 from mt_cli.model.cached_decoder import CachedLayer, CachedState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.doctor import Check, check_overfits, examine
+
+BF16 = Runtime(torch.device("cpu"), "bf16")
 
 
 def models() -> tuple[TranslationModel, TranslationModel]:
@@ -22,12 +25,18 @@ def models() -> tuple[TranslationModel, TranslationModel]:
     return ours, theirs
 
 
-def failures() -> list[str]:
-    return [check.name for check in examine(*models()) if not check.passed]
+def failures(runtime: Runtime = CPU) -> list[str]:
+    return [check.name for check in examine(*models(), runtime=runtime) if not check.passed]
 
 
-def test_a_sound_model_passes_every_check() -> None:
-    assert failures() == []
+@pytest.mark.parametrize("runtime", [CPU, BF16], ids=["fp32", "bf16"])
+def test_a_sound_model_passes_every_check(runtime: Runtime) -> None:
+    assert failures(runtime) == []
+
+
+def test_rounding_to_bf16_hides_no_missing_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "causal_mask", everything_may_be_seen)
+    assert "step by step equals the full pass (scratch)" in failures(BF16)
 
 
 def everything_may_be_seen(length: int, *, device: torch.device) -> Tensor:
@@ -113,3 +122,12 @@ def test_a_failed_check_is_exit_code_six(workspace: Workspace, monkeypatch: pyte
     assert "checks failed: no information from future tokens (scratch)" in outcome.err
     checks = json.loads(outcome.out)["checks"]
     assert [check["passed"] for check in checks].count(False) >= 2
+
+
+def test_doctor_without_the_device_asked_for_is_exit_code_five(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    outcome = workspace.call("doctor", str(workspace.run), "--device", "cuda")
+    assert outcome.code == 5
+    assert "no CUDA device found" in outcome.err

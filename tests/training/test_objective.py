@@ -1,6 +1,5 @@
 """The objective against PyTorch's cross-entropy, value and gradients."""
 
-import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -172,20 +171,6 @@ def test_bf16_gradients_are_scaled_exactly() -> None:
     (share,) = gradients(loss / 3001, low)  # a number that bf16 rounds by 0.18 %
     # Rounded once: to the nearest bf16 of what it should be.
     assert torch.equal(share, (whole.float() / 3001).bfloat16())
-
-
-@pytest.mark.parametrize("r_drop", [0.0, 1.0])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_nothing_waits_for_the_device(backend: str, r_drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of tensors on this device shapes are all that is known: whoever asks for a value gets an error.
-    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "meta", 1 << 20)
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
-    batch = collate(split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])]), [0, 1]).to(torch.device("meta"))
-    model = tiny_model(backend, dropout=0.1).train().to("meta")
-    loss = batch_loss(model, batch, label_smoothing=0.1, r_drop=r_drop)
-    loss.smoothed.backward()  # type: ignore[no-untyped-call]
-    assert all(p.grad is not None and p.grad.is_meta for p in model.parameters())
 
 
 def test_no_gradients_are_computed_where_none_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""`scripts/gpu`: what is run on a GPU when there is one."""

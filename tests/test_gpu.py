@@ -1,0 +1,157 @@
+"""What a CUDA device must do as a CPU does: marked `gpu`, run by hand or by scripts/gpu.
+
+`--gpu-device cpu` runs the same tests on a CPU, to try the tests themselves.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import BACKENDS, CPU, random_pairs, split_of, tiny_model
+from workspace import Workspace
+
+from mt_cli.config import Precision, TrainingConfig
+from mt_cli.errors import ResourceError
+from mt_cli.machine.device import Runtime, memory_errors_explained
+from mt_cli.training.trainer import Trainer
+
+pytestmark = pytest.mark.gpu
+
+PAIRS = random_pairs(60)
+DROPPING = {"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.1}
+TRAINING = TrainingConfig(max_epochs=6, tokens_per_batch=60, warmup_steps=3, peak_lr=0.01, accumulation=2)
+each_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
+@pytest.fixture(scope="module")
+def device(request: pytest.FixtureRequest) -> torch.device:
+    name = request.config.getoption("--gpu-device")
+    if name == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return torch.device(name)
+
+
+@pytest.fixture
+def deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def trainer_on(
+    device: torch.device, backend: str, *, precision: Precision = "fp32", **model: object
+) -> Trainer:
+    """A trainer that always begins with the same weights."""
+    started = tiny_model(backend, d_model=32, d_ff=64, options=model).to(device)
+    return Trainer(started, split_of(PAIRS), TRAINING, runtime=Runtime(device, precision), seed=1)
+
+
+def losses(trainer: Trainer, most: int | None = None) -> list[float]:
+    return [float(report.loss) for report in islice(trainer.run(), most)]
+
+
+@each_backend
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.usefixtures("deterministic_kernels")
+def test_a_resumed_training_is_bitwise_the_uninterrupted_one(
+    device: torch.device, backend: str, precision: Precision
+) -> None:
+    whole = trainer_on(device, backend, precision=precision, **DROPPING)
+    expected = losses(whole)
+    first = trainer_on(device, backend, precision=precision, **DROPPING)
+    before = losses(first, 7)
+    second = trainer_on(device, backend, precision=precision, **DROPPING)
+    second.model.load_state_dict(first.model.state_dict())
+    second.restore(first.progress, first.tensors())
+    assert before + losses(second) == expected
+    torch.testing.assert_close(second.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+
+@each_backend
+def test_training_has_the_losses_of_a_cpu(device: torch.device, backend: str) -> None:
+    on_device, on_cpu = (losses(trainer_on(each, backend)) for each in (device, CPU.device))
+    assert on_device == pytest.approx(on_cpu, rel=1e-3)
+
+
+@each_backend
+def test_training_in_bf16_stays_close_to_fp32(device: torch.device, backend: str) -> None:
+    precisions: tuple[Precision, ...] = ("fp32", "bf16")
+    whole, rounded = (losses(trainer_on(device, backend, precision=each)) for each in precisions)
+    assert rounded != whole
+    assert rounded == pytest.approx(whole, rel=0.05)
+
+
+@pytest.mark.parametrize("search", [(), ("--beam-size", 4, "--n-best", 4)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_lines_in_fp32_are_those_of_a_cpu(
+    device: torch.device, workspace: Workspace, search: tuple[object, ...], backend: str
+) -> None:
+    command = ("translate", workspace.run, "-i", workspace.corpus("train.de"), "--backend", backend, *search)
+    here, on_cpu = (workspace.call(*command, "--device", each) for each in (device.type, "cpu"))
+    assert here.code == 0, here.err
+    assert here.out == on_cpu.out
+    assert len(here.lines) > 20
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_doctor_finds_nothing(device: torch.device, workspace: Workspace, precision: Precision) -> None:
+    outcome = workspace.call("doctor", workspace.run, "--device", device.type, "--precision", precision)
+    assert outcome.code == 0, outcome.text
+
+
+def test_a_trained_run_of_the_device_can_be_resumed_and_scored(
+    device: torch.device, workspace: Workspace, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    train = ("train", "tiny.toml", "--run", run, "--device", device.type)
+    assert workspace.call(*train, "--max-steps", 40).code == 0
+    resumed = workspace.call(*train, "--max-steps", 80, "--resume")
+    assert resumed.code == 0, resumed.err
+    facts = json.loads((run / "env.json").read_text())
+    assert facts["device"].startswith(device.type)
+    assert ("gpu" in facts) == (device.type == "cuda")
+    assert workspace.call("evaluate", run, "--device", device.type).code == 0
+
+
+def test_running_out_of_memory_is_told_with_a_way_out(device: torch.device) -> None:
+    with (
+        pytest.raises(ResourceError, match="lower --batch-size"),
+        memory_errors_explained("lower --batch-size"),
+    ):
+        torch.empty(1 << 50, device=device)
+
+
+def test_two_devices_train_as_one(workspace: Workspace, tmp_path: Path) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    plain = (
+        "--set",
+        "model.dropout=0",
+        "--set",
+        "training.log_every=1",
+        "--max-steps",
+        "20",
+        "--precision",
+        "fp32",
+    )
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "mt_cli")
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert workspace.call("train", "tiny.toml", "--run", one, "--device", "cuda", *plain).code == 0
+    subprocess.run(
+        [sys.executable, *launcher, "train", "tiny.toml", "--run", str(two), "--device", "cuda", *plain],
+        cwd=workspace.folder,
+        check=True,
+        timeout=300,
+    )
+    assert step_losses(two) == pytest.approx(step_losses(one), rel=1e-3)
+
+
+def step_losses(run: Path) -> list[float]:
+    records = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [record["loss"] for record in records if record["kind"] == "step"]
