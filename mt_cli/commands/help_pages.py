@@ -133,7 +133,7 @@ PAGES: Mapping[str, HelpPage] = {
     "config new": HelpPage(
         (
             "config new --train corpus.es corpus.en -o mine.toml",
-            "config new --train a.de a.en --val b.de b.en --test c.de c.en -o mine.toml",
+            "config new --train a.de a.en --val b.de b.en -o mine.toml",
         ),
         "The new file's path, or without -o the config itself.",
         (3, 5),

@@ -77,7 +77,7 @@ def read_curves(content: bytes, *, name: str, source: Path) -> Curves:
     steps = [record for record in records if record.kind == "step"]
     validations = [record for record in records if record.kind == "validation"]
     if not steps and not validations:
-        raise DataError(f"{source}: holds no measurement yet; go on training: mt-cli train CONFIG --resume")
+        raise DataError(f"{source}: holds no measurement yet; go on training with --resume")
     for kind in (steps, validations):
         for before, after in pairwise(kind):
             if after.step <= before.step:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from mt_cli.errors import Option, UsageError
+from mt_cli.text.normalize import normalize
 from mt_cli.text.symbols import BOS_ID, EOS_ID, SPECIALS
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.lines import Part
@@ -54,3 +56,15 @@ class TeacherForced:
             tgt_tokens=(SPECIALS[BOS_ID], *tokens)[: len(tgt_in)],
             predicted_tokens=(*tokens, *end),
         )
+
+
+def encode_target(text: str, tokenizers: Tokenizers, *, longest: int) -> list[int]:
+    """Ids of `text`, a translation by somebody else.
+
+    Raises:
+        UsageError: it is empty, or has more than `longest` tokens.
+    """
+    (ids,) = tokenizers.tgt.encode([normalize(text, lowercase=tokenizers.options.lowercase)])
+    if not 0 < len(ids) <= longest:
+        raise UsageError(Option("target"), f": expected 1 to {longest} tokens, found {len(ids)}")
+    return ids

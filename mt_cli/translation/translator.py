@@ -40,7 +40,7 @@ from mt_cli.translation.options import (
 )
 from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.sentence_attention import Attention
-from mt_cli.translation.teacher_forcing import TeacherForced
+from mt_cli.translation.teacher_forcing import TeacherForced, encode_target
 from mt_cli.translation.unknown_words import UnknownWords
 
 NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
@@ -245,7 +245,8 @@ class Translator:
             if len(parts) > 1:
                 raise UsageError("the line is longer than the model takes; leave out ", Option("target"))
             translation = normalize(checked_line(target, name="target"))
-            hyp, is_complete = self._encode_target(translation), True
+            hyp = encode_target(translation, self._tokenizers, longest=self.model.longest_sentence)
+            is_complete = True
         return TeacherForced.of(
             parts[0],
             hyp,
@@ -263,16 +264,6 @@ class Translator:
         pair = self.teacher_force(line, target=target)
         maps = attention_maps(self.model, pair.src_ids, pair.tgt_in)
         return Attention(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
-
-    def _encode_target(self, text: str) -> list[int]:
-        """Ids of the normalised `text`, which somebody else has translated."""
-        lowercase = self._tokenizers.options.lowercase
-        (ids,) = self._tokenizers.tgt.encode([normalize(text, lowercase=lowercase)])
-        if not 0 < len(ids) <= self.model.longest_sentence:
-            raise UsageError(
-                Option("target"), f": expected 1 to {self.model.longest_sentence} tokens, found {len(ids)}"
-            )
-        return ids
 
     def _detokenize(self, parts: Sequence[Part], hyps: Sequence[list[int]]) -> list[str]:
         """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""

@@ -15,8 +15,11 @@ ADVISERS = {
     "mt_cli.commands.flags",
     "mt_cli.commands.train",
     "mt_cli.commands.translate",
+    "mt_cli.stages.configure.new",
+    "mt_cli.stages.train.parent",
 }
-"""Modules that advise a command; each has its cases below, that of a stopped training in test_train.py."""
+"""Modules that advise a command. Each has its cases below, but for a stopped training (test_train.py) and for
+new configs (test_config_command.py and test_init_from.py)."""
 ADVISED = re.compile(r"mt-cli (?P<words>(?:prepare|train|evaluate|translate|inspect|doctor|export) [^\n]*)")
 ONE_STEP = ("--max-steps", "1")
 SPACED = 'data.files.test={src = "corpus/val.de", tgt = "corpus/val.en"}'

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import typer.main
@@ -12,9 +14,18 @@ from mt_cli.cli import app
 from mt_cli.commands.help_pages import EXIT_CODES, PAGES
 from mt_cli.errors import MtCliError
 
+
+def verbs_of(group: TyperGroup, *, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command, those inside of groups too, by its words."""
+    for name, command in group.commands.items():
+        yield f"{before}{name}", command
+        if isinstance(command, TyperGroup):
+            yield from verbs_of(command, before=f"{before}{name} ")
+
+
 GROUP = typer.main.get_command(app)
 assert isinstance(GROUP, TyperGroup)
-COMMANDS = GROUP.commands
+COMMANDS = dict(verbs_of(GROUP))
 VERBS = sorted(COMMANDS)
 EXAMPLES = [(name, example) for name, page in PAGES.items() for example in page.examples]
 
@@ -37,7 +48,7 @@ def test_page_ends_with_examples_output_exit_codes_and_docs(workspace: Workspace
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_types_have_names_for_people(workspace: Workspace, verb: str) -> None:
-    page = workspace.call(verb, "--help").text
+    page = workspace.call(*verb.split(), "--help").text
     names = re.findall(r"^  (-{1,2}\w.*?|[A-Z][A-Z.]*)(?:  |$)", page, flags=re.MULTILINE)
     assert "-h, --help" in names
     assert [name for name in names if re.search(r"[<>\[]|INTEGER|FLOAT|RANGE", name)] == []
@@ -50,9 +61,10 @@ def test_page_fits_80_columns(workspace: Workspace, verb: str) -> None:
 
 @pytest.mark.parametrize(("verb", "example"), EXAMPLES, ids=[example for _, example in EXAMPLES])
 def test_example_is_one_that_mt_cli_takes(verb: str, example: str) -> None:
-    name, *args = shlex.split(re.sub(r"< \S+", "", example))
-    assert verb in ("", name)
-    COMMANDS[name].make_context(name, args)
+    words = shlex.split(re.sub(r"< \S+", "", example))
+    name = max((name for name in VERBS if words[: len(name.split())] == name.split()), key=len)
+    assert f"{name} ".startswith(f"{verb} ".lstrip())
+    COMMANDS[name].make_context(name, words[len(name.split()) :])
 
 
 def test_every_error_has_an_exit_code_that_is_explained() -> None:

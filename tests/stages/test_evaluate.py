@@ -207,7 +207,7 @@ def test_several_runs_are_announced_as_an_ensemble(workspace: Workspace, run: Pa
 def test_tokenised_output_is_warned_of(
     workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Translator, "translate", lambda _, lines: ["A dog runs ."] * len(lines))
+    monkeypatch.setattr(Translator, "translate", lambda _, lines, **__: ["A dog runs ."] * len(lines))
     outcome = evaluate(workspace, run)
     assert "warning: test: 20 of 20 lines end in a space and a mark" in outcome.err
     assert "sacreBLEU" not in outcome.err  # which has a warning of its own

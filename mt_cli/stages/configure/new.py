@@ -13,7 +13,7 @@ from mt_cli.artefacts.corpora import TRAIN, Corpus, find_corpus, read_pairs
 from mt_cli.artefacts.files import built_beside, check_replaceable, write_atomically
 from mt_cli.artefacts.run import open_run
 from mt_cli.config import Config, DataConfig, commented_toml, parse_config
-from mt_cli.errors import UsageError
+from mt_cli.errors import UsageError, command_line
 from mt_cli.stages.configure.corpus_size import CorpusSize, measure
 from mt_cli.stages.configure.held_out import cut_off
 from mt_cli.stages.configure.sizing import Tables, suited_to, suited_to_fine_tuning, updates_per_epoch
@@ -168,14 +168,14 @@ def _header(
 ) -> str:
     training = config.training
     per_epoch = updates_per_epoch(size, tokens_per_batch=training.tokens_per_batch)
-    place = output or "mine.toml"
-    init = "" if parent is None else f" --init-from {parent}"
+    place = output or Path("mine.toml")
+    init = () if parent is None else ("--init-from", parent)
     cut = f" The splits were cut off one corpus: {', '.join(f'{n} {c:,}' for n, c in pairs.items())} pairs."
     return (
         f"{config.data.src_lang} to {config.data.tgt_lang}, sized by mt-cli config new for "
         f"{size.num_pairs:,} training pairs, about {size.num_tokens:,} tokens.{cut if pairs else ''}\n"
         f"About {per_epoch * training.max_epochs:,} updates, {per_epoch} an epoch. To use it:\n"
-        f"  mt-cli prepare {place}\n"
-        f"  mt-cli train {place}{init}\n"
-        f"  mt-cli evaluate runs/{Path(place).stem} --split test"
+        f"  {command_line('prepare', place)}\n"
+        f"  {command_line('train', place, *init)}\n"
+        f"  {command_line('evaluate', Path('runs') / place.stem, '--split', 'test')}"
     )

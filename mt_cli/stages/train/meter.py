@@ -90,15 +90,16 @@ class Meter:
         self.resume()
         return reading
 
-    def end_stretch(self) -> Stretch:
-        """Means over the reports since the last stretch (at least one), weighted by tokens.
+    def end_stretch(self) -> Stretch | None:
+        """Means over the reports since the last stretch, weighted by tokens; None before the first update.
 
         Pauses the clock, since a validation follows.
         """
-        last = self._last
-        assert last is not None, "a stretch has an update"
-        loss = float(self._stretch_loss) / self._stretch_tokens
         self.pause()
+        last = self._last
+        if last is None:
+            return None
+        loss = float(self._stretch_loss) / self._stretch_tokens
         stretch = Stretch(last.epoch, loss, last.lr, self._stretch_tokens / self._stretch_seconds)
         self._stretch_loss, self._stretch_tokens, self._stretch_seconds = 0.0, 0, 0.0
         return stretch

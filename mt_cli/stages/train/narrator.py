@@ -96,7 +96,7 @@ class Narrator:
             self._bar.set_postfix(shown, refresh=False)
 
     def tell_validation(
-        self, validation: Validation, stretch: Stretch, *, is_best: bool, validation_s: float
+        self, validation: Validation, stretch: Stretch | None, *, is_best: bool, validation_s: float
     ) -> None:
         """Note what a validation has found, in `validation_s` seconds, after a `stretch` of training."""
         elapsed = self._elapsed_s()
@@ -111,13 +111,10 @@ class Narrator:
         )  # fmt: skip
         self._tell_row(
             Row(
-                epoch=stretch.epoch,
                 step=validation.step,
-                train_loss=stretch.loss,
+                stretch=stretch,
                 val_nll=validation.nll,
                 bleu=validation.bleu.score,
-                lr=stretch.lr,
-                tgt_tokens_per_s=stretch.tgt_tokens_per_s,
                 elapsed_s=elapsed,
                 left_s=self._pace.left_s(),
                 is_best=is_best,

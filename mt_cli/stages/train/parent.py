@@ -14,7 +14,7 @@ from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import TOKENIZER, ParentReference, Run, open_run, tokenizer_hashes
 from mt_cli.config import Config
-from mt_cli.errors import DataError, UsageError
+from mt_cli.errors import DataError, UsageError, command_line
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def _check_model(parent: Run, config: Config) -> None:
     if different:
         raise UsageError(
             f"{parent.folder} has another model: {'; '.join(different)}; give the config the same keys, as "
-            f"mt-cli config new --init-from {parent.folder} does"
+            f"{command_line('config', 'new', '--init-from', parent.folder)} does"
         )
 
 
@@ -73,5 +73,5 @@ def _check_tokenizer(parent: Run, prepared: Prepared) -> None:
     if {f"{TOKENIZER}{name}": sha256_bytes(data) for name, data in files.items()} != tokenizer_hashes(parent):
         raise UsageError(
             f"{prepared.folder} was prepared with another tokenizer than that of {parent.folder}; "
-            f'write from_run = "{parent.folder}" into the config\'s [tokenizer], then mt-cli prepare it again'
+            f'write from_run = "{parent.folder}" into the config\'s [tokenizer], then prepare it again'
         )

@@ -5,6 +5,8 @@ Knows numbers and columns, nothing of where they come from.
 
 from dataclasses import dataclass
 
+from mt_cli.stages.train.meter import Stretch
+
 COLUMNS = 80
 """Of the narrowest terminal that people use."""
 WIDTHS = {
@@ -20,28 +22,29 @@ HEADER = "".join(f"{name:>{width}}" for name, width in WIDTHS.items()) + f"  {BE
 class Row:
     """One validation."""
 
-    epoch: int
     step: int
-    train_loss: float
-    """Mean since the validation before, or since training was resumed."""
+    stretch: Stretch | None
+    """Since the validation before, or since training was resumed; None before the first update."""
     val_nll: float
     bleu: float
-    lr: float
-    tgt_tokens_per_s: float
     elapsed_s: float
     left_s: float | None
     """None if it cannot be told yet."""
     is_best: bool
 
     def __str__(self) -> str:
+        epoch, train_loss, lr, speed = "0", "-", "-", "-"
+        if self.stretch is not None:
+            epoch, train_loss = str(self.stretch.epoch), f"{self.stretch.loss:.3f}"
+            lr, speed = f"{self.stretch.lr:.1e}", f"{self.stretch.tgt_tokens_per_s:.0f}"
         cells = (
-            str(self.epoch),
+            epoch,
             str(self.step),
-            f"{self.train_loss:.3f}",
+            train_loss,
             f"{self.val_nll:.3f}",
             f"{self.bleu:.2f}",
-            f"{self.lr:.1e}",
-            f"{self.tgt_tokens_per_s:.0f}",
+            lr,
+            speed,
             clock(self.elapsed_s),
             "-" if self.left_s is None else clock(self.left_s),
         )

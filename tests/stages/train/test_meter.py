@@ -34,6 +34,7 @@ def test_stretch_covers_every_update_since_the_last_validation_logged_or_not() -
     meter.read()
     meter.add(report(3, tokens=30, loss=2.0))
     stretch = meter.end_stretch()
+    assert stretch is not None
     assert (stretch.epoch, stretch.lr) == (1, 0.003)
     assert stretch.loss == pytest.approx(3.0)
     assert meter.has_reports  # the log line has yet to come
@@ -45,10 +46,15 @@ def test_clock_stands_still_while_paused(monkeypatch: pytest.MonkeyPatch) -> Non
     meter = Meter()
     now += 2
     meter.add(report(1, tokens=100, loss=1.0))
-    assert meter.end_stretch().tgt_tokens_per_s == pytest.approx(50)
+    first = meter.end_stretch()
     now += 100  # a validation
     meter.resume()
     now += 8
     meter.add(report(2, tokens=100, loss=1.0))
     assert meter.read().tgt_tokens_per_s == pytest.approx(200 / 10)
-    assert meter.end_stretch().tgt_tokens_per_s == pytest.approx(100 / 8)
+    second = meter.end_stretch()
+    assert [each and each.tgt_tokens_per_s for each in (first, second)] == pytest.approx([50, 100 / 8])
+
+
+def test_no_stretch_ends_before_the_first_update() -> None:
+    assert Meter().end_stretch() is None

@@ -81,7 +81,7 @@ def test_train_warns_before_the_first_update_and_after_the_last(workspace: Works
     lines = outcome.err.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("warning: training makes only"))
     warmup = next(i for i, line in enumerate(lines) if line.startswith("warning: the warm-up of 400 updates"))
-    step = next(i for i, line in enumerate(lines) if line.startswith("valid step"))
+    step = next(i for i, line in enumerate(lines) if line.endswith("  best"))
     last = next(i for i, line in enumerate(lines) if line.startswith("warning: the model "))
     assert max(first, warmup) < step < last
 
