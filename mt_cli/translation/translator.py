@@ -112,13 +112,8 @@ class Translator:
         return cls.of_runs(
             runs,
             checkpoints=checkpoint_names(checkpoint, num_runs=len(runs)),
-            backend=backend,
-            sampling=sampling,
-            seed=seed,
-            device=device,
-            threads=threads,
-            search=search,
-        )
+            backend=backend, sampling=sampling, seed=seed, device=device, threads=threads, search=search,
+        )  # fmt: skip
 
     @classmethod
     def of_runs(
