@@ -14,6 +14,9 @@ from torch import Tensor
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.selection import argmax, top_log_probs
 
+STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8, "meta": 1}
+"""How often finished sentences leave the batch. To see which they are, the host waits for a GPU."""
+
 
 class SearchState(Protocol):
     """What the step function remembers of each sentence and its beams (one at the start)."""
@@ -57,30 +60,42 @@ def greedy_search(
     def likeliest(logits: Tensor, hyps: Tensor, _rows: Tensor) -> Tensor:
         return argmax(rules.hide(logits, hyps))
 
-    return extend_until_end(step, state, max_lens, likeliest, rules)
+    every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
+    return extend_until_end(step, state, max_lens, likeliest, rules, check_every=every)
 
 
 def extend_until_end(
-    step: Callable[[Tensor, State], Tensor], state: State, max_lens: Tensor, choose: Choose, rules: Rules
+    step: Callable[[Tensor, State], Tensor],
+    state: State,
+    max_lens: Tensor,
+    choose: Choose,
+    rules: Rules,
+    *,
+    check_every: int = 1,
 ) -> list[list[int]]:
     """Extend one hypothesis per sentence by what `choose` returns, until `eos_id` or the sentence's limit.
 
     `step` takes the latest ids (M, 1) and the state. `choose` gets its output without the second dimension
     and has to apply the `rules`. `max_lens` (B,) limits each sentence, `eos_id` not counted.
-    Finished sentences leave the batch. Returns B id sequences without `bos_id` and `eos_id`.
+    Finished sentences leave the batch every `check_every` steps; until then, `choose` gets them too.
+    Returns B id sequences without `bos_id` and `eos_id`.
     """
     limits = max_lens  # (M,)
+    is_live = torch.ones_like(limits, dtype=torch.bool)  # (M,)
     rows = torch.arange(len(limits), device=limits.device)  # (M,): which sentence each live row is
     ids = torch.full_like(limits, rules.bos_id)  # (M,)
     hyps = limits.new_full((len(limits), _longest(limits)), rules.eos_id)
     for length in range(hyps.shape[1]):
         ids = choose(step(ids.unsqueeze(1), state).squeeze(1), hyps[rows, :length], rows)
         hyps[rows, length] = ids
-        live = _close_up((ids != rules.eos_id) & (length + 1 < limits))
+        is_live &= (ids != rules.eos_id) & (length + 1 < limits)
+        if (length + 1) % check_every:
+            continue
+        live = _close_up(is_live)
         if len(live) == 0:
             break
         if len(live) < len(rows):
-            rows, ids, limits = rows[live], ids[live], limits[live]
+            rows, ids, limits, is_live = rows[live], ids[live], limits[live], is_live[live]
             state.keep(live)
     return [
         _until(rules.eos_id, hyp[:limit]) for hyp, limit in zip(hyps.tolist(), max_lens.tolist(), strict=True)
@@ -126,6 +141,7 @@ def beam_search(
         torch.tensor(rules.forbidden(length), dtype=torch.long, device=max_lens.device)
         for length in (0, rules.min_len)
     )
+    check_every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
     for length in range(_longest(max_lens)):
         logits = step(ids, state).float().flatten(0, 1)  # (M·N, V)
         log_probs, next_ids = top_log_probs(
@@ -136,12 +152,13 @@ def beam_search(
         )  # each (M·N, beam_size)
         shape = (*ids.shape, beam_size)
         beams, ids = search.extend(log_probs.view(shape), next_ids.view(shape))
-        live = search.settle()
-        if len(live) == 0:
-            break
-        if len(live) < len(beams):
-            beams, ids = beams[live], ids[live]
-            state.keep(live)
+        if (length + 1) % check_every == 0:
+            live = search.settle()
+            if len(live) == 0:
+                break
+            if len(live) < len(beams):
+                beams, ids = beams[live], ids[live]
+                state.keep(live)
         state.arrange(beams)
     return search.best()
 
@@ -157,9 +174,11 @@ class _Beams:
         self._free = torch.full((B,), beam_size, device=device)  # (M,): beams not yet ended
         self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
         self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
-        self._ended_ids = torch.full((B, beam_size, _longest(max_lens)), eos_id, device=device)
-        self._ended_log_probs = torch.full((B, beam_size), -torch.inf, device=device)
-        self._ended_scores = torch.full((B, beam_size), -torch.inf, device=device)
+        # The last slot takes what has not ended: to write everything needs no wait for which have.
+        slots = beam_size + 1
+        self._ended_ids = torch.full((B, slots, _longest(max_lens)), eos_id, device=device)
+        self._ended_log_probs = torch.full((B, slots), -torch.inf, device=device)
+        self._ended_scores = torch.full((B, slots), -torch.inf, device=device)
 
     @property
     def hyps(self) -> Tensor:
@@ -196,7 +215,7 @@ class _Beams:
 
     def best(self) -> list[list[Hyp]]:
         """The best hypotheses of each of the B sentences."""
-        scores, order = self._ended_scores.topk(self._n_best)  # (B, n_best), the best first
+        scores, order = self._ended_scores[:, :-1].topk(self._n_best)  # (B, n_best), the best first
         sentences = torch.arange(len(order), device=order.device).unsqueeze(1)
         columns = (
             self._ended_ids[sentences, order].tolist(),
@@ -212,12 +231,14 @@ class _Beams:
         """Move live beams to the ended ones where `is_eos` (M, N) is True or the limit is reached."""
         length = self._ids.shape[-1]
         ends = (is_eos | (self._limits == length).unsqueeze(1)) & self._log_probs.isfinite()  # (M, N)
-        places = (self._ended_scores.shape[1] - self._free).unsqueeze(1) + ends.cumsum(1) - 1  # (M, N)
-        m, n = ends.nonzero(as_tuple=True)
-        rows, places, log_probs = self._rows[m], places[m, n], self._log_probs[m, n]
-        self._ended_ids[rows, places, :length] = self._ids[m, n]
-        self._ended_log_probs[rows, places] = log_probs
-        self._ended_scores[rows, places] = log_probs / penalty(length, self._alpha)
+        last = self._ended_scores.shape[1] - 1
+        slots = (last - self._free).unsqueeze(1) + ends.cumsum(1) - 1  # (M, N)
+        slots, rows = slots.where(ends, last), self._rows.unsqueeze(1)
+        self._ended_ids[rows, slots, :length] = self._ids
+        self._ended_log_probs[rows, slots] = self._log_probs
+        self._ended_scores[rows, slots] = (self._log_probs / penalty(length, self._alpha)).where(
+            ends, -torch.inf
+        )
         self._free = self._free - ends.sum(1)
         self._log_probs = self._log_probs.masked_fill(ends, -torch.inf)
 

@@ -2,7 +2,7 @@
 
 Exact. PyTorch finds the place of a maximum by comparing entries one by one, but its value with vector
 instructions. So the maximum of each block of entries is computed first, and only the best blocks are
-searched. This takes a fifth of the time of `Tensor.argmax`, a third of that of `Tensor.topk`.
+searched. On a CPU, this takes a fifth of the time of `Tensor.argmax`, a third of that of `Tensor.topk`.
 Letters: R rows, V vocabulary.
 """
 
@@ -16,6 +16,8 @@ BLOCK = 64
 
 def argmax(scores: Tensor) -> Tensor:
     """The place (R,) of the largest entry of each row of `scores` (R, V), the first of equals."""
+    if scores.is_cuda:
+        return scores.argmax(-1)
     blocks = _block_maxima(scores).argmax(-1, keepdim=True)  # (R, 1)
     places, entries = _open(blocks, scores)
     return places.gather(1, entries.argmax(-1, keepdim=True)).squeeze(1)
@@ -30,7 +32,7 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if k == 1:  # the first of equals, as `argmax`
         places = argmax(scores).unsqueeze(1)
         return scores.gather(1, places), places
-    if 2 * k * BLOCK > V:  # blocks would not help
+    if 2 * k * BLOCK > V or scores.is_cuda:  # blocks would not help
         values, places = scores.topk(min(k, V))
         missing = (0, k - values.shape[1])
         return F.pad(values, missing, value=-torch.inf), F.pad(places, missing)

@@ -10,7 +10,7 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.search import Hyp, beam_search, greedy_search, penalty
+from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, Hyp, beam_search, greedy_search, penalty
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
@@ -121,8 +121,11 @@ def beams_by_hand(
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("beam_size", [1, 2, 3, 5])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_beams_equal_those_kept_by_hand(seed: int, beam_size: int, alpha: float) -> None:
+@pytest.mark.parametrize(("seed", "check_every"), [(1, 1), (2, 1), (3, 1), (1, 4), (2, 3)])
+def test_beams_equal_those_kept_by_hand(
+    seed: int, check_every: int, beam_size: int, alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(STEPS_BETWEEN_CHECKS, "cpu", check_every)
     model, limits = model_of(seed=seed), [6, 7, 1, 5, 4, 7]
     found = beams_of(model, limits=limits, beam_size=beam_size, alpha=alpha, n_best=beam_size)
     for src, limit, hyps in zip(SOURCES, limits, found, strict=True):

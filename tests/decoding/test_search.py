@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.search import greedy_search
+from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, greedy_search
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
@@ -55,8 +55,12 @@ def walk(model: TranslationModel, src: list[int], limit: int) -> list[int]:
     return hyp
 
 
+@pytest.mark.parametrize("check_every", [1, 4])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_search_equals_a_brute_force_walk(backend: str) -> None:
+def test_search_equals_a_brute_force_walk(
+    backend: str, check_every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(STEPS_BETWEEN_CHECKS, "cpu", check_every)
     oracle = model_of("torch")
     expected = [walk(oracle, src, limit) for src, limit in zip(SOURCES, LIMITS, strict=True)]
     assert search(model_of(backend), SOURCES, LIMITS) == expected
