@@ -128,6 +128,8 @@ def _choose_device(device: Device) -> torch.device:
     if "LOCAL_RANK" not in os.environ:
         return torch.device("cuda")
     own, found = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()  # torchrun starts one for each
+    if found == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):  # the launcher shows each process one GPU
+        own = 0
     if own >= found:
         raise ResourceError(f"no GPU is left for process {own + 1}: this machine has {found}; start no more")
     torch.cuda.set_device(own)

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE = timedelta(hours=3)
 """How long the others wait while the first process validates and saves."""
+TIME_TO_ADD_UP = timedelta(minutes=10)
+"""How long a process on a GPU waits for the others in the middle of an update."""
 TIME_TO_MEET = timedelta(minutes=10)
 """How long all wait for the last of them to start."""
 
@@ -37,6 +39,8 @@ class World:
 
     rank: int = 0
     size: int = 1
+    sums: "dist.ProcessGroup | None" = None
+    """The group that adds up tensors; None is the one that all else goes through."""
 
     @property
     def is_first(self) -> bool:
@@ -49,7 +53,7 @@ class World:
             return
         flat = torch.cat([tensor.flatten() for tensor in tensors])  # one message instead of hundreds
         with _missing_peers_explained():
-            dist.all_reduce(flat)
+            dist.all_reduce(flat, group=self.sums)
         totals = torch.split(flat, [tensor.numel() for tensor in tensors])
         for tensor, total in zip(tensors, totals, strict=True):
             tensor.copy_(total.view_as(tensor))
@@ -102,15 +106,12 @@ def joined_world() -> Iterator[World]:
         log.info("waiting for %d processes", size)
     with _missing_peers_explained():
         store, rank, _ = next(rendezvous("env://", timeout=TIME_TO_MEET))
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-            store=store,
-            rank=rank,
-            world_size=size,
-            timeout=PATIENCE,
-        )
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        sums = None
+        if torch.cuda.is_available():
+            sums = dist.new_group(backend="cpu:gloo,cuda:nccl", timeout=TIME_TO_ADD_UP)
     try:
-        yield World(dist.get_rank(), size)
+        yield World(rank, size, sums)
     finally:
         dist.destroy_process_group()
 

@@ -200,3 +200,27 @@ def test_large_blocks_are_kept_as_far_as_glibc_allows(
     # Alone, the other setting would freeze the threshold at its smallest.
     assert (device_module.M_TRIM_THRESHOLD in libc.settings) == (threshold is not None)
     assert libc.settings[device_module.M_ARENA_MAX] == 1
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "found", "visible", "expected"),
+    [("1", 2, "", "cuda:1"), ("1", 2, "4,5", "cuda:1"), ("1", 1, "5", "cuda:0"), ("0", 1, "", "cuda:0")],
+)
+def test_each_process_of_a_launcher_takes_its_own_gpu(
+    monkeypatch: pytest.MonkeyPatch, local_rank: str, found: int, visible: str, expected: str
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    assert str(set_up_runtime(device="cuda", precision="fp32").device) == expected
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ResourceError, match="no GPU is left for process 2: this machine has 1"):
+        set_up_runtime(device="cuda")

@@ -64,7 +64,7 @@ def test_others_that_are_gone_are_told_of(act: Callable[[], object]) -> None:
 
 
 def test_an_error_without_a_message_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError
 
     monkeypatch.setattr(torch.distributed, "all_reduce", fail)
