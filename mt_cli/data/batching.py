@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mt_cli.data.shuffle import MixedShuffle, Shuffle
-from mt_cli.data.split import EncodedSplit
+from mt_cli.data.split import EncodedSplit, Sentences
 from mt_cli.machine.ladder import rung, rungs, rungs_below
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 
@@ -76,8 +76,10 @@ class Batch:
         return self.tgt_ids[:, 1:]
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on `device`."""
-        tensors = (self.src_ids, self.tgt_ids, self.real)
+        """The batch on `device`. The host does not wait: a GPU copies from memory that stays in place."""
+        tensors = [self.src_ids, self.tgt_ids, self.real]
+        if device.type == "cuda":
+            tensors = [tensor.pin_memory() for tensor in tensors]
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
@@ -159,14 +161,32 @@ def collate(
 
     Rows beyond the pairs hold no target token.
     """
-    src = [np.append(split.src[int(i)], EOS_ID) for i in indices]
-    tgt = [np.concatenate(([BOS_ID], split.tgt[int(i)], [EOS_ID])) for i in indices]
+    indices = np.asarray(indices, np.int64)
     if shape is None:
-        return Batch.of(pad_ids(src), pad_ids(tgt))
-    # One source token: a row that may attend to nothing would give NaN.
-    src += [np.array([EOS_ID])] * (shape.rows - len(src))
-    tgt += [np.array([PAD_ID])] * (shape.rows - len(tgt))
-    return Batch.of(pad_ids(src, width=shape.src_width), pad_ids(tgt, width=shape.tgt_width + 1))
+        src_width, tgt_width = (int(side.lengths_of(indices).max()) + 1 for side in (split.src, split.tgt))
+        shape = Shape(len(indices), src_width, tgt_width)
+    src = _rows_of(split.src, indices, rows=shape.rows, width=shape.src_width, first=0)
+    src[len(indices) :, 0] = EOS_ID  # a row that may attend to nothing would give NaN
+    tgt = _rows_of(split.tgt, indices, rows=shape.rows, width=shape.tgt_width + 1, first=1)
+    tgt[: len(indices), 0] = BOS_ID
+    return Batch.of(torch.from_numpy(src), torch.from_numpy(tgt))
+
+
+def _rows_of(
+    sentences: Sentences, indices: NDArray[np.int64], *, rows: int, width: int, first: int
+) -> NDArray[np.int64]:
+    """The sentences at `indices` (N,) from column `first` on, each before `</s>`: (rows, width).
+
+    The rest is filled with `<pad>`. There is no loop over the sentences, which would cost a GPU's time.
+    """
+    lengths = sentences.lengths_of(indices)  # (N,)
+    columns = np.arange(width) - first
+    is_id = (columns >= 0) & (columns < lengths[:, np.newaxis])  # (N, width)
+    places = (sentences.offsets[indices, np.newaxis] + columns)[is_id]
+    padded = np.full((rows, width), PAD_ID, dtype=np.int64)
+    padded[: len(indices)][is_id] = sentences.ids[places]
+    padded[np.arange(len(indices)), first + lengths] = EOS_ID
+    return padded
 
 
 def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]], *, width: int | None = None) -> Tensor:
