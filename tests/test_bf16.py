@@ -47,6 +47,27 @@ def losses(trainer: Trainer, *, most: int | None = None) -> list[float]:
 # The model
 
 
+def operations(loss: Tensor) -> set[str]:
+    """Names of the operations through which gradients flow back from `loss`."""
+    found, left = set(), [loss.grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            left += [inner for inner, _ in node.next_functions]
+    return {node.name() for node in found}
+
+
+@pytest.mark.parametrize(("runtime", "is_fused"), [(FP32, True), (BF16, False)], ids=["fp32", "bf16"])
+def test_the_fused_attention_whose_backward_pass_is_slow_is_left_out(
+    runtime: Runtime, is_fused: bool
+) -> None:
+    model = tiny_model("torch").train()
+    with runtime.autocast():
+        loss = model(random_ids(2, 5), with_bos(random_ids(2, 4))).float().sum()
+    assert any("FlashAttention" in name for name in operations(loss)) == is_fused
+
+
 @each_backend
 def test_no_position_sees_the_future(backend: str) -> None:
     model = randomised(tiny_model(backend, decoder_layers=2), std=0.3)

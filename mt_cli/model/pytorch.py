@@ -4,11 +4,13 @@ Masks are inverted here and nowhere else: in PyTorch, True means "ignore".
 Letters: B batch, S source length, T target length, D d_model.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mt_cli.model.dropout import Dropout
 from mt_cli.model.layers import TransformerOptions
@@ -69,18 +71,20 @@ class TorchBackend(nn.Transformer):
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
         """Memory (B, S, D) of `src` (B, S, D) under `src_mask` (B, S)."""
-        memory: Tensor = self.encoder(src, src_key_padding_mask=~src_mask)
+        with _fast_attention(src):
+            memory: Tensor = self.encoder(src, src_key_padding_mask=~src_mask)
         return memory
 
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D) under `src_mask` (B, S)."""
-        out: Tensor = self.decoder(
-            tgt,
-            memory,
-            tgt_mask=~causal_mask(tgt.shape[1], device=tgt.device),
-            tgt_is_causal=True,  # otherwise PyTorch checks the mask, and waits for the GPU
-            memory_key_padding_mask=~src_mask,
-        )
+        with _fast_attention(tgt):
+            out: Tensor = self.decoder(
+                tgt,
+                memory,
+                tgt_mask=~causal_mask(tgt.shape[1], device=tgt.device),
+                tgt_is_causal=True,  # otherwise PyTorch checks the mask, and waits for the GPU
+                memory_key_padding_mask=~src_mask,
+            )
         return out
 
     def start(self, memory: Tensor, src_mask: Tensor) -> PrefixState:
@@ -94,6 +98,18 @@ class TorchBackend(nn.Transformer):
         memory = state.memory.repeat_interleave(N, dim=0)  # (B·N, S, D)
         src_mask = state.src_mask.repeat_interleave(N, dim=0)
         return self.decode(state.prefix.flatten(0, 1), memory, src_mask)[:, -1].view(B, N, -1)
+
+
+def _fast_attention(x: Tensor) -> AbstractContextManager[None]:
+    """A context in which the attention of `x` is also fast in the backward pass.
+
+    On a CPU in bf16, the backward pass of PyTorch's fused attention took 85 % of an update (PyTorch 2.13,
+    with AMX). Without it, training is seven times as fast. Decoding keeps it: the switch is one for all
+    threads.
+    """
+    if x.is_cpu and torch.is_autocast_enabled("cpu") and torch.is_grad_enabled():
+        return sdpa_kernel(SDPBackend.MATH)
+    return nullcontext()
 
 
 def _build_layer(kind: type[TorchLayer], options: TransformerOptions) -> TorchLayer:
