@@ -9,6 +9,7 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -58,9 +59,11 @@ def classic(setting: Setting, precision: Precision) -> Work:
     from torch.nn import functional as F
 
     from mt_cli.data.batching import collate
+    from mt_cli.model import pytorch
     from mt_cli.model.dropout import Dropout
     from mt_cli.text.symbols import PAD_ID
 
+    pytorch._fast_attention = lambda _: nullcontext()  # nn.Transformer as it comes
     split, model, runtime = _prepare(setting, "torch", precision)
     for module in list(model.modules()):
         for name, child in module.named_children():
