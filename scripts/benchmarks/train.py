@@ -63,7 +63,7 @@ def classic(setting: Setting, precision: Precision) -> Work:
     from mt_cli.model.dropout import Dropout
     from mt_cli.text.symbols import PAD_ID
 
-    pytorch._fast_attention = lambda _: nullcontext()  # nn.Transformer as it comes
+    pytorch._fast_attention = lambda x: nullcontext()  # nn.Transformer as it comes
     split, model, runtime = _prepare(setting, "torch", precision)
     for module in list(model.modules()):
         for name, child in module.named_children():
