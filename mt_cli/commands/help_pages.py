@@ -31,8 +31,8 @@ class HelpPage:
     """What comes to stdout; lines of at most 76 letters."""
     exit_codes: tuple[int, ...]
     """Beside 0, 1, 2, 130 and 141, which every verb has."""
-    section: str
-    """Heading of README.md under which more is said."""
+    docs: str
+    """The page and heading of the documentation that says more."""
 
     def __str__(self) -> str:
         codes = sorted({0, 1, 2, 130, 141, *self.exit_codes})
@@ -48,7 +48,7 @@ class HelpPage:
                 *(f"  {code:>3}  {EXIT_CODES[code]}" for code in codes),
                 "",
                 "Docs:",
-                f'  README.md, under "{self.section}"',
+                f"  {self.docs}",
             ]
         )
 
@@ -63,13 +63,13 @@ PAGES: Mapping[str, HelpPage] = {
         ),
         "The result on stdout, everything else on stderr; mt-cli COMMAND --help\nsays more.",
         (3, 4, 5, 6, 143),
-        "Ten minutes",
+        "README.md",
     ),
     "prepare": HelpPage(
-        ("prepare configs/sample.toml", "prepare configs/multi30k.toml --from downloads"),
+        ("prepare configs/sample.toml", "prepare configs/multi30k-tiny.toml --from downloads"),
         "The prepared folder's path; with --json, the report on the corpus too.",
         (3, 5),
-        "Your own text",
+        "docs/commands.md#prepare",
     ),
     "train": HelpPage(
         (
@@ -79,13 +79,13 @@ PAGES: Mapping[str, HelpPage] = {
         ),
         "The run folder's path; with --json, how training ended too.",
         (3, 4, 5, 143),
-        "The real thing: Multi30k",
+        "docs/commands.md#train",
     ),
     "evaluate": HelpPage(
         ("evaluate runs/sample", "evaluate runs/sample --src german.txt --ref english.txt --beam-size 5"),
         "A line for each split and metric: the score and sacreBLEU's signature.",
         (3, 5),
-        "In scripts",
+        "docs/commands.md#evaluate",
     ),
     "translate": HelpPage(
         (
@@ -96,13 +96,13 @@ PAGES: Mapping[str, HelpPage] = {
         "One line for each line, in order (N of them with --n-best N).\n"
         "Without -i and --text, lines are read from stdin; Ctrl-D ends them.",
         (3, 5),
-        "In scripts",
+        "docs/commands.md#translate",
     ),
     "plot": HelpPage(
         ("plot runs/sample -o curves.png", "plot runs/one runs/two -o curves.svg"),
         "The picture's path; with --json, the curves too.",
         (3, 5),
-        "The real thing: Multi30k",
+        "docs/commands.md#plot",
     ),
     "compare": HelpPage(
         (
@@ -111,13 +111,13 @@ PAGES: Mapping[str, HelpPage] = {
         ),
         "A verdict, the p-values of each metric, wins and losses, and the sentences\nthat changed most.",
         (3, 5),
-        "In scripts",
+        "docs/commands.md#compare",
     ),
     "score": HelpPage(
         ("score runs/sample --src german.txt --tgt english.txt --normalise",),
         "One log-probability (natural logarithm) for each pair, in order.",
         (3, 5),
-        "In scripts",
+        "docs/commands.md#score",
     ),
     "config": HelpPage(
         (
@@ -128,7 +128,7 @@ PAGES: Mapping[str, HelpPage] = {
         ),
         "What the verb was asked for; each has a page of its own.",
         (3, 5),
-        "Your own text",
+        "docs/commands.md#config",
     ),
     "config new": HelpPage(
         (
@@ -137,25 +137,25 @@ PAGES: Mapping[str, HelpPage] = {
         ),
         "The new file's path, or without -o the config itself.",
         (3, 5),
-        "Your own text",
+        "docs/own-corpus.md",
     ),
     "config show": HelpPage(
         ("config show sample", "config show runs/sample --set decoding.beam_size=5"),
         "The whole config as TOML, defaults too.",
         (3,),
-        "Your own text",
+        "docs/config.md",
     ),
     "config check": HelpPage(
         ("config check mine.toml", "config check configs/*.toml"),
         "For each config what is wrong, what will probably not work, or ok.",
         (3,),
-        "Your own text",
+        "docs/own-corpus.md#check-it-before-you-train",
     ),
     "config diff": HelpPage(
         ("config diff multi30k multi30k-tiny",),
         "A line for each key that differs; nothing if none does.",
         (3,),
-        "Your own text",
+        "docs/commands.md#config",
     ),
     "inspect": HelpPage(
         (
@@ -165,19 +165,19 @@ PAGES: Mapping[str, HelpPage] = {
         ),
         "What is in the run; with --shapes the tensors' shapes, with --attention -\nthe map.",
         (3, 5),
-        "Look inside",
+        "docs/commands.md#inspect",
     ),
     "doctor": HelpPage(
         ("doctor runs/sample", "doctor runs/sample --slow"),
         "A line for each check: pass or FAIL, the difference seen and that allowed.",
         (3, 5, 6),
-        "Is the model sound?",
+        "docs/commands.md#doctor",
     ),
     "export": HelpPage(
         ("export runs/sample exported --to ctranslate2 --quantization int8",),
         "The new folder, then both engines' scores, speeds and identical lines.",
         (3, 5, 6),
-        "On another engine",
+        "docs/commands.md#export",
     ),
 }
 """By verb, such as `config new`; the program's own page has no name."""

@@ -1,3 +1,5 @@
+"""Corpora: which files are found, fetched and checked, and what their pairs are."""
+
 import gzip
 import hashlib
 import re

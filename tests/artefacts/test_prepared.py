@@ -1,3 +1,5 @@
+"""Prepared data: read as they were written, and refused when they have changed."""
+
 import json
 import shutil
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Encoded sentences on disk: written in parts, read as one by memory map."""
+
 from pathlib import Path
 
 import numpy as np

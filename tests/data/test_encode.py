@@ -1,3 +1,5 @@
+"""Encoding: which pairs are kept, which are dropped, and for which reason."""
+
 from mt_cli.data.encode import PairEncoder
 from mt_cli.data.split import Sentences
 from mt_cli.text.symbols import SPECIALS

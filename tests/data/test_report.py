@@ -1,3 +1,5 @@
+"""The report on a corpus: its counts against counts by hand."""
+
 import json
 
 import pytest

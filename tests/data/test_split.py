@@ -1,3 +1,5 @@
+"""Encoded splits: sentences by index, in as few bytes as their ids need."""
+
 import numpy as np
 import pytest
 

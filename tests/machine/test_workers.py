@@ -1,3 +1,5 @@
+"""Workers: results in order, errors as they were, and an end that is clean."""
+
 import multiprocessing
 import os
 import signal

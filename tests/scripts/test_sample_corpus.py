@@ -1,3 +1,5 @@
+"""The sample corpus: what its script makes, and that its test cannot be passed by copying."""
+
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

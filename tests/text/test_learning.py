@@ -1,3 +1,5 @@
+"""Learning vocabularies, against counts by hand."""
+
 from collections import Counter
 
 from learned import learn_tokenizers

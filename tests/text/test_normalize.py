@@ -1,3 +1,5 @@
+"""Normalisation: one clean line of any text, and the same when it is done twice."""
+
 import unicodedata
 
 import pytest

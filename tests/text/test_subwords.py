@@ -1,3 +1,5 @@
+"""Subwords: any text comes back, and none of it becomes a special symbol."""
+
 import pickle
 import time
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Tokenizers on disk: they come back as they were, and damage is named."""
+
 import json
 
 import pytest

@@ -1,3 +1,5 @@
+"""Vocabularies: the order of their entries, and their special symbols."""
+
 from collections import Counter
 
 import pytest

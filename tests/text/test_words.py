@@ -1,3 +1,5 @@
+"""Words: any text comes back, spaces and all."""
+
 import gzip
 import json
 import time

@@ -1,3 +1,5 @@
+"""The `prepare` command: what its folder holds, and what it refuses."""
+
 import gzip
 import json
 import logging

@@ -1,3 +1,5 @@
+"""The first pass over a corpus: its counts, and the sample that tokenizers learn from."""
+
 from pathlib import Path
 
 import numpy as np

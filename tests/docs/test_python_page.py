@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from workspace import Workspace
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 BLOCK = re.compile(r"^```python\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 

@@ -1,0 +1,1 @@
+"""Pages of docs/, or parts of them, that are made from the code."""

@@ -1,0 +1,64 @@
+"""The file map of docs/design.md: a line for each file, in the words of its own first docstring or comment.
+
+Asks git which files there are; a file that is not known to git is not on the map.
+"""
+
+import ast
+import re
+import subprocess
+from itertools import groupby
+from pathlib import Path
+
+FOLDERS = ("mt_cli", "scripts", "tests")
+BEGIN = "<!-- file map: made by scripts/write_docs -->"
+END = "<!-- end of the file map -->"
+
+
+def mapped_files(root: Path) -> dict[str, str]:
+    """What each file below `FOLDERS` is for, by its path in the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *FOLDERS],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    there = sorted(name for name in set(listed) if (root / name).is_file())
+    return {name: purpose_of((root / name).read_text(encoding="utf-8")) for name in there}
+
+
+def purpose_of(text: str) -> str:
+    """The first paragraph of a docstring, or the first sentence of the comment below `#!`."""
+    if text.startswith("#!"):
+        comment = re.match(r"#!.*\n((?:# .*\n)+)", text)
+        words = " ".join(comment[1].replace("\n# ", " ").removeprefix("# ").split()) if comment else ""
+        return re.split(r"(?<=[.])\s", words, maxsplit=1)[0]
+    return " ".join((ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].split())
+
+
+def file_map(files: dict[str, str]) -> str:
+    """A heading and a table for each folder; a folder's own docstring stands below its heading."""
+    blocks = []
+    for folder, names in groupby(sorted(files, key=_place), key=lambda name: str(Path(name).parent)):
+        here = {Path(name).name: name for name in names}
+        own = here.pop("__init__.py", None)
+        lines = [f"### {folder}/", *(["", files[own]] if own else [])]
+        if here:
+            lines += ["", "| file | what it is |", "| --- | --- |"]
+        lines += [f"| [`{name}`](../{path}) | {files[path]} |" for name, path in here.items()]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def with_file_map(page: str, files: dict[str, str]) -> str:
+    """`page` with the map of `files` between its two marks."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no line '{BEGIN}' with a line '{END}' after it")
+    return f"{before}{begin}\n\n{file_map(files)}\n\n{end}{after}"
+
+
+def _place(name: str) -> tuple[int, str, str]:
+    path = Path(name)
+    return FOLDERS.index(path.parts[0]), str(path.parent), path.name

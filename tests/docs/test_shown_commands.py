@@ -1,0 +1,207 @@
+"""Every command, config and JSON that README.md and docs/ show, against the real programs."""
+
+import json
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+import typer.main
+from pages import (
+    PAGES,
+    README,
+    ROOT,
+    Shown,
+    arguments_of,
+    blocks_in,
+    name_of,
+    read,
+    shown_in,
+    simple_commands,
+)
+
+from mt_cli.cli import app
+from mt_cli.config import parse_config
+
+WORKFLOW = ROOT / ".github" / "workflows" / "checks.yml"
+PROGRAMS = {"cat", "cd", "git", "head", "mt-cli", "sbatch", "torchrun"}
+"""What a page may call beside our scripts."""
+
+LINES = [(name_of(page), shown) for page in PAGES for shown in shown_in(read(page))]
+WORDS = [(page, words) for page, shown in LINES for words in simple_commands(shown.line) if words]
+OURS = [(page, args) for page, words in WORDS if (args := arguments_of(words)) is not None]
+SCRIPTS = [(page, words) for page, words in WORDS if words[0].startswith("scripts/")]
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def described(case: object) -> str:
+    if isinstance(case, Shown):
+        return case.line
+    return " ".join(case) if isinstance(case, list) else str(case)
+
+
+def verbs() -> set[str]:
+    """Every verb, those of `config` with its name before them."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    found = set()
+    for name, command in group.commands.items():
+        inner = command.commands if isinstance(command, typer.core.TyperGroup) else {}
+        found |= {f"{name} {verb}" for verb in inner} or {name}
+    return found
+
+
+def parse(args: list[str]) -> None:
+    """Parse `args` as mt-cli does, without running anything; typer's own error says what is wrong."""
+    command = typer.main.get_command(app)
+    while isinstance(command, typer.core.TyperGroup):
+        assert args, f"{command.name}: no command; there are {', '.join(command.commands)}"
+        if args[0].startswith("-"):  # to parse such a flag is to obey it: --install-completion installs
+            assert args[0] in {name for param in command.params for name in param.opts}, "no such flag"
+            return
+        assert args[0] in command.commands, f"no '{args[0]}'; there are {', '.join(command.commands)}"
+        command, args = command.commands[args[0]], args[1:]
+    command.make_context(command.name, list(args))
+
+
+def source_of(script: str) -> str:
+    """The text of a script, and of the package that it starts."""
+    text = read(ROOT / script)
+    packages = re.findall(r"-m \"?(\w+)\.", text)
+    files = [path for package in packages for path in (ROOT / "scripts" / package).glob("*.py")]
+    return "\n".join([text, *map(read, files)])
+
+
+@pytest.mark.parametrize(("page", "args"), OURS, ids=described)
+def test_shown_command_is_one_that_mt_cli_takes(page: str, args: list[str]) -> None:
+    parse(args)
+
+
+@pytest.mark.parametrize(("page", "words"), SCRIPTS, ids=described)
+def test_shown_script_is_there_and_has_the_flags(page: str, words: list[str]) -> None:
+    script, *args = words
+    assert os.access(ROOT / script, os.X_OK) or script.endswith(".slurm")
+    flags = [arg for arg in args if arg.startswith("--")]
+    assert [flag for flag in flags if flag not in source_of(script)] == []
+
+
+@pytest.mark.parametrize(("page", "shown"), LINES, ids=described)
+def test_shown_line_is_shell_that_calls_what_readers_have(page: str, shown: Shown) -> None:
+    subprocess.run(["bash", "-n", "-c", shown.line], check=True)
+    called = {Path(words[0]).name for words in simple_commands(shown.line) if words}
+    assert called <= PROGRAMS | {path.name for path in (ROOT / "scripts").iterdir()}
+
+
+@each_page
+def test_block_of_commands_begins_with_a_prompt(page: Path) -> None:
+    blocks = blocks_in(read(page), "console", "sh", "bash", "shell")
+    assert [block.body for block in blocks if not block.body.startswith("$ ")] == []
+
+
+@each_page
+def test_shown_config_can_be_used(page: Path) -> None:
+    for block in blocks_in(read(page), "toml"):
+        parse_config(tomllib.loads(block.body))
+
+
+@each_page
+def test_shown_json_can_be_read(page: Path) -> None:
+    for block in blocks_in(read(page), "json"):
+        json.loads(block.body)
+
+
+def test_every_verb_is_shown() -> None:
+    shown = {" ".join(args[:2]) if args[:1] == ["config"] else args[0] for _, args in OURS}
+    assert sorted(verbs() - shown) == [], "no page shows these"
+
+
+def test_readme_shows_the_four_commands() -> None:
+    shown = {args[0] for page, args in OURS if page == name_of(README)}
+    assert shown >= {"prepare", "train", "evaluate", "translate"}
+
+
+@each_page
+def test_named_configs_exist(page: Path) -> None:
+    named = set(re.findall(r"\bconfigs/[\w./-]+\.toml", read(page)))
+    assert sorted(name for name in named if not (ROOT / name).is_file()) == []
+
+
+@each_page
+def test_named_scripts_exist(page: Path) -> None:
+    named = set(re.findall(r"(?<![\w/.])scripts/\w+(?:\.\w+)?", read(page)))
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+def test_workflow_runs_what_the_page_on_checks_shows() -> None:
+    run = re.findall(r"^ *- run: (.*)$", read(WORKFLOW), re.MULTILINE)
+    (smoke,) = [
+        block for block in blocks_in(read(ROOT / "docs" / "ci.md")) if "mt-cli prepare sample" in block.body
+    ]
+    assert "scripts/test" in run
+    assert [line for line in smoke.body.splitlines() if line.removeprefix("$ ") not in run] == []
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in re.findall(r"- run: (.*)$", read(WORKFLOW), re.MULTILINE) if "mt-cli" in line]
+)
+def test_workflow_calls_mt_cli_as_it_can_be_called(line: str) -> None:
+    (words,) = simple_commands(line)
+    parse(arguments_of(words) or [])
+
+
+# The checks themselves
+
+
+@pytest.mark.parametrize(
+    ("line", "args"),
+    [
+        ("mt-cli evaluate runs/sample", ["evaluate", "runs/sample"]),
+        (".venv/bin/mt-cli evaluate runs/sample", ["evaluate", "runs/sample"]),
+        ("python -m mt_cli --help", ["--help"]),
+        ("OMP_NUM_THREADS=1 mt-cli train a.toml --seed 2", ["train", "a.toml", "--seed", "2"]),
+        ("torchrun --nproc-per-node 2 -m -- mt_cli train a.toml", ["train", "a.toml"]),
+        ("mt-cli translate runs/x < in.txt > out.txt", ["translate", "runs/x"]),
+        ("mt-cli translate runs/x --text 'Ein Mann'", ["translate", "runs/x", "--text", "Ein Mann"]),
+    ],
+)
+def test_command_is_found_in_a_line(line: str, args: list[str]) -> None:
+    (words,) = simple_commands(line)
+    assert arguments_of(words) == args
+
+
+def test_commands_joined_by_a_pipe_are_found() -> None:
+    line = "cat a.txt | mt-cli translate runs/x > b.txt"
+    assert simple_commands(line) == [["cat", "a.txt"], ["mt-cli", "translate", "runs/x"]]
+
+
+def test_output_belongs_to_the_command_above_it() -> None:
+    text = "Text.\n\n```console\n$ mt-cli a \\\n  b\none\n\ntwo\n$ mt-cli c\n```\n"
+    assert list(shown_in(text)) == [Shown("mt-cli a    b", ["one", "", "two"]), Shown("mt-cli c")]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["evalute", "runs/x"],
+        ["config"],
+        ["config", "diff", "a.toml"],
+        ["evaluate"],
+        ["evaluate", "runs/x", "--bleu"],
+        ["train", "a.toml", "more"],
+        ["train", "a.toml", "--device", "tpu"],
+        ["--nonsense"],
+    ],
+    ids=described,
+)
+def test_planted_wrong_command_is_caught(args: list[str]) -> None:
+    usage_error = typer.BadParameter.__bases__[0]  # typer exports only this child of it
+    with pytest.raises((AssertionError, usage_error)):
+        parse(args)
+
+
+def test_flags_of_scripts_are_looked_for_in_their_packages() -> None:
+    assert "--quick" in source_of("scripts/gpu")
+    assert "--quick" not in source_of("scripts/sweep")

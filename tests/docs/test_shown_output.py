@@ -1,0 +1,57 @@
+"""Output that docs/ show of commands that need no model: it is what the commands print today."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import spanish
+from pages import DOCS, ROOT, Shown, arguments_of, blocks_in, name_of, read, shown_in, simple_commands
+from workspace import Workspace
+
+NEW = ("config", "new", "--train", "corpus.es", "corpus.en", "-o", "mine.toml")
+FOREIGN = ("runs/", "captions.")
+"""What commands name that need a model, or text that does not come with the project."""
+
+
+def is_repeatable(shown: Shown) -> bool:
+    """Whether a command needs the project alone, and the page shows what it prints."""
+    args = arguments_of(simple_commands(shown.line)[0])
+    is_config = args is not None and args[:1] == ["config"]
+    return is_config and any(shown.output) and not any(word in shown.line for word in FOREIGN)
+
+
+REPEATABLE = [
+    (name_of(page), shown) for page in DOCS for shown in shown_in(read(page)) if is_repeatable(shown)
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the project's configs and a corpus."""
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    spanish.write(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("page", "shown"), REPEATABLE, ids=lambda case: getattr(case, "line", str(case)))
+def test_command_prints_what_the_page_shows(
+    workspace: Workspace, folder: Path, page: str, shown: Shown
+) -> None:
+    args = shlex.split(shown.line)[1:]
+    if "mine.toml" in args and "new" not in args:
+        workspace.call(*NEW, cwd=folder)
+    outcome = workspace.call(*args, cwd=folder)
+    assert outcome.code == 0, outcome.err
+    printed = [*outcome.err.splitlines(), *outcome.text.splitlines()]
+    assert printed == [line for line in shown.output if line]
+
+
+def test_there_are_commands_to_repeat() -> None:
+    assert len(REPEATABLE) >= 4
+
+
+def test_new_config_begins_as_the_page_shows(workspace: Workspace, folder: Path) -> None:
+    workspace.call(*NEW, cwd=folder)
+    blocks = blocks_in(read(ROOT / "docs" / "own-corpus.md"), "toml")
+    (header,) = [block.body for block in blocks if block.body.startswith("#")]
+    assert (folder / "mine.toml").read_text(encoding="utf-8").startswith(header)
