@@ -130,7 +130,7 @@ def _limits(schema: Schema) -> str:
         limited = pair[0] if isinstance(pair, list) else items if isinstance(items, dict) else kind
         found += [words.format(_number(limited[name])) for name, words in LIMITS.items() if name in limited]
         if "pattern" in limited:
-            found.append(MEANINGS[limited["pattern"]])
+            found.append(MEANINGS[str(limited["pattern"])])
     return ", ".join(found)
 
 
