@@ -17,6 +17,8 @@ MOST_POINTS = 400
 """Of a line; more cannot be told apart."""
 MOST_MARKS = 40
 TICKS = 5
+SMALLEST_SPAN = 1e-100
+"""Below it, values are equal."""
 BAR_WIDTH, BAR_HEIGHT = 280, 14
 BINS = 20
 """Of a histogram from 0 to 100."""
@@ -49,6 +51,11 @@ class Axis:
     def place(self, value: float) -> float:
         """Where `value` is drawn."""
         return self.begin + (value - self.low) / (self.high - self.low or 1) * (self.end - self.begin)
+
+
+def key(name: str, *, number: int) -> Html:
+    """A run's `name` beside its colour."""
+    return element("span", name, class_=f"key run{number}")
 
 
 def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str, title: str, from_zero: bool) -> Html:
@@ -184,13 +191,13 @@ def score_bar(score: float, *, number: int, title: str, interval: tuple[float, f
 def nice_ticks(low: float, high: float) -> list[float]:
     """Round numbers, equally far apart, of which the first is at most `low` and the last at least `high`."""
     span = high - low
-    if span <= 0:
-        span = abs(high) or 1.0
+    if span <= max(1e-9 * abs(high), SMALLEST_SPAN):
+        span = abs(high) if abs(high) > SMALLEST_SPAN else 1.0
         high = low + span
     power = 10.0 ** math.floor(math.log10(span / TICKS))
     distance = next(power * factor for factor in (1, 2, 5, 10) if power * factor * TICKS >= span * 0.999)
     first, last = math.floor(low / distance + 1e-9), math.ceil(high / distance - 1e-9)
-    return [round(number * distance, 12) for number in range(first, last + 1)]
+    return [number * distance for number in range(first, last + 1)]
 
 
 def thinned(points: Sequence[T], most: int) -> Sequence[T]:

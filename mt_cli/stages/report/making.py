@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from mt_cli.stages.curves import Curves, Point
-from mt_cli.stages.report.charts import Line, line_chart
+from mt_cli.stages.report.charts import Line, key, line_chart
 from mt_cli.stages.report.findings import Findings, RunFacts
 from mt_cli.stages.report.markup import Html, element, folded, table
 
@@ -38,6 +38,9 @@ def _charts(drawn: Sequence[tuple[int, str, Curves]]) -> Iterator[Html]:
     bleu = [_line(name, curves.bleu, number, marks=True) for number, name, curves in drawn]
     rate = [_line(name, curves.lr, number) for number, name, curves in drawn]
     signatures = dict.fromkeys(text for _, _, curves in drawn for text in curves.bleu_signatures)
+    if len(drawn) > 1:
+        keys = (key(name, number=number) for number, name, _ in drawn)
+        yield element("p", Html.joined(*keys, between=" "), class_="note")
     yield element(
         "div",
         _figure(
@@ -112,7 +115,7 @@ def _settings(runs: Sequence[RunFacts]) -> Iterator[Html]:
 def _environment(runs: Sequence[RunFacts]) -> Iterator[Html]:
     yield element("h3", "Versions and hardware of training")
     if any(run.environment for run in runs):
-        yield _side_by_side("", [run.environment for run in runs], runs, absent="–")
+        yield _side_by_side("Name", [run.environment for run in runs], runs, absent="–")
     else:
         yield element("p", "Not known: there is no env.json.", class_="note")
 

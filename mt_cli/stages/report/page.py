@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from string import Template
 
+from mt_cli.stages.report.charts import key
 from mt_cli.stages.report.findings import Findings, RunFacts
 from mt_cli.stages.report.making import curves_section, settings_section
 from mt_cli.stages.report.markup import Html, element, escaped
@@ -84,7 +85,7 @@ def _header(findings: Findings) -> Html:
 def _run_facts(run: RunFacts, number: int, search: str, *, is_pair: bool) -> Html:
     facts = (element("div", element("dt", name), element("dd", value)) for name, value in _facts(run, search))
     role = ("baseline" if number == 1 else "against it") if is_pair else ""
-    heading = [element("h2", run.name, element("small", role), class_=f"run{number}")] if is_pair else []
+    heading = [element("h2", key(run.name, number=number), element("small", role))] if is_pair else []
     return element("div", *heading, element("dl", *facts), class_="run")
 
 

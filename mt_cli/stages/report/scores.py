@@ -5,7 +5,7 @@ Knows findings and markup.
 
 from collections.abc import Iterator, Sequence
 
-from mt_cli.stages.report.charts import score_bar
+from mt_cli.stages.report.charts import key, score_bar
 from mt_cli.stages.report.findings import Findings, RunFacts, Slice, TestSetFindings
 from mt_cli.stages.report.markup import Html, element, folded, table
 from mt_cli.translation.scoring import Score
@@ -52,7 +52,7 @@ def _verdicts(test_set: TestSetFindings) -> Iterator[Html]:
 
 
 def _scores_table(test_set: TestSetFindings, runs: Sequence[RunFacts]) -> Html:
-    head = ["", *(run.name for run in runs), BARS]
+    head = ["Metric", *(key(run.name, number=number) for number, run in enumerate(runs, start=1)), BARS]
     tests: Sequence[MetricTest] = ()
     if test_set.comparison is not None:
         (contrast,) = test_set.comparison.contrasts
@@ -101,7 +101,8 @@ def _bars(metrics: Sequence[Score]) -> Html:
 
 def _difference(test: MetricTest) -> Iterator[str]:
     kind = "gain" if test.is_better else "loss"
-    yield element("b", f"{test.difference:+.2f}", class_=kind if test.is_significant else None)
+    difference = f"{test.difference:+.2f}".replace("-", "−")
+    yield element("b", difference, class_=kind if test.is_significant else None)
     yield "–" if test.randomisation_p is None else f"{test.randomisation_p:.4f}"
 
 

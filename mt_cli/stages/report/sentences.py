@@ -5,7 +5,7 @@ Knows findings and markup.
 
 from collections.abc import Iterator, Sequence
 
-from mt_cli.stages.report.charts import histogram
+from mt_cli.stages.report.charts import histogram, key
 from mt_cli.stages.report.findings import (
     AttentionMap,
     Example,
@@ -116,7 +116,7 @@ def _example(
     ]
     for number, (run, rendering) in enumerate(zip(runs, example.renderings, strict=True), start=1):
         rows += [
-            element("dt", run.name if is_pair else "Translation", class_=f"run{number}" if is_pair else None),
+            element("dt", key(run.name, number=number) if is_pair else "Translation"),
             element("dd", _marked(rendering.differences.hyp, "ins"), lang=tgt_lang, dir="auto"),
         ]
         if is_pair:
