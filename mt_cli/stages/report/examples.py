@@ -17,7 +17,7 @@ LONGEST_TEXT = 1500
 MOST_TOKENS = 120
 """Of a side of an attention map, beyond which nobody can read it."""
 OF_ONE_RUN = ("Worst", "Middle", "Best")
-OF_TWO_RUNS = ("Lost most", "Middle", "Gained most")
+OF_TWO_RUNS = ("Gained least", "Middle", "Gained most")
 
 
 def pick_examples(
