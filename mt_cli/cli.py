@@ -18,6 +18,7 @@ from mt_cli.commands.inspect import inspect
 from mt_cli.commands.plot import plot
 from mt_cli.commands.prepare import prepare
 from mt_cli.commands.program import Program, Verb, show_help_without_verb
+from mt_cli.commands.report import report
 from mt_cli.commands.score import score
 from mt_cli.commands.terminal import exit_codes, print_lines
 from mt_cli.commands.train import train
@@ -50,7 +51,7 @@ def _top(
     show_help_without_verb(ctx)
 
 
-for command in (prepare, train, plot, evaluate, compare, translate, score, inspect, doctor, export):
+for command in (prepare, train, plot, evaluate, compare, report, translate, score, inspect, doctor, export):
     app.command(cls=Verb)(command)
 app.add_typer(config)
 

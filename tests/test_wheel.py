@@ -72,3 +72,13 @@ def test_installed_wheel_is_the_one_that_ran(installed: Path, tmp_path: Path) ->
         check=True,
     )
     assert Path(found.stdout.strip()).is_relative_to(installed)
+
+
+def test_installed_wheel_has_the_parts_of_a_report(installed: Path) -> None:
+    folder = installed / "mt_cli" / "stages" / "report"
+    assert sorted(path.name for path in folder.glob("page.*")) == [
+        "page.css",
+        "page.html",
+        "page.js",
+        "page.py",
+    ]

@@ -113,6 +113,12 @@ PAGES: Mapping[str, HelpPage] = {
         (3, 5),
         "docs/commands.md#compare",
     ),
+    "report": HelpPage(
+        ("report runs/sample -o report.html", "report runs/one runs/two -o report.html --examples 60"),
+        "The page's path; with --json, all that the page shows too.",
+        (3, 5),
+        "In scripts",
+    ),
     "score": HelpPage(
         ("score runs/sample --src german.txt --tgt english.txt --normalise",),
         "One log-probability (natural logarithm) for each pair, in order.",

@@ -5,24 +5,26 @@ Knows what `inspect` says of a run; scores nothing.
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 from mt_cli.artefacts.files import write_atomically
 from mt_cli.artefacts.run import Run
 from mt_cli.errors import MtCliError
+from mt_cli.stages.hub_metadata import MARK, front_matter
 from mt_cli.stages.inspect.inspect import (
     describe_environment,
     describe_scores,
     describe_status,
     parameters_by_part,
 )
+from mt_cli.stages.kept_scores import KeptScore, kept_scores
 
 log = logging.getLogger(__name__)
 
-MARK = "<!-- mt-cli writes this when the run is trained or evaluated; without this line it stays. -->"
-METRICS = ("bleu", "chrf", "ter")
+MARKS = (f"---\n# {MARK}\n", f"<!-- {MARK} -->")
+"""How a card of ours begins; the second, as versions before this one wrote it."""
 CARD = """\
-{mark}
+{front_matter}
 
 # {name}
 
@@ -52,6 +54,9 @@ source does not. What may be done with it, the terms of that corpus decide too.
 """
 
 
+OWN = tuple(mark.encode() for mark in MARKS)
+
+
 def write_card(run: Run) -> None:
     """Describe `run` in its README.md, unless somebody has put one of their own there.
 
@@ -59,7 +64,7 @@ def write_card(run: Run) -> None:
     """
     path = run.folder / "README.md"
     try:
-        if not os.path.lexists(path) or path.read_bytes().startswith(MARK.encode()):
+        if not os.path.lexists(path) or path.read_bytes().startswith(OWN):
             write_atomically(path, card(run).encode(errors="backslashreplace"))
     except (MtCliError, OSError) as error:
         log.warning("%s: left as it is: %s", path, error)
@@ -72,13 +77,15 @@ def card(run: Run) -> str:
         MtCliError: what describes the run is missing or damaged.
     """
     checkpoint = run.checkpoint_folder("best").name if run.checkpoints else None
+    kept = kept_scores(run, checkpoint=checkpoint)
+    name = " ".join(run.folder.resolve().name.split())
     return CARD.format(
-        mark=MARK,
-        name=" ".join(run.folder.resolve().name.split()),
+        front_matter=front_matter(name, run, kept),
+        name=name,
         src_lang=run.config.data.src_lang,
         tgt_lang=run.config.data.tgt_lang,
         model=_table(("", ""), ("checkpoint", checkpoint or "none yet"), *_model_rows(run)),
-        scores=_scores(describe_scores(run, checkpoint=checkpoint), checkpoint=checkpoint),
+        scores=_scores(describe_scores(run, checkpoint=checkpoint), kept),
         training=_table(("", ""), *_training_rows(run)),
     )
 
@@ -116,25 +123,17 @@ def _training_rows(run: Run) -> list[tuple[object, ...]]:
     return rows
 
 
-def _scores(scores: Mapping[str, object], *, checkpoint: object) -> str:
-    """A table of what is known of `checkpoint`, each score beside its signature."""
+def _scores(scores: Mapping[str, object], kept: Sequence[KeptScore]) -> str:
+    """A table of what is known of the checkpoint, each score beside its signature."""
     rows: list[tuple[object, ...]] = []
     for name, each in scores.items():
         match each:
             case {"bleu": float(bleu), "bleu_signature": str(signature)}:  # of a validation while training
                 rows.append((name, f"BLEU {bleu:.2f}", "", _in_cell(signature)))
-            # Another checkpoint's score, or an ensemble's, is not this model's.
-            case {"n": n, "checkpoint": scored, **others} if scored == checkpoint and "with" not in others:
-                rows += [(name, score, n, signature) for score, signature in _metrics(others)]
+    rows += [
+        (each.evaluation, f"{each.name} {each.score:.2f}", each.n, _in_cell(each.signature)) for each in kept
+    ]
     return _table(("scored", "score", "sentences", "signature"), *rows)
-
-
-def _metrics(scores: Mapping[object, object]) -> Iterator[tuple[str, str]]:
-    """Each of `scores`, as `evaluate` keeps them, and its signature."""
-    for metric in METRICS:
-        match scores.get(metric):
-            case {"name": metric_name, "score": float(score), "signature": str(signature)}:
-                yield f"{metric_name} {score:.2f}", _in_cell(signature)
 
 
 def _in_cell(signature: str) -> str:

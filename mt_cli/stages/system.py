@@ -115,12 +115,22 @@ class System:
             names = ", ".join(str(each.folder) for each in self._runs)
             log.info("ensemble of %d: %s", len(self._runs), names)
 
+    @property
+    def checkpoint(self) -> str:
+        """Name of the first run's checkpoint."""
+        return self._checkpoints[0]
+
+    @property
+    def decoding(self) -> str:
+        """How translations are searched for, and by whom, as the folders in `eval/` are named."""
+        return self._decoding
+
     def assess(self, test_set: EvalSet) -> Assessment:
         """Translate `test_set`, score the translations, and keep both in the run folder if possible.
 
         What looks wrong with the translations is logged as a warning.
         """
-        translator = self._translator
+        translator = self.translator
         started_at = time.perf_counter()
         label, total = f"translating {test_set.name}", len(test_set.sources)
         with ProgressDisplay(label, unit="lines", total=total) as progress:
@@ -151,7 +161,8 @@ class System:
         return found if is_ours else None
 
     @cached_property
-    def _translator(self) -> Translator:
+    def translator(self) -> Translator:
+        """The loaded model, or models."""
         return Translator.of_runs(
             self._runs,
             checkpoints=self._checkpoints,

@@ -5,8 +5,7 @@ Knows lines of text; whether a difference means anything is `significance`'s to 
 
 import re
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 WORD = re.compile(r"\w+")
@@ -86,12 +85,22 @@ def find_changes(
 
 def by_length(lines: Sequence[str], changes: Iterable[Change]) -> tuple[Bucket, ...]:
     """Wins and losses by the number of words of each of `lines`."""
-    return _buckets([len(line.split()) for line in lines], changes, tops=LENGTHS)
+    return _buckets(places_by_length(lines), changes)
 
 
 def by_unseen_words(lines: Sequence[str], changes: Iterable[Change], unseen: Set[str]) -> tuple[Bucket, ...]:
     """Wins and losses by how many words of each of `lines` are among the `unseen`."""
-    return _buckets([sum(word in unseen for word in words_of(line)) for line in lines], changes, tops=UNSEEN)
+    return _buckets(places_by_unseen_words(lines, unseen), changes)
+
+
+def places_by_length(lines: Sequence[str]) -> dict[str, list[int]]:
+    """Places of `lines` by their number of words, such as `6-10`; ranges without a line are left out."""
+    return _places([len(line.split()) for line in lines], tops=LENGTHS)
+
+
+def places_by_unseen_words(lines: Sequence[str], unseen: Set[str]) -> dict[str, list[int]]:
+    """Places of `lines` by how many of their words are among the `unseen`."""
+    return _places([sum(word in unseen for word in words_of(line)) for line in lines], tops=UNSEEN)
 
 
 def words_of(line: str) -> list[str]:
@@ -99,24 +108,29 @@ def words_of(line: str) -> list[str]:
     return WORD.findall(line.casefold())
 
 
-def _buckets(sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[int]) -> tuple[Bucket, ...]:
-    """A bucket for each range of `sizes` in which there are sentences; `tops` are the ranges' ends."""
-    bucket_of = [bisect_left(tops, size) for size in sizes]
-    differences: list[list[float]] = [[] for _ in range(len(tops) + 1)]
-    for change in changes:
-        differences[bucket_of[change.line - 1]].append(change.difference)
-    counts = Counter(bucket_of)
-    return tuple(
-        Bucket(
-            _label(place, tops),
-            n=counts[place],
-            wins=sum(difference > 0 for difference in of_bucket),
-            losses=sum(difference < 0 for difference in of_bucket),
-            mean_difference=sum(of_bucket) / counts[place],
+def _places(sizes: Sequence[int], *, tops: Sequence[int]) -> dict[str, list[int]]:
+    """Places by the range in which each of `sizes` is, in order; `tops` are the ranges' ends."""
+    ranges: list[list[int]] = [[] for _ in range(len(tops) + 1)]
+    for place, size in enumerate(sizes):
+        ranges[bisect_left(tops, size)].append(place)
+    return {_label(number, tops): places for number, places in enumerate(ranges) if places}
+
+
+def _buckets(places_by_label: Mapping[str, Sequence[int]], changes: Iterable[Change]) -> tuple[Bucket, ...]:
+    differences = {change.line - 1: change.difference for change in changes}
+    buckets = []
+    for label, places in places_by_label.items():
+        found = [differences[place] for place in places if place in differences]
+        buckets.append(
+            Bucket(
+                label,
+                n=len(places),
+                wins=sum(difference > 0 for difference in found),
+                losses=sum(difference < 0 for difference in found),
+                mean_difference=sum(found) / len(places),
+            )
         )
-        for place, of_bucket in enumerate(differences)
-        if counts[place]
-    )
+    return tuple(buckets)
 
 
 def _label(place: int, tops: Sequence[int]) -> str:

@@ -85,6 +85,22 @@ def score_bleu(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = Fa
     return _describe(metric, metric.corpus_score(list(hyps), [list(refs)]))
 
 
+def score_chrf(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> Score:
+    """Corpus chrF2 of `hyps` against `refs`, cased unless `lowercase`."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF(lowercase=lowercase)
+    return _describe(metric, metric.corpus_score(list(hyps), [list(refs)]))
+
+
+def sentence_chrf(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> list[float]:
+    """chrF2 of each of `hyps` by itself."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF(lowercase=lowercase)
+    return [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in zip(hyps, refs, strict=True)]
+
+
 def score(
     hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False, resamples: int = RESAMPLES
 ) -> Scores:

@@ -12,7 +12,7 @@ from mt_cli import __version__
 from mt_cli.commands.train import parse_duration
 from mt_cli.errors import UsageError
 
-VERBS = ("prepare", "train", "evaluate", "translate", "export", "inspect", "doctor")
+VERBS = ("prepare", "train", "evaluate", "report", "translate", "export", "inspect", "doctor")
 HEAVY = {"torch", "spacy", "sentencepiece", "sacrebleu", "torchtext", "numpy", "matplotlib"}
 
 IMPORTED_BY_HELP = """

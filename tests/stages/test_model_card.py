@@ -4,11 +4,19 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
+from huggingface_hub import ModelCard, metadata_load
+from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
 from safetensors import safe_open
 from workspace import Workspace
+
+from mt_cli.artefacts.run import open_run
+from mt_cli.stages.hub_metadata import MARK, front_matter
+from mt_cli.stages.kept_scores import KeptScore
 
 
 @pytest.fixture
@@ -68,7 +76,7 @@ def test_readme_of_ones_own_stays(workspace: Workspace, run: Path) -> None:
 
 
 def test_card_without_its_first_line_is_ones_own(workspace: Workspace, run: Path) -> None:
-    own = run.joinpath("README.md").read_text(encoding="utf-8").partition("\n")[2]
+    own = run.joinpath("README.md").read_text(encoding="utf-8").replace(f"# {MARK}\n", "")
     run.joinpath("README.md").write_text(own, encoding="utf-8")
     assert workspace.call("evaluate", run).code == 0
     assert run.joinpath("README.md").read_text(encoding="utf-8") == own
@@ -114,3 +122,67 @@ def test_odd_name_of_a_folder_is_no_obstacle(workspace: Workspace, tmp_path: Pat
     outcome = workspace.call("evaluate", run)
     assert outcome.code == 0, outcome.err
     assert "\n# caf\\udce9 #\n" in run.joinpath("README.md").read_text(encoding="utf-8")
+
+
+# What the Hugging Face Hub reads, by its own library
+
+
+def test_hub_reads_every_test_set_and_metric(workspace: Workspace, run: Path) -> None:
+    assert workspace.call("evaluate", run, "--split", "test", "--split", "val").code == 0
+    outcome = workspace.call("evaluate", run, "--beam-size", 2)
+    assert outcome.code == 0, outcome.err
+    data = ModelCard.load(run / "README.md").data
+    assert data.language == ["de", "en"]
+    assert (data.pipeline_tag, data.metrics) == ("translation", ["bleu", "chrf", "ter"])
+    assert data.model_name == "run"
+    found = {
+        (each.dataset_split, each.metric_name): (each.metric_type, each.metric_value)
+        for each in data.eval_results
+    }
+    wanted = {}
+    for folder in ("test-greedy", "test-beam2-alpha0", "val-greedy"):
+        scores = json.loads(run.joinpath("eval", folder, "scores.json").read_bytes())
+        split, _, decoding = folder.partition("-")
+        for key in ("bleu", "chrf", "ter"):
+            name = f"{scores[key]['name']}, {decoding}"
+            wanted[split, name] = (key, scores[key]["score"])
+    assert found == wanted
+    assert {each.metric_args["signature"].partition("|")[0] for each in data.eval_results} == {"nrefs:1"}
+
+
+def test_hub_takes_the_results_back_as_they_are(workspace: Workspace, run: Path) -> None:
+    assert workspace.call("evaluate", run).code == 0
+    metadata = metadata_load(run / "README.md")
+    assert metadata is not None
+    name, results = model_index_to_eval_results(metadata["model-index"])
+    assert eval_results_to_model_index(name, results) == metadata["model-index"]
+
+
+def test_run_without_evaluations_claims_no_results(run: Path) -> None:
+    metadata = metadata_load(run / "README.md")
+    assert metadata is not None
+    assert {"model-index", "metrics"} & set(metadata) == set()
+
+
+def test_licence_is_only_claimed_where_it_is_known(run: Path) -> None:
+    metadata = metadata_load(run / "README.md")
+    assert metadata is not None
+    assert "license" not in metadata  # the corpus is somebody's own files
+    opened = open_run(run)
+    sample = opened.config.data.model_copy(update={"corpus": "sample"})
+    of_sample = replace(opened, config=opened.config.model_copy(update={"data": sample}))
+    assert yaml.safe_load(front_matter("a", of_sample, ()).strip("-"))["license"] == "mit"
+
+
+@pytest.mark.parametrize("name", ["no", "a: b", 'say "x"', "#1", "a\\b", "\u202ebidi", "\U0001f600", "\x85"])
+def test_any_text_is_read_back_from_the_front_matter(run: Path, name: str) -> None:
+    opened = open_run(run)
+    score = KeptScore("test-greedy", "test", "greedy", "bleu", "BLEU", 12.5, "nrefs:1", 3)
+    metadata = yaml.safe_load(front_matter(name, opened, [score]).strip("-"))
+    assert metadata["model-index"][0]["name"] == name
+
+
+def test_card_as_versions_before_wrote_it_is_replaced(workspace: Workspace, run: Path) -> None:
+    run.joinpath("README.md").write_text(f"<!-- {MARK} -->\n\n# old\n", encoding="utf-8")
+    assert workspace.call("evaluate", run).code == 0
+    assert run.joinpath("README.md").read_text(encoding="utf-8").startswith("---\n")

@@ -64,17 +64,17 @@ def compare_systems(
     if ref_path is not None:
         test_sets = [_files(src_path, ref_path, has_runs=first is not None)]
     elif first is not None:
-        test_sets = _splits(first, splits, data_dir=data_dir)
+        test_sets = test_splits_of(first, splits, data_dir=data_dir)
     else:
         raise UsageError("files of translations need their references; name them with --ref FILE")
     if len(systems) < len(set(paths)) and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
         raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
-    unseen = None if first is None else _unseen_words(first.run, test_sets, data_dir=data_dir)
+    unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=data_dir)
     return {
-        test_set.name: _compare(
+        test_set.name: compare_translations(
             test_set,
-            {path: _hyps(path, systems.get(path), test_set) for path in dict.fromkeys(paths)},
+            {path: translations_of(path, systems.get(path), test_set) for path in dict.fromkeys(paths)},
             paths,
             lowercase=first is not None and first.run.config.data.lowercase,
             unseen=unseen,
@@ -97,7 +97,7 @@ def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
     return EvalSet("files", [], refs, kept_as="files")
 
 
-def _splits(system: System, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
+def test_splits_of(system: System, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
     """Test sets of `system`'s data; if those are gone, as `system` has kept them with its translations."""
     try:
         return split_test_sets(system.run, splits, data_dir=data_dir)
@@ -109,7 +109,7 @@ def _splits(system: System, splits: Sequence[str], *, data_dir: Path | None) -> 
         return [EvalSet(name, found.sources, found.refs, kept_as=name) for name, found in kept]
 
 
-def _hyps(path: Path, system: System | None, test_set: EvalSet) -> list[str]:
+def translations_of(path: Path, system: System | None, test_set: EvalSet) -> list[str]:
     """Translations of `test_set`: of the file `path`, kept by `system`, or made by it now."""
     if system is None:
         hyps = as_lines(read_bytes(path))
@@ -129,7 +129,7 @@ def _hyps(path: Path, system: System | None, test_set: EvalSet) -> list[str]:
     return hyps
 
 
-def _unseen_words(run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None) -> frozenset[str] | None:
+def unseen_words(run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None) -> frozenset[str] | None:
     """Words of the sources that are not in `run`'s training data; none if those are not here."""
     try:
         prepared = open_prepared_of(run, data_dir)
@@ -143,7 +143,7 @@ def _unseen_words(run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | No
     return frozenset(unseen)
 
 
-def _compare(
+def compare_translations(
     test_set: EvalSet,
     hyps: Mapping[Path, Sequence[str]],
     paths: Sequence[Path],

@@ -1,0 +1,68 @@
+"""Scores that a run folder keeps: of which checkpoint's translations, by which metric, with which signature.
+
+Reads what `evaluate` has written; scores nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mt_cli.artefacts.files import read_json
+from mt_cli.artefacts.run import Run
+
+METRICS = ("bleu", "chrf", "ter")
+
+
+@dataclass(frozen=True)
+class KeptScore:
+    """One metric's verdict on one evaluation."""
+
+    evaluation: str
+    """Name of its folder, such as `test-greedy`."""
+    test_set: str
+    """The split; of files of somebody's own, the whole name of the folder."""
+    decoding: str
+    """How translations were searched for, such as `greedy`; empty for files of somebody's own."""
+    metric: str
+    """Key of the metric: `bleu`, `chrf` or `ter`."""
+    name: str
+    """What sacreBLEU calls it."""
+    score: float
+    signature: str
+    n: int
+    """Sentences."""
+
+
+def kept_scores(run: Run, *, checkpoint: str | None) -> tuple[KeptScore, ...]:
+    """Every score of the translations that `checkpoint` alone has made; an ensemble's are not its own.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    paths = sorted(run.folder.glob("eval/*/scores.json"))
+    return tuple(
+        score
+        for path in paths
+        for score in _scores_in(
+            read_json(path), path.parent.name, splits=run.config.data.splits, checkpoint=checkpoint
+        )
+    )
+
+
+def _scores_in(
+    record: Mapping[str, object], evaluation: str, *, splits: Sequence[str], checkpoint: str | None
+) -> Iterator[KeptScore]:
+    if checkpoint is None or record.get("checkpoint") != checkpoint or "with" in record:
+        return
+    test_set, decoding = _names(evaluation, splits)
+    for metric in METRICS:
+        match record.get(metric), record.get("n"):
+            case {"name": str(name), "score": int(score) | float(score), "signature": str(signature)}, int(n):
+                yield KeptScore(evaluation, test_set, decoding, metric, name, float(score), signature, n)
+
+
+def _names(evaluation: str, splits: Sequence[str]) -> tuple[str, str]:
+    """Split and search in the name of a folder."""
+    for split in sorted(splits, key=len, reverse=True):  # one may begin like another
+        if evaluation.startswith(f"{split}-"):
+            return split, evaluation.removeprefix(f"{split}-")
+    return evaluation, ""

@@ -1,0 +1,212 @@
+"""Gathers what a report shows: opens runs, translates what is not kept, scores and picks examples.
+
+Knows runs and test sets, nothing of pages.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from mt_cli import __version__
+from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
+from mt_cli.config import Backend, Config, Device, differences, dump_config
+from mt_cli.errors import DataError, UsageError
+from mt_cli.stages.compare.compare import (
+    compare_translations,
+    test_splits_of,
+    translations_of,
+    unseen_words,
+)
+from mt_cli.stages.compare.comparison import Comparison
+from mt_cli.stages.curves import Curves, curves_of_run
+from mt_cli.stages.inspect.inspect import describe_environment, describe_status
+from mt_cli.stages.kept_scores import kept_scores
+from mt_cli.stages.plot import labels_of
+from mt_cli.stages.report.examples import pick_examples
+from mt_cli.stages.report.findings import Findings, RunFacts, Slice, TestSetFindings
+from mt_cli.stages.system import EvalSet, System
+from mt_cli.translation.changes import places_by_length, places_by_unseen_words
+from mt_cli.translation.options import SearchOptions
+from mt_cli.translation.scoring import score, score_bleu, score_chrf, sentence_chrf
+from mt_cli.translation.significance import RESAMPLES, TRIALS
+from mt_cli.translation.symptoms import symptoms
+from mt_cli.translation.unknown_words import unk_rate
+
+
+def gather_findings(
+    run_dirs: Sequence[Path],
+    *,
+    splits: Sequence[str] = (),
+    num_examples: int = 30,
+    data_dir: Path | None = None,
+    checkpoint: str = "best",
+    backend: Backend = "scratch",
+    device: Device = "auto",
+    threads: int = 0,
+    search: SearchOptions | None = None,
+    resamples: int = RESAMPLES,
+    trials: int = TRIALS,
+) -> Findings:
+    """All that a report on one run shows, or on two, of which the first is the baseline.
+
+    Runs translate, unless the translations of this very checkpoint and search are kept in their folder. The
+    test sets are the `splits` of the first run's data, by default every test split.
+
+    Raises:
+        UsageError: no run, more than two, or no such split or checkpoint.
+        DataError: a file is damaged, or the data are gone and nothing is kept of them.
+    """
+    if not 1 <= len(run_dirs) <= 2:
+        raise UsageError(f"a report shows one run, or two side by side; found {len(run_dirs)}")
+    if len(run_dirs) == 2 and run_dirs[0].resolve() == run_dirs[1].resolve():
+        raise UsageError(f"{run_dirs[1]}: named twice; name two runs, or one")
+    systems = [
+        System(
+            [run_dir],
+            checkpoint=checkpoint,
+            backend=backend,
+            device=device,
+            threads=threads,
+            search=search,
+        )
+        for run_dir in run_dirs
+    ]
+    names = labels_of(run_dirs)
+    first = systems[0]
+    test_sets = test_splits_of(first, splits, data_dir=data_dir)
+    unseen = unseen_words(first.run, test_sets, data_dir=data_dir)
+    found = tuple(
+        _gather_test_set(
+            test_set,
+            systems,
+            names,
+            unseen=unseen,
+            num_examples=num_examples,
+            resamples=resamples,
+            trials=trials,
+        )
+        for test_set in test_sets
+    )
+    return Findings(
+        runs=tuple(_facts(system, name) for system, name in zip(systems, names, strict=True)),
+        test_sets=found,
+        search=tuple(system.decoding for system in systems),
+        version=__version__,
+    )
+
+
+def _facts(system: System, name: str) -> RunFacts:
+    run = system.run
+    weights = checked_hashes(run.checkpoint_folder(system.checkpoint), names=[MODEL])
+    curves = _if_any(lambda: curves_of_run(run.folder))
+    return RunFacts(
+        name=name,
+        folder=str(run.folder),
+        checkpoint=system.checkpoint,
+        src_lang=run.config.data.src_lang,
+        tgt_lang=run.config.data.tgt_lang,
+        corpus=run.config.data.corpus,
+        num_parameters=sum(parameter.numel() for parameter in run.build_model().parameters()),
+        status=describe_status(run),
+        settings={path: value for path, (_, value) in differences(Config(), run.config).items()},
+        config=dump_config(run.config),
+        environment=describe_environment(run),
+        sha256={
+            **{f"{system.checkpoint}/{file}": digest for file, digest in weights.items()},
+            "prepared data": run.prepared.sha256,
+            **run.sha256,
+        },
+        curves=curves if isinstance(curves, Curves) else None,
+        no_curves="" if isinstance(curves, Curves) else curves,
+        kept=kept_scores(run, checkpoint=system.checkpoint),
+    )
+
+
+def _if_any(read: Callable[[], Curves]) -> Curves | str:
+    """What `read` gives, or why it gives nothing."""
+    try:
+        return read()
+    except DataError as error:
+        return error.with_flags()
+
+
+def _gather_test_set(
+    test_set: EvalSet,
+    systems: Sequence[System],
+    names: Sequence[str],
+    *,
+    unseen: frozenset[str] | None,
+    num_examples: int,
+    resamples: int,
+    trials: int,
+) -> TestSetFindings:
+    lowercase = systems[0].run.config.data.lowercase
+    sources, refs = test_set.sources, test_set.refs
+    hyps = [translations_of(system.run.folder, system, test_set) for system in systems]
+    of_sentences = tuple(tuple(sentence_chrf(each, refs, lowercase=lowercase)) for each in hyps)
+    unseen_places = None if unseen is None else places_by_unseen_words(sources, unseen)
+    comparison = _comparison(
+        test_set, hyps, names, lowercase=lowercase, unseen=unseen, resamples=resamples, trials=trials
+    )
+    return TestSetFindings(
+        name=test_set.name,
+        scores=tuple(score(each, refs, lowercase=lowercase, resamples=resamples) for each in hyps),
+        unk_rates=tuple(unk_rate(sources, system.run.tokenizers) for system in systems),
+        symptoms=tuple(tuple(symptoms(each, refs)) for each in hyps),
+        comparison=comparison,
+        sentence_chrf=of_sentences,
+        by_length=_slices(places_by_length(sources), hyps, refs, lowercase=lowercase),
+        by_unseen_words=(
+            None if unseen_places is None else _slices(unseen_places, hyps, refs, lowercase=lowercase)
+        ),
+        groups=pick_examples(
+            test_set, hyps, of_sentences, systems, num_examples=num_examples, lowercase=lowercase
+        ),
+    )
+
+
+def _comparison(
+    test_set: EvalSet,
+    hyps: Sequence[Sequence[str]],
+    names: Sequence[str],
+    *,
+    lowercase: bool,
+    unseen: frozenset[str] | None,
+    resamples: int,
+    trials: int,
+) -> Comparison | None:
+    """What `compare` says of the second run against the first; none where there is one run."""
+    if len(hyps) == 1:
+        return None
+    paths = list(map(Path, names))
+    return compare_translations(
+        test_set,
+        dict(zip(paths, hyps, strict=True)),
+        paths,
+        lowercase=lowercase,
+        unseen=unseen,
+        resamples=resamples,
+        trials=trials,
+    )
+
+
+def _slices(
+    places_by_label: Mapping[str, Sequence[int]],
+    hyps: Sequence[Sequence[str]],
+    refs: Sequence[str],
+    *,
+    lowercase: bool,
+) -> tuple[Slice, ...]:
+    """The scores of each run on each kind of sentence."""
+    slices = []
+    for label, places in places_by_label.items():
+        of_refs = [refs[place] for place in places]
+        of_runs = [[each[place] for place in places] for each in hyps]
+        slices.append(
+            Slice(
+                label,
+                n=len(places),
+                bleu=tuple(score_bleu(each, of_refs, lowercase=lowercase).score for each in of_runs),
+                chrf=tuple(score_chrf(each, of_refs, lowercase=lowercase).score for each in of_runs),
+            )
+        )
+    return tuple(slices)
