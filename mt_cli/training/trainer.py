@@ -43,6 +43,8 @@ class StepReport:
     """Scalar: negative log-likelihood per target token, in nats."""
     grad_norm: Tensor
     """Scalar: before clipping."""
+    skipped: Tensor
+    """Scalar: 1 if the loss or the gradient was not finite, so that nothing was updated; 0 otherwise."""
 
 
 @dataclass
@@ -167,9 +169,13 @@ class Trainer:
                 warmup_steps=self._config.num_warmup_steps(self.total_steps),
                 total_steps=self.total_steps,
             )
-            self._optimiser.update(rate)
+            # Decided on the device: one update that is not finite would spoil all weights for ever.
+            skipped = 1 - torch.isfinite(torch.stack([*sums.unbind(), grad_norm])).all().float()
+            self._optimiser.update(rate, skipped=skipped)
         loss, nll = (sums / tgt_tokens).unbind()
-        return StepReport(self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm)
+        return StepReport(
+            self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped
+        )
 
     def _accumulate(self, planned: PlannedBatch, *, tgt_tokens: int) -> Tensor:
         """Add one batch's share of the gradient; returns its summed loss and nll, (2,)."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 
 import pytest
 import torch
@@ -349,3 +349,42 @@ def test_mean_nll_of_training_batch_is_near_the_reported_one() -> None:
     model = randomised(tiny_model(TINY.backend))
     before = mean_nll(model, split_of(PAIRS), tokens_per_batch=1000, runtime=CPU)
     assert next(trainer_of(model).run()).nll.item() == pytest.approx(before, rel=1e-5)
+
+
+# Updates that are not finite
+
+
+def spoil_gradient(model: TranslationModel, *, calls: set[int], value: float) -> None:
+    """Let the gradient of the output layer be `value` in the updates `calls`, though the loss is finite."""
+    counter = count(1)
+    model.output.weight.register_hook(  # type: ignore[no-untyped-call]
+        lambda gradient: torch.full_like(gradient, value) if next(counter) in calls else gradient
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0], ids=["unclipped", "clipped"])
+def test_update_with_a_gradient_that_is_not_finite_is_skipped(value: float, clip_norm: float) -> None:
+    model = randomised(tiny_model())
+    trainer = trainer_of(model, tokens_per_batch=40, clip_norm=clip_norm)
+    spoil_gradient(model, calls={2}, value=value)
+    reports = trainer.run()
+    assert not next(reports).skipped
+    weights = [p.detach().clone() for p in model.parameters()]
+    state = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+    spoiled = next(reports)
+    assert (spoiled.skipped.item(), spoiled.loss.isfinite().item()) == (1, True)
+    torch.testing.assert_close(list(model.parameters()), weights, rtol=0, atol=0)
+    torch.testing.assert_close(trainer.tensors(), state, rtol=0, atol=0)
+    assert not next(reports).skipped
+    assert not torch.equal(model.output.weight, weights[0])
+
+
+def test_update_with_a_loss_that_is_not_finite_is_skipped() -> None:
+    model = randomised(tiny_model())
+    before = model.output.weight.detach().clone()
+    with torch.no_grad():
+        model.src_embedding.weight.fill_(float("inf"))
+    report = next(trainer_of(model).run())
+    assert report.skipped
+    assert torch.equal(model.output.weight, before)
