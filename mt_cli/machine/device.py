@@ -15,8 +15,9 @@ from importlib import metadata
 import torch
 
 from mt_cli.config import Device, Precision, PrecisionChoice
-from mt_cli.errors import Option, ResourceError
+from mt_cli.errors import Option, OutOfMemoryError, ResourceError
 from mt_cli.machine.hardware import GIB, has_amx, has_avx512, memory_size, processor_name
+from mt_cli.machine.shortage import MEMORY, shortage
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
@@ -108,15 +109,15 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def memory_errors_explained(*hint: str | Option) -> Iterator[None]:
-    """Turn an out-of-memory failure into a `ResourceError` that ends in the parts of `hint`."""
+    """Turn an out-of-memory failure into an `OutOfMemoryError` that ends in the parts of `hint`."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise ResourceError("out of GPU memory; ", *hint) from error
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error):
+        raise OutOfMemoryError("out of GPU memory; ", *hint) from error
+    except (MemoryError, RuntimeError) as error:
+        if shortage(error) != MEMORY:
             raise
-        raise ResourceError("out of memory; ", *hint) from error
+        raise OutOfMemoryError("out of memory; ", *hint) from error
 
 
 def _choose_device(device: Device) -> torch.device:

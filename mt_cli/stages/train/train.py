@@ -15,8 +15,8 @@ from mt_cli.artefacts.run import ParentReference, PreparedReference, Run, open_r
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, changed_keys
 from mt_cli.errors import MtCliError, UsageError
-from mt_cli.machine.audience import reaches_file
 from mt_cli.machine.device import Runtime, describe_machine, memory_errors_explained, set_up_runtime
+from mt_cli.machine.log_file import LogFile
 from mt_cli.machine.signals import StopSignals
 from mt_cli.machine.world import World, joined_world
 from mt_cli.stages.inspect.inspect import describe_status
@@ -180,9 +180,7 @@ def _log_level(level: int) -> Iterator[logging.Logger]:
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     """Copy everything that is logged, debug lines too, to the end of `path`."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    handler.addFilter(reaches_file)
+    handler = LogFile(path)
     with _log_level(logging.DEBUG) as package:
         package.addHandler(handler)
         try:

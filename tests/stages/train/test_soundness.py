@@ -1,6 +1,8 @@
 """Training that meets numbers that are not finite, or a checkpoint that is damaged: nothing good is lost."""
 
+import errno
 import json
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -13,6 +15,8 @@ from workspace import Outcome, Workspace
 
 from mt_cli.artefacts.files import sha256_file
 from mt_cli.data.batching import Batch
+from mt_cli.errors import ResourceError
+from mt_cli.machine.log_file import LogFile
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.train.divergence import MOST_SKIPS
 from mt_cli.training import trainer
@@ -295,3 +299,44 @@ def test_signal_before_the_first_validation_saves_and_does_not_warn_of_the_model
     assert "README.md" not in outcome.err
     assert outcome.err.splitlines()[-1].startswith("error: stopped at step 2; the state is saved")
     assert "none yet" in run.joinpath("README.md").read_text()
+
+
+# A full disk
+
+
+def test_full_disk_of_the_log_alone_is_one_warning(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(self: LogFile) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(LogFile, "flush", no_space)
+    outcome = train(workspace, tmp_path / "run")
+    assert outcome.code == 0
+    assert outcome.err.count("cannot be written") == 1
+    assert f"{tmp_path / 'run' / 'train.log'}: cannot be written: No space left on device" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_full_disk_is_told_by_the_file_that_met_it_first(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+
+    def full(path: Path, data: bytes) -> None:
+        raise ResourceError(f"{path}: cannot be written: no space left on the disk; free some of it")
+
+    def fill_the_disk(*_: object) -> str:
+        monkeypatch.setattr("mt_cli.artefacts.files.write_atomically", full)
+        monkeypatch.setattr("mt_cli.artefacts.checkpoint.write_atomically", full)
+        monkeypatch.setattr("mt_cli.stages.model_card.write_atomically", full)
+        return ""
+
+    monkeypatch.setattr(trainer.Trainer, "_count_steps", lambda _: fill_the_disk() or 12)
+    outcome = train(workspace, run, "--set", "training.validate_every=2")
+    assert outcome.code == 5
+    *_, told = outcome.err.splitlines()
+    assert told.startswith("error: ")
+    assert "cannot be written: no space left on the disk; free some of it" in told
+    assert "README.md" not in outcome.err
+    assert "Traceback" not in outcome.err
