@@ -72,6 +72,12 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def release_memory(device: torch.device) -> None:
+    """Give back what PyTorch keeps for later of `device`'s memory, so that it can be had in other pieces."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
     """Facts about the machine that help to interpret a result."""
     facts: dict[str, str | int | float] = {
