@@ -8,6 +8,7 @@ import ctypes
 import os
 import platform
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -23,6 +24,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's mallo
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
+SPARE_THREADS = 2
+"""Besides those that compute: of the backward pass and of a progress bar."""
 PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
 """Packages besides torch whose version may affect a result."""
 
@@ -54,10 +57,11 @@ def set_up_runtime(
     fp32 is full fp32: TensorFloat-32 is off, whatever the environment says.
 
     Raises:
-        ResourceError: there is no such device.
+        ResourceError: there is no such device, or the system allows too few threads.
     """
     if threads:
         torch.set_num_threads(threads)
+    _check_threads(torch.get_num_threads() + SPARE_THREADS)
     _keep_freed_memory()
     torch.set_float32_matmul_precision("highest")
     chosen = _choose_device(device)
@@ -147,6 +151,27 @@ def _is_fast_in_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return has_amx()
+
+
+def _check_threads(count: int) -> None:
+    """Make sure that `count` threads can be started: OpenMP ends the process where it cannot start one."""
+    end = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=end.wait)
+            thread.start()
+            started.append(thread)
+    except RuntimeError as error:
+        raise ResourceError(
+            f"the system lets this process start {len(started)} more threads, and {count} are needed; give ",
+            Option("threads", 1),
+            ", or raise the limit (ulimit -u, ulimit -v)",
+        ) from error
+    finally:
+        end.set()
+        for thread in started:
+            thread.join()
 
 
 def _keep_freed_memory() -> None:

@@ -16,6 +16,7 @@ WORDS = {
     "cannot allocate memory": MEMORY,
     "unable to allocate": MEMORY,
     "bad_alloc": MEMORY,
+    "could not create a primitive": MEMORY,  # oneDNN
     "failed to map segment from shared object": MEMORY,
     "out of memory": MEMORY,
     "can't start new thread": THREADS,
