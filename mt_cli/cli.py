@@ -23,6 +23,7 @@ from mt_cli.commands.score import score
 from mt_cli.commands.terminal import exit_codes, print_lines
 from mt_cli.commands.train import train
 from mt_cli.commands.translate import translate
+from mt_cli.machine.signals import termination_raised
 
 app = typer.Typer(
     name="mt-cli",
@@ -59,4 +60,5 @@ app.add_typer(config)
 @exit_codes
 def main() -> None:
     """Run the command line."""
-    app()
+    with termination_raised():
+        app()

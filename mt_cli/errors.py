@@ -11,6 +11,7 @@ whichever the user speaks: see `Option`.
     │   └── PreparedDataError     preparing the data (again) helps
     ├── DivergedError     4   training diverged
     ├── ResourceError     5   memory, disk, network, no such device
+    │   └── OutOfMemoryError      smaller batches may help
     ├── CheckFailedError  6   a check found something wrong
     └── StoppedError    128+n signal n ended the work, whose state is saved
 """
@@ -89,6 +90,10 @@ class ResourceError(MtCliError):
     """The machine lacks memory, disk, network or the device asked for."""
 
     exit_code = 5
+
+
+class OutOfMemoryError(ResourceError):
+    """There is too little memory for a computation, of the machine or of its GPU."""
 
 
 class CheckFailedError(MtCliError):

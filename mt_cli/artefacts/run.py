@@ -16,7 +16,13 @@ from pathlib import Path
 import torch
 
 from mt_cli.artefacts.checkpoint import checkpoint_name, load_weights
-from mt_cli.artefacts.files import check_hashes, read_json, write_atomically, write_json
+from mt_cli.artefacts.files import (
+    check_hashes,
+    read_json,
+    write_atomically,
+    write_errors_explained,
+    write_json,
+)
 from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Backend, Config, ModelConfig, load_config
 from mt_cli.errors import DataError, UsageError, command_line
@@ -156,9 +162,17 @@ class Run:
                     yield record["step"], record
 
     def append_metrics(self, record: Mapping[str, object]) -> None:
-        """Add a line to metrics.jsonl."""
-        with self.metrics_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        """Add a line to metrics.jsonl.
+
+        Raises:
+            ResourceError: the disk is full.
+        """
+        line = json.dumps(record, allow_nan=False) + "\n"
+        with (
+            write_errors_explained(self.metrics_path, self.metrics_path),
+            self.metrics_path.open("a", encoding="utf-8") as file,
+        ):
+            file.write(line)
 
     def write_status(self, status: Mapping[str, object]) -> None:
         """Replace status.json."""

@@ -85,7 +85,7 @@ def new(
         overwrite=overwrite,
     )
     document = {"config": None if made.path is None else str(made.path), "cut_off": made.pairs}
-    print_result(str(made.path or made.text.rstrip("\n")), document | {"text": made.text}, as_json=as_json)
+    print_result(made.path or made.text.rstrip("\n"), document | {"text": made.text}, as_json=as_json)
 
 
 @config.command(cls=Verb)

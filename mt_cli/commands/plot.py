@@ -27,4 +27,4 @@ def plot(
 
     drawn = plot_runs(runs, output=output)
     document = {"picture": str(output), "runs": [curves.as_json() for curves in drawn]}
-    print_result(str(output), document, as_json=as_json)
+    print_result(output, document, as_json=as_json)

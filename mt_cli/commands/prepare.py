@@ -51,4 +51,4 @@ def prepare(
         "is_new": result.is_new,
         "report": result.report.as_json(),
     }
-    print_result(str(result.folder), document, as_json=as_json)
+    print_result(result.folder, document, as_json=as_json)

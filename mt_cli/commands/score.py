@@ -1,7 +1,5 @@
 """`mt-cli score`."""
 
-import json
-import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +15,7 @@ from mt_cli.commands.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.commands.terminal import exit_codes, print_lines, set_up_logging
+from mt_cli.commands.terminal import exit_codes, json_text, print_lines, set_up_logging
 
 if TYPE_CHECKING:  # torch is imported when something is scored
     from mt_cli.stages.score import ScoredPair
@@ -70,16 +68,12 @@ def _as_text(pair: "ScoredPair", *, normalise: bool) -> str:
 
 
 def _as_json(pair: "ScoredPair", *, normalise: bool) -> str:
-    def number(value: float) -> float | None:
-        return value if math.isfinite(value) else None  # JSON has no infinity
-
-    return json.dumps(
+    return json_text(
         {
             "source": pair.source,
             "translation": pair.translation,
-            "score": number(_value(pair, normalise=normalise)),
-            "log_prob": number(pair.score.log_prob),
+            "score": _value(pair, normalise=normalise),
+            "log_prob": pair.score.log_prob,
             "tokens": pair.score.num_tokens,
-        },
-        ensure_ascii=False,
+        }
     )

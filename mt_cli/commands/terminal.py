@@ -8,17 +8,22 @@ import errno
 import functools
 import json
 import logging
+import math
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Never, ParamSpec, TextIO
 
 from tqdm import tqdm
 
 from mt_cli.errors import MtCliError, ResourceError
 from mt_cli.machine.audience import reaches_people
+from mt_cli.machine.shortage import HINTS, shortage
+from mt_cli.machine.signals import Terminated
+from mt_cli.machine.visible import VisibleFormatter, spelled, visible_lines
 
 P = ParamSpec("P")
 
@@ -40,24 +45,35 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
             raise SystemExit(128 + signal.SIGPIPE) from None
         except KeyboardInterrupt:
             fail("interrupted", 128 + signal.SIGINT)
+        except Terminated:
+            fail("stopped", 128 + signal.SIGTERM)
         except MtCliError as error:
             fail(f"error: {error.with_flags()}", error.exit_code)
-        except MemoryError:
-            fail("error: out of memory; use a smaller batch or model", ResourceError.exit_code)
-        except OSError as error:
-            _drop_stdout()
-            full = error.errno in NO_SPACE
-            reason = "no space left on the disk" if full else error.strerror or str(error)
-            fail(f"error: {reason} ({error.filename or 'standard output'})", ResourceError.exit_code)
-        except Exception:
-            traceback.print_exc()
-            fail(f"error: {BUG}", 1)
+        except Exception as error:
+            _fail_with(error)
 
     return guarded
 
 
+def _fail_with(error: Exception) -> Never:
+    """End the process as `error`, which nobody has explained, deserves it."""
+    lacking = shortage(error)
+    if lacking is not None:
+        fail(f"error: {lacking}; {HINTS[lacking]}", ResourceError.exit_code)
+    if isinstance(error, OSError):
+        place = "" if error.filename is None else f" ({error.filename})"
+        fail(f"error: {_reason(error)}{place}", ResourceError.exit_code)
+    print_aside("".join(traceback.format_exception(error)).rstrip())
+    fail(f"error: {BUG}", 1)
+
+
+def _reason(error: OSError) -> str:
+    return "no space left on the disk" if error.errno in NO_SPACE else error.strerror or str(error)
+
+
 def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
     """Send the package's log to stderr: warnings, progress unless quiet, details if verbose."""
+    logging.raiseExceptions = False  # a log that cannot be written must not hide what is logged
     handler = _StderrHandler()
     handler.setLevel(logging.WARNING if is_quiet else logging.DEBUG if is_verbose else logging.INFO)
     handler.setFormatter(_LevelFormatter())
@@ -69,21 +85,59 @@ def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
 
 
 def print_lines(text: str) -> None:
-    """Write `text` and a line end to stdout, as UTF-8 whatever the locale, and make sure it got there."""
-    write_bytes(f"{text}\n".encode("utf-8", "surrogateescape"))
+    """Write `text`, made fit to be shown, and a line end to stdout, as UTF-8, and make sure it got there."""
+    write_bytes(f"{visible_lines(text)}\n".encode())
+
+
+def print_path(path: Path) -> None:
+    """Write `path` to stdout: to a script as it is, byte by byte, and to a terminal fit to be shown."""
+    if is_terminal(sys.stdout):
+        print_lines(str(path))
+    else:
+        write_bytes(os.fsencode(path) + b"\n")
 
 
 def print_json(value: object) -> None:
     """Write one JSON document to stdout."""
-    print_lines(json.dumps(value, ensure_ascii=False, indent=2))
+    print_lines(json_text(value, indent=2))
 
 
-def print_result(text: str, document: object, *, as_json: bool) -> None:
-    """Write what a command found to stdout: `text`, or the JSON `document` in its place."""
+def json_text(value: object, *, indent: int | None = None) -> str:
+    r"""`value` as JSON that every reader takes, and that may be shown: letters stay, the rest is escaped.
+
+    A number that is not finite becomes null. A lone surrogate, which no UTF-8 can hold, is spelled out.
+    """
+    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\n" else _escaped(letter) for letter in text)
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {name: _finite(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+    return value
+
+
+def _escaped(letter: str) -> str:
+    r"""Such as `\u202e`, which JSON reads back."""
+    is_surrogate = "\ud800" <= letter <= "\udfff"
+    return f"\\{spelled(letter)}" if is_surrogate else json.dumps(letter)[1:-1]
+
+
+def print_result(result: str | Path, document: object, *, as_json: bool) -> None:
+    """Write what a command found to stdout: `result`, or the JSON `document` in its place."""
     if as_json:
         print_json(document)
+    elif isinstance(result, Path):
+        print_path(result)
     else:
-        print_lines(text)
+        print_lines(result)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -101,10 +155,10 @@ def width_of(stream: TextIO | None) -> int | None:
 
 
 def print_aside(text: str) -> None:
-    """Write `text`, which was asked for but is not the result, to stderr."""
-    with contextlib.suppress(OSError):
+    """Write `text`, which was asked for but is not the result, to stderr, made fit to be shown."""
+    with contextlib.suppress(OSError, ValueError):
         if sys.stderr is not None:
-            sys.stderr.write(f"{text}\n")
+            sys.stderr.write(f"{visible_lines(text)}\n")
             sys.stderr.flush()
 
 
@@ -115,11 +169,21 @@ def for_stderr(text: str) -> str:
 
 
 def write_bytes(data: bytes) -> None:
-    """Write `data` to stdout at once."""
+    """Write `data` to stdout at once.
+
+    Raises:
+        ResourceError: it is closed, or its disk is full.
+    """
     if sys.stdout is None:
         raise ResourceError("standard output is closed; nothing could be written")
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_stdout()
+        raise ResourceError(f"{_reason(error)} (standard output)") from error
 
 
 class _StderrHandler(logging.Handler):
@@ -127,12 +191,12 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         # Nobody may be reading any more, which must not end the work.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             if sys.stderr is not None:
                 tqdm.write(self.format(record), file=sys.stderr)
 
 
-class _LevelFormatter(logging.Formatter):
+class _LevelFormatter(VisibleFormatter):
     def format(self, record: logging.LogRecord) -> str:
         message = super().format(record)
         return f"{record.levelname.lower()}: {message}" if record.levelno >= logging.WARNING else message

@@ -113,7 +113,7 @@ def train(
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if result is None:  # another process says it
         return
-    print_result(str(result.folder), result.as_json(), as_json=as_json)
+    print_result(result.folder, result.as_json(), as_json=as_json)
 
 
 def parse_duration(text: str) -> float:

@@ -1,6 +1,5 @@
 """`mt-cli translate`."""
 
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -31,7 +30,7 @@ from mt_cli.commands.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.commands.terminal import exit_codes, set_up_logging
+from mt_cli.commands.terminal import exit_codes, json_text, set_up_logging, write_bytes
 from mt_cli.errors import UsageError, command_line
 
 if TYPE_CHECKING:  # torch is imported when something is translated
@@ -164,8 +163,12 @@ def translate(
         )
 
         def write(lines: Iterable[str]) -> None:
-            lines_out.write("".join(f"{line}\n" for line in lines).encode())
-            lines_out.flush()
+            data = "".join(f"{line}\n" for line in lines).encode()
+            if output == "-":
+                write_bytes(data)
+            else:
+                lines_out.write(data)
+                lines_out.flush()
 
         def write_json(sources: list[str], translations: "list[list[Translation]]") -> None:
             write(map(_as_json, sources, translations))
@@ -258,4 +261,4 @@ def _as_json(source: str, translations: "list[Translation]") -> str:
         "tokens": {"source": best.src_tokens, "translation": best.tokens},
         "alignment": best.alignment,
     }
-    return json.dumps(document, ensure_ascii=False)
+    return json_text(document)

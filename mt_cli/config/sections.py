@@ -184,6 +184,9 @@ class TrainingConfig(Section):
     agree; 0 is off."""
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """After an update whose loss or gradient is NaN or infinite, which never changes the weights: `stop`
+    training, or `skip` the update and go on, unless several fail in a row."""
     validate_every: int = Field(default=0, ge=0)
     """Updates between validations; 0 is once an epoch."""
     best_by: Literal["bleu", "loss"] = "bleu"

@@ -8,6 +8,7 @@ import ctypes
 import os
 import platform
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -15,13 +16,16 @@ from importlib import metadata
 import torch
 
 from mt_cli.config import Device, Precision, PrecisionChoice
-from mt_cli.errors import Option, ResourceError
+from mt_cli.errors import Option, OutOfMemoryError, ResourceError
 from mt_cli.machine.hardware import GIB, has_amx, has_avx512, memory_size, processor_name
+from mt_cli.machine.shortage import MEMORY, shortage
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
+SPARE_THREADS = 2
+"""Besides those that compute: of the backward pass and of a progress bar."""
 PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
 """Packages besides torch whose version may affect a result."""
 
@@ -53,10 +57,11 @@ def set_up_runtime(
     fp32 is full fp32: TensorFloat-32 is off, whatever the environment says.
 
     Raises:
-        ResourceError: there is no such device.
+        ResourceError: there is no such device, or the system allows too few threads.
     """
     if threads:
         torch.set_num_threads(threads)
+    _check_threads(torch.get_num_threads() + SPARE_THREADS)
     _keep_freed_memory()
     torch.set_float32_matmul_precision("highest")
     chosen = _choose_device(device)
@@ -69,6 +74,12 @@ def seed_everything(seed: int) -> None:
     """Seed torch's global generators, which dropout draws from, and Python's."""
     random.seed(seed)
     torch.manual_seed(seed)
+
+
+def release_memory(device: torch.device) -> None:
+    """Give back what PyTorch keeps for later of `device`'s memory, so that it can be had in other pieces."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
@@ -108,15 +119,15 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def memory_errors_explained(*hint: str | Option) -> Iterator[None]:
-    """Turn an out-of-memory failure into a `ResourceError` that ends in the parts of `hint`."""
+    """Turn an out-of-memory failure into an `OutOfMemoryError` that ends in the parts of `hint`."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise ResourceError("out of GPU memory; ", *hint) from error
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error):
+        raise OutOfMemoryError("out of GPU memory; ", *hint) from error
+    except (MemoryError, RuntimeError) as error:
+        if shortage(error) != MEMORY:
             raise
-        raise ResourceError("out of memory; ", *hint) from error
+        raise OutOfMemoryError("out of memory; ", *hint) from error
 
 
 def _choose_device(device: Device) -> torch.device:
@@ -140,6 +151,27 @@ def _is_fast_in_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return has_amx()
+
+
+def _check_threads(count: int) -> None:
+    """Make sure that `count` threads can be started: OpenMP ends the process where it cannot start one."""
+    end = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=end.wait)
+            thread.start()
+            started.append(thread)
+    except RuntimeError as error:
+        raise ResourceError(
+            f"the system lets this process start {len(started)} more threads, and {count} are needed; give ",
+            Option("threads", 1),
+            ", or raise the limit (ulimit -u, ulimit -v)",
+        ) from error
+    finally:
+        end.set()
+        for thread in started:
+            thread.join()
 
 
 def _keep_freed_memory() -> None:

@@ -10,6 +10,8 @@ from typing import Never, Self
 
 from tqdm import tqdm
 
+from mt_cli.machine.visible import visible
+
 log = logging.getLogger(__name__)
 
 LINE_EVERY_S = 10.0
@@ -64,7 +66,7 @@ def progress_bar(
 ) -> "tqdm[Never]":
     """A bar that vanishes when done; hidden if stderr is closed or no terminal, or shows only warnings."""
     return tqdm(
-        desc=label,
+        desc=None if label is None else visible(label),
         unit=unit,
         total=total,
         initial=initial,

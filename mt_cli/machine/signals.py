@@ -5,11 +5,36 @@ Knows signals, not what they interrupt.
 
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
 SAME_S = 1.0
 """Signals within this time count as one: a launcher forwards what the whole process group received."""
+
+
+class Terminated(BaseException):
+    """SIGTERM has come, and nobody had a better answer to it."""
+
+
+@contextmanager
+def termination_raised() -> Iterator[None]:
+    """Within the block, SIGTERM raises `Terminated`, so that what is half done is cleared away.
+
+    A signal that the process ignores stays ignored.
+    """
+    previous = signal.getsignal(signal.SIGTERM)
+    if previous != signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, _raise_terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _raise_terminated(number: int, frame: FrameType | None) -> None:
+    raise Terminated
 
 
 class StopSignals:

@@ -57,17 +57,19 @@ source does not. What may be done with it, the terms of that corpus decide too.
 OWN = tuple(mark.encode() for mark in MARKS)
 
 
-def write_card(run: Run) -> None:
+def write_card(run: Run, *, tells_failure: bool = True) -> None:
     """Describe `run` in its README.md, unless somebody has put one of their own there.
 
-    Whoever asks for it has something better to give than a card: what stands in its way is a warning.
+    Whoever asks for it has something better to give than a card: what stands in its way is a warning, or
+    with `tells_failure` off nothing at all.
     """
     path = run.folder / "README.md"
     try:
         if not os.path.lexists(path) or path.read_bytes().startswith(OWN):
             write_atomically(path, card(run).encode(errors="backslashreplace"))
     except (MtCliError, OSError) as error:
-        log.warning("%s: left as it is: %s", path, error)
+        if tells_failure:
+            log.warning("%s: left as it is: %s", path, error)
 
 
 def card(run: Run) -> str:
@@ -76,7 +78,7 @@ def card(run: Run) -> str:
     Raises:
         MtCliError: what describes the run is missing or damaged.
     """
-    checkpoint = run.checkpoint_folder("best").name if run.checkpoints else None
+    checkpoint = run.checkpoint_folder("best").name if run.pointer("best") else None
     kept = kept_scores(run, checkpoint=checkpoint)
     name = " ".join(run.folder.resolve().name.split())
     return CARD.format(

@@ -13,6 +13,7 @@ from typing import Literal
 import sentencepiece
 
 from mt_cli.errors import ConfigError, DataError
+from mt_cli.machine.shortage import shortage
 from mt_cli.text.normalize import normalize
 from mt_cli.text.symbols import BOS_ID, EOS_ID, INVISIBLE_IDS, PAD_ID, SPECIALS, UNK_ID
 
@@ -43,6 +44,8 @@ class SubwordTokenizer:
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
+            if shortage(error):
+                raise
             raise DataError("the SentencePiece model is damaged") from error
         p = self._processor
         found = (p.pad_id(), p.unk_id(), p.bos_id(), p.eos_id())
@@ -116,6 +119,8 @@ def learn_subwords(
             minloglevel=2,
         )
     except RuntimeError as error:
+        if shortage(error):
+            raise
         raise _explain(error, vocab_size) from error
     tokenizer = SubwordTokenizer(model.getvalue())
     if tokenizer.vocab_size < vocab_size:

@@ -15,11 +15,13 @@ from torch.profiler import record_function
 from mt_cli.config import TrainingConfig
 from mt_cli.data.batching import PlannedBatch, Shape, collate, plan_epoch
 from mt_cli.data.split import EncodedSplit
-from mt_cli.machine.device import Runtime, seed_everything
+from mt_cli.machine.device import Runtime, release_memory, seed_everything
+from mt_cli.machine.shortage import MEMORY, shortage
 from mt_cli.machine.world import World
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.objective import batch_loss
 from mt_cli.training.optimiser import Optimiser
+from mt_cli.training.parts import Parts
 from mt_cli.training.schedule import learning_rate
 
 Update = list[PlannedBatch]
@@ -43,6 +45,8 @@ class StepReport:
     """Scalar: negative log-likelihood per target token, in nats."""
     grad_norm: Tensor
     """Scalar: before clipping."""
+    skipped: Tensor
+    """Scalar: 1 if the loss or the gradient was not finite, so that nothing was updated; 0 otherwise."""
 
 
 @dataclass
@@ -84,6 +88,7 @@ class Trainer:
             eps=config.eps,
             weight_decay=config.weight_decay,
         )
+        self._parts = Parts()
         self.shapes: set[Shape] = set()
         """Shapes of all batches, before they are divided among processes."""
         self.epoch_ends: list[int] = []
@@ -146,15 +151,10 @@ class Trainer:
 
     def _update(self, batches: Update, *, epoch: int, is_end_of_epoch: bool) -> StepReport:
         self.model.train()
-        # Dropout depends on the update, not on earlier draws, so a resumed run needs no generator state.
-        seed_everything(derive_seed(self._seed, self.progress.step, self._world.rank))
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
         tgt_tokens = sum(int((self._split.tgt.lengths_of(batch.indices) + 1).sum()) for batch in batches)
-        sums = torch.zeros(2, device=self._runtime.device)
-        for batch in batches:
-            share = batch.share(self._world.rank, of=self._world.size)
-            if share is not None:
-                sums += self._accumulate(share, tgt_tokens=tgt_tokens)
+        shares = [batch.share(self._world.rank, of=self._world.size) for batch in batches]
+        sums = self._sum_gradients([share for share in shares if share is not None], tgt_tokens=tgt_tokens)
         with record_function("update"):
             self._add_up_gradients(sums)
             grad_norm = torch.nn.utils.clip_grad_norm_(
@@ -167,9 +167,41 @@ class Trainer:
                 warmup_steps=self._config.num_warmup_steps(self.total_steps),
                 total_steps=self.total_steps,
             )
-            self._optimiser.update(rate)
+            # Decided on the device: one update that is not finite would spoil all weights for ever.
+            skipped = 1 - torch.isfinite(torch.stack([*sums.unbind(), grad_norm])).all().float()
+            self._optimiser.update(rate, skipped=skipped)
         loss, nll = (sums / tgt_tokens).unbind()
-        return StepReport(self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm)
+        return StepReport(
+            self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped
+        )
+
+    def _sum_gradients(self, shares: Update, *, tgt_tokens: int) -> Tensor:
+        """Leave the summed gradient of `shares` in the model; returns their summed loss and nll, (2,).
+
+        Where memory runs out, all of it begins anew with smaller parts, because nobody knows how much of a
+        gradient had been added by then.
+        """
+        while True:
+            # Dropout depends on the update, not on earlier draws, so a resumed run needs no generator state.
+            seed_everything(derive_seed(self._seed, self.progress.step, self._world.rank))
+            sums = self._try_gradients(shares, tgt_tokens=tgt_tokens)
+            if sums is not None:
+                return sums
+            self.model.zero_grad(set_to_none=True)
+            release_memory(self._runtime.device)
+
+    def _try_gradients(self, shares: Update, *, tgt_tokens: int) -> Tensor | None:
+        """The same, or None if there was too little memory; then there are more parts than before."""
+        sums = torch.zeros(2, device=self._runtime.device)
+        for share in shares:
+            try:
+                for part in self._parts.of(share):
+                    sums += self._accumulate(part, tgt_tokens=tgt_tokens)
+            except (MemoryError, RuntimeError) as error:
+                if shortage(error) != MEMORY or not self._parts.divide(share):
+                    raise
+                return None
+        return sums
 
     def _accumulate(self, planned: PlannedBatch, *, tgt_tokens: int) -> Tensor:
         """Add one batch's share of the gradient; returns its summed loss and nll, (2,)."""

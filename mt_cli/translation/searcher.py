@@ -3,6 +3,7 @@
 Knows ids, a model and a device; never sees text.
 """
 
+import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -18,14 +19,16 @@ from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling, sample_search
 from mt_cli.decoding.search import Hyp, beam_search, greedy_search
-from mt_cli.errors import Option
-from mt_cli.machine.device import Runtime, memory_errors_explained
+from mt_cli.errors import Option, OutOfMemoryError
+from mt_cli.machine.device import Runtime, memory_errors_explained, release_memory
 from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.few_shapes import FewShapes
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID
+
+log = logging.getLogger(__name__)
 
 Found = TypeVar("Found")
 Ids = Sequence[int]
@@ -71,6 +74,7 @@ class Searcher:
         self._seed = seed
         self._threads = torch.get_num_threads()
         self._pool: ThreadPoolExecutor | None = None
+        self._has_warned = False
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
@@ -170,6 +174,7 @@ class Searcher:
         """
         workers = self._threads if self._runtime.device.type == "cpu" else 1
         batches = self._batches(sources, hyps_each=hyps_each, workers=workers)
+        search = partial(self._within_memory, search)
         groups = ([sources[i] for i in batch] for batch in batches)
         map_groups = self._one_by_one if workers == 1 or len(batches) == 1 else self._side_by_side
         found: list[list[Found]] = [[] for _ in batches]
@@ -181,6 +186,28 @@ class Searcher:
         in_order = {i: each for batch, of_batch in zip(batches, found, strict=True)
                     for i, each in zip(batch, of_batch, strict=True)}  # fmt: skip
         return [in_order[i] for i in range(len(sources))]
+
+    def _within_memory(self, search: Callable[[list[Ids]], list[Found]], sources: list[Ids]) -> list[Found]:
+        """What `search` finds for `sources`, searched in halves wherever memory runs out."""
+        try:
+            return search(sources)
+        except OutOfMemoryError as error:
+            if len(sources) == 1:
+                raise
+            self._warn_of_memory(error)
+        release_memory(self._runtime.device)
+        half = len(sources) // 2
+        return [
+            found for part in (sources[:half], sources[half:]) for found in self._within_memory(search, part)
+        ]
+
+    def _warn_of_memory(self, error: OutOfMemoryError) -> None:
+        """Say once that `error` makes the search slower."""
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s; batches that do not fit are searched in halves, which is slower", error.with_flags()
+            )
 
     @staticmethod
     def _one_by_one(
@@ -238,6 +265,8 @@ class Searcher:
 
 
 def _memory_errors_explained(batch_size: int) -> AbstractContextManager[None]:
+    if batch_size == 1:
+        return memory_errors_explained("a single sentence does not fit; lower ", Option("beam_size"))
     return memory_errors_explained("lower ", Option("batch_size"), f" (now {batch_size})")
 
 

@@ -84,7 +84,18 @@ def test_own_error_is_one_message_and_its_code(
     [
         ("raise KeyboardInterrupt", 130, "interrupted\n"),
         ("os.kill(os.getpid(), signal.SIGINT)", 130, "interrupted\n"),
-        ("raise MemoryError", 5, "error: out of memory; use a smaller batch or model\n"),
+        (
+            "raise MemoryError",
+            5,
+            "error: out of memory; use a smaller batch or model, or raise the limit (ulimit -v)\n",
+        ),
+        (
+            "raise RuntimeError('can\\'t start new thread')",
+            5,
+            "error: the system lets this process start no more threads; use fewer (OMP_NUM_THREADS=1), or "
+            "raise the limit (ulimit -u, ulimit -v)\n",
+        ),
+        ("raise OSError(errno.EIO, 'broken')", 5, "error: broken\n"),
         (
             "raise OSError(errno.ENOSPC, 'full', 'some/file')",
             5,
@@ -92,7 +103,7 @@ def test_own_error_is_one_message_and_its_code(
         ),
         ("open('/no/such/file')", 5, "error: No such file or directory (/no/such/file)\n"),
     ],
-    ids=["interrupt", "SIGINT", "memory", "disk", "file"],
+    ids=["interrupt", "SIGINT", "memory", "threads", "nameless", "disk", "file"],
 )
 def test_failure_that_is_no_bug_shows_no_traceback(body: str, code: int, message: str) -> None:
     done = run(body)
@@ -175,3 +186,79 @@ def test_log_that_nobody_reads_any_more_does_not_end_the_work() -> None:
     body += "[log.info('x' * 999) for _ in range(999)]; print_lines('done')"
     done = run(body, redirection="2> >(head -n 1 >/dev/null)")
     assert (done.returncode, done.stdout) == (0, "done\n")
+
+
+# Text that somebody else has written
+
+HOSTILE = r"\x1b]0;owned\x07 \x9b2J \u202e \udcff"
+"""As source code: commands of a terminal, a change of direction, a byte that is no UTF-8."""
+HARMLESS = r"\x1b]0;owned\x07 \x9b2J \u202e \udcff"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"print_lines('{HOSTILE}')",
+        f"print_result('{HOSTILE}', None, as_json=False)",
+        f"print_aside('{HOSTILE}')",
+        f"raise DataError('{HOSTILE}')",
+        f"raise RuntimeError('{HOSTILE}')",
+        f"raise OSError(errno.EIO, 'broken', '{HOSTILE}')",
+        f"set_up_logging(is_quiet=True, is_verbose=False); logging.getLogger('mt_cli').error('{HOSTILE}')",
+    ],
+    ids=["lines", "result", "aside", "error", "bug", "file", "log"],
+)
+@pytest.mark.parametrize("env", [{}, ASCII], ids=["utf-8", "ascii"])
+def test_nothing_that_a_terminal_obeys_reaches_it(body: str, env: Mapping[str, str]) -> None:
+    done = run(body, env=env)
+    said = done.stdout + done.stderr
+    assert HARMLESS in said
+    assert all(letter.isprintable() for letter in said.replace("\n", ""))
+    assert "Logging error" not in said
+    assert done.returncode != 0 or body.startswith(("print", "set"))
+
+
+def test_json_is_valid_and_shows_no_control_but_reads_back_the_same() -> None:
+    text = r"\x1b \x7f \x9b \u202e \U000e0001 \u00e4"
+    done = run(f"print_json({{'{text}': ['{text}', float('nan'), float('-inf'), 1.5]}})")
+    meant = text.encode().decode("unicode_escape")
+    assert json.loads(done.stdout, parse_constant=pytest.fail) == {meant: [meant, None, None, 1.5]}
+    assert done.stdout.replace("\n", "").isprintable()
+    assert "ä" in done.stdout
+
+
+def test_json_spells_out_bytes_of_a_path_that_are_no_utf8() -> None:
+    done = run(r"print_json({'path': os.fsdecode(b'bad\xff')})")
+    assert json.loads(done.stdout) == {"path": "bad\\udcff"}
+
+
+def test_script_gets_a_path_byte_by_byte() -> None:
+    body = r"from pathlib import Path; print_result(Path(os.fsdecode(b'bad\xff')), None, as_json=False)"
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(body=body)], capture_output=True, check=True)
+    assert done.stdout == b"bad\xff\n"
+
+
+# The first error is the one that is told
+
+
+def test_full_disk_of_another_file_is_not_said_of_stdout() -> None:
+    done = run("file = open('/dev/full', 'w'); file.write('x'); file.flush()")
+    assert done.returncode == 5
+    assert done.stderr.startswith("error: no space left on the disk\n")
+
+
+def test_log_that_cannot_be_written_shows_no_traceback() -> None:
+    body = "set_up_logging(is_quiet=False, is_verbose=False); "
+    body += "logging.getLogger('mt_cli').addHandler(logging.FileHandler('/dev/full')); "
+    body += "logging.getLogger('mt_cli').info('x'); print_lines('done')"
+    done = run(body)
+    assert done.stdout == "done\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_sigterm_is_said_and_clears_away_what_is_half_done() -> None:
+    body = "from mt_cli.machine.signals import termination_raised; t = termination_raised(); t.__enter__()"
+    body += "\n    try: os.kill(os.getpid(), signal.SIGTERM)"
+    body += "\n    finally: print_aside('cleared away')"
+    done = run(body)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "cleared away\nstopped\n")

@@ -2,6 +2,7 @@
 
 import platform
 import random
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -224,3 +225,20 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ResourceError, match="no GPU is left for process 2: this machine has 1"):
         set_up_runtime(device="cuda")
+
+
+def test_too_few_threads_are_told_before_openmp_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = iter(range(2))
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if next(left, None) is None:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    before = threading.active_count()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", limited)
+        with pytest.raises(ResourceError, match="lets this process start 2 more threads, and 3 are needed"):
+            set_up_runtime(device="cpu", threads=1)
+    assert threading.active_count() == before

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mt_cli.errors import ConfigError, DataError
+from mt_cli.machine.shortage import THREADS, shortage
 from mt_cli.text.normalize import normalize
 from mt_cli.text.subwords import SubwordTokenizer, learn_subwords
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
@@ -126,3 +127,13 @@ def test_tokenizer_survives_bytes_and_pickling(tokenizer: SubwordTokenizer) -> N
 def test_damaged_model_is_refused(model: bytes) -> None:
     with pytest.raises(DataError, match="SentencePiece model"):
         SubwordTokenizer(model)
+
+
+def test_lack_of_threads_is_no_fault_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise RuntimeError("Resource temporarily unavailable")
+
+    monkeypatch.setattr("sentencepiece.SentencePieceTrainer.train", fail)
+    with pytest.raises(RuntimeError, match=r"^Resource temporarily unavailable$") as caught:
+        learn_subwords(["a b"], kind="bpe", vocab_size=300)
+    assert shortage(caught.value) == THREADS

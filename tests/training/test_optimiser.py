@@ -174,3 +174,33 @@ def test_pytorchs_compiler_is_not_loaded() -> None:
         sys.exit("torch._dynamo" in sys.modules)
     """
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+# Updates that are skipped
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spoiled", [float("nan"), float("inf")])
+def test_skipped_update_leaves_weights_and_state_untouched(kind: Kind, spoiled: float) -> None:
+    model = randomised(tiny_model())
+    optimiser = optimiser_of(model, kind=kind, weight_decay=0.1)
+    update(model, optimiser)
+    weights = [p.detach().clone() for p in model.parameters()]
+    state = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
+    gradients(model, seed=5)
+    model.output.weight.grad = torch.full_like(model.output.weight, spoiled)
+    optimiser.update(LR, skipped=torch.ones(()))
+    torch.testing.assert_close(list(model.parameters()), weights, rtol=0, atol=0)
+    torch.testing.assert_close(optimiser.tensors(), state, rtol=0, atol=0)
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_update_that_is_not_skipped_is_the_same_to_the_bit(kind: Kind) -> None:
+    models = [randomised(tiny_model()) for _ in range(2)]
+    for model, skipped in zip(models, (None, torch.zeros(())), strict=True):
+        optimiser = optimiser_of(model, kind=kind, weight_decay=0.1)
+        for seed in range(3):
+            gradients(model, seed=seed)
+            optimiser.update(LR, skipped=skipped)
+    torch.testing.assert_close(*(list(model.parameters()) for model in models), rtol=0, atol=0)

@@ -1,8 +1,9 @@
 """The trainer: that it learns, what an update is, and that it resumes as if nothing had happened."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor
 
 from mt_cli.config import TrainingConfig
 from mt_cli.data import batching
-from mt_cli.data.batching import Shape, pad_ids
+from mt_cli.data.batching import Batch, Shape, pad_ids
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID
+from mt_cli.training.objective import Loss, batch_loss
 from mt_cli.training.schedule import learning_rate
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 
@@ -349,3 +351,117 @@ def test_mean_nll_of_training_batch_is_near_the_reported_one() -> None:
     model = randomised(tiny_model(TINY.backend))
     before = mean_nll(model, split_of(PAIRS), tokens_per_batch=1000, runtime=CPU)
     assert next(trainer_of(model).run()).nll.item() == pytest.approx(before, rel=1e-5)
+
+
+# Updates that are not finite
+
+
+def spoil_gradient(model: TranslationModel, *, calls: set[int], value: float) -> None:
+    """Let the gradient of the output layer be `value` in the updates `calls`, though the loss is finite."""
+    counter = count(1)
+    model.output.weight.register_hook(  # type: ignore[no-untyped-call]
+        lambda gradient: torch.full_like(gradient, value) if next(counter) in calls else gradient
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0], ids=["unclipped", "clipped"])
+def test_update_with_a_gradient_that_is_not_finite_is_skipped(value: float, clip_norm: float) -> None:
+    model = randomised(tiny_model())
+    trainer = trainer_of(model, tokens_per_batch=40, clip_norm=clip_norm)
+    spoil_gradient(model, calls={2}, value=value)
+    reports = trainer.run()
+    assert not next(reports).skipped
+    weights = [p.detach().clone() for p in model.parameters()]
+    state = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+    spoiled = next(reports)
+    assert (spoiled.skipped.item(), spoiled.loss.isfinite().item()) == (1, True)
+    torch.testing.assert_close(list(model.parameters()), weights, rtol=0, atol=0)
+    torch.testing.assert_close(trainer.tensors(), state, rtol=0, atol=0)
+    assert not next(reports).skipped
+    assert not torch.equal(model.output.weight, weights[0])
+
+
+def test_update_with_a_loss_that_is_not_finite_is_skipped() -> None:
+    model = randomised(tiny_model())
+    before = model.output.weight.detach().clone()
+    with torch.no_grad():
+        model.src_embedding.weight.fill_(float("inf"))
+    report = next(trainer_of(model).run())
+    assert report.skipped
+    assert torch.equal(model.output.weight, before)
+
+
+# Too little memory
+
+
+class LittleMemory:
+    """Room for the losses of batches of `most` rows; `error` is raised for more of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, most: int, error: Exception) -> None:
+        self.rows: list[int] = []
+
+        def loss(model: TranslationModel, batch: Batch, **options: float) -> Loss:
+            self.rows.append(len(batch.src_ids))
+            if len(batch.src_ids) > most:
+                raise error
+            return batch_loss(model, batch, **options)
+
+        monkeypatch.setattr("mt_cli.training.trainer.batch_loss", loss)
+
+
+# With so large a denominator, Adam moves by the size of a gradient, and mere rounding makes no step.
+BY_SIZE: dict[str, Any] = {"tokens_per_batch": 80, "eps": 1.0, "peak_lr": 1.0}
+NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+@pytest.mark.parametrize(
+    "error", [NO_MEMORY, RuntimeError("DefaultCPUAllocator: can't allocate memory")], ids=["gpu", "cpu"]
+)
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_batches_that_do_not_fit_make_the_same_updates_in_parts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, accumulation: int
+) -> None:
+    trained = []
+    for has_room in (True, False):
+        model = randomised(tiny_model())
+        trainer = trainer_of(model, accumulation=accumulation, clip_norm=1.0, **BY_SIZE)
+        with monkeypatch.context() as patch:
+            memory = LittleMemory(patch, most=1000 if has_room else 4, error=error)
+            reports = list(trainer.run())
+        trained.append((list(model.parameters()), losses(reports), [r.tgt_tokens for r in reports]))
+    torch.testing.assert_close(trained[0], trained[1], rtol=1e-4, atol=1e-5)
+    assert max(memory.rows) > 4
+    assert memory.rows.count(max(memory.rows)) == 1  # of a shape that does not fit, no batch is tried again
+    assert caplog.text.count("out of memory: batches that do not fit are trained in parts") == 1
+
+
+def test_memory_that_runs_out_within_a_backward_pass_leaves_no_half_of_a_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained = []
+    for fails in (False, True):
+        model = randomised(tiny_model())
+        if fails:
+            errors = iter([NO_MEMORY])
+            # The last parameter that the backward pass comes to: all others have been added to by then.
+            model.src_embedding.weight.register_hook(  # type: ignore[no-untyped-call]
+                lambda gradient, errors=errors: raise_next(errors, gradient)
+            )
+        report = next(trainer_of(model, accumulation=2, **BY_SIZE).run())
+        trained.append((list(model.parameters()), report.grad_norm))
+    torch.testing.assert_close(trained[0], trained[1], rtol=1e-4, atol=1e-5)
+
+
+def raise_next(errors: Iterator[Exception], value: Tensor) -> Tensor:
+    """`value`, once there are no `errors` left to raise."""
+    for error in errors:
+        raise error
+    return value
+
+
+def test_a_single_pair_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = LittleMemory(monkeypatch, most=0, error=NO_MEMORY)
+    with pytest.raises(torch.OutOfMemoryError):
+        next(trainer_of(randomised(tiny_model()), tokens_per_batch=80).run())
+    assert min(memory.rows) == 1

@@ -242,7 +242,7 @@ def test_number_of_threads_is_as_before() -> None:
         (
             RuntimeError("can't allocate memory"),
             ResourceError,
-            r"^out of memory; lower batch_size \(now 2\)$",
+            r"^out of memory; a single sentence does not fit; lower beam_size$",
         ),
     ],
     ids=["an error", "no memory"],
@@ -253,7 +253,7 @@ def test_error_in_a_batch_surfaces_and_threads_are_as_before(
     step = TranslationModel.step
 
     def fails_for_the_last(model: TranslationModel, ids: torch.Tensor, state: DecoderState) -> torch.Tensor:
-        if state.length == 0 and len(ids) == len(SOURCES) % 4:
+        if state.length == 0 and len(ids) in {1, len(SOURCES) % 4}:
             raise failure
         return step(model, ids, state)
 
@@ -261,6 +261,42 @@ def test_error_in_a_batch_surfaces_and_threads_are_as_before(
     with pytest.raises(expected, match=message):
         searcher_of(batch_size=4).best(SOURCES)
     assert torch.get_num_threads() == 3
+
+
+# Too little memory
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("search", ["greedy", "beams", "samples"])
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")], ids=type
+)
+def test_too_little_memory_gives_the_same_from_smaller_batches_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, search: str, error: Exception
+) -> None:
+    def found() -> list[list[list[int]]]:
+        if search == "greedy":
+            return [[ids] for ids in searcher_of(batch_size=16).best(SOURCES)]
+        sampling = WARM if search == "samples" else None
+        searcher = searcher_of(batch_size=16, beam_size=3, length_penalty=0.6, sampling=sampling)
+        return ids_of(searcher.n_best(SOURCES, n_best=2))
+
+    expected = found()
+    step = TranslationModel.step
+    sizes: list[int] = []
+
+    def lacks_memory(model: TranslationModel, ids: torch.Tensor, state: DecoderState) -> torch.Tensor:
+        if state.length == 0:
+            sizes.append(len(ids))
+            if len(ids) > 4:
+                raise error
+        return step(model, ids, state)
+
+    monkeypatch.setattr(TranslationModel, "step", lacks_memory)
+    assert found() == expected
+    assert max(sizes) > 4
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "batches that do not fit are searched in halves" in caplog.text
 
 
 # Limits, samples, alignments

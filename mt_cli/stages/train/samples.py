@@ -7,6 +7,8 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
+from mt_cli.machine.visible import visible
+
 REPEATED_WORDS = re.compile(r"(?<!\S)(\S+(?: \S+){0,7}?)(?: \1){3,}(?!\S)")
 """Up to eight words that stand four times in a row, or more often."""
 REPEATED_LETTERS = re.compile(r"(\S{1,8}?)\1{11,}")
@@ -44,11 +46,6 @@ def without_repetition(text: str) -> str:
     return REPEATED_LETTERS.sub(lambda match: _counted(match, between=""), words_cut)
 
 
-def visible(text: str) -> str:
-    r"""`text` with each control or invisible character spelled out, such as `\x1b` or `\u200b`."""
-    return "".join(letter if letter.isprintable() else _spelled(letter) for letter in text)
-
-
 def cut(line: str, width: int | None) -> str:
     """`line`, or as much of it as fits into `width` columns with an ellipsis."""
     if width is None or columns(line) <= width:
@@ -72,10 +69,3 @@ def _counted(match: re.Match[str], *, between: str) -> str:
     """The first group of `match` three times, and how often it stands in all of it."""
     repeats = (len(match[0]) + len(between)) // (len(match[1]) + len(between))
     return f"{between.join([match[1]] * SHOWN_REPEATS)} {ELLIPSIS} (×{repeats})"
-
-
-def _spelled(letter: str) -> str:
-    code = ord(letter)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

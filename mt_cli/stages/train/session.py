@@ -6,34 +6,35 @@ Decides what follows from a score, a limit or a signal; knows nothing of how an 
 import logging
 import math
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Never
 
 from mt_cli.artefacts.checkpoint import (
     CheckpointState,
     checkpoint_name,
-    load_state,
-    load_training_tensors,
-    load_weights,
     save_checkpoint,
 )
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
 from mt_cli.config import Config
-from mt_cli.errors import DataError, DivergedError, StoppedError
+from mt_cli.errors import DivergedError, MtCliError, StoppedError
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.signals import StopSignals
 from mt_cli.machine.world import World
 from mt_cli.stages.train.advice import after_training, before_training, log_warnings, plan_of
+from mt_cli.stages.train.divergence import diverged, found_in_updates, found_in_weights
 from mt_cli.stages.train.meter import Meter
 from mt_cli.stages.train.narrator import Narrator
 from mt_cli.stages.train.opening import Opening
 from mt_cli.stages.train.pace import Pace
 from mt_cli.stages.train.parent import load_parent
 from mt_cli.stages.train.result import TrainResult
+from mt_cli.stages.train.resuming import restore
 from mt_cli.stages.train.tensorboard import EventFiles
 from mt_cli.stages.train.validation import Validation, Validator
-from mt_cli.training.trainer import Progress, StepReport, Trainer
+from mt_cli.training.trainer import StepReport, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -106,20 +107,23 @@ class Session:
             events=events,
         )
 
-    def run(self) -> TrainResult:
-        """Train until the end, a limit, or a signal."""
+    def run(self, signals: StopSignals) -> TrainResult:
+        """Train until the end, a limit, or one of `signals`."""
         trainer = self._trainer
+        if signals.received is not None and self._world.size == 1:  # others have begun their first update
+            self._stop(signals.received)
         self._narrator.tell_opening(self._opening)
         if not trainer.progress.step:
             log_warnings(before_training(self._config, self._plan))
         self._write_status("running")
         try:
-            with StopSignals() as signals, self._narrator.watching():
+            with self._narrator.watching():
                 reason = self._loop(signals)
         except (StoppedError, DivergedError):
             raise
         except BaseException:
-            self._write_status("failed")
+            with suppress(MtCliError, OSError):  # the error that came first is the one to tell
+                self._write_status("failed")
             raise
         self._write_status(reason)
         if self._judged is not None and reason != "time_limit":
@@ -132,12 +136,11 @@ class Session:
 
     def follow(self) -> None:
         """Train along with the first process until it says that it is over."""
-        with StopSignals():  # which are for the first process to answer
-            if self._is_out_of_patience():
+        if self._is_out_of_patience():
+            return
+        for _ in self._trainer.run():
+            if not self._world.agree(goes_on=True):
                 return
-            for _ in self._trainer.run():
-                if not self._world.agree(goes_on=True):
-                    return
 
     def _loop(self, signals: StopSignals) -> str:
         if self._run.init_from is not None and self._state.best_step is None:
@@ -161,9 +164,10 @@ class Session:
         self._narrator.count(report, limit_left_s=self._limit_left_s())
         is_last = report.step == self._trainer.total_steps
         if is_last or report.step % self._config.training.log_every == 0:
+            self._stop_if(found_in_updates(self._meter, self._config.training))
             reading = self._meter.read()
-            self._stop_if_diverged(reading.loss)
-            self._narrator.tell_step(reading)
+            if reading is not None:
+                self._narrator.tell_step(reading)
         if is_last or self._is_validation_due(report):
             self._validate()
         if signals.received is not None:
@@ -185,12 +189,14 @@ class Session:
 
     def _validate(self) -> None:
         """Score the model, save a checkpoint, and remember whether it is the best."""
+        self._stop_if_diverged()
         stretch = self._meter.end_stretch()
         with self._narrator.validating():
             began_at = time.monotonic()
             validation = self._validator.validate(self._trainer.progress.step)
             validation_s = time.monotonic() - began_at
-            self._stop_if_diverged(validation.nll)
+            finite = math.isfinite(validation.nll)
+            self._stop_if(None if finite else f"the loss on val is {validation.nll}")
             is_best = self._judge(validation)
             self._narrator.tell_validation(validation, stretch, is_best=is_best, validation_s=validation_s)
             self._save(is_best=is_best)
@@ -214,6 +220,7 @@ class Session:
         return is_best
 
     def _save(self, *, is_best: bool) -> None:
+        self._stop_if_diverged()
         progress = self._trainer.progress
         self._state = replace(
             self._state,
@@ -223,56 +230,50 @@ class Session:
             elapsed_s=self._elapsed_s(),
         )
         folder = self._run.folder / "checkpoints" / checkpoint_name(progress.step)
-        save_checkpoint(folder, self._model, tensors=self._trainer.tensors(), state=self._state)
+        tensors = {**self._trainer.tensors(), **self._meter.tensors()}
+        save_checkpoint(folder, self._model, tensors=tensors, state=self._state)
         if is_best:
             self._run.point("best", step=progress.step)
         self._run.point("last", step=progress.step)
         self._run.remove_unused_checkpoints()
 
     def _restore(self) -> None:
-        folder = self._run.checkpoint_folder("last")
-        self._state = load_state(folder)
+        self._state = restore(self._run, self._trainer, self._meter)
         self._elapsed_before_s = self._state.elapsed_s
-        load_weights(folder, self._model)
-        progress = Progress(self._state.step, self._state.epoch, self._state.update_of_epoch)
-        try:
-            self._trainer.restore(progress, load_training_tensors(folder))
-        except KeyError as error:
-            raise DataError(f"{folder}: its training state lacks {error}; train anew") from error
         if self._state.step > self._trainer.total_steps:
             log.warning(
                 "the run is at step %d, past the %d asked for", self._state.step, self._trainer.total_steps
             )
-        log.debug("resumed %s", folder)
 
     def _save_at_limit(self) -> None:
         """Save without judging, so that a run made in pieces equals one made at once."""
         if self._state.best_step is None:
             self._validate()  # or there would be no best checkpoint to use
         elif self._state.step != self._trainer.progress.step:
-            self._save_unjudged()
+            self._save(is_best=False)
 
-    def _save_unjudged(self) -> None:
-        if self._meter.has_reports:
-            self._stop_if_diverged(self._meter.read().loss)
-        self._save(is_best=False)
+    def _stop_if_diverged(self) -> None:
+        """Stop before anything is made of weights that are of no use."""
+        tensors = [*self._model.parameters(), *self._trainer.tensors().values()]
+        self._stop_if(found_in_updates(self._meter, self._config.training) or found_in_weights(tensors))
 
-    def _stop_if_diverged(self, loss: float) -> None:
-        if not math.isfinite(loss):
+    def _stop_if(self, found: str | None) -> None:
+        """Stop if anything was found wrong."""
+        if found is not None:
             self._write_status("diverged")
-            raise DivergedError(
-                f"step {self._trainer.progress.step}: the loss is {loss}; the last good checkpoint is kept; "
-                "lower training.peak_lr or raise training.warmup_steps"
-            )
+            step = self._trainer.progress.step
+            raise diverged(found, step=step, has_checkpoint=bool(self._run.checkpoints))
 
-    def _stop(self, signal_number: int) -> None:
-        if self._state.step != self._trainer.progress.step:
-            self._save_unjudged()
+    def _stop(self, signal_number: int) -> Never:
+        step = self._trainer.progress.step
+        if self._state.step != step:
+            self._save(is_best=False)
         self._write_status("stopped")
-        raise StoppedError(
-            f"stopped at step {self._state.step}; the state is saved, --resume goes on from there",
-            signal_number=signal_number,
-        )
+        if not step:
+            message = "stopped before the first update; --resume starts with it"
+        else:
+            message = f"stopped at step {step}; the state is saved, --resume goes on from there"
+        raise StoppedError(message, signal_number=signal_number)
 
     def _write_status(self, state: str) -> None:
         self._run.write_status(

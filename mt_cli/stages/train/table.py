@@ -24,7 +24,7 @@ class Row:
 
     step: int
     stretch: Stretch | None
-    """Since the validation before, or since training was resumed; None before the first update."""
+    """Since the validation before; None before the first update."""
     val_nll: float
     bleu: float
     elapsed_s: float

@@ -5,8 +5,8 @@ Checks that config, data and run fit together before anything slow begins.
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mt_cli import __version__
@@ -14,10 +14,12 @@ from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepare
 from mt_cli.artefacts.run import ParentReference, PreparedReference, Run, open_run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, changed_keys
-from mt_cli.errors import UsageError
-from mt_cli.machine.audience import reaches_file
+from mt_cli.errors import MtCliError, UsageError
 from mt_cli.machine.device import Runtime, describe_machine, memory_errors_explained, set_up_runtime
+from mt_cli.machine.log_file import LogFile
+from mt_cli.machine.signals import StopSignals
 from mt_cli.machine.world import World, joined_world
+from mt_cli.stages.inspect.inspect import describe_status
 from mt_cli.stages.model_card import write_card
 from mt_cli.stages.train.parent import fitting_parent
 from mt_cli.stages.train.result import TrainResult
@@ -32,6 +34,8 @@ FIXED = (
     "runtime.seed",
 )  # fmt: skip
 """What a run keeps from its first step: model, order of data, kind of optimiser, and what is best by."""
+STARTING: Mapping[str, object] = {"state": "starting", "step": 0}
+"""Status of a run until its first update begins."""
 
 
 def train_run(
@@ -72,6 +76,7 @@ def train_run(
         )
         prepared = open_prepared(prepared_dir)
         check_prepared_for(prepared, config)
+        signals = stack.enter_context(StopSignals())  # of all processes, for the first to answer
 
         def begin() -> Run:
             if resume:
@@ -83,7 +88,9 @@ def train_run(
                     parent = fitting_parent(init_from, config, prepared, run_dir=run_dir)
                 new = _created(run_dir, config, prepared, runtime, world, parent, overwrite=overwrite)
                 run = stack.enter_context(new)
+                run.write_status(STARTING)
             stack.enter_context(_logging_to(run.log_path))
+            stack.enter_context(_end_described(run))
             return run
 
         run = world.after_first(begin, lambda: open_run(run_dir))
@@ -100,10 +107,7 @@ def train_run(
             has_tensorboard=has_tensorboard and world.is_first,
         )
         if world.is_first:
-            try:
-                return session.run()
-            finally:
-                write_card(run)
+            return session.run(signals)
         session.follow()
         return None
 
@@ -145,6 +149,23 @@ def _reopen(run_dir: Path, config: Config, prepared: Prepared) -> Run:
 
 
 @contextmanager
+def _end_described(run: Run) -> Iterator[None]:
+    """Once the block ends, write the run's model card; and its status, if it failed before training began.
+
+    What fails then is left: the error that comes first is the one to tell.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(MtCliError, OSError):
+            if describe_status(run).get("state") == STARTING["state"]:
+                run.write_status({**STARTING, "state": "failed"})
+            write_card(run, tells_failure=False)
+        raise
+    write_card(run)
+
+
+@contextmanager
 def _log_level(level: int) -> Iterator[logging.Logger]:
     """The package's logger, at `level` for as long as the block lasts."""
     package = logging.getLogger("mt_cli")
@@ -159,9 +180,7 @@ def _log_level(level: int) -> Iterator[logging.Logger]:
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     """Copy everything that is logged, debug lines too, to the end of `path`."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    handler.addFilter(reaches_file)
+    handler = LogFile(path)
     with _log_level(logging.DEBUG) as package:
         package.addHandler(handler)
         try:

@@ -40,7 +40,7 @@ class Training:
             self.now += 50 if self._is_first else 2
             self._is_first = False
             self.step += 1
-            self.pace.count(StepReport(self.step, 1, False, 1e-3, TOKENS, NOTHING, NOTHING, NOTHING))
+            self.pace.count(StepReport(self.step, 1, False, 1e-3, TOKENS, NOTHING, NOTHING, NOTHING, NOTHING))
             if self.step in self._validation_steps:
                 with self.pace.validating():
                     self.now += 7

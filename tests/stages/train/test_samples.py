@@ -2,7 +2,7 @@
 
 import pytest
 
-from mt_cli.stages.train.samples import Sample, columns, cut, visible, without_repetition
+from mt_cli.stages.train.samples import Sample, columns, cut, without_repetition
 
 
 def test_sample_shows_source_translation_and_reference() -> None:
@@ -34,20 +34,6 @@ def test_empty_translation_is_a_label_alone() -> None:
 )
 def test_endless_repetition_is_cut_and_counted(text: str, shown: str) -> None:
     assert without_repetition(text) == shown
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("\x1b[31mrot\x07", "\\x1b[31mrot\\x07"),
-        ("a\u200bb\u202ec\ufeff", "a\\u200bb\\u202ec\\ufeff"),
-        ("a\tb\nc\x85", "a\\x09b\\x0ac\\x85"),
-        ("\U000e0001", "\\U000e0001"),
-        ("Grüße, 犬 🐶 – „ja“", "Grüße, 犬 🐶 – „ja“"),
-    ],
-)
-def test_controls_and_invisible_characters_are_spelled_out(text: str, shown: str) -> None:
-    assert visible(text) == shown
 
 
 @pytest.mark.parametrize(

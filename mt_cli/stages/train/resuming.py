@@ -1,0 +1,70 @@
+"""Going on from a checkpoint: from the last one, or where that is damaged, from the newest that is whole.
+
+Knows checkpoints and what they fill; decides nothing of how training goes on.
+"""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from mt_cli.artefacts.checkpoint import (
+    CheckpointState,
+    checkpoint_name,
+    load_state,
+    load_training_tensors,
+    load_weights,
+)
+from mt_cli.artefacts.run import Run
+from mt_cli.errors import DataError
+from mt_cli.stages.train.meter import Meter
+from mt_cli.training.finite import all_finite
+from mt_cli.training.trainer import Progress, Trainer
+
+log = logging.getLogger(__name__)
+
+
+def restore(run: Run, trainer: Trainer, meter: Meter) -> CheckpointState:
+    """Fill the model, `trainer` and `meter` from the run's last checkpoint, or the newest usable one.
+
+    Raises:
+        DataError: none is whole, with finite weights.
+    """
+    last = run.pointer("last")
+    others = [name for name in reversed(run.checkpoints) if name != last]
+    failures: list[DataError] = []
+    for name in [*([last] if last else []), *others]:
+        try:
+            state = _load(run.folder / "checkpoints" / name, trainer, meter)
+        except DataError as error:
+            failures.append(error)
+            continue
+        for failure in failures:
+            log.warning("%s", failure)
+        if failures:
+            log.warning("training goes on from %s, the newest checkpoint that can be used", name)
+        return _without_lost_best(state, run)
+    raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew") from failures[0]
+
+
+def _load(folder: Path, trainer: Trainer, meter: Meter) -> CheckpointState:
+    """Fill the model, `trainer` and `meter` from the checkpoint in `folder`."""
+    state = load_state(folder)
+    tensors = load_training_tensors(folder)
+    load_weights(folder, trainer.model)
+    if not all_finite([*trainer.model.parameters(), *tensors.values()]):
+        raise DataError(f"{folder}: holds numbers that are not finite")
+    try:
+        trainer.restore(Progress(state.step, state.epoch, state.update_of_epoch), tensors)
+    except KeyError as error:
+        raise DataError(f"{folder}: its training state lacks {error}") from error
+    meter.restore(tensors)
+    log.debug("resumed %s", folder)
+    return state
+
+
+def _without_lost_best(state: CheckpointState, run: Run) -> CheckpointState:
+    """`state`, which forgets a best score whose checkpoint is not there any more."""
+    best = None if state.best_step is None else checkpoint_name(state.best_step)
+    if best is None or best == run.pointer("best"):
+        return state
+    return replace(state, best_score=None, best_step=None)

@@ -1,0 +1,342 @@
+"""Training that meets numbers that are not finite, or a checkpoint that is damaged: nothing good is lost."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from workspace import Outcome, Workspace
+
+from mt_cli.artefacts.files import sha256_file
+from mt_cli.data.batching import Batch
+from mt_cli.errors import ResourceError
+from mt_cli.machine.log_file import LogFile
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.stages.train.divergence import MOST_SKIPS
+from mt_cli.training import trainer
+from mt_cli.training.objective import Loss, batch_loss
+from mt_cli.training.optimiser import Optimiser
+
+SHORT = ("--max-steps", "12", "--set", "training.validate_every=4")
+LOGGED = ("--set", "training.log_every=1")
+SKIPPING = ("--set", "training.on_nonfinite='skip'")
+NAN = float("nan")
+
+
+def train(workspace: Workspace, run: Path, *args: object) -> Outcome:
+    return workspace.call("train", "tiny.toml", "--run", run, *SHORT, *args)
+
+
+def records(run: Path, kind: str) -> list[dict[str, object]]:
+    """Lines of metrics.jsonl, without what a clock says."""
+    lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
+    dropped = ("kind", "elapsed_s", "tgt_tokens_per_s", "validation_s")
+    return [{k: v for k, v in line.items() if k not in dropped} for line in lines if line["kind"] == kind]
+
+
+def status(run: Path) -> dict[str, object]:
+    found = json.loads(run.joinpath("status.json").read_bytes())
+    assert isinstance(found, dict)
+    return found
+
+
+def last(run: Path) -> Path:
+    return run / "checkpoints" / run.joinpath("last.txt").read_text().strip()
+
+
+def has_finite_weights(checkpoint: Path) -> bool:
+    tensors = safetensors.torch.load_file(checkpoint / "model.safetensors")
+    return all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Plants a gradient of NaN, with a finite loss, into the updates named; `then` is called in them."""
+
+    def plant(steps: set[int], *, then: Callable[[], None] = lambda: None) -> None:
+        made = 0
+
+        def spoiled(model: TranslationModel, batch: Batch, **options: float) -> Loss:
+            nonlocal made
+            loss = batch_loss(model, batch, **options)
+            if not loss.smoothed.requires_grad:
+                return loss  # of a validation
+            made += 1
+            if made in steps:
+                loss.smoothed.register_hook(lambda gradient: gradient * NAN)  # type: ignore[no-untyped-call]
+                then()
+            return loss
+
+        monkeypatch.setattr(trainer, "batch_loss", spoiled)
+
+    return plant
+
+
+def sigterm() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+# Stopping
+
+
+def test_signal_after_a_gradient_of_nan_saves_no_such_weights(
+    workspace: Workspace, tmp_path: Path, spoil: Callable[..., None]
+) -> None:
+    run = tmp_path / "run"
+    spoil({6}, then=sigterm)
+    outcome = train(workspace, run)
+    assert outcome.code == 4
+    assert "step 6: the loss or the gradient is not finite; the last good checkpoint is kept" in outcome.err
+    assert last(run).name == "step-00000004"
+    assert has_finite_weights(last(run))
+    spoil(set())
+    assert train(workspace, run, "--resume").code == 0
+    assert status(run)["state"] == "finished"
+
+
+@pytest.mark.parametrize("log_every", [1, 100], ids=["logged", "unlogged"])
+def test_gradient_of_nan_ends_training_at_the_next_look(
+    workspace: Workspace, tmp_path: Path, spoil: Callable[..., None], log_every: int
+) -> None:
+    run = tmp_path / "run"
+    spoil({6})
+    outcome = train(workspace, run, "--set", f"training.log_every={log_every}")
+    assert (outcome.code, outcome.out) == (4, b"")
+    assert (status(run)["state"], status(run)["step"]) == ("diverged", 6 if log_every == 1 else 8)
+    assert last(run).name == "step-00000004"
+
+
+def test_no_checkpoint_is_promised_before_there_is_one(
+    workspace: Workspace, tmp_path: Path, spoil: Callable[..., None]
+) -> None:
+    spoil({2})
+    outcome = train(workspace, tmp_path / "run", *LOGGED)
+    assert outcome.code == 4
+    assert "step 2: the loss or the gradient is not finite; there is no checkpoint yet; lower" in outcome.err
+
+
+def test_weights_that_are_not_finite_are_never_saved(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    update = Optimiser.update
+
+    def overflowing(self: Optimiser, rate: float, **options: torch.Tensor) -> None:
+        update(self, rate, **options)
+        if next(iter(self._states.values()))["step"] == 7:
+            next(iter(self._parameters.values())).data[0, 0] = float("inf")
+
+    monkeypatch.setattr(Optimiser, "update", overflowing)
+    outcome = train(workspace, run)
+    assert outcome.code == 4
+    assert has_finite_weights(last(run))
+    assert last(run).name == "step-00000004"
+
+
+# Skipping
+
+
+def test_skipped_updates_are_counted_and_training_goes_on(
+    workspace: Workspace, tmp_path: Path, spoil: Callable[..., None]
+) -> None:
+    run = tmp_path / "run"
+    spoil({3, 6})
+    outcome = train(workspace, run, *SKIPPING, "--set", "training.log_every=2")
+    assert (outcome.code, status(run)["state"]) == (0, "finished"), outcome.err
+    skipped = [record["skipped"] for record in records(run, "step")]
+    assert skipped == [0, 1, 2, 2, 2, 2]
+    assert "skipped 2" in run.joinpath("train.log").read_text()
+    assert has_finite_weights(last(run))
+
+
+def test_many_skips_in_a_row_end_training_all_the_same(
+    workspace: Workspace, tmp_path: Path, spoil: Callable[..., None]
+) -> None:
+    run = tmp_path / "run"
+    spoil(set(range(2, 100)))
+    outcome = train(workspace, run, *SKIPPING, *LOGGED, "--set", "training.validate_every=100")
+    assert outcome.code == 4
+    assert f"not finite, {MOST_SKIPS} times in a row" in outcome.err
+    assert [record["step"] for record in records(run, "step")] == [1]
+    assert not list(run.glob("checkpoints/*"))
+
+
+# Going on
+
+
+@pytest.fixture
+def resumable(workspace: Workspace, tmp_path: Path) -> Path:
+    """A run whose last checkpoint, of step 8, is another than its best, of step 4."""
+    run = tmp_path / "run"
+    assert train(workspace, run, "--set", "training.peak_lr=1e-30", "--max-steps", 8).code == 0
+    assert run.joinpath("best.txt").read_text() == "step-00000004\n"
+    assert last(run).name == "step-00000008"
+    return run
+
+
+def with_nan(checkpoint: Path) -> None:
+    """Put a NaN among the weights, as earlier versions did, with sums that fit."""
+    path = checkpoint / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    next(iter(tensors.values())).view(-1)[0] = NAN
+    path.write_bytes(safetensors.torch.save(tensors))
+    manifest = json.loads(checkpoint.joinpath("manifest.json").read_bytes())
+    manifest["sha256"][path.name] = sha256_file(path)
+    checkpoint.joinpath("manifest.json").write_text(json.dumps(manifest))
+
+
+def with_a_flipped_bit(checkpoint: Path) -> None:
+    data = bytearray(checkpoint.joinpath("state.safetensors").read_bytes())
+    data[-1] ^= 1
+    checkpoint.joinpath("state.safetensors").write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [with_nan, with_a_flipped_bit, shutil.rmtree])
+def test_resume_falls_back_to_the_newest_checkpoint_that_is_whole_and_finite(
+    workspace: Workspace, resumable: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(last(resumable))
+    outcome = train(workspace, resumable, "--resume")
+    assert outcome.code == 0, outcome.err
+    assert f"warning: {last(resumable).parent / 'step-00000008'}" in outcome.err
+    told = "warning: training goes on from step-00000004, the newest checkpoint that can be used\n"
+    assert told in outcome.err
+    assert [record["step"] for record in records(resumable, "validation")] == [4, 8, 12]
+    assert last(resumable).name == "step-00000012"
+
+
+def test_resume_without_a_usable_checkpoint_says_so_and_changes_nothing(
+    workspace: Workspace, resumable: Path
+) -> None:
+    for checkpoint in resumable.glob("checkpoints/*"):
+        with_nan(checkpoint)
+    before = {path: path.read_bytes() for path in resumable.rglob("*.safetensors")}
+    outcome = train(workspace, resumable, "--resume")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert "holds numbers that are not finite; no other checkpoint can be used: train anew" in outcome.err
+    assert {path: path.read_bytes() for path in resumable.rglob("*.safetensors")} == before
+
+
+def test_stop_within_a_log_window_changes_no_line_of_the_metrics(
+    workspace: Workspace, tmp_path: Path, spoil: Callable[..., None]
+) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    windows = ("--set", "training.log_every=5", "--set", "training.validate_every=8")
+    assert train(workspace, whole, *windows).code == 0
+    made = 0
+
+    def stop_in_the_seventh(model: TranslationModel, batch: Batch, **options: float) -> Loss:
+        nonlocal made
+        made += 1
+        if made == 7:
+            sigterm()
+        return batch_loss(model, batch, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "batch_loss", stop_in_the_seventh)
+        assert train(workspace, stopped, *windows).code == 143
+    assert status(stopped)["step"] == 7
+    assert train(workspace, stopped, *windows, "--resume").code == 0
+    assert [record["step"] for record in records(whole, "step")] == [5, 10, 12]
+    assert records(stopped, "step") == records(whole, "step")
+    assert records(stopped, "validation") == records(whole, "validation")
+
+
+# Signals before there is anything to save
+
+
+def test_signal_in_start_up_leaves_a_run_that_says_so_and_can_be_resumed(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    count_steps = trainer.Trainer._count_steps
+
+    def interrupted(self: trainer.Trainer) -> int:
+        sigterm()
+        return count_steps(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_count_steps", interrupted)
+        outcome = train(workspace, run)
+    assert (outcome.code, outcome.out) == (143, b"")
+    assert "error: stopped before the first update; --resume starts with it: mt-cli train" in outcome.err
+    assert (status(run)["state"], status(run)["step"]) == ("stopped", 0)
+    assert train(workspace, run, "--resume").code == 0
+
+
+def test_failure_in_start_up_is_the_state_of_the_run(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: trainer.Trainer) -> int:
+        raise RuntimeError("the power is gone")
+
+    monkeypatch.setattr(trainer.Trainer, "_count_steps", fail)
+    assert train(workspace, tmp_path / "run").code == 1
+    assert status(tmp_path / "run") == {"state": "failed", "step": 0}
+
+
+def test_signal_before_the_first_validation_saves_and_does_not_warn_of_the_model_card(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    update = trainer.Trainer._update
+
+    def stopped(self: trainer.Trainer, *args: object, **options: object) -> trainer.StepReport:
+        if self.progress.step == 2:
+            sigterm()
+        return update(self, *args, **options)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_update", stopped)
+        outcome = train(workspace, run, "--quiet", "--max-steps", 400, "--set", "training.validate_every=9")
+    assert outcome.code == 143
+    assert "README.md" not in outcome.err
+    assert outcome.err.splitlines()[-1].startswith("error: stopped at step 2; the state is saved")
+    assert "none yet" in run.joinpath("README.md").read_text()
+
+
+# A full disk
+
+
+def test_full_disk_of_the_log_alone_is_one_warning(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(self: LogFile) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(LogFile, "flush", no_space)
+    outcome = train(workspace, tmp_path / "run")
+    assert outcome.code == 0
+    assert outcome.err.count("cannot be written") == 1
+    assert f"{tmp_path / 'run' / 'train.log'}: cannot be written: No space left on device" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_full_disk_is_told_by_the_file_that_met_it_first(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+
+    def full(path: Path, data: bytes) -> None:
+        raise ResourceError(f"{path}: cannot be written: no space left on the disk; free some of it")
+
+    def fill_the_disk(*_: object) -> str:
+        monkeypatch.setattr("mt_cli.artefacts.files.write_atomically", full)
+        monkeypatch.setattr("mt_cli.artefacts.checkpoint.write_atomically", full)
+        monkeypatch.setattr("mt_cli.stages.model_card.write_atomically", full)
+        return ""
+
+    monkeypatch.setattr(trainer.Trainer, "_count_steps", lambda _: fill_the_disk() or 12)
+    outcome = train(workspace, run, "--set", "training.validate_every=2")
+    assert outcome.code == 5
+    *_, told = outcome.err.splitlines()
+    assert told.startswith("error: ")
+    assert "cannot be written: no space left on the disk; free some of it" in told
+    assert "README.md" not in outcome.err
+    assert "Traceback" not in outcome.err
