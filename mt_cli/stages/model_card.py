@@ -54,9 +54,6 @@ source does not. What may be done with it, the terms of that corpus decide too.
 """
 
 
-OWN = tuple(mark.encode() for mark in MARKS)
-
-
 def write_card(run: Run, *, tells_failure: bool = True) -> None:
     """Describe `run` in its README.md, unless somebody has put one of their own there.
 
@@ -65,7 +62,7 @@ def write_card(run: Run, *, tells_failure: bool = True) -> None:
     """
     path = run.folder / "README.md"
     try:
-        if not os.path.lexists(path) or path.read_bytes().startswith(OWN):
+        if not os.path.lexists(path) or path.read_bytes().startswith(tuple(mark.encode() for mark in MARKS)):
             write_atomically(path, card(run).encode(errors="backslashreplace"))
     except (MtCliError, OSError) as error:
         if tells_failure:
