@@ -185,3 +185,14 @@ def _keep_freed_memory() -> None:
     if any(mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS):  # until one is accepted
         # Set only with the other: alone, it would freeze the mmap threshold at 128 KiB, which is worse.
         mallopt(M_TRIM_THRESHOLD, INT_MAX)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one CPU thread: a single sentence is too little work to share among several."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -14,6 +14,7 @@ from mt_cli.machine.device import (
     Runtime,
     describe_machine,
     memory_errors_explained,
+    one_thread,
     seed_everything,
     set_up_runtime,
 )
@@ -242,3 +243,12 @@ def test_too_few_threads_are_told_before_openmp_ends_the_process(monkeypatch: py
         with pytest.raises(ResourceError, match="lets this process start 2 more threads, and 3 are needed"):
             set_up_runtime(device="cpu", threads=1)
     assert threading.active_count() == before
+
+
+def test_one_thread_is_for_its_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = [3]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    with one_thread():
+        assert threads[-1] == 1
+    assert threads == [3, 1, 3]

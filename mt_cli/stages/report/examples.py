@@ -6,6 +6,7 @@ Knows translations and models, nothing of pages.
 from collections.abc import Sequence
 
 from mt_cli.errors import UsageError
+from mt_cli.machine.device import one_thread
 from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.stages.report.findings import AttentionMap, Example, ExampleGroup, Rendering
 from mt_cli.stages.system import EvalSet, System
@@ -58,7 +59,7 @@ def pick_examples(
         progress.update(1)
         return Example(place + 1, number + 1, shortened(source), shortened(ref), renderings)
 
-    with ProgressDisplay(label, unit="lines", total=total) as progress:
+    with one_thread(), ProgressDisplay(label, unit="lines", total=total) as progress:
         groups = [
             ExampleGroup(title, tuple(map(example, ranks)))
             for title, ranks in zip(titles, chosen, strict=True)
