@@ -117,7 +117,7 @@ PAGES: Mapping[str, HelpPage] = {
         ("report runs/sample -o report.html", "report runs/one runs/two -o report.html --examples 60"),
         "The page's path; with --json, all that the page shows too.",
         (3, 5),
-        "In scripts",
+        "docs/commands.md#report",
     ),
     "score": HelpPage(
         ("score runs/sample --src german.txt --tgt english.txt --normalise",),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 FOLDERS = ("mt_cli", "scripts", "tests")
 BEGIN = "<!-- file map: made by scripts/write_docs -->"
+PARTS_OF_A_PAGE = {".html": "Its frame.", ".css": "Its looks.", ".js": "What it does when clicked."}
 END = "<!-- end of the file map -->"
 
 
@@ -24,7 +25,10 @@ def mapped_files(root: Path) -> dict[str, str]:
         check=True,
     ).stdout.splitlines()
     there = sorted(name for name in set(listed) if (root / name).is_file())
-    return {name: purpose_of((root / name).read_text(encoding="utf-8")) for name in there}
+    return {
+        name: PARTS_OF_A_PAGE.get(Path(name).suffix) or purpose_of((root / name).read_text(encoding="utf-8"))
+        for name in there
+    }
 
 
 def purpose_of(text: str) -> str:
