@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 
+from mt_cli.artefacts.exported_run import AnyRun, ExportedRun
 from mt_cli.artefacts.files import write_atomically
 from mt_cli.artefacts.run import Run
 from mt_cli.errors import MtCliError
@@ -57,11 +58,14 @@ source does not. What may be done with it, the terms of that corpus decide too.
 OWN = tuple(mark.encode() for mark in MARKS)
 
 
-def write_card(run: Run) -> None:
+def write_card(run: AnyRun) -> None:
     """Describe `run` in its README.md, unless somebody has put one of their own there.
 
+    An exported model has the README.md that `export` wrote.
     Whoever asks for it has something better to give than a card: what stands in its way is a warning.
     """
+    if isinstance(run, ExportedRun):
+        return
     path = run.folder / "README.md"
     try:
         if not os.path.lexists(path) or path.read_bytes().startswith(OWN):

@@ -16,7 +16,6 @@ from mt_cli.artefacts.run import PreparedReference, Run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, DataConfig, DecodingConfig, TokenizerConfig
 from mt_cli.stages.export.export import Export, export_run
-from mt_cli.stages.export.proof import ExportedTranslator
 from mt_cli.text.normalize import normalize
 from mt_cli.text.symbols import SPECIALS
 from mt_cli.text.tokenizer import Tokenizer, Tokenizers
@@ -98,8 +97,8 @@ def test_exported_model_translates_lines_as_the_translator_does(
     decoding = DecodingConfig(max_len_extra=max_len_extra, batch_size=2, replace_unk=False)
     run = run_of(kind, tmp_path / "run", decoding=decoding)
     folder = exported(run).folder
-    theirs = ExportedTranslator(folder, run, threads=1)
-    ours = Translator(run.load_model(), run.tokenizers, decoding, runtime=CPU)
+    theirs = Translator.load(folder, device="cpu", threads=1)
+    ours = Translator.of_model(run.load_model(), run.tokenizers, decoding, runtime=CPU)
     lines = [*LINES, *AWKWARD_LINES]
     assert theirs.translate(lines) == ours.translate(lines)
     assert theirs.translate([]) == []
@@ -120,7 +119,7 @@ def test_script_of_the_readme_translates_as_the_translator_does(
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in LINES)))
     exec(script_in(folder / "README.md"), {})
-    ours = Translator(run.load_model(), run.tokenizers, decoding, runtime=CPU)
+    ours = Translator.of_model(run.load_model(), run.tokenizers, decoding, runtime=CPU)
     # Random weights also say control characters, which mt-cli removes.
     *found, rest = capsys.readouterr().out.split("\n")
     assert [normalize(line) for line in found] == ours.translate(LINES)
