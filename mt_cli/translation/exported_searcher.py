@@ -26,6 +26,11 @@ SENTENCES_AT_ONCE = {"cpu": 64, "cuda": 128}
 BATCHES_AHEAD = 4
 """Of each thread: enough that none waits, few enough that an interrupt is obeyed at once."""
 
+PATIENCE = 2.0
+"""Times the beam size: so many hypotheses end before a search with a length penalty does.
+
+With 1, beams of five lose 0.3 BLEU to those of `Searcher` (penalties of 1 and 1.4); with 2, nothing.
+"""
 LEAST_TOP_P = 1e-6
 """CTranslate2 refuses 0, with which only the likeliest token is drawn; so is it with this."""
 
@@ -173,8 +178,9 @@ class ExportedSearcher:
             sources,
             beam_size=1 if drawn else config.beam_size,
             num_hypotheses=num_hyps,
-            # Without one, its beams stop at the likeliest hypothesis that has ended.
+            # Without a penalty, its beams stop at the likeliest hypothesis that has ended.
             length_penalty=1.0 if config.length_penalty else 0.0,
+            patience=PATIENCE if config.length_penalty else 1.0,
             no_repeat_ngram_size=config.no_repeat_ngram,
             min_decoding_length=min(config.min_len, limit),
             max_decoding_length=limit,
