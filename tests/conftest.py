@@ -7,6 +7,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -29,3 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return shared_workspace(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def exported(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workspace's run as an exported model in float32, to be left as it is."""
+    folder = tmp_path_factory.mktemp("exported") / "tiny"
+    outcome = workspace.call("export", workspace.run, "--to", "ctranslate2", folder, "--quiet")
+    assert outcome.code == 0, outcome.err
+    return folder

@@ -12,8 +12,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mt_cli.artefacts.corpora import MORE, TRAIN
+from mt_cli.artefacts.exported_run import AnyRun
 from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically, write_json
-from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.split_files import Side, lines_path, open_split
 from mt_cli.config import Config, DataConfig, TokenizerConfig
 from mt_cli.data.report import Report
@@ -125,7 +125,7 @@ def open_prepared(folder: Path, *, verify: bool = True) -> Prepared:
     return Prepared(folder, manifest)
 
 
-def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "") -> Prepared:
+def open_prepared_of(run: AnyRun, folder: Path | None = None, *, otherwise: str = "") -> Prepared:
     """The prepared data that `run` was trained on, in `folder` if they have moved.
 
     `otherwise` is added to the error for missing data; it tells users how to do without them.

@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +35,8 @@ POINTERS = ("best", "last")
 CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
 OWN_FOLDER = re.compile(r"step-\d{8,}|\.step-\d{8,}\.((\d+\.)?partial|old)")
 TOKENIZER = "tokenizer/"
+EXPORTED_MODEL = "model.bin"
+"""By which an exported model is known. No run has such a file."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class PreparedReference:
 
 @dataclass(frozen=True)
 class ParentReference:
-    """The checkpoint whose weights a run started with."""
+    """The checkpoint whose weights a run started with, or that a model was exported from."""
 
     folder: str
     """Of the run that it belongs to."""
@@ -71,8 +73,7 @@ class Run:
     @cached_property
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers, as they were when training began."""
-        paths = [self.folder / name for name in self.sha256 if name.startswith(TOKENIZER)]
-        return Tokenizers.from_files({path.name: path.read_bytes() for path in paths})
+        return read_tokenizers(self.folder, self.sha256)
 
     @property
     def metrics_path(self) -> Path:
@@ -118,6 +119,10 @@ class Run:
             hint = f"it has {', '.join(found)}" if found else "training saved none yet"
             raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
         return self.folder / "checkpoints" / target
+
+    def resolve_checkpoint(self, name: str) -> str:
+        """Name of the checkpoint that `name` means now; what `best` and `last` mean may change later."""
+        return self.checkpoint_folder(name).name
 
     def pointer(self, name: str) -> str | None:
         """Name of the checkpoint that `best` or `last` points to, if there is one."""
@@ -199,6 +204,11 @@ def open_run(folder: Path) -> Run:
         UsageError: it is no run folder.
         DataError: a file is missing or altered.
     """
+    if is_exported(folder):
+        raise UsageError(
+            f"{folder}: an exported model, which translates and does nothing else; "
+            "name the run that it was exported from"
+        )
     if not folder.is_dir() or not (folder / "manifest.json").is_file():
         what = "no run folder (it has no manifest.json)" if folder.is_dir() else "no such run folder"
         near = sorted(str(path.parent) for path in folder.parent.glob("*/manifest.json"))
@@ -215,6 +225,17 @@ def open_run(folder: Path) -> Run:
     reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
     parent = _parent_reference(folder, manifest.get("init_from"))
     return Run(folder, load_config(folder / "config.toml"), reference, sha256, parent)
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether there is an exported model in `folder`, and no run."""
+    return (folder / EXPORTED_MODEL).is_file()
+
+
+def read_tokenizers(folder: Path, names: Iterable[str]) -> Tokenizers:
+    """The tokenizers in `folder`, of whose files `names` lists the relative paths."""
+    paths = [folder / name for name in names if name.startswith(TOKENIZER)]
+    return Tokenizers.from_files({path.name: path.read_bytes() for path in paths})
 
 
 def _how_to_train(folder: Path) -> str:

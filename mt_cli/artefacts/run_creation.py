@@ -45,7 +45,8 @@ def created_run(
         check_replaceable(
             folder,
             is_wanted=overwrite,
-            own_files=("manifest.json", "config.toml"),  # prepared folders have a manifest too
+            # Prepared folders have a manifest too, and exported models both of the others.
+            own_files=("manifest.json", "config.toml", "env.json"),
             kind="a run folder",
             ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
         )

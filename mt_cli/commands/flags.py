@@ -37,7 +37,7 @@ RunPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN...",
-        help="A run folder, such as runs/sample; several form an ensemble.",
+        help="A run folder, such as runs/sample, or an exported model; several runs form an ensemble.",
         autocompletion=complete_runs,
     ),
 ]

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from mt_cli.artefacts.exported_run import AnyRun
 from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.prepared import open_prepared_of
-from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.text_files import as_lines, check_aligned, read_bytes
 from mt_cli.config import Backend, Device
 from mt_cli.errors import DataError, UsageError
@@ -61,7 +61,7 @@ def score_splits(
     return assessments
 
 
-def split_test_sets(run: Run, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
+def split_test_sets(run: AnyRun, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
     """The test sets that `run`'s data have under the names `splits`, or else all of them.
 
     Raises:
@@ -76,7 +76,7 @@ def split_test_sets(run: Run, splits: Sequence[str], *, data_dir: Path | None) -
     ]
 
 
-def chosen_splits(run: Run, splits: Sequence[str]) -> Sequence[str]:
+def chosen_splits(run: AnyRun, splits: Sequence[str]) -> Sequence[str]:
     """Those of `splits`, or else every test split of `run`'s data.
 
     Raises:

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 
+from mt_cli.artefacts.exported_run import AnyRun, ExportedRun
 from mt_cli.artefacts.files import write_atomically
 from mt_cli.artefacts.run import Run
 from mt_cli.errors import MtCliError
@@ -54,12 +55,15 @@ source does not. What may be done with it, the terms of that corpus decide too.
 """
 
 
-def write_card(run: Run, *, tells_failure: bool = True) -> None:
+def write_card(run: AnyRun, *, tells_failure: bool = True) -> None:
     """Describe `run` in its README.md, unless somebody has put one of their own there.
 
+    An exported model has the README.md that `export` wrote.
     Whoever asks for it has something better to give than a card: what stands in its way is a warning, or
     with `tells_failure` off nothing at all.
     """
+    if isinstance(run, ExportedRun):
+        return
     path = run.folder / "README.md"
     try:
         if not os.path.lexists(path) or path.read_bytes().startswith(tuple(mark.encode() for mark in MARKS)):

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
 from mt_cli.artefacts.evaluation import Evaluation, keep_evaluation, open_evaluation
+from mt_cli.artefacts.exported_run import open_any_runs
 from mt_cli.artefacts.files import sha256_bytes
-from mt_cli.artefacts.run import Run, open_runs
+from mt_cli.artefacts.run import Run
 from mt_cli.config import Backend, Device, decoding_with
 from mt_cli.errors import ResourceError
 from mt_cli.machine.progress import ProgressDisplay
@@ -97,15 +98,17 @@ class System:
             UsageError: no run, no such checkpoint, or vocabularies that differ.
             ConfigError: an option of `search` is out of range.
         """
-        self._runs = open_runs(run_dirs)
+        self._runs = open_any_runs(run_dirs)
         self.run = self._runs[0]
         """The first, in whose folder results are kept."""
         # By name from here on: what `best` means may change while this runs.
-        self._checkpoints = [each.checkpoint_folder(checkpoint).name for each in self._runs]
+        self._checkpoints = [each.resolve_checkpoint(checkpoint) for each in self._runs]
         self._backend, self._device, self._threads = backend, device, threads
         self._search = search or {}
         self._members = [
-            Member.of(each, name) for each, name in zip(self._runs[1:], self._checkpoints[1:], strict=True)
+            Member.of(each, name)
+            for each, name in zip(self._runs[1:], self._checkpoints[1:], strict=True)
+            if isinstance(each, Run)
         ]
         decoding = decoding_with(self.run.config.decoding, self._search)
         variant = [part for part, usual in ((backend, "scratch"), (checkpoint, "best")) if part != usual]

@@ -76,6 +76,16 @@ class Searcher:
         self._pool: ThreadPoolExecutor | None = None
         self._has_warned = False
 
+    @property
+    def longest_sentence(self) -> int:
+        """Most ids of a source, and of a hypothesis."""
+        return self._longest
+
+    @property
+    def device(self) -> str:
+        """On which it computes."""
+        return str(self._runtime.device)
+
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
         return min(self._config.max_len(src_length), self._longest)

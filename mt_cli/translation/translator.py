@@ -8,19 +8,18 @@ from itertools import islice
 from os import PathLike
 from typing import Unpack
 
-from mt_cli.artefacts.run import Run, open_runs
+from mt_cli.artefacts.exported_run import AnyRun, open_any_runs
 from mt_cli.config import Backend, DecodingConfig, Device
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.search import Hyp
 from mt_cli.errors import Option, UsageError
-from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
+from mt_cli.machine.device import Runtime
 from mt_cli.model.attention_maps import attention_maps
-from mt_cli.model.ensemble import Ensemble
-from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.normalize import normalize
-from mt_cli.text.symbols import BOS_ID, PAD_ID, UNK_ID
+from mt_cli.text.symbols import UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.translation.engine import Engine, check_engine_options, load_engine
 from mt_cli.translation.lines import (
     Part,
     Splitter,
@@ -41,10 +40,7 @@ from mt_cli.translation.options import (
 from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.sentence_attention import Attention
 from mt_cli.translation.teacher_forcing import TeacherForced, encode_target
-from mt_cli.translation.unknown_words import UnknownWords
-
-NEVER_SAID = (PAD_ID, BOS_ID, UNK_ID)
-"""No reader has any use for `<unk>`: the likeliest real word stands in its place, or one from the source."""
+from mt_cli.translation.unknown_words import UnknownWords, forbidden_ids
 
 
 class Translator:
@@ -52,36 +48,37 @@ class Translator:
 
     def __init__(
         self,
-        model: TranslationModel | Ensemble,
+        engine: Engine,
         tokenizers: Tokenizers,
         config: DecodingConfig,
         *,
-        runtime: Runtime,
         sampling: Sampling | None = None,
         seed: int = 1,
         name: str = "a model",
+        quiet: bool = False,
     ) -> None:
-        """`name` says in the object's representation where the model is from."""
+        """`engine` searches as `config` says, or as `sampling` and `seed` do.
+
+        `name` says in the object's representation where the model is from. `quiet` splits long lines without
+        a warning.
+        """
+        self._engine = engine
         self._tokenizers = tokenizers
         self._config = config
-        self._runtime = runtime
         self._sampling = sampling
         self._seed = seed
         self._name = name
         self._unknown_words = UnknownWords.of(tokenizers)
-        self._replaces_unk = config.replace_unk and self._unknown_words is not None
-        forbidden_ids = [i for i in NEVER_SAID if i != UNK_ID] if self._replaces_unk else NEVER_SAID
-        self._searcher = Searcher(
-            model.to(runtime.device),
-            config,
-            runtime=runtime,
-            forbidden_ids=forbidden_ids,
-            sampling=sampling,
-            seed=seed,
-        )
-        self.model = self._searcher.first
-        """The one that is looked into; of several, the first."""
-        self._splitter = Splitter(tokenizers, longest=model.longest_sentence)
+        self._splitter = Splitter(tokenizers, longest=engine.longest_sentence, quiet=quiet)
+
+    @classmethod
+    def of_model(
+        cls, model: TranslationModel, tokenizers: Tokenizers, config: DecodingConfig, *, runtime: Runtime
+    ) -> "Translator":
+        """Translator of a `model` that is in memory."""
+        forbidden = forbidden_ids(tokenizers, config)
+        searcher = Searcher(model.to(runtime.device), config, runtime=runtime, forbidden_ids=forbidden)
+        return cls(searcher, tokenizers, config)
 
     @classmethod
     def load(
@@ -96,7 +93,7 @@ class Translator:
         threads: int = 0,
         **search: Unpack[SearchOptions],
     ) -> "Translator":
-        """Translator of the run folder `run`; `backend=None` is the one it was trained with.
+        """Translator of the run folder or exported model `run`; `backend=None` is what it was trained with.
 
         Several runs with the same vocabulary form an ensemble; decoding settings come from the first.
         `checkpoint` is one name for all, or a list with one for each. With `sampling`, translations are drawn
@@ -108,7 +105,7 @@ class Translator:
             ResourceError: there is no such device, or too little memory.
         """
         check_sampling(sampling, search)
-        runs = open_runs(run_folders(run))
+        runs = open_any_runs(run_folders(run))
         return cls.of_runs(
             runs,
             checkpoints=checkpoint_names(checkpoint, num_runs=len(runs)),
@@ -118,7 +115,7 @@ class Translator:
     @classmethod
     def of_runs(
         cls,
-        runs: Sequence[Run],
+        runs: Sequence[AnyRun],
         *,
         checkpoints: Sequence[str],
         backend: Backend | None,
@@ -129,32 +126,27 @@ class Translator:
         search: SearchOptions,
     ) -> "Translator":
         """Translator of opened `runs`; see `load`."""
+        first = runs[0]
         config = check_options(
-            runs[0].config.decoding, search, backend=backend, device=device, seed=seed, threads=threads
+            first.config.decoding, search, backend=backend, device=device, seed=seed, threads=threads
         )
-        runtime = set_up_runtime(device=device, precision=config.precision, threads=threads)
-        with memory_errors_explained("the model does not fit"):
-            models = [
-                run.load_model(checkpoint=name, backend=backend)
-                for run, name in zip(runs, checkpoints, strict=True)
-            ]
-            if runtime.device.type == "cpu":
-                for model in models:
-                    lay_out_for_decoding(model)
-            return cls(
-                models[0] if len(models) == 1 else Ensemble(models).eval(),
-                runs[0].tokenizers,
-                config,
-                runtime=runtime,
-                sampling=sampling,
-                seed=seed,
-                name=" and ".join(
-                    f"{run.folder} ({each})" for run, each in zip(runs, checkpoints, strict=True)
-                ),
-            )
+        check_engine_options(first, search, backend=backend)
+        engine = load_engine(
+            runs,
+            config,
+            checkpoints=checkpoints,
+            backend=backend,
+            forbidden_ids=forbidden_ids(first.tokenizers, config),
+            sampling=sampling,
+            seed=seed,
+            device=device,
+            threads=threads,
+        )
+        names = (f"{run.folder} ({each})" for run, each in zip(runs, checkpoints, strict=True))
+        return cls(engine, first.tokenizers, config, sampling=sampling, seed=seed, name=" and ".join(names))
 
     def __repr__(self) -> str:
-        return f"<Translator of {self._name}: {self.search_name} on {self._runtime.device}>"
+        return f"<Translator of {self._name}: {self.search_name} on {self._engine.device}>"
 
     def translate(
         self, lines: Iterable[str], *, on_progress: Callable[[int], None] | None = None
@@ -165,9 +157,7 @@ class Translator:
         """
         of_lines = self._splitter.split(lines)
         parts = [part for of_line in of_lines for part in of_line]
-        hyps = self._searcher.best(
-            [part.ids for part in parts], on_done=counting_lines(of_lines, on_progress)
-        )
+        hyps = self._engine.best([part.ids for part in parts], on_done=counting_lines(of_lines, on_progress))
         texts = iter(self._detokenize(parts, hyps))
         return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
 
@@ -194,7 +184,7 @@ class Translator:
             )
         of_lines = self._splitter.split(lines)
         parts = [part for of_line in of_lines for part in of_line]
-        found = self._searcher.n_best(
+        found = self._engine.n_best(
             [part.ids for part in parts], n_best=n_best, on_done=counting_lines(of_lines, on_progress)
         )
         repeated = [part for part in parts for _ in range(n_best)]
@@ -207,6 +197,19 @@ class Translator:
             [joined(ranked) for ranked in zip(*islice(of_parts, len(of_line)), strict=True)] or nothing
             for of_line in of_lines
         ]
+
+    @property
+    def model(self) -> TranslationModel:
+        """The one that is looked into; of several, the first.
+
+        Raises:
+            UsageError: an exported model translates, which nobody can look into.
+        """
+        if not isinstance(self._engine, Searcher):
+            raise UsageError(
+                f"{self._name}: nobody can look into an exported model; name the run that it is of"
+            )
+        return self._engine.first
 
     @property
     def src_lang(self) -> str:
@@ -226,21 +229,22 @@ class Translator:
         first is looked at.
 
         Raises:
-            UsageError: `line` or `target` is empty, or the model cannot take all of it.
+            UsageError: `line` or `target` is empty, the model cannot take all of it, or it is exported.
         """
+        model = self.model
         parts = self._splitter.split([checked_line(line, name="line")])[0]
         if not parts:
             raise UsageError("the text is empty: there is nothing to look at; give a sentence")
         ids = parts[0].ids
         if target is None:
-            (hyp,) = self._searcher.best([ids])
+            (hyp,) = self._engine.best([ids])
             translation = self._detokenize(parts[:1], [hyp])[0]
-            is_complete = len(hyp) < self._searcher.limit(len(ids))  # one that ran into its limit has no end
+            is_complete = len(hyp) < self._engine.limit(len(ids))  # one that ran into its limit has no end
         else:
             if len(parts) > 1:
                 raise UsageError("the line is longer than the model takes; leave out ", Option("target"))
             translation = normalize(checked_line(target, name="target"))
-            hyp = encode_target(translation, self._tokenizers, longest=self.model.longest_sentence)
+            hyp = encode_target(translation, self._tokenizers, longest=model.longest_sentence)
             is_complete = True
         return TeacherForced.of(
             parts[0],
@@ -248,7 +252,7 @@ class Translator:
             translation,
             is_complete=is_complete,
             tokenizers=self._tokenizers,
-            device=self._runtime.device,
+            device=next(model.parameters()).device,
         )
 
     def attention(self, line: str, *, target: str | None = None) -> Attention:
@@ -264,9 +268,9 @@ class Translator:
         """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""
         texts = self._tokenizers.tgt.decode(hyps)
         unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp]
-        if not unknown or self._unknown_words is None or not self._replaces_unk:
+        if not unknown or self._unknown_words is None or not self._config.replace_unk:
             return texts
-        aligned = self._searcher.align(
+        aligned = self._engine.align(
             [parts[i].ids for i in unknown],
             [hyps[i] for i in unknown],
             among=[self._unknown_words.candidates(parts[i]) for i in unknown],
@@ -281,7 +285,7 @@ class Translator:
         """All that is known of each of `hyps`, one for each of `parts`."""
         ids = [hyp.ids for hyp in hyps]
         sources = [part.ids for part in parts]
-        aligned = self._searcher.align(sources, ids) if with_alignment else [[] for _ in hyps]
+        aligned = self._engine.align(sources, ids) if with_alignment else [[] for _ in hyps]
         return [
             Translation(
                 text,

@@ -5,11 +5,15 @@ Knows words and places; which word stands for which, the attention says.
 
 from collections.abc import Sequence
 
+from mt_cli.config import DecodingConfig
 from mt_cli.text.normalize import normalize
-from mt_cli.text.symbols import UNK_ID
+from mt_cli.text.symbols import BOS_ID, PAD_ID, UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.text.words import WordTokenizer
 from mt_cli.translation.lines import Part
+
+NEVER_SAID = (PAD_ID, BOS_ID)
+"""Symbols that no translation has."""
 
 
 class UnknownWords:
@@ -39,6 +43,15 @@ class UnknownWords:
         return self._tgt.decode_with(
             hyp, {i: words[aligned[i]] for i, each in enumerate(hyp) if each == UNK_ID}
         )
+
+
+def forbidden_ids(tokenizers: Tokenizers, config: DecodingConfig) -> Sequence[int]:
+    """Ids that a search may not choose. `<unk>` is one unless a word from the source will stand for it.
+
+    No reader has any use for `<unk>`: the likeliest real word stands in its place then.
+    """
+    is_replaced = config.replace_unk and UnknownWords.of(tokenizers) is not None
+    return NEVER_SAID if is_replaced else (*NEVER_SAID, UNK_ID)
 
 
 def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:

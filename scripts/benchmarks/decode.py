@@ -1,5 +1,7 @@
 """Decoding speed of engines over one test set: the classic loop, mt_cli and CTranslate2, as a Markdown table.
 
+CTranslate2 is measured by its own call and under mt_cli, as a user of an exported model has it.
+
 All translate the same lines with the same model, from text to text, in rounds taken in turn;
 the table shows the median of each engine's rounds.
 """
@@ -30,7 +32,7 @@ BATCHES = (32, 64, 128)
 """CTranslate2's batch sizes: each of its rows uses the fastest, and the fastest share of threads."""
 
 Translate = Callable[[Sequence[str]], list[str]]
-Engine = Literal["classic", "mt_cli", "CTranslate2"]
+Engine = Literal["classic", "mt_cli", "CTranslate2", "mt_cli with CTranslate2"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Row:
     beam_size: int
     batch: int
     """Sentences at once; 0 is the engine's own choice, or the fastest that was found."""
+    threads: int = 0
+    """Of CTranslate2 for one sentence at a time; 0 is one."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Context:
 
     run: Path
     exported: Path
+    """Where the exported models are, in a folder for each precision."""
     device: Literal["cpu", "cuda"]
     threads: int
     length_penalty: float
@@ -89,16 +94,17 @@ def classic(row: Row, context: Context) -> Translate:
 
 
 def ours(row: Row, context: Context) -> Translate:
-    """The Translator that users get."""
+    """The Translator that users get, of the run or of what was exported from it."""
     from mt_cli.translation.translator import Translator
 
+    is_exported = row.engine == "mt_cli with CTranslate2"
     translator = Translator.load(
-        context.run,
+        context.exported / row.precision if is_exported else context.run,
         beam_size=row.beam_size,
         length_penalty=context.length_penalty if row.beam_size > 1 else 0.0,
         batch_size=0,
         device=context.device,
-        precision="bf16" if row.precision == "bf16" else "fp32",
+        precision=None if is_exported else "bf16" if row.precision == "bf16" else "fp32",
         threads=context.threads,
     )
     if row.batch == 1:
@@ -116,22 +122,21 @@ def ctranslate2(row: Row, context: Context) -> Translate:
 
     def engine(workers: int, threads: int) -> "library.Translator":
         return library.Translator(
-            str(context.exported),
+            str(context.exported / row.precision),
             device=context.device,
             inter_threads=workers,
             intra_threads=threads,
-            compute_type=row.precision,
         )
 
     def translate(translator: "library.Translator", lines: Sequence[str], batch: int) -> list[str]:
         tokens = [[src_names[i] for i in ids] for ids in _encode(lines, run.tokenizers)]
         results = translator.translate_batch(
-            tokens, max_batch_size=batch, beam_size=row.beam_size, max_decoding_length=255
+            tokens, max_batch_size=batch, beam_size=row.beam_size, max_decoding_length=255, disable_unk=True
         )
         return run.tokenizers.tgt.decode([[places[t] for t in each.hypotheses[0]] for each in results])
 
     if row.batch == 1:
-        single = engine(1, context.threads)
+        single = engine(1, row.threads or 1)
         return lambda lines: [translate(single, [line], 1)[0] for line in lines]
 
     threads = context.threads
@@ -160,6 +165,7 @@ ENGINES: dict[Engine, Callable[[Row, Context], Translate]] = {
     "classic": classic,
     "mt_cli": ours,
     "CTranslate2": ctranslate2,
+    "mt_cli with CTranslate2": ours,
 }
 
 
@@ -183,23 +189,39 @@ class Entry:
         return len(self.lines) / self.contender.median_s
 
 
-def rows_for(device: str, beam_size: int) -> list[Row]:
+def rows_for(device: str, beam_size: int, threads: int) -> list[Row]:
     greedy = Row("classic", "fp32", "greedy", 1, 1)
     beam = f"beam {beam_size}"
-    reduced = "bfloat16" if device == "cuda" else "int8"
     rows = [greedy, replace(greedy, batch=128)]
-    precisions = {
+    precisions: dict[Engine, list[str]] = {
         "mt_cli": ["fp32", *(["bf16"] if device == "cuda" else [])],
-        "CTranslate2": ["float32", reduced],
+        "CTranslate2": exported_precisions(device),
+        "mt_cli with CTranslate2": exported_precisions(device),
     }
-    for engine in ("mt_cli", "CTranslate2"):
-        for precision in precisions[engine]:
+    for engine, of_engine in precisions.items():
+        for precision in of_engine:
+            single = Row(engine, precision, "greedy", 1, 1)
+            is_shared = engine == "CTranslate2" and device == "cpu" and threads > 1
             rows += [
-                Row(engine, precision, "greedy", 1, 1),
+                single,
+                *([replace(single, threads=threads)] if is_shared else []),
                 Row(engine, precision, "greedy", 1, 0),
                 Row(engine, precision, beam, beam_size, 0),
             ]
     return rows
+
+
+def exported_precisions(device: str) -> list[str]:
+    """What the run is exported in."""
+    return ["float32", "bfloat16" if device == "cuda" else "int8"]
+
+
+def export(run: Path, folder: Path, precision: str) -> None:
+    """Export `run` in `precision` to a folder in `folder`."""
+    quantization = "none" if precision == "float32" else precision
+    command = [sys.executable, "-m", "mt_cli", "export", str(run), str(folder / precision)]
+    options = ["--to", "ctranslate2", "--quantization", quantization, "--quiet"]
+    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
 
 
 def table(
@@ -217,6 +239,8 @@ def table(
         if len(each.texts) == len(refs):
             bleu = f"{score_bleu(each.texts, refs, lowercase=lowercase).score:.2f}"
         batch = str(row.batch) if row.batch else "its own choice"
+        if row.threads:
+            batch += f", {row.threads} threads"
         against = classics[1] if row.batch == 1 else max(classics.values())
         tokens = count(each.texts) * each.speed / len(each.lines)
         lines.append(
@@ -249,23 +273,13 @@ def main() -> None:
     lines = prepared.lines(args.split, "src")[: args.lines]
     refs = prepared.lines(args.split, "tgt")[: args.lines]
     with tempfile.TemporaryDirectory() as folder:
-        exported = Path(folder) / "ctranslate2"
-        export = [
-            sys.executable,
-            "-m",
-            "mt_cli",
-            "export",
-            args.run,
-            "--to",
-            "ctranslate2",
-            exported,
-            "--quiet",
-        ]
-        subprocess.run(export, check=True, stdout=subprocess.DEVNULL)
+        exported = Path(folder)
+        for precision in exported_precisions(args.device):
+            export(args.run, exported, precision)
         context = Context(args.run, exported, args.device, args.threads, args.length_penalty)
         entries = [
             Entry(row, start(engine_for, row, context), lines[:SINGLE_LINES] if row.batch == 1 else lines)
-            for row in rows_for(args.device, args.beam_size)
+            for row in rows_for(args.device, args.beam_size, args.threads)
         ]
         for number in range(args.rounds + 1):
             for each in entries:

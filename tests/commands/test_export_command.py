@@ -42,7 +42,14 @@ def test_folder_and_proof_are_printed(workspace: Workspace, tmp_path: Path) -> N
 def test_folder_holds_model_tokenizer_and_readme(workspace: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "out"
     outcome = export(workspace, folder)
-    own = ["README.md", "config.json", "model.bin", "shared_vocabulary.json"]
+    own = [
+        "README.md",
+        "config.json",
+        "config.toml",
+        "manifest.json",
+        "model.bin",
+        "shared_vocabulary.json",
+    ]
     assert files_below(folder.parent) == [
         *(f"out/{name}" for name in own),
         "out/tokenizer/joint.model",

@@ -40,7 +40,7 @@ def model_for(tokenizers: Tokenizers) -> TranslationModel:
 def translator_of(*, lowercase: bool = False, **options: object) -> Translator:
     tokenizers = tokenizers_of(lowercase=lowercase)
     config = DecodingConfig.model_validate(options)
-    return Translator(model_for(tokenizers), tokenizers, config, runtime=CPU)
+    return Translator.of_model(model_for(tokenizers), tokenizers, config, runtime=CPU)
 
 
 def words_to_ids(*words: str, lowercase: bool = False) -> list[int]:

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mt_cli.artefacts.exported_run import AnyRun
 from mt_cli.artefacts.prepared import open_prepared_of
-from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.split_files import lines_path
 from mt_cli.artefacts.text_files import as_lines, read_bytes
 from mt_cli.config import Device
@@ -129,7 +129,9 @@ def translations_of(path: Path, system: System | None, test_set: EvalSet) -> lis
     return hyps
 
 
-def unseen_words(run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None) -> frozenset[str] | None:
+def unseen_words(
+    run: AnyRun, test_sets: Sequence[EvalSet], *, data_dir: Path | None
+) -> frozenset[str] | None:
     """Words of the sources that are not in `run`'s training data; none if those are not here."""
     try:
         prepared = open_prepared_of(run, data_dir)

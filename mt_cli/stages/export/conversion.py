@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mt_cli.config import ModelConfig
-from mt_cli.errors import ResourceError
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, SPECIALS, UNK_ID
-from mt_cli.translation.translator import NEVER_SAID
+from mt_cli.translation.unknown_words import NEVER_SAID
 
 if TYPE_CHECKING:  # an optional package, imported when something is exported
     from ctranslate2.specs import TransformerSpec
@@ -36,21 +35,6 @@ Weights: TypeAlias = Mapping[str, npt.NDArray[np.float32]]
 
 NEVER_SAID_BIAS = -1e4
 """On the logits of `NEVER_SAID`: below those of any model, and still a number in float16."""
-
-
-def check_installed() -> None:
-    """Make sure that CTranslate2 can be imported.
-
-    Raises:
-        ResourceError: it is not installed.
-    """
-    try:
-        import ctranslate2  # noqa: F401
-    except ImportError as error:
-        raise ResourceError(
-            f"export needs the package ctranslate2, which cannot be imported ({error}); "
-            "run: pip install 'mt_cli[export]'"
-        ) from error
 
 
 def write_model(
@@ -92,6 +76,9 @@ def _build_spec(model: TranslationModel, config: ModelConfig) -> "TransformerSpe
         no_final_norm=not config.final_norm,
         # Its GELU is the exact one, as ours is; GELUTanh approximates it.
         activation={"relu": Activation.RELU, "gelu": Activation.GELU}[config.activation],
+        # The layer and the heads (0 is the mean of all) whose attention it returns: see `Engine.align`.
+        alignment_layer=max(0, config.decoder_layers - 2),
+        alignment_heads=0,
     )
     weights = _weights_of(model)
     spec.encoder.embeddings[0].weight = weights["src_embedding.weight"]

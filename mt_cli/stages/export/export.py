@@ -7,18 +7,21 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
+from mt_cli.artefacts.exported_run import complete_export
 from mt_cli.artefacts.files import built_beside, check_replaceable, write_atomically
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
-from mt_cli.artefacts.run import Run, open_run
+from mt_cli.artefacts.run import EXPORTED_MODEL, ParentReference, Run, open_run
 from mt_cli.errors import DataError
 from mt_cli.machine.device import memory_errors_explained
-from mt_cli.stages.export.conversion import Quantization, check_installed, write_model
+from mt_cli.stages.export.conversion import Quantization, write_model
 from mt_cli.stages.export.proof import Proof, prove
 from mt_cli.stages.export.readme import readme_of
+from mt_cli.translation.exported_searcher import check_installed
 
 log = logging.getLogger(__name__)
 
-OWN_FILES = ("model.bin", "config.json", "tokenizer/tokenizer.json")
+OWN_FILES = (EXPORTED_MODEL, "config.json", "tokenizer/tokenizer.json")
 """By which an exported model is known; every other CTranslate2 model has the first two."""
 
 
@@ -60,7 +63,7 @@ def export_run(
     threads: int = 0,
     overwrite: bool = False,
 ) -> Export:
-    """Write the model of `checkpoint` and its tokenizers into the new `folder`, and prove it to be the same.
+    """Write the model of `checkpoint` into the new `folder`, whole and ready to translate; prove it the same.
 
     The proof: both translate the validation split, greedily, on the CPU. Without the data there is a warning
     in its place.
@@ -70,7 +73,7 @@ def export_run(
         UsageError: no such run or checkpoint; the folder exists, and `overwrite` is off or it is no export.
         DataError: `data_dir` does not hold the data of the run.
     """
-    check_installed()
+    check_installed("export")
     check_replaceable(
         folder,
         is_wanted=overwrite,
@@ -93,7 +96,11 @@ def export_run(
         )
         for file_name, data in run.tokenizers.to_files().items():
             write_atomically(partial / "tokenizer" / file_name, data)
-        proof = None if prepared is None else prove(run, model, partial, prepared, threads=threads)
+        weights = checked_hashes(run.checkpoint_folder(name), names=[MODEL])[MODEL]
+        exported = complete_export(
+            partial, run, quantization=quantization, checkpoint=ParentReference(str(run_dir), name, weights)
+        )
+        proof = None if prepared is None else prove(run, model, exported, prepared, threads=threads)
         write_atomically(partial / "README.md", readme_of(run, name, quantization, proof).encode())
     log.info("%s of %s exported to %s", name, run_dir, folder)
     return Export(folder, name, quantization, proof)

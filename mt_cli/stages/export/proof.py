@@ -1,17 +1,15 @@
 """The proof of an export: the validation split, translated with the run's own model and with the export.
 
-Knows both engines as lines in, lines out; never how a model is converted.
+Both translate through the `Translator` that users get. Knows nothing of how a model is converted.
 """
 
 import logging
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 
 import torch
 
+from mt_cli.artefacts.exported_run import ExportedRun
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
 from mt_cli.config import decoding_with
@@ -19,9 +17,10 @@ from mt_cli.machine.device import set_up_runtime
 from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.translation.lines import Splitter, counting_lines, joined_texts
+from mt_cli.translation.exported_searcher import ExportedSearcher
 from mt_cli.translation.scoring import Score, score_bleu
 from mt_cli.translation.translator import Translator
+from mt_cli.translation.unknown_words import forbidden_ids
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +28,6 @@ SPLIT = "val"
 FAITHFUL = 0.9
 """Share of identical lines that unquantised weights reach; rounding alone leaves 0.99 of them."""
 WARM_UP_LINES = 64
-BATCH_SIZE = 64
-"""Sentences decoded together, where the run names no number."""
 
 
 @dataclass(frozen=True)
@@ -90,80 +87,28 @@ class Proof:
         return "\n".join([rows[0], f"{rows[1]}  {self.compute_type}", f"{SPLIT}  identical    {share}"])
 
 
-class ExportedTranslator:
-    """Translates sentences with an exported model on the CPU, greedily and under `Translator`'s limits."""
-
-    def __init__(self, folder: Path, run: Run, *, threads: int) -> None:
-        """Of the exported model in `folder`, made of `run`."""
-        import ctranslate2
-
-        self._engine = ctranslate2.Translator(
-            str(folder), device="cpu", inter_threads=threads, intra_threads=1
-        )
-        tokenizers = run.tokenizers
-        self._src_tokens = tokenizers.src.entries
-        self._tgt_ids = {token: i for i, token in enumerate(tokenizers.tgt.entries)}
-        self._tgt = tokenizers.tgt
-        self._config = run.config.decoding
-        self._longest = run.config.model.longest_sentence
-        self.splitter = Splitter(tokenizers, longest=self._longest, quiet=True)
-
-    @property
-    def compute_type(self) -> str:
-        """What it calculates in, such as `float32`; not every machine can what the weights are stored as."""
-        return str(self._engine.compute_type)
-
-    def translate(
-        self, lines: Sequence[str], *, on_progress: Callable[[int], None] | None = None
-    ) -> list[str]:
-        """The translation of each of `lines`, in order; an empty line's is empty.
-
-        `on_progress` is called now and then with the number of lines that are new since the last call.
-        """
-        of_lines = self.splitter.split(lines)
-        sources = [part.ids for of_line in of_lines for part in of_line]
-        texts = iter(self._search(sources, counting_lines(of_lines, on_progress)))
-        return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
-
-    def _search(
-        self, sources: Sequence[Sequence[int]], on_done: Callable[[Sequence[int]], None] | None
-    ) -> list[str]:
-        limits = [min(self._config.max_len(len(ids)), self._longest) for ids in sources]
-        pending = self._engine.translate_batch(
-            [[self._src_tokens[i] for i in ids] for ids in sources],
-            max_batch_size=self._config.batch_size or BATCH_SIZE,
-            beam_size=1,
-            min_decoding_length=0,
-            max_input_length=self._longest + 1,
-            max_decoding_length=max(limits, default=1),
-            asynchronous=True,  # or nobody would know how far it is
-        )
-        results = []
-        for place, each in enumerate(pending):
-            results.append(each.result())
-            if on_done is not None:
-                on_done([place])
-        # It knows one limit for all. Greedy search never looks ahead, so cutting is as good as stopping.
-        hyps = [result.hypotheses[0][:limit] for result, limit in zip(results, limits, strict=True)]
-        return self._tgt.decode([[self._tgt_ids[token] for token in hyp] for hyp in hyps])
-
-
-def prove(run: Run, model: TranslationModel, folder: Path, prepared: Prepared, *, threads: int) -> Proof:
-    """Translate the split of `prepared` with `model` of `run` and with the export in `folder`; score both."""
+def prove(
+    run: Run, model: TranslationModel, exported: ExportedRun, prepared: Prepared, *, threads: int
+) -> Proof:
+    """Translate the split of `prepared` with `model` of `run` and with what was `exported`; score both."""
     sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
     runtime = set_up_runtime(device="cpu", precision="fp32", threads=threads)
     lay_out_for_decoding(model)
-    # What mt-cli adds to greedy search is not in the weights.
-    plain = {"beam_size": 1, "no_repeat_ngram": 0, "min_len": 0, "replace_unk": False, "precision": "fp32"}
-    ours = Translator(model, run.tokenizers, decoding_with(run.config.decoding, plain), runtime=runtime)
-    threads = torch.get_num_threads()  # what 0 came to
-    log.info("translating %s with both  sentences %d  device cpu  threads %d", SPLIT, len(sources), threads)
-    theirs = ExportedTranslator(folder, run, threads=threads)
-    # What only the first would pay: tokenizers remember words, and CTranslate2 keeps memory once it has it.
-    theirs.splitter.split(sources)
+    # Of all searches, greedy alone is the same in both: what differs comes from the weights.
+    plain = decoding_with(run.config.decoding, {"beam_size": 1, "length_penalty": 0.0, "precision": "fp32"})
+    ours = Translator.of_model(model, run.tokenizers, plain, runtime=runtime)
+    log.info(
+        "translating %s with both  sentences %d  device cpu  threads %d",
+        SPLIT, len(sources), torch.get_num_threads(),
+    )  # fmt: skip
+    searcher = ExportedSearcher(
+        exported, plain, forbidden_ids=forbidden_ids(run.tokenizers, plain), device="cpu", threads=threads
+    )
+    theirs = Translator(searcher, exported.tokenizers, plain, quiet=True)
+    # CTranslate2 keeps memory once it has it.
     theirs.translate(sources[:WARM_UP_LINES])
 
-    def measure(engine: str, translator: Translator | ExportedTranslator) -> Performance:
+    def measure(engine: str, translator: Translator) -> Performance:
         label = f"translating {SPLIT} with {engine}"
         with ProgressDisplay(label, unit="lines", total=len(sources)) as progress:
             begin = time.perf_counter()
@@ -173,4 +118,4 @@ def prove(run: Run, model: TranslationModel, folder: Path, prepared: Prepared, *
             hyps, score_bleu(hyps, refs, lowercase=run.config.data.lowercase), len(hyps) / elapsed_s
         )
 
-    return Proof(measure("mt_cli", ours), measure("ctranslate2", theirs), theirs.compute_type)
+    return Proof(measure("mt_cli", ours), measure("ctranslate2", theirs), searcher.compute_type)

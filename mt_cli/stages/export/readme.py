@@ -5,15 +5,20 @@ Knows names and numbers of a run, and what its tokenizers ask for; writes no fil
 
 from mt_cli import __version__
 from mt_cli.artefacts.run import Run
-from mt_cli.stages.export.proof import BATCH_SIZE, Proof
+from mt_cli.stages.export.proof import Proof
+from mt_cli.translation.exported_searcher import SENTENCES_AT_ONCE
 
 README = """\
 # {languages}, for CTranslate2
 
 Checkpoint {checkpoint} of {run}, exported by mt-cli {version}. Weights: {weights}.
-It needs {packages}.
+With mt-cli, this folder is a run like any other:
 
-This script, run in this folder, reads lines and writes their translations:
+```console
+$ mt-cli translate . -i FILE
+```
+
+Without it, this script, run in this folder, reads lines and writes their translations. It needs {packages}:
 
 ```python
 {script}```
@@ -25,6 +30,7 @@ What the run's config says of `min_len` and `no_repeat_ngram` is not minded.
 
 OPTIONS = """\
     beam_size=1,
+    disable_unk=True,
     max_batch_size={batch_size},
     min_decoding_length=0,
     max_input_length={max_len},
@@ -91,7 +97,9 @@ def readme_of(run: Run, checkpoint: str, quantization: str, proof: Proof | None)
         line="line.lower()" if options.lowercase else "line",
         lowercase=options.lowercase,
         options=OPTIONS.format(
-            batch_size=run.config.decoding.batch_size or BATCH_SIZE, max_len=longest + 1, longest=longest
+            batch_size=run.config.decoding.batch_size or SENTENCES_AT_ONCE["cpu"],
+            max_len=longest + 1,
+            longest=longest,
         ),
     )
     text = README.format(

@@ -60,7 +60,7 @@ class Validator:
         self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
         self.sources = prepared.lines("val", "src")
         self._refs = prepared.lines("val", "tgt")
-        self._translator = Translator(
+        self._translator = Translator.of_model(
             _cached_twin(model, run), run.tokenizers, config.decoding, runtime=self._runtime
         )
 

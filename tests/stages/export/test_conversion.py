@@ -19,7 +19,7 @@ from mt_cli.decoding.search import greedy_search
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.export.conversion import NEVER_SAID_BIAS, Quantization, write_model
 from mt_cli.text.symbols import BOS_ID, EOS_ID, SPECIALS
-from mt_cli.translation.translator import NEVER_SAID
+from mt_cli.translation.unknown_words import NEVER_SAID
 
 TOKENS = [*SPECIALS, "a", "b", "c", "d", "e", "f", "g"]
 LONGEST = 10

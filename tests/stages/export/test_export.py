@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 from learned import learn_tokenizers
 from tiny import CPU, TINY, randomised
 
@@ -16,9 +17,8 @@ from mt_cli.artefacts.run import PreparedReference, Run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, DataConfig, DecodingConfig, TokenizerConfig
 from mt_cli.stages.export.export import Export, export_run
-from mt_cli.stages.export.proof import ExportedTranslator
 from mt_cli.text.normalize import normalize
-from mt_cli.text.symbols import SPECIALS
+from mt_cli.text.symbols import SPECIALS, UNK_ID
 from mt_cli.text.tokenizer import Tokenizer, Tokenizers
 from mt_cli.translation.translator import Translator
 
@@ -55,11 +55,13 @@ def tokenizers_of(kind: str, *, lowercase: bool = False) -> Tokenizers:
     return learn_tokenizers(pairs, KINDS[kind], src_lang="de", tgt_lang="en", lowercase=lowercase)
 
 
-def run_of(kind: str, folder: Path, *, lowercase: bool = False, decoding: DecodingConfig) -> Run:
-    """A run with a random model, whose data are not at hand."""
+def run_of(
+    kind: str, folder: Path, *, lowercase: bool = False, unk_bias: float = 0.0, decoding: DecodingConfig
+) -> Run:
+    """A run with a random model, which likes to say `<unk>` by `unk_bias`, and whose data are not at hand."""
     tokenizers = tokenizers_of(kind, lowercase=lowercase)
     config = Config(
-        model=MODEL,
+        model=MODEL.model_copy(update={"output_bias": bool(unk_bias)}),
         data=DataConfig(lowercase=lowercase, max_len=40),
         tokenizer=KINDS[kind],
         decoding=decoding,
@@ -71,9 +73,12 @@ def run_of(kind: str, folder: Path, *, lowercase: bool = False, decoding: Decodi
         prepared=PreparedReference("data/prepared/none", "0"),
         environment={},
     ) as run:
+        model = randomised(run.build_model(), std=0.3)
+        if unk_bias:
+            torch.nn.init.constant_(model.output.bias[UNK_ID], unk_bias)
         save_checkpoint(
             folder / "checkpoints" / checkpoint_name(1),
-            randomised(run.build_model(), std=0.3),
+            model,
             tensors={},
             state=CheckpointState(1, 0, 1),
         )
@@ -98,11 +103,24 @@ def test_exported_model_translates_lines_as_the_translator_does(
     decoding = DecodingConfig(max_len_extra=max_len_extra, batch_size=2, replace_unk=False)
     run = run_of(kind, tmp_path / "run", decoding=decoding)
     folder = exported(run).folder
-    theirs = ExportedTranslator(folder, run, threads=1)
-    ours = Translator(run.load_model(), run.tokenizers, decoding, runtime=CPU)
+    theirs = Translator.load(folder, device="cpu", threads=1)
+    ours = Translator.of_model(run.load_model(), run.tokenizers, decoding, runtime=CPU)
     lines = [*LINES, *AWKWARD_LINES]
     assert theirs.translate(lines) == ours.translate(lines)
     assert theirs.translate([]) == []
+
+
+@pytest.mark.parametrize("kind", ["joint words", "words"])
+def test_unknown_words_are_replaced_as_the_translator_replaces_them(kind: str, tmp_path: Path) -> None:
+    run = run_of(kind, tmp_path / "run", unk_bias=2.0, decoding=DecodingConfig())
+    lines = [*LINES, *AWKWARD_LINES, "Ein XYLOPHON bellt.", "Die GIRAFFE, ein Zebra (GNU) schläft."]
+    folder, found = exported(run).folder, []
+    for replaces in (True, False):
+        theirs = Translator.load(folder, device="cpu", threads=1, replace_unk=replaces)
+        ours = Translator.load(run.folder, device="cpu", threads=1, replace_unk=replaces)
+        found.append(theirs.translate(lines))
+        assert found[-1] == ours.translate(lines)
+    assert found[0] != found[1]
 
 
 @every_kind
@@ -120,7 +138,7 @@ def test_script_of_the_readme_translates_as_the_translator_does(
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in LINES)))
     exec(script_in(folder / "README.md"), {})
-    ours = Translator(run.load_model(), run.tokenizers, decoding, runtime=CPU)
+    ours = Translator.of_model(run.load_model(), run.tokenizers, decoding, runtime=CPU)
     # Random weights also say control characters, which mt-cli removes.
     *found, rest = capsys.readouterr().out.split("\n")
     assert [normalize(line) for line in found] == ours.translate(LINES)

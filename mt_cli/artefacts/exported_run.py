@@ -1,0 +1,137 @@
+"""Exported models: folders that `export` wrote for CTranslate2, with all that translating needs.
+
+Knows files and their names; never the engine that reads them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mt_cli.artefacts.files import check_hashes, read_json, sha256_file, write_atomically, write_json
+from mt_cli.artefacts.run import (
+    ParentReference,
+    PreparedReference,
+    Run,
+    is_exported,
+    open_runs,
+    read_tokenizers,
+)
+from mt_cli.config import Config, dump_config, load_config
+from mt_cli.errors import DataError, Option, UsageError, command_line
+from mt_cli.text.tokenizer import Tokenizers
+
+FORMAT, ENGINE = 1, "ctranslate2"
+MANIFEST, CONFIG = "manifest.json", "config.toml"
+
+
+@dataclass(frozen=True)
+class ExportedRun:
+    """An opened exported model: one checkpoint of a run, which translates and does nothing else."""
+
+    folder: Path
+    config: Config
+    """The run's, but for `[decoding] precision`: the engine computes in what the weights are stored as."""
+    prepared: PreparedReference
+    """The data that the run was trained on."""
+    exported_from: ParentReference
+    quantization: str
+    """What matrices are stored as; `none` is float32."""
+    sha256: Mapping[str, str]
+    """sha256 of every file that translating loads, by relative path; already checked."""
+
+    @cached_property
+    def tokenizers(self) -> Tokenizers:
+        """Both sides' tokenizers."""
+        return read_tokenizers(self.folder, self.sha256)
+
+    def resolve_checkpoint(self, name: str) -> str:
+        """Name of the checkpoint that `name` means, of which there is one.
+
+        Raises:
+            UsageError: `name` means another one.
+        """
+        own = self.exported_from.checkpoint
+        if name not in ("best", own):
+            raise UsageError(
+                f"{self.folder}: an exported model of {own}, without '{name}'; leave out ",
+                Option("checkpoint"),
+            )
+        return own
+
+
+AnyRun = Run | ExportedRun
+"""What translates: a run, or a model that was exported from one."""
+
+
+def complete_export(folder: Path, run: Run, *, quantization: str, checkpoint: ParentReference) -> ExportedRun:
+    """Write the config and the manifest beside what was made of the `checkpoint` of `run` in `folder`."""
+    decoding = run.config.decoding.model_copy(update={"precision": "fp32"})
+    config = run.config.model_copy(update={"decoding": decoding})
+    write_atomically(folder / CONFIG, dump_config(config).encode())
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sha256 = {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
+    manifest = {
+        "format": FORMAT,
+        "engine": ENGINE,
+        "quantization": quantization,
+        "exported_from": asdict(checkpoint),
+        "prepared": asdict(run.prepared),
+        "sha256": sha256,
+    }
+    write_json(folder / MANIFEST, manifest)
+    return ExportedRun(folder, config, run.prepared, checkpoint, quantization, sha256)
+
+
+def open_exported_run(folder: Path) -> ExportedRun:
+    """Open an exported model after checking all of its files.
+
+    Raises:
+        UsageError: it has no manifest: an earlier version exported it, or another program.
+        DataError: a file is missing or altered.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        again = command_line("export", "RUN", "--to", ENGINE, folder, "--overwrite")
+        raise UsageError(
+            f"{folder}: an exported model without {MANIFEST}, which earlier versions did not write; "
+            f"export it again: {again}"
+        )
+    match read_json(path):
+        case {
+            "format": 1,
+            "engine": "ctranslate2",
+            "quantization": str(quantization),
+            "exported_from": {"folder": str(run), "checkpoint": str(checkpoint), "sha256": str(weights)},
+            "prepared": {"folder": str(prepared), "sha256": str(data)},
+            "sha256": dict(hashes),
+        } if CONFIG in hashes:
+            sha256 = {name: str(digest) for name, digest in hashes.items()}
+        case _:
+            raise DataError(f"{path}: not a manifest of an exported model of format {FORMAT}")
+    check_hashes(folder, sha256)
+    return ExportedRun(
+        folder,
+        load_config(folder / CONFIG),
+        PreparedReference(prepared, data),
+        ParentReference(run, checkpoint, weights),
+        quantization,
+        sha256,
+    )
+
+
+def open_any_runs(folders: Sequence[Path]) -> Sequence[AnyRun]:
+    """Open the runs in `folders` as an ensemble, or the one exported model.
+
+    Raises:
+        UsageError: as `open_runs`; or an exported model is named beside others.
+        DataError: a file is missing or altered.
+    """
+    exported = [folder for folder in folders if is_exported(folder)]
+    if not exported:
+        return open_runs(folders)
+    if len(folders) > 1:
+        raise UsageError(
+            f"{exported[0]}: an exported model translates alone; an ensemble needs the runs themselves"
+        )
+    return [open_exported_run(exported[0])]
