@@ -8,6 +8,8 @@ from pathlib import Path
 
 from mt_cli import __version__
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
+from mt_cli.artefacts.exported_run import ExportedRun
+from mt_cli.artefacts.run import Run
 from mt_cli.config import Backend, Config, Device, differences, dump_config
 from mt_cli.errors import DataError, UsageError
 from mt_cli.stages.compare.compare import (
@@ -70,6 +72,7 @@ def gather_findings(
         )
         for run_dir in run_dirs
     ]
+    trained = [_trained(system) for system in systems]
     names = labels_of(run_dirs)
     first = systems[0]
     test_sets = test_splits_of(first, splits, data_dir=data_dir)
@@ -87,21 +90,33 @@ def gather_findings(
         for test_set in test_sets
     )
     return Findings(
-        runs=tuple(_facts(system, name) for system, name in zip(systems, names, strict=True)),
+        runs=tuple(
+            _facts(run, system.checkpoint, name)
+            for run, system, name in zip(trained, systems, names, strict=True)
+        ),
         test_sets=found,
         search=tuple(system.decoding for system in systems),
         version=__version__,
     )
 
 
-def _facts(system: System, name: str) -> RunFacts:
-    run = system.run
-    weights = checked_hashes(run.checkpoint_folder(system.checkpoint), names=[MODEL])
+def _trained(system: System) -> Run:
+    """The run of `system`, whose training is known."""
+    if isinstance(system.run, ExportedRun):
+        raise UsageError(
+            f"{system.run.folder}: an exported model says nothing of its training; report on the run that it "
+            f"was exported from: {system.run.exported_from.folder}"
+        )
+    return system.run
+
+
+def _facts(run: Run, checkpoint: str, name: str) -> RunFacts:
+    weights = checked_hashes(run.checkpoint_folder(checkpoint), names=[MODEL])
     curves = _if_any(lambda: curves_of_run(run.folder))
     return RunFacts(
         name=name,
         folder=str(run.folder),
-        checkpoint=system.checkpoint,
+        checkpoint=checkpoint,
         src_lang=run.config.data.src_lang,
         tgt_lang=run.config.data.tgt_lang,
         corpus=run.config.data.corpus,
@@ -111,13 +126,13 @@ def _facts(system: System, name: str) -> RunFacts:
         config=dump_config(run.config),
         environment=describe_environment(run),
         sha256={
-            **{f"{system.checkpoint}/{file}": digest for file, digest in weights.items()},
+            **{f"{checkpoint}/{file}": digest for file, digest in weights.items()},
             "prepared data": run.prepared.sha256,
             **run.sha256,
         },
         curves=curves if isinstance(curves, Curves) else None,
         no_curves="" if isinstance(curves, Curves) else curves,
-        kept=kept_scores(run, checkpoint=system.checkpoint),
+        kept=kept_scores(run, checkpoint=checkpoint),
     )
 
 
