@@ -14,6 +14,7 @@ import torch
 from tiny import BACKENDS, CPU, random_pairs, randomised, split_of, tiny_model
 from torch import Tensor
 
+from mt_cli.artefacts import folders
 from mt_cli.artefacts.checkpoint import (
     CheckpointState,
     checkpoint_name,
@@ -22,6 +23,7 @@ from mt_cli.artefacts.checkpoint import (
     load_weights,
     save_checkpoint,
 )
+from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.config import TrainingConfig
 from mt_cli.errors import DataError, ResourceError
 from mt_cli.model.translation_model import TranslationModel
@@ -175,7 +177,7 @@ def rehash(folder: Path, name: str, data: bytes) -> None:
     (folder / name).write_bytes(data)
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     manifest["sha256"][name] = hashlib.sha256(data).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    write_json(folder / "manifest.json", sealed(manifest))
 
 
 def test_bytes_that_are_no_safetensors_are_refused(folder: Path) -> None:
@@ -261,9 +263,15 @@ def full_disk() -> Never:
 
 every_failure = pytest.mark.parametrize(
     ("owner", "name"),
-    [(os, "fsync"), (Path, "mkdir"), (Path, "replace"), (Path, "rename")],
+    [(os, "fsync"), (Path, "mkdir"), (os, "replace"), (Path, "rename")],
     ids=["write", "make a folder", "name a file", "name the folder"],
 )
+
+
+@pytest.fixture
+def no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system on which two folders cannot change places in one step."""
+    monkeypatch.setattr(folders, "exchange", lambda one, other: False)
 
 
 @every_failure
@@ -277,6 +285,7 @@ def test_a_failed_save_leaves_nothing(
 
 
 @every_failure
+@pytest.mark.usefixtures("no_exchange")
 def test_a_failed_save_leaves_the_old_checkpoint_intact(
     folder: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
 ) -> None:
@@ -287,9 +296,8 @@ def test_a_failed_save_leaves_the_old_checkpoint_intact(
     assert contents(folder.parent) == before
 
 
-def test_a_failed_exchange_puts_the_old_checkpoint_back(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("no_exchange")
+def test_a_failed_swap_puts_the_old_checkpoint_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename = Path.rename
 
     def fail_for_the_new(path: Path, target: Path) -> Path:

@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 from mt_cli.artefacts.files import (
-    built_beside,
     check_hashes,
-    read_json,
     sha256_bytes,
     sha256_file,
     write_atomically,
     write_errors_explained,
-    write_json,
 )
 from mt_cli.errors import DataError, ResourceError
 
@@ -61,39 +58,6 @@ def test_full_disk_leaves_the_old_content_and_nothing_else(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
 
 
-# Folders
-
-
-def test_built_folder_replaces_the_old_one_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    write_atomically(folder / "old", b"x")
-    with built_beside(folder) as partial:
-        assert not list(partial.iterdir())
-        (partial / "new").write_bytes(b"y")
-        assert [path.name for path in folder.iterdir()] == ["old"]
-    assert [path.name for path in folder.iterdir()] == ["new"]
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-def test_folder_that_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    write_atomically(folder / "old", b"x")
-    with pytest.raises(ResourceError, match=r"folder: cannot be written: no space"), built_beside(folder):
-        full_disk(0)
-    assert [path.name for path in folder.iterdir()] == ["old"]
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-def test_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
-    link, folder = tmp_path / "link", tmp_path / "elsewhere" / "folder"
-    write_atomically(folder / "old", b"x")
-    link.symlink_to(folder)
-    with built_beside(link) as partial:
-        (partial / "new").write_bytes(b"y")
-    assert link.is_symlink()
-    assert [path.name for path in folder.iterdir()] == ["new"]
-
-
 @pytest.mark.parametrize("failed", [None, "x.partial", "x.partial/part"], ids=str)
 def test_failed_write_beside_its_place_is_said_of_the_place(failed: str | None) -> None:
     with (
@@ -115,48 +79,6 @@ def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"in the way")
     with pytest.raises(ResourceError, match=r"file/below: cannot be written: a file stands where a"):
         write_atomically(tmp_path / "file" / "below", b"x")
-
-
-# JSON
-
-
-def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
-    value: dict[str, object] = {"name": "Größe", "list": [1, 2.5, None], "inner": {"is_true": True}}
-    write_json(tmp_path / "x.json", value)
-    assert read_json(tmp_path / "x.json") == value
-
-
-def test_path_in_another_encoding_comes_back_as_it_was(tmp_path: Path) -> None:
-    path = os.fsdecode(b"caf\xe9")
-    write_json(tmp_path / "x.json", {"folder": path})
-    assert read_json(tmp_path / "x.json") == {"folder": path}
-
-
-def test_json_is_readable(tmp_path: Path) -> None:
-    write_json(tmp_path / "x.json", {"name": "Größe", "size": 3})
-    assert (tmp_path / "x.json").read_text(encoding="utf-8") == '{\n  "name": "Größe",\n  "size": 3\n}\n'
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (b'{"a": 1', r"x\.json: not valid JSON \(.+\); the file is damaged"),
-        (b"", r"x\.json: not valid JSON"),
-        (b'{"a": "\xff\xfe"}', r"x\.json: not valid JSON"),
-        (b"[1, 2]", r"x\.json: expected a JSON object, found list"),
-        (b"null", r"x\.json: expected a JSON object, found NoneType"),
-    ],
-    ids=["truncated", "empty", "not text", "list", "null"],
-)
-def test_damaged_json_is_named(tmp_path: Path, content: bytes, complaint: str) -> None:
-    (tmp_path / "x.json").write_bytes(content)
-    with pytest.raises(DataError, match=complaint):
-        read_json(tmp_path / "x.json")
-
-
-def test_missing_json_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"x\.json: no such file$"):
-        read_json(tmp_path / "x.json")
 
 
 # Hashes

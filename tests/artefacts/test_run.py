@@ -10,7 +10,7 @@ from learned import learn_tokenizers
 from tiny import TINY, random_ids, randomised
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.artefacts.files import write_json
+from mt_cli.artefacts.json_files import write_json
 from mt_cli.artefacts.run import PreparedReference, Run, build_model, open_run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, DataConfig, TokenizerConfig

@@ -383,7 +383,7 @@ def configs(draw: st.DrawFn) -> Config:
         tie=draw(st.sampled_from(["none", "decoder", "all"] if joint else ["none", "decoder"])),
     )
     tokenizer = TokenizerConfig(
-        joint=joint, tgt_vocab_size=None if joint else draw(st.none() | st.integers(min_value=8))
+        joint=joint, tgt_vocab_size=None if joint else draw(st.none() | st.integers(8, 2**31 - 1))
     )
     training = TrainingConfig(
         betas=(draw(chances), draw(chances)),

@@ -7,7 +7,8 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from mt_cli.artefacts.files import built_beside, check_replaceable, write_atomically
+from mt_cli.artefacts.files import write_atomically
+from mt_cli.artefacts.folders import built_beside, check_replaceable
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
 from mt_cli.artefacts.run import Run, open_run
 from mt_cli.errors import DataError

@@ -1,0 +1,48 @@
+"""JSON files: strict, bounded, and sealed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mt_cli.artefacts.json_files import read_json, write_json
+from mt_cli.errors import DataError
+
+
+def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
+    value: dict[str, object] = {"name": "Größe", "list": [1, 2.5, None], "inner": {"is_true": True}}
+    write_json(tmp_path / "x.json", value)
+    assert read_json(tmp_path / "x.json") == value
+
+
+def test_path_in_another_encoding_comes_back_as_it_was(tmp_path: Path) -> None:
+    path = os.fsdecode(b"caf\xe9")
+    write_json(tmp_path / "x.json", {"folder": path})
+    assert read_json(tmp_path / "x.json") == {"folder": path}
+
+
+def test_json_is_readable(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"name": "Größe", "size": 3})
+    assert (tmp_path / "x.json").read_text(encoding="utf-8") == '{\n  "name": "Größe",\n  "size": 3\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b'{"a": 1', r"x\.json: not valid JSON \(.+\); the file is damaged"),
+        (b"", r"x\.json: not valid JSON"),
+        (b'{"a": "\xff\xfe"}', r"x\.json: not valid JSON"),
+        (b"[1, 2]", r"x\.json: expected a JSON object, found list"),
+        (b"null", r"x\.json: expected a JSON object, found NoneType"),
+    ],
+    ids=["truncated", "empty", "not text", "list", "null"],
+)
+def test_damaged_json_is_named(tmp_path: Path, content: bytes, complaint: str) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(DataError, match=complaint):
+        read_json(tmp_path / "x.json")
+
+
+def test_missing_json_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"x\.json: no such file$"):
+        read_json(tmp_path / "x.json")
