@@ -25,6 +25,8 @@ POINTER_READINGS = 5
 def checkpoint_names(run: Path) -> list[str]:
     """Names of the checkpoints in the run folder `run`, oldest first."""
     check_no_links(run / CHECKPOINTS, below=run)
+    for aside in run.glob(f"{CHECKPOINTS}/.step-*.old"):
+        recover(aside.with_name(aside.stem.removeprefix(".")))
     names = (path.name for path in run.glob(f"{CHECKPOINTS}/*"))
     return sorted(name for name in names if CHECKPOINT_NAME.fullmatch(name))
 
@@ -91,8 +93,6 @@ def _target(run: Path, pointer: str) -> str | None:
     """Name of the checkpoint that `pointer` points to, which is there; None if there is no pointer."""
     for _ in range(POINTER_READINGS):
         target = read_pointer(run, pointer)
-        if target is not None:
-            recover(run / CHECKPOINTS / target)
         names = checkpoint_names(run)
         if target is None or target in names:
             return target

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mt_cli.artefacts.files import read_file, sha256_bytes, write_atomically
+from mt_cli.artefacts.files import is_there, read_file, sha256_bytes, write_atomically
 from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
 from mt_cli.artefacts.text_files import as_lines
 from mt_cli.errors import DataError
@@ -43,6 +43,11 @@ def keep_evaluation(folder: Path, evaluation: Evaluation, *, below: Path | None 
         write_atomically(folder / name, content, below=below)
     hashes = {name: sha256_bytes(content) for name, content in contents.items()}
     write_json(folder / SCORES, sealed({**evaluation.record, "sha256": hashes}), below=below)
+
+
+def kept_evaluations(run: Path) -> list[Path]:
+    """Folders of the evaluations that the run folder `run` keeps, by name."""
+    return sorted(path for path in run.glob("eval/*") if is_there(path / SCORES))
 
 
 def read_scores(folder: Path, *, below: Path | None = None) -> dict[str, object]:

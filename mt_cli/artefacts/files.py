@@ -145,7 +145,7 @@ def replaced(
             with _named(path):
                 os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 os.unlink(partial, dir_fd=folder)
         os.fsync(folder)
 

@@ -9,7 +9,7 @@ import functools
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from mt_cli.artefacts.files import read_file, sha256_bytes, write_atomically
@@ -75,10 +75,15 @@ def sealed(document: Mapping[str, object]) -> dict[str, object]:
     return {**unsealed, SEAL: sha256_bytes(json.dumps(unsealed, sort_keys=True).encode())}
 
 
-def read_sealed(path: Path, *, below: Path | None = None, renewed_by: str | None = None) -> dict[str, object]:
+def read_sealed(
+    path: Path,
+    *,
+    below: Path | None = None,
+    renewed_by: Callable[[Mapping[str, object]], str] | None = None,
+) -> dict[str, object]:
     """The JSON object in `path` without its seal, which is checked.
 
-    Of a file without one, a warning says once that `renewed_by` writes it.
+    Of an object without one, a warning says once that the command `renewed_by` it writes the seal.
 
     Raises:
         DataError: the file cannot be read, or any part of it was altered.
@@ -87,7 +92,7 @@ def read_sealed(path: Path, *, below: Path | None = None, renewed_by: str | None
     seal = document.pop(SEAL, None)
     if seal is None:
         if renewed_by is not None:
-            _warn_once(str(path), renewed_by)
+            _warn_once(str(path), renewed_by(document))
     elif seal != sealed(document)[SEAL]:
         raise DataError(f"{path}: altered or damaged: its seal does not fit; restore it from a copy")
     return document

@@ -126,7 +126,7 @@ def open_prepared(folder: Path, *, verify: bool = True) -> Prepared:
     if not is_there(path):
         raise PreparedDataError(f"{folder}: no prepared data")
     try:
-        document = read_sealed(path, renewed_by=command_line("prepare", "CONFIG", "--force"))
+        document = read_sealed(path, renewed_by=lambda _: command_line("prepare", "CONFIG", "--force"))
         manifest = Manifest.model_validate(document)
     except DataError as error:
         raise PreparedDataError(str(error)) from error

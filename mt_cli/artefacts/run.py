@@ -6,7 +6,7 @@ Knows files and their names; never how to train or translate.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -193,7 +193,7 @@ def open_run(folder: Path) -> Run:
         near = sorted(str(path.parent) for path in folder.parent.glob("*/manifest.json"))
         hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")
-    manifest = read_sealed(folder / "manifest.json", renewed_by=command_line("train", "CONFIG", "--resume"))
+    manifest = read_sealed(folder / "manifest.json", renewed_by=partial(_how_to_seal, folder))
     hashes, prepared = manifest.get("sha256"), manifest.get("prepared")
     if manifest.get("format") != FORMAT or not isinstance(hashes, dict) or not isinstance(prepared, dict):
         raise DataError(f"{folder / 'manifest.json'}: not a run manifest of format {FORMAT}")
@@ -214,6 +214,14 @@ def seal_run(folder: Path) -> None:
     manifest = folder / "manifest.json"
     if SEAL not in read_json(manifest):
         write_json(manifest, sealed(read_json(manifest)))
+
+
+def _how_to_seal(folder: Path, manifest: Mapping[str, object]) -> str:
+    match manifest.get("prepared"):
+        case {"folder": str(data)}:
+            places = ("--run", folder, "--data", data)
+            return command_line("train", folder / "config.toml", *places, "--resume")
+    return command_line("train", "CONFIG", "--resume")
 
 
 def _how_to_train(folder: Path) -> str:

@@ -28,7 +28,7 @@ LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 1 << 24
 """Of a header; one of a hundred layers has less than a megabyte."""
 METADATA = "__metadata__"
-SIZES = {"F32": 4, "U8": 1, "I64": 8}
+SIZES = {"F32": 4, "F64": 8, "U8": 1, "I64": 8}
 """Bytes of a number, of every kind that this program writes."""
 Shapes = Mapping[str, tuple[int, ...]]
 

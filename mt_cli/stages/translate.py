@@ -103,12 +103,10 @@ def open_target(name: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     path = Path(name).resolve()  # behind a link, the file is replaced and not the link
-    is_pipe = path.exists() and not path.is_file()  # or a device: either must not be replaced
-    with (
-        write_errors_explained(Path(name), path),
-        path.open("wb") if is_pipe else replaced(path) as file,
-    ):
-        yield file
+    with write_errors_explained(Path(name), path):
+        is_pipe = path.exists() and not path.is_file()  # or a device: neither must be replaced
+        with path.open("wb") if is_pipe else replaced(path) as file:
+            yield file
 
 
 def _chunks(source: io.BufferedIOBase) -> Iterator[list[bytes]]:

@@ -11,6 +11,7 @@ from typing import Never
 import pytest
 import safetensors.torch
 import torch
+from damage import IMPOSTORS, accepted_flips, replace_by
 from tiny import BACKENDS, CPU, random_pairs, randomised, split_of, tiny_model
 from torch import Tensor
 
@@ -323,3 +324,37 @@ def test_a_failed_removal_of_the_old_checkpoint_never_leaves_half_of_it(
     save(folder, randomised(tiny_model(), seed=5))
     load_weights(folder, tiny_model())
     assert load_state(folder) == STATE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": -5},
+        {"epoch": -1},
+        {"update_of_epoch": 1.5},
+        {"step": "7"},
+        {"step": True},
+        {"elapsed_s": -1.0},
+        {"validations_without_gain": None},
+    ],
+    ids=str,
+)
+def test_a_state_that_no_training_reaches_is_refused(folder: Path, change: dict[str, object]) -> None:
+    state = json.loads((folder / "state.json").read_bytes())
+    rehash(folder, "state.json", json.dumps({**state, **change}).encode())
+    with pytest.raises(DataError, match=r"state\.json: not a training state"):
+        load_state(folder)
+
+
+@every_file
+@pytest.mark.parametrize("kind", IMPOSTORS)
+def test_only_real_files_are_read(folder: Path, name: str, kind: str) -> None:
+    replace_by(kind, folder / name)
+    with pytest.raises(DataError, match=rf"{name}: (a link|not a regular file)"):
+        READERS[name](folder)
+
+
+def test_no_flipped_bit_of_the_manifest_goes_unnoticed(folder: Path) -> None:
+    state = {"step": 7, "epoch": 2, "update_of_epoch": 3}
+    rehash(folder, "state.json", json.dumps(state).encode())
+    assert accepted_flips(folder / "manifest.json", lambda: load_state(folder)) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, checkpoint_name
 from mt_cli.artefacts.checkpoints import POINTERS
-from mt_cli.artefacts.evaluation import read_scores
+from mt_cli.artefacts.evaluation import kept_evaluations, read_scores
 from mt_cli.artefacts.files import is_there
 from mt_cli.artefacts.json_files import read_json
 from mt_cli.artefacts.prepared import open_prepared
@@ -126,8 +126,9 @@ def describe_scores(run: Run, *, checkpoint: str | None) -> dict[str, object]:
         for step, record in run.metrics()
         if record.get("kind") == "validation" and checkpoint == checkpoint_name(step)
     }
-    folders = sorted(path.parent for path in run.folder.glob("eval/*/scores.json"))
-    evaluated = {folder.name: read_scores(folder, below=run.folder) for folder in folders}
+    evaluated = {
+        folder.name: read_scores(folder, below=run.folder) for folder in kept_evaluations(run.folder)
+    }
     return {**validations, **evaluated}
 
 
