@@ -5,44 +5,44 @@ Knows tensors by name; never a model's structure or a run's history.
     step-00001200/model.safetensors   weights, tied ones once
                   state.safetensors   what resuming needs beside them: the optimiser's state
                   state.json          progress and score
-                  manifest.json       sha256 of the three
+                  manifest.json       sha256 of the three, sealed
+
+The folder and its files are real ones: neither is reached through a link.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-import safetensors.torch
 import torch
-from pydantic import TypeAdapter, ValidationError
-from safetensors import SafetensorError
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from mt_cli.artefacts.files import (
-    built_beside,
-    check_hashes,
-    read_json,
-    sha256_file,
-    write_atomically,
-    write_json,
-)
+from mt_cli.artefacts.files import check_hashes, is_there, sha256_file
+from mt_cli.artefacts.folders import built_beside
+from mt_cli.artefacts.json_files import read_json, read_sealed, sealed, write_json
+from mt_cli.artefacts.tensor_files import Shapes, read_tensors, write_tensors
 from mt_cli.errors import DataError
 
 MODEL, STATE, PROGRESS, MANIFEST = "model.safetensors", "state.safetensors", "state.json", "manifest.json"
+
+
+Count = Annotated[int, Field(ge=0, strict=True)]
 
 
 @dataclass(frozen=True)
 class CheckpointState:
     """Where training stood."""
 
-    step: int
-    epoch: int
-    update_of_epoch: int
+    step: Count
+    epoch: Count
+    update_of_epoch: Count
     best_score: float | None = None
     """Score of the best checkpoint so far; higher is better."""
-    best_step: int | None = None
-    validations_without_gain: int = 0
-    elapsed_s: float = 0.0
+    best_step: Count | None = None
+    validations_without_gain: Count = 0
+    elapsed_s: Annotated[float, Field(ge=0, strict=True)] = 0.0
     """Seconds of training, earlier sessions included."""
 
 
@@ -60,45 +60,50 @@ def save_checkpoint(
         ResourceError: it cannot be written; nothing that was there before is lost.
     """
     with built_beside(folder) as partial:
-        write_atomically(partial / MODEL, safetensors.torch.save(_on_cpu(dict(model.named_parameters()))))
-        write_atomically(partial / STATE, safetensors.torch.save(_on_cpu(tensors)))
+        write_tensors(partial / MODEL, dict(model.named_parameters()))
+        write_tensors(partial / STATE, tensors)
         write_json(partial / PROGRESS, asdict(state))
         hashes = {name: sha256_file(partial / name) for name in (MODEL, STATE, PROGRESS)}
-        write_json(partial / MANIFEST, {"sha256": hashes})
+        write_json(partial / MANIFEST, sealed({"sha256": hashes}))
+
+
+def read_weights(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
+    """The checkpoint's weights, by parameter name, of a model whose parameters have `shapes`.
+
+    Raises:
+        DataError: a file is missing or altered, belongs to another model, or holds NaN or infinity.
+    """
+    digest = _listed_hashes(folder, names=[MODEL])[MODEL]
+    return read_tensors(folder / MODEL, below=folder.parent, sha256=digest, shapes=shapes)
+
+
+@torch.no_grad()
+def fill(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Give each parameter of `model` its weights."""
+    for name, parameter in model.named_parameters():
+        parameter.copy_(weights[name])
 
 
 def load_weights(folder: Path, model: nn.Module) -> None:
     """Fill `model` with the checkpoint's weights.
 
     Raises:
-        DataError: a file is missing or altered, or belongs to another model.
+        DataError: see `read_weights`; the model is as it was.
     """
-    checked_hashes(folder, names=[MODEL])
-    tensors = _read_tensors(folder / MODEL)
-    parameters = dict(model.named_parameters())
-    for name in sorted(parameters.keys() | tensors.keys()):
-        found = tuple(tensors[name].shape) if name in tensors else "nothing"
-        expected = tuple(parameters[name].shape) if name in parameters else "nothing"
-        if found != expected:
-            raise DataError(
-                f"{folder / MODEL}: not the weights of this model: {name} is {found}, expected {expected}"
-            )
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
+    fill(model, read_weights(folder, {name: tuple(p.shape) for name, p in model.named_parameters()}))
 
 
 def load_training_tensors(folder: Path) -> dict[str, Tensor]:
     """What resuming needs from the checkpoint besides the weights."""
-    checked_hashes(folder, names=[STATE])
-    return _read_tensors(folder / STATE)
+    digest = _listed_hashes(folder, names=[STATE])[STATE]
+    return read_tensors(folder / STATE, below=folder.parent, sha256=digest)
 
 
 def load_state(folder: Path) -> CheckpointState:
     """Where training stood when the checkpoint was written."""
     checked_hashes(folder, names=[PROGRESS])
     try:
-        return TypeAdapter(CheckpointState).validate_python(read_json(folder / PROGRESS))
+        return TypeAdapter(CheckpointState).validate_python(read_json(folder / PROGRESS, below=folder.parent))
     except ValidationError as error:
         raise DataError(
             f"{folder / PROGRESS}: not a training state; train anew, or restore it from a copy"
@@ -111,24 +116,20 @@ def checked_hashes(folder: Path, *, names: Sequence[str]) -> dict[str, str]:
     Raises:
         DataError: one is missing or altered.
     """
-    if not (folder / MANIFEST).is_file():
-        raise DataError(f"{folder}: no complete checkpoint ({MANIFEST} is missing)")
-    listed = read_json(folder / MANIFEST).get("sha256")
-    hashes = listed if isinstance(listed, dict) else {}
-    for name in names:
-        if not isinstance(hashes.get(name), str):
-            raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
-    found = {name: str(hashes[name]) for name in names}
+    found = _listed_hashes(folder, names=names)
     check_hashes(folder, found)
     return found
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return safetensors.torch.load(path.read_bytes())
-    except SafetensorError as error:
-        raise DataError(f"{path}: not a safetensors file: {error}") from error
-
-
-def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+def _listed_hashes(folder: Path, *, names: Sequence[str]) -> dict[str, str]:
+    """The sha256 that the manifest lists of each of `names`, which are there."""
+    if not is_there(folder / MANIFEST):
+        raise DataError(f"{folder}: no complete checkpoint ({MANIFEST} is missing)")
+    listed = read_sealed(folder / MANIFEST, below=folder.parent).get("sha256")
+    hashes = listed if isinstance(listed, dict) else {}
+    for name in names:
+        if not isinstance(hashes.get(name), str):
+            raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
+        if not is_there(folder / name):
+            raise DataError(f"{folder / name}: missing, though {folder / MANIFEST} lists it")
+    return {name: str(hashes[name]) for name in names}

@@ -3,12 +3,14 @@
 Knows files and lines of bytes, nothing of what `prepare` makes of them.
 """
 
+import functools
 import gzip
 import logging
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 DOWNLOADS = Path("data/raw/multi30k")
 GZIP_MAGIC = b"\x1f\x8b"
 TRAIN = "train"
+LONGEST_LINE = 1 << 20
+"""Bytes of a line."""
 MORE = "train+"
 """Prefix of the names of pairs that a config adds for training."""
 RawPair = tuple[bytes, bytes]
@@ -200,7 +204,8 @@ def _fetch_missing(names: Names, *, offline: bool) -> Paths:
     for path in missing:
         url = f"{multi30k.BASE_URL}/{path.name}"
         log.info("fetching %s", url)
-        download(url, path, sha256=multi30k.GZIPPED_SHA256[path.stem])
+        most = multi30k.GZIPPED_BYTES.get(path.stem, multi30k.MOST_BYTES)
+        download(url, path, sha256=multi30k.GZIPPED_SHA256[path.stem], most=most)
     return paths
 
 
@@ -225,10 +230,8 @@ def _hashed(paths: Paths) -> Corpus:
 
 
 def _hash(path: Path) -> CorpusFile:
-    try:
-        return CorpusFile(path, sha256_file(path))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    # The user has named it, so it may be a link; `is_file` has told that it is no pipe.
+    return CorpusFile(path, sha256_file(path.resolve()))
 
 
 @contextmanager
@@ -236,14 +239,25 @@ def _open(path: Path) -> Iterator[Iterator[bytes]]:
     """The lines of `path`, unpacked if it begins like a gzip file."""
     with path.open("rb") as file:
         if file.peek(2)[:2] != GZIP_MAGIC:
-            yield file
+            yield _lines(file, path)
             return
         with gzip.GzipFile(fileobj=file) as unpacked:
-            yield _unpacked(unpacked, path)
+            yield _lines(unpacked, path)
 
 
-def _unpacked(file: gzip.GzipFile, path: Path) -> Iterator[bytes]:
+def _lines(file: BufferedReader | gzip.GzipFile, path: Path) -> Iterator[bytes]:
+    """The lines of `file`, none of which has to fit into memory before it is known to be short enough.
+
+    Raises:
+        DataError: a line is too long, or the gzip file is damaged.
+    """
+    pieces = iter(functools.partial(file.readline, LONGEST_LINE + 1), b"")
     try:
-        yield from file
+        for number, line in enumerate(pieces, start=1):
+            if len(line) > LONGEST_LINE:
+                raise DataError(
+                    f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes; expected a sentence a line"
+                )
+            yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: damaged gzip file ({error}); get it anew") from error

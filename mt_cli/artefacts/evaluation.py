@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mt_cli.artefacts.files import read_json, sha256_bytes, write_atomically, write_json
+from mt_cli.artefacts.files import is_there, read_file, sha256_bytes, write_atomically
+from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
 from mt_cli.artefacts.text_files import as_lines
 from mt_cli.errors import DataError
 
 SCORES = "scores.json"
 SOURCES, REFS, HYPS = "src.txt", "ref.txt", "hyp.txt"
+MOST_BYTES = 1 << 30
+"""Of a text."""
 
 
 @dataclass(frozen=True)
@@ -25,29 +28,48 @@ class Evaluation:
     record: Mapping[str, object]
 
 
-def keep_evaluation(folder: Path, evaluation: Evaluation) -> None:
-    """Write `evaluation` into `folder`; its scores come last, with the hashes of the texts.
+def keep_evaluation(folder: Path, evaluation: Evaluation, *, below: Path | None = None) -> None:
+    """Write `evaluation` into `folder`; its scores come last, with the hashes of the texts, sealed.
+
+    From the folder `below` on (by default, `folder`), no link is followed.
 
     Raises:
         ResourceError: it cannot be written.
+        DataError: a folder on the way is a link.
     """
     texts = {SOURCES: evaluation.sources, REFS: evaluation.refs, HYPS: evaluation.hyps}
     contents = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in texts.items()}
     for name, content in contents.items():
-        write_atomically(folder / name, content)
+        write_atomically(folder / name, content, below=below)
     hashes = {name: sha256_bytes(content) for name, content in contents.items()}
-    write_json(folder / SCORES, {**evaluation.record, "sha256": hashes})
+    write_json(folder / SCORES, sealed({**evaluation.record, "sha256": hashes}), below=below)
 
 
-def open_evaluation(folder: Path) -> Evaluation | None:
+def kept_evaluations(run: Path) -> list[Path]:
+    """Folders of the evaluations that the run folder `run` keeps, by name."""
+    return sorted(path for path in run.glob("eval/*") if is_there(path / SCORES))
+
+
+def read_scores(folder: Path, *, below: Path | None = None) -> dict[str, object]:
+    """The `scores.json` of `folder`, which nobody has altered.
+
+    Raises:
+        DataError: it cannot be read, or was altered.
+    """
+    return read_sealed(folder / SCORES, below=below)
+
+
+def open_evaluation(folder: Path, *, below: Path | None = None) -> Evaluation | None:
     """The evaluation kept in `folder`; none if there is none, or if its files do not belong together.
 
     Versions before this one kept no hashes: of their evaluations nobody can tell.
     """
     try:
-        record = read_json(folder / SCORES)
-        contents = {name: (folder / name).read_bytes() for name in (SOURCES, REFS, HYPS)}
-    except (DataError, OSError):
+        record = read_scores(folder, below=below)
+        contents = {
+            name: read_file(folder / name, most=MOST_BYTES, below=below) for name in (SOURCES, REFS, HYPS)
+        }
+    except DataError:
         return None
     if record.get("sha256") != {name: sha256_bytes(content) for name, content in contents.items()}:
         return None

@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mt_cli.artefacts.files import check_hashes, read_json, sha256_file, write_atomically, write_json
+from mt_cli.artefacts.files import check_hashes, read_file, sha256_file, write_atomically
+from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
 from mt_cli.artefacts.run import (
+    MOST_CONFIG_BYTES,
     ParentReference,
     PreparedReference,
     Run,
@@ -17,7 +19,7 @@ from mt_cli.artefacts.run import (
     open_runs,
     read_tokenizers,
 )
-from mt_cli.config import Config, dump_config, load_config
+from mt_cli.config import Config, config_of_bytes, dump_config
 from mt_cli.errors import DataError, Option, UsageError, command_line
 from mt_cli.text.tokenizer import Tokenizers
 
@@ -79,7 +81,7 @@ def complete_export(folder: Path, run: Run, *, quantization: str, checkpoint: Pa
         "prepared": asdict(run.prepared),
         "sha256": sha256,
     }
-    write_json(folder / MANIFEST, manifest)
+    write_json(folder / MANIFEST, sealed(manifest))
     return ExportedRun(folder, config, run.prepared, checkpoint, quantization, sha256)
 
 
@@ -97,7 +99,7 @@ def open_exported_run(folder: Path) -> ExportedRun:
             f"{folder}: an exported model without {MANIFEST}, which earlier versions did not write; "
             f"export it again: {again}"
         )
-    match read_json(path):
+    match read_sealed(path):
         case {
             "format": 1,
             "engine": "ctranslate2",
@@ -112,7 +114,7 @@ def open_exported_run(folder: Path) -> ExportedRun:
     check_hashes(folder, sha256)
     return ExportedRun(
         folder,
-        load_config(folder / CONFIG),
+        config_of_bytes(read_file(folder / CONFIG, most=MOST_CONFIG_BYTES), origin=folder / CONFIG),
         PreparedReference(prepared, data),
         ParentReference(run, checkpoint, weights),
         quantization,

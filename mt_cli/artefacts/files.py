@@ -1,47 +1,167 @@
-"""Files that are written whole or not at all, and their hashes.
+"""The one door to files: regular files of bounded size, read and written whole.
 
-Knows bytes and JSON, never what they mean.
+Below the folder that a caller names no link is followed, and nothing is waited for: a link, a pipe or a
+device in the place of a file is an error that names it. Knows bytes and hashes, never what they mean.
 """
 
 import errno
-import glob
 import hashlib
-import json
 import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
-from mt_cli.errors import DataError, ResourceError, UsageError
+from mt_cli.artefacts.leftovers import is_abandoned, partial_name
+from mt_cli.errors import DataError, ResourceError
 
 REASONS = {
     errno.EEXIST: "a file stands where a folder is needed",
     errno.ENOTDIR: "a file stands where a folder is needed",
 }
 """Clear words for write errors whose system message would mislead."""
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+READ_BYTES = 1 << 20
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def is_there(path: Path) -> bool:
+    """Whether anything has the name `path`, a broken link included: then whoever opens it says what it is."""
+    return os.path.lexists(path)
+
+
+# Reading
+
+
+@contextmanager
+def opened(path: Path, *, below: Path | None = None) -> Iterator[BufferedReader]:
+    """The regular file `path`, for reading; from the folder `below` on (by default, its own) without links.
+
+    Raises:
+        DataError: there is none, it is something else, or it cannot be read.
+    """
+    try:
+        with os.fdopen(_open(path, os.O_RDONLY, below=below), "rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def read_file(path: Path, *, most: int, below: Path | None = None) -> bytes:
+    """The content of `path`, of `most` bytes at most; see `opened`.
+
+    Raises:
+        DataError: it cannot be read, or is larger.
+    """
+    with opened(path, below=below) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise DataError(f"{path}: more than {most:,} bytes, which no such file has; the file is damaged")
+    return data
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hex digest of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path, *, below: Path | None = None) -> str:
+    """Hex digest of a file's content, read in chunks; see `opened`."""
+    with opened(path, below=below) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
+    """Compare files below `folder` with their sha256 sums, keyed by relative path.
+
+    Raises:
+        DataError: naming the first file that is missing or altered.
+    """
+    for name, digest in expected.items():
+        path = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise DataError(f"{folder / 'manifest.json'}: lists {name!r}, which is not in its folder")
+        if not is_there(path):
+            raise DataError(f"{path}: missing, though {folder / 'manifest.json'} lists it")
+        check_hash(path, sha256_file(path, below=folder), expected=digest)
+
+
+def check_hash(path: Path, found: str, *, expected: str) -> None:
+    """Make sure that the sha256 sum of `path` is the expected one.
+
+    Raises:
+        DataError: it is not.
+    """
+    if found != expected:
+        raise DataError(
+            f"{path}: altered or damaged: sha256 {found[:12]}… found, {expected[:12]}… expected; "
+            "restore it from a copy"
+        )
+
+
+# Writing
+
+
+def write_atomically(path: Path, data: bytes, *, below: Path | None = None) -> None:
     """Write `data` so that `path` holds either its old content or all of the new, even after a power cut.
+
+    Missing folders are made. From the folder `below` on (by default, the file's own), no link is followed.
 
     Raises:
         ResourceError: the disk is full or the place cannot be written to.
+        DataError: a folder on the way is a link.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with partial.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        with replaced(path, below=below, makes_folders=True) as file:
+            file.write(data)
     except OSError as error:
         raise write_error(path, error) from error
+
+
+@contextmanager
+def replaced(
+    path: Path, *, below: Path | None = None, makes_folders: bool = False
+) -> Iterator[BufferedWriter]:
+    """A new file to fill, which then takes the place of `path`; after an error nothing of it is left.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    partial = partial_name(path.name)
+    with _opened_folder(path, below=below, makes_folders=makes_folders) as folder:
+        _remove_leftovers(folder, of=path.name)
+        try:
+            with _named(path):
+                descriptor = os.open(
+                    partial, FILE | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder
+                )
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(descriptor)
+            with _named(path):
+                os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            with suppress(OSError):
+                os.unlink(partial, dir_fd=folder)
+        os.fsync(folder)
+
+
+def open_to_append(path: Path) -> BufferedWriter:
+    """The regular file `path`, made if there is none, for writing at its end; never through a link.
+
+    Raises:
+        DataError: it is a link, or no regular file.
+        ResourceError: it cannot be written to.
+    """
+    try:
+        descriptor = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    except OSError as error:
+        raise write_error(path, error) from error
+    return os.fdopen(descriptor, "ab")
 
 
 def write_error(path: Path, error: OSError) -> ResourceError:
@@ -69,147 +189,96 @@ def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
         raise  # of another file, such as one that was read
 
 
-def is_free(folder: Path) -> bool:
-    """Whether `folder` does not exist, or is an empty folder."""
-    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-
-
-def check_replaceable(
-    folder: Path, *, is_wanted: bool, own_files: Sequence[str], kind: str, ways_out: str
-) -> None:
-    """Make sure that `folder` is free, or may be replaced: it is `kind`, known by its `own_files`.
-
-    Raises:
-        UsageError: it is something else, or `is_wanted` is off; `ways_out` then says what to do.
-    """
-    if is_free(folder):
-        return
-    if not is_wanted:
-        raise UsageError(f"{folder} exists; {ways_out}")
-    if not all((folder / name).is_file() for name in own_files):
-        raise UsageError(f"{folder} is not {kind}, so --overwrite leaves it alone; name another")
-
-
-def put_in_place(new: Path, folder: Path, *, replaces: bool = True) -> None:
-    """Rename `new` to `folder`; an old `folder` is first moved aside, and deleted at the end.
-
-    Raises:
-        ResourceError: it cannot be renamed, or `replaces` is off and `folder` is not free; it is still there.
-    """
-    old = folder.with_name(f".{folder.name}.old")
-    try:
-        shutil.rmtree(old, ignore_errors=True)
-        if replaces and folder.exists():
-            folder.rename(old)
-        try:
-            new.rename(folder)
-        except OSError:
-            if old.exists():
-                old.rename(folder)
-            raise
-        _sync_folder(folder.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    except OSError as error:
-        raise write_error(folder, error) from error
-
-
-@contextmanager
-def built_beside(folder: Path) -> Iterator[Path]:
-    """Yield a new folder to fill, which then replaces `folder`; after an error nothing of it is left.
-
-    Raises:
-        ResourceError: it cannot be written; the old folder is still there.
-    """
-    place = folder.resolve()  # of a link, the folder behind it is replaced, not the link
-    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
-    _remove_leftovers(place)
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        with write_errors_explained(folder, partial):
-            partial.mkdir(parents=True)
-            yield partial
-        put_in_place(partial, place)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes of this machine left beside `folder`; running ones keep theirs."""
-    for path in folder.parent.glob(f".{glob.escape(folder.name)}.*.partial"):
-        _, number, _ = path.name.rsplit(".", 2)
-        if number.isdecimal() and not _is_running(int(number)):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_running(number: int) -> bool:
-    try:
-        os.kill(number, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass  # it runs, for another user
-    return True
-
-
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make renames inside `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, FOLDER)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write `value` as readable JSON, atomically."""
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    # Invalid UTF-8 in a path is a lone surrogate here; it is written as `\udcff`, which JSON reads back.
-    write_atomically(path, text.encode(errors="backslashreplace"))
+# Links
 
 
-def read_json(path: Path) -> dict[str, object]:
-    """The JSON object in `path`.
+def link_error(path: Path) -> DataError:
+    """The error to raise where a link stands in place of a file or a folder."""
+    return DataError(
+        f"{path}: a link, and links inside a run or prepared data are not followed; "
+        "put the file or folder itself there"
+    )
+
+
+def check_no_links(folder: Path, *, below: Path) -> None:
+    """Make sure that no link is on the way from `below` to `folder`; what does not exist is none.
 
     Raises:
-        DataError: missing, or not a JSON object.
+        DataError: there is one.
     """
+    for part in [folder, *folder.parents]:
+        if part == below:
+            break
+        if part.is_symlink():
+            raise link_error(part)
+
+
+def _open(path: Path, flags: int, *, below: Path | None = None) -> int:
+    """A descriptor of the regular file `path`."""
+    with _opened_folder(path, below=below) as folder:
+        try:
+            descriptor = os.open(path.name, FILE | flags, 0o666, dir_fd=folder)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise link_error(path) from None
+            if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+                raise _irregular(path) from None
+            raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _irregular(path)
+    return descriptor
+
+
+def _irregular(path: Path) -> DataError:
+    return DataError(f"{path}: not a regular file; a folder, a pipe or a device stands in its place")
+
+
+@contextmanager
+def _opened_folder(path: Path, *, below: Path | None, makes_folders: bool = False) -> Iterator[int]:
+    """A descriptor of the folder of `path`, reached from `below` without links."""
+    place = below or path.parent
+    if makes_folders:
+        place.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        with _named(path):
+            descriptor = os.open(place, FOLDER)
+        stack.callback(os.close, descriptor)
+        for name in path.parent.relative_to(place).parts:
+            place /= name
+            with _named(path):
+                if makes_folders:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=descriptor)
+                if place.is_symlink():
+                    raise link_error(place)
+                descriptor = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            stack.callback(os.close, descriptor)
+        yield descriptor
+
+
+def _remove_leftovers(folder: int, *, of: str) -> None:
+    """Remove what killed processes left of the file called `of`, and this process itself."""
+    for entry in os.listdir(folder):
+        if is_abandoned(entry, of=of) or entry == partial_name(of):
+            with suppress(OSError):
+                os.unlink(entry, dir_fd=folder)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let an error name `path`, not a name that is relative to an open folder."""
     try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except ValueError as error:
-        raise DataError(f"{path}: not valid JSON ({error}); the file is damaged") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
-
-
-def sha256_bytes(data: bytes) -> str:
-    """Hex digest of `data`."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def sha256_file(path: Path) -> str:
-    """Hex digest of a file's content, read in chunks."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
-    """Compare files below `folder` with their sha256 sums, keyed by relative path.
-
-    Raises:
-        DataError: naming the first file that is missing or altered.
-    """
-    for name, digest in expected.items():
-        path = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise DataError(f"{folder / 'manifest.json'}: lists {name!r}, which is not in its folder")
-        if not path.is_file():
-            raise DataError(f"{path}: missing, though {folder / 'manifest.json'} lists it")
-        found = sha256_file(path)
-        if found != digest:
-            raise DataError(
-                f"{path}: altered or damaged: sha256 {found[:12]}… found, {digest[:12]}… expected; "
-                "restore it from a copy"
-            )
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise

@@ -13,17 +13,21 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mt_cli.artefacts.corpora import MORE, TRAIN
 from mt_cli.artefacts.exported_run import AnyRun
-from mt_cli.artefacts.files import check_hashes, sha256_bytes, sha256_file, write_atomically, write_json
+from mt_cli.artefacts.files import check_hashes, is_there, read_file, sha256_bytes, sha256_file
+from mt_cli.artefacts.folders import recover
+from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
 from mt_cli.artefacts.split_files import Side, lines_path, open_split
 from mt_cli.config import Config, DataConfig, TokenizerConfig
 from mt_cli.data.report import Report
 from mt_cli.data.split import EncodedSplit, Portion
-from mt_cli.errors import DataError, PreparedDataError
+from mt_cli.errors import DataError, PreparedDataError, command_line
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizer import Tokenizers
 
 MANIFEST, REPORT, TOKENIZER = "manifest.json", "report.json", "tokenizer"
 FORMAT: Literal[1] = 1
+MOST_BYTES = 1 << 30
+"""Of a file that is read as a whole."""
 
 
 class Manifest(BaseModel):
@@ -63,10 +67,14 @@ class Prepared:
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers."""
         folder = self.folder / TOKENIZER
+        names = [name for name in self.manifest.outputs if name.startswith(f"{TOKENIZER}/")]
         try:
-            return Tokenizers.from_files({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
-        except FileNotFoundError:
-            raise PreparedDataError(f"{folder}: no such folder") from None
+            return Tokenizers.from_files(
+                {
+                    Path(name).name: read_file(self.folder / name, most=MOST_BYTES, below=self.folder)
+                    for name in names
+                }
+            )
         except DataError as error:
             raise PreparedDataError(f"{folder}: {error}") from error
 
@@ -79,15 +87,15 @@ class Prepared:
     def lines(self, name: str, side: Side) -> list[str]:
         """The corpus's own lines of split `name`, not normalised; row i belongs to pair i."""
         self._check_has(name)
-        raw = lines_path(self.folder, name, side).read_bytes().split(b"\n")[:-1]
+        raw = read_file(lines_path(self.folder, name, side), most=MOST_BYTES).split(b"\n")[:-1]
         return [decode_line(line) for line in raw[: self.manifest.pairs[name]]]  # added pairs follow
 
     def report(self) -> Report:
         """The report that was stored when the data were prepared."""
         path = self.folder / REPORT
         try:
-            return Report.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
+            return Report.model_validate_json(read_file(path, most=MOST_BYTES))
+        except (DataError, ValidationError) as error:
             raise PreparedDataError(f"{path}: damaged") from error
 
     def _parts(self) -> tuple[Portion, ...]:
@@ -113,11 +121,15 @@ def open_prepared(folder: Path, *, verify: bool = True) -> Prepared:
         PreparedDataError: nothing is prepared there.
         DataError: a file is missing or altered.
     """
+    recover(folder)
     path = folder / MANIFEST
-    if not path.is_file():
+    if not is_there(path):
         raise PreparedDataError(f"{folder}: no prepared data")
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        document = read_sealed(path, renewed_by=lambda _: command_line("prepare", "CONFIG", "--force"))
+        manifest = Manifest.model_validate(document)
+    except DataError as error:
+        raise PreparedDataError(str(error)) from error
     except ValidationError as error:
         raise PreparedDataError(f"{path}: damaged, or of another version of mt-cli") from error
     if verify:
@@ -165,7 +177,7 @@ def complete_prepared(folder: Path, config: Config, *, inputs: dict[str, str], r
         pairs={name: split.pairs for name, split in report.splits.items()},
         dropped={name: split.dropped for name, split in report.splits.items()},
     )
-    write_atomically(folder / MANIFEST, (manifest.model_dump_json(indent=2) + "\n").encode())
+    write_json(folder / MANIFEST, sealed(manifest.model_dump(mode="json")))
 
 
 def check_prepared_for(prepared: Prepared, config: Config) -> None:

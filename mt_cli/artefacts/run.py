@@ -3,40 +3,35 @@
 Knows files and their names; never how to train or translate.
 """
 
-import contextlib
-import json
-import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 
-from mt_cli.artefacts.checkpoint import checkpoint_name, load_weights
-from mt_cli.artefacts.files import (
-    check_hashes,
-    read_json,
-    write_atomically,
-    write_errors_explained,
-    write_json,
-)
+from mt_cli.artefacts import checkpoints
+from mt_cli.artefacts.checkpoint import fill, read_weights
+from mt_cli.artefacts.files import check_hashes, is_there, read_file
+from mt_cli.artefacts.folders import recover, remove_leftovers
+from mt_cli.artefacts.json_files import SEAL, read_json, read_sealed, sealed, write_json
+from mt_cli.artefacts.metrics import append_metrics, forget_metrics_after, read_metrics
 from mt_cli.artefacts.run_lock import locked
-from mt_cli.config import Backend, Config, ModelConfig, load_config
+from mt_cli.config import Backend, Config, ModelConfig, config_of_bytes
 from mt_cli.errors import DataError, UsageError, command_line
+from mt_cli.model.shapes import Shape, check_fits_memory, parameter_shapes
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
 
 FORMAT = 1
-POINTERS = ("best", "last")
-CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
-OWN_FOLDER = re.compile(r"step-\d{8,}|\.step-\d{8,}\.((\d+\.)?partial|old)")
+KEYS = {"format", "sha256", "prepared", "init_from"}
+"""Of a manifest."""
 TOKENIZER = "tokenizer/"
 EXPORTED_MODEL = "model.bin"
 """By which an exported model is known. No run has such a file."""
+MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 20, 1 << 28
 
 
 @dataclass(frozen=True)
@@ -94,31 +89,34 @@ class Run:
             seed=seed,
         )
 
+    @property
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """The shape of each parameter of this run's model, by name, known without building it."""
+        return parameter_shapes(
+            src_vocab_size=self.tokenizers.src.vocab_size,
+            tgt_vocab_size=self.tokenizers.tgt.vocab_size,
+            **self.config.model.model_dump(),
+        )
+
     def load_model(self, *, checkpoint: str = "best", backend: Backend | None = None) -> TranslationModel:
         """The trained model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
+        weights = read_weights(self.checkpoint_folder(checkpoint), self.parameter_shapes)
         model = self.build_model(backend=backend)
-        load_weights(self.checkpoint_folder(checkpoint), model)
+        fill(model, weights)
         return model.eval()
 
     @property
     def checkpoints(self) -> list[str]:
         """Names of the existing checkpoints, oldest first."""
-        names = (path.name for path in self.folder.glob("checkpoints/*"))
-        return sorted(name for name in names if CHECKPOINT_NAME.fullmatch(name))
+        return checkpoints.checkpoint_names(self.folder)
 
     def checkpoint_folder(self, name: str) -> Path:
-        """Folder of the checkpoint called `name`.
+        """Folder of the checkpoint called `name`; see `find_checkpoint`."""
+        return checkpoints.find_checkpoint(self.folder, name)
 
-        Raises:
-            UsageError: there is none of that name.
-        """
-        target = self.pointer(name) if name in POINTERS else name
-        folders = self.checkpoints
-        if target not in folders:
-            found = [pointer for pointer in POINTERS if self.pointer(pointer) in folders] + folders
-            hint = f"it has {', '.join(found)}" if found else "training saved none yet"
-            raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
-        return self.folder / "checkpoints" / target
+    def place_of_checkpoint(self, step: int) -> Path:
+        """Where the checkpoint after update `step` belongs."""
+        return checkpoints.place_of_checkpoint(self.folder, step=step)
 
     def resolve_checkpoint(self, name: str) -> str:
         """Name of the checkpoint that `name` means now; what `best` and `last` mean may change later."""
@@ -126,29 +124,25 @@ class Run:
 
     def pointer(self, name: str) -> str | None:
         """Name of the checkpoint that `best` or `last` points to, if there is one."""
-        path = self.folder / f"{name}.txt"
-        if not path.is_file():
-            return None
-        target = path.read_bytes().strip().decode(errors="replace")
-        if not CHECKPOINT_NAME.fullmatch(target):
-            raise DataError(f"{path}: names no checkpoint: {target!r}; write the name of one into it")
-        return target
+        return checkpoints.read_pointer(self.folder, name)
 
     def point(self, name: str, *, step: int) -> None:
         """Let `best` or `last` point to the checkpoint after `step`."""
-        write_atomically(self.folder / f"{name}.txt", f"{checkpoint_name(step)}\n".encode())
+        checkpoints.write_pointer(self.folder, name, step=step)
 
     def remove_unused_checkpoints(self) -> None:
         """Delete checkpoints that neither `best` nor `last` points to, and those that are unfinished."""
-        used = {self.pointer(name) for name in POINTERS}
-        for folder in (self.folder / "checkpoints").iterdir():
-            if OWN_FOLDER.fullmatch(folder.name) and folder.name not in used:
-                shutil.rmtree(folder)
+        checkpoints.remove_unused_checkpoints(self.folder)
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed processes left unfinished in this folder, and of its replacement beside it."""
+        remove_leftovers(self.folder)
+        place = self.folder.resolve()
+        remove_leftovers(place.parent, of=place.name)
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop the lines of later updates, which a kill lost, and a last line that it left unfinished."""
-        kept = [record for at, record in self.metrics() if at <= step]
-        write_atomically(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept).encode())
+        forget_metrics_after(self.metrics_path, step)
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from training in this folder.
@@ -160,11 +154,7 @@ class Run:
 
     def metrics(self) -> Iterator[tuple[int, dict[str, object]]]:
         """Step and content of each record of metrics.jsonl; unfinished lines are skipped."""
-        for line in self.metrics_path.read_bytes().split(b"\n") if self.metrics_path.is_file() else ():
-            with contextlib.suppress(ValueError):
-                record = json.loads(line)
-                if isinstance(record, dict) and isinstance(record.get("step"), int):
-                    yield record["step"], record
+        return read_metrics(self.metrics_path)
 
     def append_metrics(self, record: Mapping[str, object]) -> None:
         """Add a line to metrics.jsonl.
@@ -172,12 +162,7 @@ class Run:
         Raises:
             ResourceError: the disk is full.
         """
-        line = json.dumps(record, allow_nan=False) + "\n"
-        with (
-            write_errors_explained(self.metrics_path, self.metrics_path),
-            self.metrics_path.open("a", encoding="utf-8") as file,
-        ):
-            file.write(line)
+        append_metrics(self.metrics_path, record)
 
     def write_status(self, status: Mapping[str, object]) -> None:
         """Replace status.json."""
@@ -187,14 +172,15 @@ class Run:
 def build_model(
     config: ModelConfig, *, src_vocab_size: int, tgt_vocab_size: int, seed: int
 ) -> TranslationModel:
-    """A model with fresh weights, the same for either backend."""
-    return TranslationModel(
-        src_vocab_size=src_vocab_size,
-        tgt_vocab_size=tgt_vocab_size,
-        pad_id=PAD_ID,
-        generator=torch.Generator().manual_seed(seed),
-        **config.model_dump(),
-    )
+    """A model with fresh weights, the same for either backend.
+
+    Raises:
+        ResourceError: it is larger than this machine's memory.
+    """
+    sizes = {"src_vocab_size": src_vocab_size, "tgt_vocab_size": tgt_vocab_size}
+    options = {**config.model_dump(), **sizes}
+    check_fits_memory(parameter_shapes(**options))
+    return TranslationModel(pad_id=PAD_ID, generator=torch.Generator().manual_seed(seed), **options)
 
 
 def open_run(folder: Path) -> Run:
@@ -209,22 +195,41 @@ def open_run(folder: Path) -> Run:
             f"{folder}: an exported model, which translates and does nothing else; "
             "name the run that it was exported from"
         )
-    if not folder.is_dir() or not (folder / "manifest.json").is_file():
+    recover(folder)
+    if not folder.is_dir() or not is_there(folder / "manifest.json"):
         what = "no run folder (it has no manifest.json)" if folder.is_dir() else "no such run folder"
         near = sorted(str(path.parent) for path in folder.parent.glob("*/manifest.json"))
         hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")
-    manifest = read_json(folder / "manifest.json")
+    manifest = read_sealed(folder / "manifest.json", renewed_by=partial(_how_to_seal, folder))
     hashes, prepared = manifest.get("sha256"), manifest.get("prepared")
     if manifest.get("format") != FORMAT or not isinstance(hashes, dict) or not isinstance(prepared, dict):
         raise DataError(f"{folder / 'manifest.json'}: not a run manifest of format {FORMAT}")
+    if unknown := sorted(manifest.keys() - KEYS):
+        raise DataError(f"{folder / 'manifest.json'}: unknown key {unknown[0]!r}; the file is damaged")
     if "config.toml" not in hashes:
         raise DataError(f"{folder / 'manifest.json'}: lists no config.toml; the file is damaged")
     sha256 = {name: str(digest) for name, digest in hashes.items()}
     check_hashes(folder, sha256)
     reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
     parent = _parent_reference(folder, manifest.get("init_from"))
-    return Run(folder, load_config(folder / "config.toml"), reference, sha256, parent)
+    config = read_file(folder / "config.toml", most=MOST_CONFIG_BYTES)
+    return Run(folder, config_of_bytes(config, origin=folder / "config.toml"), reference, sha256, parent)
+
+
+def seal_run(folder: Path) -> None:
+    """Seal the manifest of a run that a version without seals made."""
+    manifest = folder / "manifest.json"
+    if SEAL not in read_json(manifest):
+        write_json(manifest, sealed(read_json(manifest)))
+
+
+def _how_to_seal(folder: Path, manifest: Mapping[str, object]) -> str:
+    match manifest.get("prepared"):
+        case {"folder": str(data)}:
+            places = ("--run", folder, "--data", data)
+            return command_line("train", folder / "config.toml", *places, "--resume")
+    return command_line("train", "CONFIG", "--resume")
 
 
 def is_exported(folder: Path) -> bool:
@@ -235,7 +240,9 @@ def is_exported(folder: Path) -> bool:
 def read_tokenizers(folder: Path, names: Iterable[str]) -> Tokenizers:
     """The tokenizers in `folder`, of whose files `names` lists the relative paths."""
     paths = [folder / name for name in names if name.startswith(TOKENIZER)]
-    return Tokenizers.from_files({path.name: path.read_bytes() for path in paths})
+    return Tokenizers.from_files(
+        {path.name: read_file(path, most=MOST_TOKENIZER_BYTES, below=folder) for path in paths}
+    )
 
 
 def _how_to_train(folder: Path) -> str:

@@ -6,10 +6,13 @@ Knows the file that is locked, nothing else of a run.
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from mt_cli.errors import UsageError
+from mt_cli.artefacts.files import open_to_append, opened
+from mt_cli.errors import DataError, UsageError
+
+LOG = "train.log"
 
 
 @contextmanager
@@ -19,17 +22,27 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         UsageError: another process is training there.
     """
-    path = folder / "train.log"
+    path = folder / LOG
     with ExitStack() as stack:
+        file = stack.enter_context(open_to_append(path))
         try:
-            file = stack.enter_context(path.open("ab"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_still_there = os.path.samestat(os.fstat(file.fileno()), path.stat())
+            is_still_there = os.path.samestat(os.fstat(file.fileno()), path.lstat())
         except (BlockingIOError, FileNotFoundError):
             raise busy(folder) from None
         if not is_still_there:  # another process has put a run of its own into this place
             raise busy(folder)
         yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is training in `folder`, or making it."""
+    with suppress(DataError), opened(folder / LOG) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def busy(folder: Path) -> UsageError:

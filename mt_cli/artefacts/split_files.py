@@ -9,6 +9,7 @@ from typing import Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from mt_cli.artefacts.files import opened
 from mt_cli.data.encode import EncodedPairs
 from mt_cli.data.split import EncodedSplit, IdArray, IdType, Sentences
 from mt_cli.errors import DataError
@@ -118,8 +119,9 @@ def _open_side(folder: Path, split: str, side: Side) -> Sentences:
 
 def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
     try:
-        array: NDArray[np.generic] = np.load(path, mmap_mode="r")
-    except (OSError, EOFError, ValueError) as error:
+        with opened(path):  # np.load alone would wait for ever where a pipe stands
+            array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (DataError, OSError, EOFError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as an array ({error}); prepare the data again") from error
     if array.dtype.type not in types or array.ndim != 1:
         raise DataError(f"{path}: {array.dtype} numbers of shape {array.shape} are not what belongs there")

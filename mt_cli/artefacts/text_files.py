@@ -9,17 +9,24 @@ from pathlib import Path
 from mt_cli.errors import DataError
 from mt_cli.text.normalize import decode_line
 
+MOST_BYTES = 1 << 30
+"""Of a file that has to fit into memory."""
+
 
 def read_bytes(path: Path) -> bytes:
-    """The content of `path`.
+    """The content of `path`, which may be a pipe: the user has named it.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: it cannot be read, or is too large.
     """
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(content) > MOST_BYTES:
+        raise DataError(f"{path}: more than {MOST_BYTES:,} bytes; split it into smaller files")
+    return content
 
 
 def as_lines(content: bytes) -> list[str]:

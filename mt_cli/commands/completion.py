@@ -74,6 +74,6 @@ def _runs_of(ctx: typer.Context) -> list[Path]:
 def _splits(run: Path) -> list[str]:
     try:
         data = tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("data", {})
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     return [str(name) for name in data.get("splits", DataConfig.model_fields["splits"].default)]

@@ -7,6 +7,7 @@ from mt_cli.config.bundled import bundled_configs, find_config
 from mt_cli.config.commented import commented_toml
 from mt_cli.config.loading import (
     changed_keys,
+    config_of_bytes,
     decoding_with,
     differences,
     dump_config,
@@ -49,6 +50,7 @@ __all__ = [
     "bundled_configs",
     "changed_keys",
     "commented_toml",
+    "config_of_bytes",
     "decoding_with",
     "differences",
     "dump_config",

@@ -16,6 +16,9 @@ from mt_cli.config.retired_keys import RENAMED, RETIRED
 from mt_cli.config.sections import Config, DecodingConfig
 from mt_cli.errors import ConfigError
 
+MOST_BYTES = 1 << 20
+"""Of a config file."""
+
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Config of the TOML file `path`, with `section.key=value` overrides laid over it.
@@ -26,6 +29,11 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         ConfigError: there is none, or naming every wrong key and value at once.
     """
     return parse_config(read_toml(find_config(path)), overrides, origin=str(path))
+
+
+def config_of_bytes(content: bytes, *, origin: Path) -> Config:
+    """Config of a TOML file's `content`; errors name `origin`."""
+    return parse_config(_parse_toml(content, origin=origin), origin=str(origin))
 
 
 def parse_config(
@@ -89,8 +97,8 @@ def read_toml(path: Path) -> dict[str, object]:
         ConfigError: it cannot be read, or is no TOML.
     """
     try:
-        # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         known = sorted(str(p) for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
         hint = f"; found there: {', '.join(known)}" if known else ""
@@ -101,10 +109,21 @@ def read_toml(path: Path) -> dict[str, object]:
         ) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    return _parse_toml(content, origin=path)
+
+
+def _parse_toml(content: bytes, *, origin: Path) -> dict[str, object]:
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{origin}: more than {MOST_BYTES:,} bytes; a config is a TOML file of some lines")
+    try:
+        # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
+        return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); a config is a TOML file") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        raise ConfigError(f"{origin}: not UTF-8 text (byte {error.start}); expected a TOML file") from error
+    except RecursionError:
+        raise ConfigError(f"{origin}: not valid as a config: too many tables in one another") from None
+    except ValueError as error:  # a number of thousands of digits is one too
+        raise ConfigError(f"{origin}: not valid TOML: {error}") from error
 
 
 def _with_keys_of_today(tables: dict[str, object]) -> dict[str, object]:
@@ -142,6 +161,6 @@ def _parse_value(text: str) -> object:
     """A TOML value, or else the text itself, so that shells need no inner quotes."""
     try:
         table = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return table["value"] if len(table) == 1 else text

@@ -26,6 +26,9 @@ Precision = Literal["fp32", "bf16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16"]
 OptimizerKind = Literal["adam", "adamw"]
 
+# Far beyond any use: they keep a slip of the pen from asking for more than a machine has.
+WIDEST, MOST_LAYERS, LONGEST, MOST_ENTRIES = 1 << 20, 1000, 1 << 16, (1 << 31) - 1
+
 
 class FilesConfig(Section):
     """The two sides of one split of the `files` corpus."""
@@ -62,7 +65,7 @@ class DataConfig(Section):
     """Language code of the target side."""
     lowercase: bool = False
     """Lower-case both sides, and the references when scoring."""
-    max_len: int = Field(default=128, ge=1)
+    max_len: int = Field(default=128, ge=1, le=LONGEST)
     """Training pairs with a side of more tokens are dropped; other splits keep every line."""
 
     def _complaints(self) -> Iterator[str]:
@@ -84,9 +87,9 @@ class TokenizerConfig(Section):
 
     kind: Literal["spacy", "bpe", "unigram"] = "bpe"
     """`spacy` words, or SentencePiece subwords learned by `bpe` or `unigram`."""
-    vocab_size: int = Field(default=8000, ge=8)
+    vocab_size: int = Field(default=8000, ge=8, le=MOST_ENTRIES)
     """Most entries of a vocabulary (exactly that many for subwords, where the text allows)."""
-    tgt_vocab_size: int | None = Field(default=None, ge=8)
+    tgt_vocab_size: int | None = Field(default=None, ge=8, le=MOST_ENTRIES)
     """The same for the target side, where it differs and `joint` is off."""
     min_freq: int = Field(default=2, ge=1)
     """Words seen fewer times in training become `<unk>` (`spacy` only)."""
@@ -105,15 +108,15 @@ class ModelConfig(Section):
 
     backend: Backend = "scratch"
     """`torch` is nn.Transformer, `scratch` our own layers; checkpoints run on either."""
-    d_model: int = Field(default=256, ge=2)
+    d_model: int = Field(default=256, ge=2, le=WIDEST)
     """Width of every sublayer's output; even, a multiple of `num_heads`."""
     num_heads: int = Field(default=8, ge=1)
     """Attention heads of each attention."""
-    encoder_layers: int = Field(default=3, ge=1)
+    encoder_layers: int = Field(default=3, ge=1, le=MOST_LAYERS)
     """Layers of the encoder."""
-    decoder_layers: int = Field(default=3, ge=1)
+    decoder_layers: int = Field(default=3, ge=1, le=MOST_LAYERS)
     """Layers of the decoder."""
-    d_ff: int = Field(default=1024, ge=1)
+    d_ff: int = Field(default=1024, ge=1, le=WIDEST)
     """Width between the two feed-forward matrices."""
     norm: Literal["pre", "post"] = "pre"
     """Layer norm before each sublayer (Xiong et al. 2020) or after its residual (Vaswani et al. 2017)."""
@@ -121,7 +124,7 @@ class ModelConfig(Section):
     """A layer norm at the end of the encoder and of the decoder."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position encodings: fixed waves, or parameters."""
-    max_len: int = Field(default=256, ge=4)
+    max_len: int = Field(default=256, ge=4, le=LONGEST)
     """Longest sequence in tokens, `<s>` and `</s>` included."""
     scale_embeddings: bool = True
     """Multiply embeddings by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""

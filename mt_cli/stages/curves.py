@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from mt_cli.artefacts.files import is_there, read_file
 from mt_cli.artefacts.run import open_run
 from mt_cli.errors import DataError
+
+MOST_BYTES = 1 << 30
+"""Of metrics."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,9 @@ def curves_of_run(run_dir: Path) -> Curves:
         DataError: its metrics are missing or damaged, or there are none yet.
     """
     path = open_run(run_dir).metrics_path
-    if not path.is_file():
+    if not is_there(path):
         raise DataError(f"{path}: no such file; only a folder that train wrote has it")
-    return read_curves(path.read_bytes(), name=run_dir.resolve().name, source=path)
+    return read_curves(read_file(path, most=MOST_BYTES), name=run_dir.resolve().name, source=path)
 
 
 def read_curves(content: bytes, *, name: str, source: Path) -> Curves:
@@ -106,7 +110,7 @@ class _Record:
         self.place = place
         try:
             content = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{place}: not valid JSON ({error}); the file is damaged") from error
         if not isinstance(content, dict):
             raise self._wrong("a JSON object", content)

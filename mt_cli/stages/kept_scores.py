@@ -6,7 +6,7 @@ Reads what `evaluate` has written; scores nothing.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mt_cli.artefacts.files import read_json
+from mt_cli.artefacts.evaluation import kept_evaluations, read_scores
 from mt_cli.artefacts.run import Run
 
 METRICS = ("bleu", "chrf", "ter")
@@ -38,12 +38,14 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> tuple[KeptScore, ...]:
     Raises:
         DataError: a file is damaged.
     """
-    paths = sorted(run.folder.glob("eval/*/scores.json"))
     return tuple(
         score
-        for path in paths
+        for folder in kept_evaluations(run.folder)
         for score in _scores_in(
-            read_json(path), path.parent.name, splits=run.config.data.splits, checkpoint=checkpoint
+            read_scores(folder, below=run.folder),
+            folder.name,
+            splits=run.config.data.splits,
+            checkpoint=checkpoint,
         )
     )
 

@@ -4,11 +4,10 @@ Knows what `inspect` says of a run; scores nothing.
 """
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 
 from mt_cli.artefacts.exported_run import AnyRun, ExportedRun
-from mt_cli.artefacts.files import write_atomically
+from mt_cli.artefacts.files import is_there, read_file, write_atomically
 from mt_cli.artefacts.run import Run
 from mt_cli.errors import MtCliError
 from mt_cli.stages.hub_metadata import MARK, front_matter
@@ -24,6 +23,8 @@ log = logging.getLogger(__name__)
 
 MARKS = (f"---\n# {MARK}\n", f"<!-- {MARK} -->")
 """How a card of ours begins; the second, as versions before this one wrote it."""
+MOST_BYTES = 1 << 24
+"""Of a card."""
 CARD = """\
 {front_matter}
 
@@ -66,9 +67,11 @@ def write_card(run: AnyRun, *, tells_failure: bool = True) -> None:
         return
     path = run.folder / "README.md"
     try:
-        if not os.path.lexists(path) or path.read_bytes().startswith(tuple(mark.encode() for mark in MARKS)):
+        if not is_there(path) or read_file(path, most=MOST_BYTES).startswith(
+            tuple(mark.encode() for mark in MARKS)
+        ):
             write_atomically(path, card(run).encode(errors="backslashreplace"))
-    except (MtCliError, OSError) as error:
+    except MtCliError as error:
         if tells_failure:
             log.warning("%s: left as it is: %s", path, error)
 
@@ -97,7 +100,7 @@ def _model_rows(run: Run) -> list[tuple[object, ...]]:
     model, tokenizers = run.config.model, run.tokenizers
     sides = [tokenizers.src] if tokenizers.joint else [tokenizers.src, tokenizers.tgt]
     return [
-        ("parameters", f"{parameters_by_part(run.build_model())['total']:,}"),
+        ("parameters", f"{parameters_by_part(run.parameter_shapes)['total']:,}"),
         ("layers", f"{model.encoder_layers} in the encoder, {model.decoder_layers} in the decoder"),
         ("d_model, d_ff, heads", f"{model.d_model}, {model.d_ff}, {model.num_heads}"),
         ("vocabulary", f"{tokenizers.kind}, {' and '.join(f'{side.vocab_size:,}' for side in sides)}"),

@@ -16,7 +16,7 @@ from mt_cli.artefacts.exported_run import open_any_runs
 from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.run import Run
 from mt_cli.config import Backend, Device, decoding_with
-from mt_cli.errors import ResourceError
+from mt_cli.errors import DataError, ResourceError
 from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.translation.options import SearchOptions, search_name
 from mt_cli.translation.scoring import Scores, score
@@ -159,7 +159,7 @@ class System:
 
     def kept(self, kept_as: str) -> Evaluation | None:
         """What this system has kept of the test set `kept_as`, with the same weights and search."""
-        found = open_evaluation(self._folder(kept_as))
+        found = open_evaluation(self._folder(kept_as), below=self.run.folder)
         is_ours = found is not None and self._made_by.items() <= found.record.items()
         return found if is_ours else None
 
@@ -189,8 +189,9 @@ class System:
         record = {**assessment.as_json(), **self._made_by}
         speed = f"{len(assessment.hyps)} sentences, {assessment.sentences_per_s:.0f} a second"
         try:
-            keep_evaluation(folder, Evaluation(test_set.sources, test_set.refs, assessment.hyps, record))
-        except ResourceError as error:
+            evaluation = Evaluation(test_set.sources, test_set.refs, assessment.hyps, record)
+            keep_evaluation(folder, evaluation, below=self.run.folder)
+        except (ResourceError, DataError) as error:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
         else:
             log.info("%s: %s, translations in %s", test_set.name, speed, folder)

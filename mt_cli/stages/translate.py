@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
-from mt_cli.artefacts.files import write_errors_explained
+from mt_cli.artefacts.files import replaced, write_errors_explained
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.text.normalize import decode_line, is_valid_utf8
 
@@ -103,18 +103,10 @@ def open_target(name: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     path = Path(name).resolve()  # behind a link, the file is replaced and not the link
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with write_errors_explained(Path(name), path, partial):
-        if path.exists() and not path.is_file():  # a pipe or a device, which must not be replaced
-            with path.open("wb") as file:
-                yield file
-            return
-        try:
-            with partial.open("wb") as file:
-                yield file
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    with write_errors_explained(Path(name), path):
+        is_pipe = path.exists() and not path.is_file()  # or a device: neither must be replaced
+        with path.open("wb") if is_pipe else replaced(path) as file:
+            yield file
 
 
 def _chunks(source: io.BufferedIOBase) -> Iterator[list[bytes]]:

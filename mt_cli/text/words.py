@@ -38,7 +38,7 @@ class WordTokenizer:
         """
         try:
             tokens = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"the vocabulary is not valid JSON: {error}") from error
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise DataError("the vocabulary is not a JSON list of tokens")

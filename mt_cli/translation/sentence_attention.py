@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from mt_cli.artefacts.files import write_json
+from mt_cli.artefacts.json_files import write_json
 from mt_cli.artefacts.pictures import PICTURES, check_ending
 from mt_cli.errors import Option, UsageError
 from mt_cli.model.attention_maps import MapKind

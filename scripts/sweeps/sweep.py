@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 
-from mt_cli.artefacts.files import read_json, write_json
+from mt_cli.artefacts.json_files import read_json, write_json
 from mt_cli.artefacts.run import open_run
 from mt_cli.commands.terminal import exit_codes
 from mt_cli.commands.train import parse_duration

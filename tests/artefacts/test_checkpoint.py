@@ -11,9 +11,11 @@ from typing import Never
 import pytest
 import safetensors.torch
 import torch
+from damage import IMPOSTORS, accepted_flips, replace_by
 from tiny import BACKENDS, CPU, random_pairs, randomised, split_of, tiny_model
 from torch import Tensor
 
+from mt_cli.artefacts import folders
 from mt_cli.artefacts.checkpoint import (
     CheckpointState,
     checkpoint_name,
@@ -22,6 +24,7 @@ from mt_cli.artefacts.checkpoint import (
     load_weights,
     save_checkpoint,
 )
+from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.config import TrainingConfig
 from mt_cli.errors import DataError, ResourceError
 from mt_cli.model.translation_model import TranslationModel
@@ -175,7 +178,7 @@ def rehash(folder: Path, name: str, data: bytes) -> None:
     (folder / name).write_bytes(data)
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     manifest["sha256"][name] = hashlib.sha256(data).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    write_json(folder / "manifest.json", sealed(manifest))
 
 
 def test_bytes_that_are_no_safetensors_are_refused(folder: Path) -> None:
@@ -261,9 +264,15 @@ def full_disk() -> Never:
 
 every_failure = pytest.mark.parametrize(
     ("owner", "name"),
-    [(os, "fsync"), (Path, "mkdir"), (Path, "replace"), (Path, "rename")],
+    [(os, "fsync"), (Path, "mkdir"), (os, "replace"), (Path, "rename")],
     ids=["write", "make a folder", "name a file", "name the folder"],
 )
+
+
+@pytest.fixture
+def no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system on which two folders cannot change places in one step."""
+    monkeypatch.setattr(folders, "exchange", lambda one, other: False)
 
 
 @every_failure
@@ -277,6 +286,7 @@ def test_a_failed_save_leaves_nothing(
 
 
 @every_failure
+@pytest.mark.usefixtures("no_exchange")
 def test_a_failed_save_leaves_the_old_checkpoint_intact(
     folder: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
 ) -> None:
@@ -287,9 +297,8 @@ def test_a_failed_save_leaves_the_old_checkpoint_intact(
     assert contents(folder.parent) == before
 
 
-def test_a_failed_exchange_puts_the_old_checkpoint_back(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("no_exchange")
+def test_a_failed_swap_puts_the_old_checkpoint_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename = Path.rename
 
     def fail_for_the_new(path: Path, target: Path) -> Path:
@@ -315,3 +324,37 @@ def test_a_failed_removal_of_the_old_checkpoint_never_leaves_half_of_it(
     save(folder, randomised(tiny_model(), seed=5))
     load_weights(folder, tiny_model())
     assert load_state(folder) == STATE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": -5},
+        {"epoch": -1},
+        {"update_of_epoch": 1.5},
+        {"step": "7"},
+        {"step": True},
+        {"elapsed_s": -1.0},
+        {"validations_without_gain": None},
+    ],
+    ids=str,
+)
+def test_a_state_that_no_training_reaches_is_refused(folder: Path, change: dict[str, object]) -> None:
+    state = json.loads((folder / "state.json").read_bytes())
+    rehash(folder, "state.json", json.dumps({**state, **change}).encode())
+    with pytest.raises(DataError, match=r"state\.json: not a training state"):
+        load_state(folder)
+
+
+@every_file
+@pytest.mark.parametrize("kind", IMPOSTORS)
+def test_only_real_files_are_read(folder: Path, name: str, kind: str) -> None:
+    replace_by(kind, folder / name)
+    with pytest.raises(DataError, match=rf"{name}: (a link|not a regular file)"):
+        READERS[name](folder)
+
+
+def test_no_flipped_bit_of_the_manifest_goes_unnoticed(folder: Path) -> None:
+    state = {"step": 7, "epoch": 2, "update_of_epoch": 3}
+    rehash(folder, "state.json", json.dumps(state).encode())
+    assert accepted_flips(folder / "manifest.json", lambda: load_state(folder)) == []

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -129,15 +130,15 @@ class TestMulti30k:
     ) -> None:
         fetched: list[str] = []
 
-        def fake_download(url: str, path: Path, *, sha256: str) -> None:
-            fetched.append(f"{url} {sha256}")
+        def fake_download(url: str, path: Path, *, sha256: str, most: int) -> None:
+            fetched.append(f"{url} {sha256} {most}")
             path.write_bytes(pinned[path.stem])
 
         monkeypatch.setattr(corpora, "download", fake_download)
         monkeypatch.setattr(multi30k, "BASE_URL", "http://127.0.0.1/raw")
         write(downloads, {name: pinned[name] for name in NAMES[:3]})
         find_corpus(config)
-        assert fetched == [f"http://127.0.0.1/raw/val.en.gz {sha256(pinned['val.en'])}"]
+        assert fetched == [f"http://127.0.0.1/raw/val.en.gz {sha256(pinned['val.en'])} 21650"]
 
     def test_damaged_download_of_before_is_noticed(
         self, config: DataConfig, pinned: dict[str, bytes], downloads: Path
@@ -165,6 +166,7 @@ class TestMulti30k:
         assert set(multi30k.GZIPPED_SHA256) == expected
         assert set(multi30k.PLAIN_SHA256) < expected
         assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in multi30k.GZIPPED_SHA256.values())
+        assert set(multi30k.GZIPPED_BYTES) == set(multi30k.PLAIN_SHA256)
 
 
 class TestSample:
@@ -216,6 +218,26 @@ class TestReading:
         message = f"{tgt}: {num_tgt} lines, but {src} has {num_src}; the files must align line by line"
         with pytest.raises(DataError, match=re.escape(message)):
             list(read_pairs(split_of(src, tgt)))
+
+    @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzipped"])
+    def test_line_without_end_is_refused_by_number_and_never_held(
+        self, tmp_path: Path, pack: type[bytes]
+    ) -> None:
+        endless = b"ein Hund\n" + bytes(64 << 20)
+        write(tmp_path, {"src": pack(endless), "tgt": b"a dog\n\n"}, suffix="")
+        del endless
+        tracemalloc.start()
+        try:
+            with pytest.raises(DataError, match=r"src: line 2: longer than 1,048,576 bytes; expected a sent"):
+                list(read_pairs(split_of(tmp_path / "src", tmp_path / "tgt")))
+            assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        finally:
+            tracemalloc.stop()
+
+    def test_line_of_the_greatest_length_is_read(self, tmp_path: Path) -> None:
+        line = b"x" * (corpora.LONGEST_LINE - 1) + b"\n"
+        write(tmp_path, {"src": line, "tgt": b"y\n"}, suffix="")
+        assert list(read_pairs(split_of(tmp_path / "src", tmp_path / "tgt"))) == [(line, b"y\n")]
 
     @pytest.mark.parametrize("cut", [10, -4, 30])
     def test_damaged_gzip_file_is_named(self, tmp_path: Path, cut: int) -> None:

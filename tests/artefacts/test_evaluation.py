@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from damage import IMPOSTORS, replace_by
 
 from mt_cli.artefacts.evaluation import Evaluation, keep_evaluation, open_evaluation
+from mt_cli.errors import DataError
 
 KEPT = Evaluation(
     ["Ein Hund.", ""], ["A\u2028dog.", " "], ["A dog.", ""], {"n": 2, "checkpoint": "step-00000001"}
@@ -30,3 +32,27 @@ def test_altered_or_lost_file_makes_it_none(tmp_path: Path, name: str) -> None:
 
 def test_nothing_kept_is_none(tmp_path: Path) -> None:
     assert open_evaluation(tmp_path / "none") is None
+
+
+def test_altered_score_makes_it_none(tmp_path: Path) -> None:
+    keep_evaluation(tmp_path, KEPT)
+    scores = tmp_path / "scores.json"
+    scores.write_text(scores.read_text(encoding="utf-8").replace('"n": 2', '"n": 3'), encoding="utf-8")
+    assert open_evaluation(tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["src.txt", "ref.txt", "hyp.txt", "scores.json"])
+@pytest.mark.parametrize("kind", IMPOSTORS)
+def test_only_real_files_are_one(tmp_path: Path, name: str, kind: str) -> None:
+    keep_evaluation(tmp_path / "kept", KEPT)
+    replace_by(kind, tmp_path / "kept" / name)
+    assert open_evaluation(tmp_path / "kept") is None
+
+
+def test_nothing_is_kept_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "eval").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="run/eval: a link"):
+        keep_evaluation(tmp_path / "run" / "eval" / "test", KEPT, below=tmp_path / "run")
+    assert list((tmp_path / "elsewhere").iterdir()) == []

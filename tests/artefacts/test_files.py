@@ -6,20 +6,21 @@ import os
 from pathlib import Path
 
 import pytest
+from damage import IMPOSTORS, replace_by
 
 from mt_cli.artefacts.files import (
-    built_beside,
     check_hashes,
-    read_json,
+    open_to_append,
+    read_file,
     sha256_bytes,
     sha256_file,
     write_atomically,
     write_errors_explained,
-    write_json,
 )
 from mt_cli.errors import DataError, ResourceError
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of FIPS 180-2, B.1
+BEYOND_ANY_PID = 9_999_999_999
 
 
 def full_disk(_: int) -> None:
@@ -61,39 +62,6 @@ def test_full_disk_leaves_the_old_content_and_nothing_else(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
 
 
-# Folders
-
-
-def test_built_folder_replaces_the_old_one_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    write_atomically(folder / "old", b"x")
-    with built_beside(folder) as partial:
-        assert not list(partial.iterdir())
-        (partial / "new").write_bytes(b"y")
-        assert [path.name for path in folder.iterdir()] == ["old"]
-    assert [path.name for path in folder.iterdir()] == ["new"]
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-def test_folder_that_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    write_atomically(folder / "old", b"x")
-    with pytest.raises(ResourceError, match=r"folder: cannot be written: no space"), built_beside(folder):
-        full_disk(0)
-    assert [path.name for path in folder.iterdir()] == ["old"]
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-def test_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
-    link, folder = tmp_path / "link", tmp_path / "elsewhere" / "folder"
-    write_atomically(folder / "old", b"x")
-    link.symlink_to(folder)
-    with built_beside(link) as partial:
-        (partial / "new").write_bytes(b"y")
-    assert link.is_symlink()
-    assert [path.name for path in folder.iterdir()] == ["new"]
-
-
 @pytest.mark.parametrize("failed", [None, "x.partial", "x.partial/part"], ids=str)
 def test_failed_write_beside_its_place_is_said_of_the_place(failed: str | None) -> None:
     with (
@@ -115,48 +83,6 @@ def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"in the way")
     with pytest.raises(ResourceError, match=r"file/below: cannot be written: a file stands where a"):
         write_atomically(tmp_path / "file" / "below", b"x")
-
-
-# JSON
-
-
-def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
-    value: dict[str, object] = {"name": "Größe", "list": [1, 2.5, None], "inner": {"is_true": True}}
-    write_json(tmp_path / "x.json", value)
-    assert read_json(tmp_path / "x.json") == value
-
-
-def test_path_in_another_encoding_comes_back_as_it_was(tmp_path: Path) -> None:
-    path = os.fsdecode(b"caf\xe9")
-    write_json(tmp_path / "x.json", {"folder": path})
-    assert read_json(tmp_path / "x.json") == {"folder": path}
-
-
-def test_json_is_readable(tmp_path: Path) -> None:
-    write_json(tmp_path / "x.json", {"name": "Größe", "size": 3})
-    assert (tmp_path / "x.json").read_text(encoding="utf-8") == '{\n  "name": "Größe",\n  "size": 3\n}\n'
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (b'{"a": 1', r"x\.json: not valid JSON \(.+\); the file is damaged"),
-        (b"", r"x\.json: not valid JSON"),
-        (b'{"a": "\xff\xfe"}', r"x\.json: not valid JSON"),
-        (b"[1, 2]", r"x\.json: expected a JSON object, found list"),
-        (b"null", r"x\.json: expected a JSON object, found NoneType"),
-    ],
-    ids=["truncated", "empty", "not text", "list", "null"],
-)
-def test_damaged_json_is_named(tmp_path: Path, content: bytes, complaint: str) -> None:
-    (tmp_path / "x.json").write_bytes(content)
-    with pytest.raises(DataError, match=complaint):
-        read_json(tmp_path / "x.json")
-
-
-def test_missing_json_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"x\.json: no such file$"):
-        read_json(tmp_path / "x.json")
 
 
 # Hashes
@@ -184,3 +110,69 @@ def test_altered_file_is_named_with_both_hashes(tmp_path: Path) -> None:
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"abc: missing, though .*manifest\.json lists it"):
         check_hashes(tmp_path, {"abc": ABC})
+
+
+# What is no file
+
+
+@pytest.mark.parametrize("kind", IMPOSTORS)
+def test_only_a_regular_file_is_read_and_nothing_waits(tmp_path: Path, kind: str) -> None:
+    replace_by(kind, tmp_path / "x")
+    with pytest.raises(DataError, match=r"x: (a link, and links inside .* not followed|not a regular file)"):
+        read_file(tmp_path / "x", most=100)
+
+
+@pytest.mark.parametrize("kind", IMPOSTORS)
+def test_only_a_regular_file_is_appended_to(tmp_path: Path, kind: str) -> None:
+    replace_by(kind, tmp_path / "x")
+    with pytest.raises((DataError, ResourceError), match=r"x: (a link|not a regular file|cannot be written)"):
+        open_to_append(tmp_path / "x")
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("kind", ["link to a file", "broken link"])
+def test_writing_replaces_a_link_and_leaves_its_target(tmp_path: Path, kind: str) -> None:
+    before = Path(__file__).read_bytes()
+    replace_by(kind, tmp_path / "x")
+    write_atomically(tmp_path / "x", b"new")
+    assert ((tmp_path / "x").read_bytes(), (tmp_path / "x").is_symlink()) == (b"new", False)
+    assert (Path(__file__).read_bytes(), (tmp_path / "nowhere").exists()) == (before, False)
+
+
+def test_no_folder_below_the_one_named_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x").write_bytes(b"theirs")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "eval").symlink_to(tmp_path / "elsewhere")
+    path = tmp_path / "run" / "eval" / "x"
+    with pytest.raises(DataError, match=r"run/eval: a link"):
+        read_file(path, most=100, below=tmp_path / "run")
+    with pytest.raises(DataError, match=r"run/eval: a link"):
+        write_atomically(path, b"ours", below=tmp_path / "run")
+    assert {each.name: each.read_bytes() for each in (tmp_path / "elsewhere").iterdir()} == {"x": b"theirs"}
+
+
+def test_the_folder_named_may_itself_be_reached_by_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real").mkdir()
+    write_atomically(tmp_path / "link" / "a" / "x", b"1", below=tmp_path / "link")
+    assert read_file(tmp_path / "link" / "a" / "x", most=1, below=tmp_path / "link") == b"1"
+
+
+def test_no_more_is_read_than_a_file_of_its_kind_has(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(1 << 40)  # a sparse file, which takes no room on the disk
+    with pytest.raises(DataError, match=r"x: more than 1,000 bytes, which no such file has"):
+        read_file(tmp_path / "x", most=1000)
+
+
+# What killed processes leave
+
+
+def test_partials_of_the_dead_are_removed_and_those_of_the_living_stay(tmp_path: Path) -> None:
+    names = {number: f".x.{number}.partial" for number in (os.getpid(), os.getppid(), BEYOND_ANY_PID)}
+    for name in (*names.values(), ".y.9999999999.partial", "x.partial"):
+        (tmp_path / name).touch()
+    write_atomically(tmp_path / "x", b"1")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"x", names[os.getppid()], ".y.9999999999.partial", "x.partial"}

@@ -5,7 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from damage import IMPOSTORS, accepted_flips, replace_by
 
+from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
 from mt_cli.config import Config, DataConfig, FilesConfig, ModelConfig, TokenizerConfig
 from mt_cli.errors import DataError
@@ -70,7 +72,7 @@ def test_identity_does_not_depend_on_the_place(original: Prepared, folder: Path)
 def test_identity_changes_with_the_content(original: Prepared, folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["outputs"]["train.src.npy"] = "0" * 64
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_json(folder / "manifest.json", sealed(manifest))
     assert open_prepared(folder, verify=False).sha256 != original.sha256
 
 
@@ -100,13 +102,13 @@ def test_missing_file_is_noticed(folder: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{}", '{"format": 99}'], ids=["empty", "no manifest", "of later"])
 def test_manifest_of_another_kind_is_refused(folder: Path, content: str) -> None:
     (folder / "manifest.json").write_text(content)
-    with pytest.raises(DataError, match=r"manifest\.json: damaged, or of another version"):
+    with pytest.raises(DataError, match=r"manifest\.json: (damaged, or of another version|not valid JSON)"):
         open_prepared(folder)
 
 
 def test_missing_tokenizer_is_named_where_hashes_are_not_checked(folder: Path) -> None:
     shutil.rmtree(folder / "tokenizer")
-    with pytest.raises(DataError, match=r"tokenizer: no such folder$"):
+    with pytest.raises(DataError, match=r"tokenizer/joint\.model: no such file$"):
         _ = open_prepared(folder, verify=False).tokenizers
 
 
@@ -130,3 +132,46 @@ def test_other_config_is_answered_with_the_keys_that_differ(original: Prepared) 
     message = r"data\.lowercase was false, is true; tokenizer\.vocab_size was 300, is 400$"
     with pytest.raises(DataError, match=message):
         check_prepared_for(original, other)
+
+
+def test_no_flipped_bit_of_the_manifest_changes_what_is_read(folder: Path) -> None:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    small = {
+        **manifest,
+        "data": {},
+        "tokenizer": {},
+        "inputs": {},
+        "outputs": {},
+    }  # or there are 30,000 flips
+    write_json(path, sealed(small))
+    assert accepted_flips(path, lambda: open_prepared(folder, verify=False)) == []
+
+
+def test_fewer_pairs_than_were_prepared_are_noticed(folder: Path) -> None:
+    manifest = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(manifest.replace('"val": 3', '"val": 2'))
+    with pytest.raises(DataError, match=r"manifest\.json: altered or damaged: its seal does not fit"):
+        open_prepared(folder)
+
+
+def test_data_of_before_seals_open_with_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    del manifest["seal"]
+    write_json(folder / "manifest.json", manifest)
+    assert open_prepared(folder).lines("val", "tgt") == ["a  dog ", "nothing", "the\x0bball"]
+    assert "has no seal" in caplog.text
+    assert "mt-cli prepare CONFIG --force writes one" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "val.src.txt", "val.tgt.npy", "tokenizer/joint.model"])
+@pytest.mark.parametrize("kind", IMPOSTORS)
+def test_only_real_files_are_read(folder: Path, name: str, kind: str) -> None:
+    replace_by(kind, folder / name)
+    with pytest.raises(DataError, match=rf"{name}: (a link|not a regular file)"):
+        open_prepared(folder)
+
+
+def test_a_link_to_prepared_data_is_followed(original: Prepared, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(original.folder)
+    assert open_prepared(tmp_path / "link").sha256 == original.sha256

@@ -1,20 +1,23 @@
 """Run folders: made once, opened only when they are what they were, and found by name."""
 
 import json
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import torch
+from damage import IMPOSTORS, accepted_flips, replace_by
 from learned import learn_tokenizers
-from tiny import TINY, random_ids, randomised
+from tiny import TINY, random_ids, randomised, tiny_model
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.artefacts.files import write_json
-from mt_cli.artefacts.run import PreparedReference, Run, build_model, open_run
+from mt_cli.artefacts.json_files import read_json, write_json
+from mt_cli.artefacts.run import PreparedReference, Run, build_model, open_run, seal_run
 from mt_cli.artefacts.run_creation import created_run
+from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Config, DataConfig, TokenizerConfig
-from mt_cli.errors import DataError, UsageError
+from mt_cli.errors import DataError, ResourceError, UsageError
 
 CONFIG = Config(model=TINY, data=DataConfig(max_len=14))
 PREPARED = PreparedReference("data/prepared/sample", "abc123")
@@ -376,3 +379,111 @@ def test_trained_model_is_loaded_in_eval_mode_on_either_backend(real: Run, backe
     assert not loaded.training
     src_ids, tgt_in = random_ids(1, 3, vocab_size=6), random_ids(1, 2, vocab_size=6)
     torch.testing.assert_close(loaded(src_ids, tgt_in), model(src_ids, tgt_in), rtol=1e-4, atol=1e-5)
+
+
+# Damage
+
+
+def test_no_flipped_bit_of_the_manifest_goes_unnoticed(run: Run) -> None:
+    assert accepted_flips(run.folder / "manifest.json", lambda: open_run(run.folder)) == []
+
+
+def test_a_run_of_before_seals_opens_with_a_warning(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    unseal(run)
+    assert open_run(run.folder) == run
+    assert "has no seal" in caplog.text
+    renewal = f"--run {run.folder} --data data/prepared/sample --resume writes one"
+    assert f"mt-cli train {run.folder}/config.toml {renewal}" in caplog.text
+
+
+def test_a_run_of_before_seals_can_be_sealed(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    sealed_before = (run.folder / "manifest.json").read_bytes()
+    unseal(run)
+    seal_run(run.folder)
+    assert (run.folder / "manifest.json").read_bytes() == sealed_before
+
+
+def unseal(run: Run) -> None:
+    manifest = read_json(run.folder / "manifest.json")
+    del manifest["seal"]
+    write_json(run.folder / "manifest.json", manifest)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "config.toml", "tokenizer/joint.model"])
+@pytest.mark.parametrize("kind", IMPOSTORS)
+def test_only_real_files_make_a_run(run: Run, name: str, kind: str) -> None:
+    replace_by(kind, run.folder / name)
+    with pytest.raises(DataError, match=rf"first/{name}: (a link|not a regular file)"):
+        open_run(run.folder)
+
+
+@pytest.mark.parametrize("kind", IMPOSTORS)
+def test_the_log_and_the_metrics_are_real_files(run: Run, kind: str) -> None:
+    replace_by(kind, run.folder / "train.log")
+    replace_by(kind, run.metrics_path)
+    with pytest.raises((DataError, ResourceError), match=r"train\.log: (a link|not a|cannot)"), run.locked():
+        pass
+    with pytest.raises((DataError, ResourceError), match=r"metrics\.jsonl: (a link|not a|cannot)"):
+        run.append_metrics({"step": 1})
+    with pytest.raises(DataError, match=r"metrics\.jsonl: (a link|not a)"):
+        run.forget_metrics_after(1)
+
+
+def test_a_linked_tokenizer_folder_is_refused(run: Run, tmp_path: Path) -> None:
+    (run.folder / "tokenizer").rename(tmp_path / "elsewhere")
+    (run.folder / "tokenizer").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="first/tokenizer: a link"):
+        open_run(run.folder)
+
+
+def test_a_link_to_a_run_is_a_run(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(run.folder)
+    assert open_run(tmp_path / "link").config == CONFIG
+
+
+# Kills
+
+
+def test_a_run_that_was_moved_aside_by_a_killed_process_opens(run: Run) -> None:
+    run.folder.rename(run.folder.with_name(".first.old"))
+    assert open_run(run.folder) == run
+    assert [path.name for path in run.folder.parent.iterdir()] == ["first"]
+
+
+def test_what_killed_processes_left_of_a_run_goes_and_what_is_being_made_stays(tmp_path: Path) -> None:
+    dead, alive, new = (tmp_path / f".run.{letter * 32}.partial" for letter in "abc")
+    for folder in (dead, alive, new):
+        folder.mkdir()
+    (dead / "train.log").touch()
+    with locked(alive):
+        create(tmp_path / "run")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [alive.name, new.name, "run"]
+    os.utime(new, (0, 0))
+    (tmp_path / "run" / ".best.txt.9999999999.partial").touch()
+    create(tmp_path / "run", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_leftovers_inside_a_run_are_removed(run: Run) -> None:
+    (run.folder / ".best.txt.9999999999.partial").touch()
+    (run.folder / f".last.txt.{os.getppid()}.partial").touch()
+    run.remove_leftovers()
+    assert [path.name for path in run.folder.glob(".*")] == [f".last.txt.{os.getppid()}.partial"]
+
+
+# Models that no machine holds
+
+
+def test_weights_are_refused_before_a_model_is_built(real: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = real.folder / "checkpoints" / checkpoint_name(5)
+    save_checkpoint(folder, tiny_model(), tensors={}, state=CheckpointState(5, 1, 0))
+    real.point("best", step=5)
+    monkeypatch.setattr("mt_cli.artefacts.run.build_model", lambda *args, **options: pytest.fail("built"))
+    with pytest.raises(DataError, match="not the weights of this model"):
+        real.load_model()
+
+
+def test_a_model_larger_than_memory_is_not_built() -> None:
+    config = TINY.model_copy(update={"d_model": 1 << 20})
+    with pytest.raises(ResourceError, match=r"the model does not fit: .* parameters take .* GiB"):
+        build_model(config, src_vocab_size=8, tgt_vocab_size=8, seed=1)

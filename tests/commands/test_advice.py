@@ -1,6 +1,7 @@
 """Commands that errors advise: each is run as it stands, and the error goes."""
 
 import ast
+import json
 import re
 import shlex
 import shutil
@@ -11,6 +12,7 @@ from test_layers import TEXTS, calls_of, name_of
 from workspace import Outcome, Workspace
 
 ADVISERS = {
+    "mt_cli.artefacts.prepared",
     "mt_cli.artefacts.run",
     "mt_cli.commands.flags",
     "mt_cli.commands.train",
@@ -135,6 +137,40 @@ def test_file_in_place_of_a_second_run_is_translated_as_advised(workspace: Works
     assert refused.code == 2
     followed = workspace.call(*advised_by(refused))
     assert (followed.code, len(followed.lines)) == (0, 20)
+
+
+def without_seal(manifest: Path) -> bytes:
+    """What `manifest` said, from which the seal is taken, as in a folder that an older version made."""
+    sealed_before = manifest.read_bytes()
+    document = json.loads(sealed_before)
+    del document["seal"]
+    manifest.write_text(json.dumps(document), encoding="utf-8")
+    return sealed_before
+
+
+def test_run_without_seal_is_sealed_as_advised(workspace: Workspace, place: Path) -> None:
+    before = without_seal(place / "runs/tiny/manifest.json")
+    warned = workspace.call("inspect", "runs/tiny", cwd=place)
+    assert (warned.code, warned.err.count("has no seal")) == (0, 1)
+    assert workspace.call(*without_end(advised_by(warned)), cwd=place).code == 0
+    assert (place / "runs/tiny/manifest.json").read_bytes() == before
+    assert workspace.call("inspect", "runs/tiny", cwd=place).err == ""
+
+
+def test_data_without_seal_are_sealed_as_advised(workspace: Workspace, place: Path) -> None:
+    before = without_seal(place / "data/prepared/tiny/manifest.json")
+    warned = workspace.call("evaluate", "runs/tiny", cwd=place)
+    assert (warned.code, warned.err.count("has no seal")) == (0, 1)
+    prepare, *words = without_end(advised_by(warned))
+    config = {"CONFIG": "configs/my own/tiny.toml"}
+    assert workspace.call(prepare, *(config.get(word, word) for word in words), cwd=place).code == 0
+    assert (place / "data/prepared/tiny/manifest.json").read_bytes() == before
+    assert "seal" not in workspace.call("evaluate", "runs/tiny", cwd=place).err
+
+
+def without_end(words: list[str]) -> list[str]:
+    """A command without the rest of the sentence in which it is advised."""
+    return words[: words.index("writes")]
 
 
 def test_every_adviser_is_known() -> None:

@@ -18,6 +18,7 @@ from mt_cli.config import (
     dump_config,
     load_config,
     parse_config,
+    read_toml,
 )
 from mt_cli.errors import ConfigError
 
@@ -383,7 +384,7 @@ def configs(draw: st.DrawFn) -> Config:
         tie=draw(st.sampled_from(["none", "decoder", "all"] if joint else ["none", "decoder"])),
     )
     tokenizer = TokenizerConfig(
-        joint=joint, tgt_vocab_size=None if joint else draw(st.none() | st.integers(min_value=8))
+        joint=joint, tgt_vocab_size=None if joint else draw(st.none() | st.integers(8, 2**31 - 1))
     )
     training = TrainingConfig(
         betas=(draw(chances), draw(chances)),
@@ -405,3 +406,49 @@ def test_dumped_config_names_every_key_that_has_a_value() -> None:
     text = dump_config(Config())
     assert "peak_lr = 0.001" in text
     assert "max_steps" not in text
+
+
+# Files that are no config, and sizes that no machine has
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a = " + "[" * 10**5, "not valid as a config: too many tables in one another"),
+        ("a = " + "9" * 10**5, "not valid TOML: "),
+        ("#" * (2 << 20), "more than 1,048,576 bytes"),
+    ],
+    ids=["deep", "digits", "large"],
+)
+def test_a_file_out_of_all_proportion_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"x\.toml: {complaint}"):
+        load_config(tmp_path / "x.toml")
+
+
+def test_a_device_is_not_read_for_ever() -> None:
+    with pytest.raises(ConfigError, match=r"/dev/zero: more than 1,048,576 bytes"):
+        read_toml(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize("value", ["[" * 10**5, "9" * 10**5], ids=["deep", "digits"])
+def test_a_setting_out_of_all_proportion_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"model\.d_model: expected a whole number"):
+        parse_config({}, [f"model.d_model={value}"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "limit"),
+    [
+        ("model.d_model", 10**18, 1048576),
+        ("model.d_ff", 10**18, 1048576),
+        ("model.encoder_layers", 100_000, 1000),
+        ("model.decoder_layers", 100_000, 1000),
+        ("model.max_len", 10**8, 65536),
+        ("data.max_len", 10**8, 65536),
+        ("tokenizer.vocab_size", 10**18, 2147483647),
+    ],
+)
+def test_a_size_that_no_machine_has_is_refused(key: str, value: int, limit: int) -> None:
+    with pytest.raises(ConfigError, match=rf"{key}: expected {limit} or less, found {value}"):
+        parse_config({}, [f"{key}={value}"])

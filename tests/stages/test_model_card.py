@@ -14,6 +14,7 @@ from huggingface_hub.repocard_data import eval_results_to_model_index, model_ind
 from safetensors import safe_open
 from workspace import Workspace
 
+from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.run import open_run
 from mt_cli.stages.hub_metadata import MARK, front_matter
 from mt_cli.stages.kept_scores import KeptScore
@@ -64,7 +65,7 @@ def test_another_checkpoints_and_an_ensembles_scores_are_not_the_models(
     scores = run / "eval" / "test-greedy" / "scores.json"
     other = json.loads(scores.read_bytes()) | {"checkpoint": "step-00000001"}
     run.joinpath("eval", "old-greedy").mkdir()
-    run.joinpath("eval", "old-greedy", "scores.json").write_text(json.dumps(other), encoding="utf-8")
+    write_json(run / "eval" / "old-greedy" / "scores.json", sealed(other))
     assert workspace.call("evaluate", run, "--split", "val").code == 0
     assert {name.split()[0] for name in rows_of(run) if "greedy" in name} == {"test-greedy", "val-greedy"}
 

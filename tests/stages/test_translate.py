@@ -399,3 +399,10 @@ def test_unusable_stream_is_said(
         end = stack.enter_context(pytest.raises(SystemExit))
         main()
     assert (end.value.code, capsys.readouterr()) == (code, ("", message))
+
+
+def test_partial_output_of_a_killed_process_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".out.txt.9999999999.partial").touch()
+    with open_target(str(tmp_path / "out.txt")) as target:
+        target.write(b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]

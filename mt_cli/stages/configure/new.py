@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt_cli.artefacts.corpora import TRAIN, Corpus, find_corpus, read_pairs
-from mt_cli.artefacts.files import built_beside, check_replaceable, write_atomically
+from mt_cli.artefacts.files import write_atomically
+from mt_cli.artefacts.folders import built_beside, check_replaceable
 from mt_cli.artefacts.run import open_run
 from mt_cli.config import Config, DataConfig, commented_toml, parse_config
 from mt_cli.errors import UsageError, command_line

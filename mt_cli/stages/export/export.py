@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
 from mt_cli.artefacts.exported_run import complete_export
-from mt_cli.artefacts.files import built_beside, check_replaceable, write_atomically
+from mt_cli.artefacts.files import write_atomically
+from mt_cli.artefacts.folders import built_beside, check_replaceable
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
 from mt_cli.artefacts.run import EXPORTED_MODEL, ParentReference, Run, open_run
 from mt_cli.errors import DataError

@@ -3,16 +3,20 @@
 Reads and describes; scores nothing and translates nothing.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, checkpoint_name
-from mt_cli.artefacts.files import read_json
+from mt_cli.artefacts.checkpoints import POINTERS
+from mt_cli.artefacts.evaluation import kept_evaluations, read_scores
+from mt_cli.artefacts.files import is_there
+from mt_cli.artefacts.json_files import read_json
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import Run, open_run
 from mt_cli.errors import DataError
-from mt_cli.model.translation_model import TranslationModel
+from mt_cli.model.shapes import Shape
 from mt_cli.text.symbols import SPECIALS
 from mt_cli.text.tokenizer import Tokenizer
 
@@ -46,12 +50,13 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> RunFacts:
         DataError: a file is missing or altered.
     """
     run = open_run(run_dir)
-    folder = run.checkpoint_folder(checkpoint) if run.checkpoints else None
+    has_come_to_it = run.checkpoints and (checkpoint not in POINTERS or run.pointer(checkpoint))
+    folder = run.checkpoint_folder(checkpoint) if has_come_to_it else None
     weights = {} if folder is None else checked_hashes(folder, names=[MODEL])
     name = None if folder is None else folder.name
     return {
         "run": {"folder": str(run_dir), "checkpoint": name, **describe_status(run)},
-        "parameters": parameters_by_part(run.build_model()),
+        "parameters": parameters_by_part(run.parameter_shapes),
         "vocabulary": _describe_vocabulary(run),
         "scores": describe_scores(run, checkpoint=name),
         "data": _describe_data(run),
@@ -61,12 +66,12 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> RunFacts:
     }
 
 
-def parameters_by_part(model: TranslationModel) -> dict[str, object]:
+def parameters_by_part(shapes: Mapping[str, Shape]) -> dict[str, object]:
     """Number of parameters of each part, and in `total`; a shared one counts for the first part."""
     counts = dict.fromkeys(PARTS, 0)
-    for name, parameter in model.named_parameters():
+    for name, shape in shapes.items():
         (part,) = (part for part, pattern in PARTS.items() if re.match(pattern, name))
-        counts[part] += parameter.numel()
+        counts[part] += math.prod(shape)
     return {**counts, "total": sum(counts.values())}
 
 
@@ -121,9 +126,11 @@ def describe_scores(run: Run, *, checkpoint: str | None) -> dict[str, object]:
         for step, record in run.metrics()
         if record.get("kind") == "validation" and checkpoint == checkpoint_name(step)
     }
-    evaluated = {path.parent.name: read_json(path) for path in sorted(run.folder.glob("eval/*/scores.json"))}
+    evaluated = {
+        folder.name: read_scores(folder, below=run.folder) for folder in kept_evaluations(run.folder)
+    }
     return {**validations, **evaluated}
 
 
 def _read_if_there(path: Path) -> dict[str, object]:
-    return read_json(path) if path.is_file() else {}
+    return read_json(path) if is_there(path) else {}

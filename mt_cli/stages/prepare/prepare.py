@@ -17,7 +17,8 @@ from mt_cli.artefacts.corpora import (
     is_trained_on,
     pinned_hashes,
 )
-from mt_cli.artefacts.files import built_beside, is_free, write_atomically
+from mt_cli.artefacts.files import is_there, write_atomically
+from mt_cli.artefacts.folders import built_beside, is_free, recover
 from mt_cli.artefacts.prepared import (
     MANIFEST,
     TOKENIZER,
@@ -97,9 +98,10 @@ def _open_existing(out: Path) -> Prepared | None:
     Raises:
         UsageError: `out` holds something else, which must not be replaced.
     """
+    recover(out)
     if is_free(out):
         return None
-    if not (out / MANIFEST).is_file():
+    if not is_there(out / MANIFEST):
         raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
     try:
         return open_prepared(out)

@@ -12,6 +12,7 @@ from mt_cli.artefacts.exported_run import ExportedRun
 from mt_cli.artefacts.run import Run
 from mt_cli.config import Backend, Config, Device, differences, dump_config
 from mt_cli.errors import DataError, UsageError
+from mt_cli.model.shapes import num_parameters
 from mt_cli.stages.compare.compare import (
     compare_translations,
     test_splits_of,
@@ -120,7 +121,7 @@ def _facts(run: Run, checkpoint: str, name: str) -> RunFacts:
         src_lang=run.config.data.src_lang,
         tgt_lang=run.config.data.tgt_lang,
         corpus=run.config.data.corpus,
-        num_parameters=sum(parameter.numel() for parameter in run.build_model().parameters()),
+        num_parameters=num_parameters(run.parameter_shapes),
         status=describe_status(run),
         settings={path: value for path, (_, value) in differences(Config(), run.config).items()},
         config=dump_config(run.config),

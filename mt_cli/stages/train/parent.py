@@ -10,6 +10,7 @@ from pathlib import Path
 from torch import nn
 
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, load_weights
+from mt_cli.artefacts.checkpoints import find_checkpoint
 from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import TOKENIZER, ParentReference, Run, open_run, tokenizer_hashes
@@ -45,7 +46,7 @@ def load_parent(parent: ParentReference, model: nn.Module) -> None:
     Raises:
         DataError: they are not there any more, or not the same.
     """
-    checkpoint = Path(parent.folder) / "checkpoints" / parent.checkpoint
+    checkpoint = find_checkpoint(Path(parent.folder), parent.checkpoint)
     if checked_hashes(checkpoint, names=[MODEL])[MODEL] != parent.sha256:
         raise DataError(
             f"{checkpoint}: not the weights that this run started with; train anew with --init-from"

@@ -13,7 +13,6 @@ from typing import Never
 
 from mt_cli.artefacts.checkpoint import (
     CheckpointState,
-    checkpoint_name,
     save_checkpoint,
 )
 from mt_cli.artefacts.prepared import Prepared
@@ -229,7 +228,7 @@ class Session:
             update_of_epoch=progress.update_of_epoch,
             elapsed_s=self._elapsed_s(),
         )
-        folder = self._run.folder / "checkpoints" / checkpoint_name(progress.step)
+        folder = self._run.place_of_checkpoint(progress.step)
         tensors = {**self._trainer.tensors(), **self._meter.tensors()}
         save_checkpoint(folder, self._model, tensors=tensors, state=self._state)
         if is_best:

@@ -6,6 +6,7 @@ Knows readings and validations; imports the package tensorboard, an extra, only 
 from pathlib import Path
 from typing import Self
 
+from mt_cli.artefacts.files import check_no_links
 from mt_cli.errors import ResourceError
 from mt_cli.stages.train.meter import Reading
 from mt_cli.stages.train.validation import Validation
@@ -36,6 +37,7 @@ class EventFiles:
         """What earlier sessions wrote of updates after `after_step`, which a kill lost, is hidden."""
         from torch.utils.tensorboard import SummaryWriter
 
+        check_no_links(run_folder / FOLDER, below=run_folder)
         self._writer = SummaryWriter(str(run_folder / FOLDER), purge_step=after_step + 1)
 
     def __enter__(self) -> Self:

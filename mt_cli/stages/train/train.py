@@ -7,11 +7,13 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 
 from mt_cli import __version__
+from mt_cli.artefacts.files import open_to_append
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
-from mt_cli.artefacts.run import ParentReference, PreparedReference, Run, open_run
+from mt_cli.artefacts.run import ParentReference, PreparedReference, Run, open_run, seal_run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, changed_keys
 from mt_cli.errors import MtCliError, UsageError
@@ -82,6 +84,8 @@ def train_run(
             if resume:
                 stack.enter_context(open_run(run_dir).locked())
                 run = _reopen(run_dir, config, prepared)  # now that nobody can replace it
+                run.remove_leftovers()
+                seal_run(run.folder)
             else:
                 parent = None
                 if init_from is not None:
@@ -177,10 +181,17 @@ def _log_level(level: int) -> Iterator[logging.Logger]:
         package.setLevel(previous)
 
 
+class _RunLog(LogFile):
+    """Writes to the end of a real file, never through a link."""
+
+    def _open(self) -> TextIOWrapper:
+        return TextIOWrapper(open_to_append(Path(self.baseFilename)), encoding="utf-8")
+
+
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     """Copy everything that is logged, debug lines too, to the end of `path`."""
-    handler = LogFile(path)
+    handler = _RunLog(path)
     with _log_level(logging.DEBUG) as package:
         package.addHandler(handler)
         try:

@@ -16,8 +16,12 @@ from PIL import Image
 from tiny import tiny_model
 from workspace import Outcome, Workspace
 
+from mt_cli.artefacts.json_files import sealed, write_json
+from mt_cli.artefacts.run import open_run
 from mt_cli.errors import DataError, UsageError
 from mt_cli.model.shape_trace import LEVELS
+from mt_cli.model.shapes import num_parameters
+from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.inspect.inspect import describe_run, parameters_by_part
 from mt_cli.stages.inspect.sentence_shapes import mask_panels
 from mt_cli.translation.teacher_forcing import TeacherForced
@@ -66,11 +70,15 @@ OPTIONS = [
 ]
 
 
+def sizes_of(model: TranslationModel) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
 @pytest.mark.parametrize("backend", ["torch", "scratch"])
 @pytest.mark.parametrize("options", OPTIONS)
 def test_parts_add_up_to_all_parameters(backend: str, options: Mapping[str, object]) -> None:
     model = tiny_model(backend, options=options)
-    counts = parameters_by_part(model)
+    counts = parameters_by_part(sizes_of(model))
     total = counts.pop("total")
     assert total == sum(parameter.numel() for parameter in model.parameters())
     assert total == sum(np.array(list(counts.values()), dtype=int))
@@ -99,7 +107,8 @@ BY_HAND = {
 
 @pytest.mark.parametrize("backend", ["torch", "scratch"])
 def test_parameters_are_those_counted_by_hand(backend: str) -> None:
-    assert parameters_by_part(tiny_model(backend, positions="learned", output_bias=True)) == BY_HAND
+    model = tiny_model(backend, positions="learned", output_bias=True)
+    assert parameters_by_part(sizes_of(model)) == BY_HAND
 
 
 @pytest.mark.parametrize(
@@ -120,7 +129,7 @@ def test_shared_and_absent_parameters_are_not_counted(
     options: Mapping[str, object], changed: Mapping[str, int]
 ) -> None:
     model = tiny_model(options={"positions": "learned", "output_bias": True, **options})
-    assert parameters_by_part(model) == {**BY_HAND, **changed}
+    assert parameters_by_part(sizes_of(model)) == {**BY_HAND, **changed}
 
 
 def test_total_is_that_of_the_weights_on_disk(workspace: Workspace) -> None:
@@ -266,7 +275,7 @@ def test_data_prepared_anew_are_not_taken_for_the_runs(
     shutil.copytree(workspace.prepared, prepared)
     manifest = json.loads(prepared.joinpath("manifest.json").read_bytes())
     manifest["outputs"]["train.src.npy"] = "0" * 64
-    prepared.joinpath("manifest.json").write_text(json.dumps(manifest))
+    write_json(prepared / "manifest.json", sealed(manifest))
     outcome = inspect(workspace, run, "--json", cwd=tmp_path)
     assert list(document(outcome)["data"]) == ["prepared_folder", "prepared_sha256"]
 
@@ -375,10 +384,41 @@ def test_run_without_checkpoints_is_described_without(workspace: Workspace, run:
 
 
 def test_checkpoint_that_is_gone_is_not_offered_again(workspace: Workspace, run: Path) -> None:
-    shutil.rmtree(best_of(run))
+    best = best_of(run)
+    shutil.rmtree(best)
     outcome = inspect(workspace, run)
     last = run.joinpath("last.txt").read_text().strip()
-    assert (outcome.code, outcome.err) == (2, f"error: {run}: no checkpoint 'best'; it has last, {last}\n")
+    assert (outcome.code, outcome.err) == (
+        3,
+        f"error: {run}/best.txt: names {best.name}, which is not in checkpoints; there: {last}; "
+        "write the name of one into it\n",
+    )
+
+
+def test_run_between_its_first_checkpoint_and_its_first_best_is_described(
+    workspace: Workspace, run: Path
+) -> None:
+    run.joinpath("best.txt").unlink()
+    assert describe_run(run)["run"]["checkpoint"] is None
+    assert inspect(workspace, run).code == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"best\n", b"step-1", b"\xff" * 9, b"x" * 10**6], ids=len)
+def test_damaged_pointer_exits_3_and_is_not_quoted_at_any_length(
+    workspace: Workspace, run: Path, content: bytes
+) -> None:
+    run.joinpath("best.txt").write_bytes(content)
+    outcome = inspect(workspace, run)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert outcome.err.startswith(f"error: {run}/best.txt: ")
+    assert len(outcome.err) < 500
+
+
+def test_run_whose_model_does_not_fit_is_described_all_the_same(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt_cli.model.shapes.memory_size", lambda: 1 << 10)
+    assert describe_run(run)["parameters"]["total"] == num_parameters(open_run(run).parameter_shapes)
 
 
 @pytest.mark.parametrize("name", ["none", "", "../x", "step-1", "step-00000080/", "BEST"])
@@ -522,7 +562,7 @@ def test_a_run_trained_on_the_torch_backend_is_traced_too(workspace: Workspace, 
     config.write_text(config.read_text().replace('backend = "scratch"', 'backend = "torch"'))
     manifest = json.loads(run.joinpath("manifest.json").read_bytes())
     manifest["sha256"]["config.toml"] = hashlib.sha256(config.read_bytes()).hexdigest()
-    run.joinpath("manifest.json").write_text(json.dumps(manifest))
+    write_json(run / "manifest.json", sealed(manifest))
     ours, theirs = (inspect(workspace, folder, "--shapes") for folder in (RUN, run))
     assert (theirs, theirs.code) == (ours, 0)
     assert describe_run(run)["parameters"] == describe_run(workspace.run)["parameters"]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from test_prepare import KINDS, PAIRS, Corpus, hashes
 
+from mt_cli.artefacts.json_files import read_json, sealed, write_json
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.config import Config, parse_config
 from mt_cli.config.sections import MorePairsConfig
@@ -100,8 +101,10 @@ def test_a_changed_file_or_tag_is_prepared_again(corpus: Corpus) -> None:
 def test_data_prepared_before_there_was_the_option_are_still_good(corpus: Corpus) -> None:
     corpus.prepare()
     manifest = corpus.out / "manifest.json"
-    manifest.write_text(manifest.read_text(encoding="utf-8").replace('"more": {},', ""), encoding="utf-8")
-    assert '"more"' not in manifest.read_text(encoding="utf-8")
+    document = read_json(manifest)
+    assert isinstance(document["data"], dict)
+    assert document["data"].pop("more") == {}
+    write_json(manifest, sealed(document))
     assert open_prepared(corpus.out).split("train").parts == ()
     assert not corpus.prepare().is_new
 
@@ -148,7 +151,9 @@ def test_a_tag_among_words_is_refused() -> None:
 def test_a_manifest_without_a_part_is_explained(corpus: Corpus) -> None:
     corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
     manifest = corpus.out / "manifest.json"
-    text = manifest.read_text(encoding="utf-8")
-    manifest.write_text(text.replace('"train+forward": 2', '"train+other": 2'), encoding="utf-8")
+    document = read_json(manifest)
+    assert isinstance(document["pairs"], dict)
+    document["pairs"]["train+other"] = document["pairs"].pop("train+forward")
+    write_json(manifest, sealed(document))
     with pytest.raises(DataError, match=r"manifest\.json: damaged$"):
         open_prepared(corpus.out).split("train")

@@ -6,6 +6,7 @@ Needs chromium and chromedriver; the check of accessibility also axe-core: `npm 
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import dropwhile
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,7 @@ def test_tab_visits_links_tables_tools_and_maps_in_the_order_of_the_page(
             "return [[...document.querySelectorAll('*')].indexOf(found), name]"
         )
         visited.append((place, name))
+    visited = list(dropwhile(lambda each: each[1] == "BODY", visited))  # until the window has the keyboard
     names = [name for _, name in visited]
     assert names[: len(SECTIONS)] == [f"#{name}" for name in SECTIONS]
     assert {"filter", "open", "close", "scroll", "SUMMARY"} <= set(names)

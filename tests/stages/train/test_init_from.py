@@ -8,6 +8,7 @@ import pytest
 from workspace import Outcome, Workspace
 
 from mt_cli.artefacts.checkpoint import load_state
+from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.run import open_run
 from mt_cli.config import load_config
 
@@ -106,7 +107,7 @@ def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Pa
     run = folder / "runs" / "fine"
     manifest = json.loads(run.joinpath("manifest.json").read_text())
     manifest["init_from"]["sha256"] = "0" * 64
-    run.joinpath("manifest.json").write_text(json.dumps(manifest))
+    write_json(run / "manifest.json", sealed(manifest))
     run.joinpath("last.txt").unlink()
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")

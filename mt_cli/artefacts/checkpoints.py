@@ -1,0 +1,108 @@
+"""The checkpoints of a run: which there are, which is the best and the last, and which nobody needs.
+
+Knows folders and their names, nothing of what is in a checkpoint. Nothing here goes through a link.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from mt_cli.artefacts.checkpoint import checkpoint_name
+from mt_cli.artefacts.files import check_no_links, is_there, read_file, write_atomically
+from mt_cli.artefacts.folders import opened_folder, recover
+from mt_cli.errors import DataError, UsageError
+
+POINTERS = ("best", "last")
+CHECKPOINTS = "checkpoints"
+CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
+OWN_FOLDER = re.compile(r"step-\d{8,}|\.step-\d{8,}\.((\d+\.)?partial|old)")
+MOST_POINTER_BYTES = 1 << 10
+POINTER_READINGS = 5
+"""A training that goes on meanwhile may have deleted the checkpoint that a pointer has just named."""
+
+
+def checkpoint_names(run: Path) -> list[str]:
+    """Names of the checkpoints in the run folder `run`, oldest first."""
+    check_no_links(run / CHECKPOINTS, below=run)
+    for aside in run.glob(f"{CHECKPOINTS}/.step-*.old"):
+        recover(aside.with_name(aside.stem.removeprefix(".")))
+    names = (path.name for path in run.glob(f"{CHECKPOINTS}/*"))
+    return sorted(name for name in names if CHECKPOINT_NAME.fullmatch(name))
+
+
+def find_checkpoint(run: Path, name: str) -> Path:
+    """Folder of the checkpoint called `name`, which may be `best` or `last`.
+
+    Raises:
+        UsageError: there is none of that name.
+        DataError: `best` or `last` points to one that is not there, or a link is on the way.
+    """
+    target = _target(run, name) if name in POINTERS else name
+    names = checkpoint_names(run)
+    if target is None or target not in names:
+        found = [pointer for pointer in POINTERS if read_pointer(run, pointer) in names] + names
+        hint = f"it has {', '.join(found)}" if found else "training saved none yet"
+        raise UsageError(f"{run}: no checkpoint '{name}'; {hint}")
+    return _real_place(run, target)
+
+
+def place_of_checkpoint(run: Path, *, step: int) -> Path:
+    """Where the checkpoint after update `step` belongs.
+
+    Raises:
+        DataError: a link is on the way there.
+    """
+    return _real_place(run, checkpoint_name(step))
+
+
+def read_pointer(run: Path, name: str) -> str | None:
+    """Name of the checkpoint that `best` or `last` points to, if there is one.
+
+    Raises:
+        DataError: what it says is no such name.
+    """
+    path = run / f"{name}.txt"
+    if not is_there(path):
+        return None
+    target = read_file(path, most=MOST_POINTER_BYTES).strip().decode(errors="replace")
+    if not CHECKPOINT_NAME.fullmatch(target):
+        raise DataError(f"{path}: names no checkpoint: {target!r}; write the name of one into it")
+    return target
+
+
+def write_pointer(run: Path, name: str, *, step: int) -> None:
+    """Let `best` or `last` point to the checkpoint after `step`."""
+    write_atomically(run / f"{name}.txt", f"{checkpoint_name(step)}\n".encode())
+
+
+def remove_unused_checkpoints(run: Path) -> None:
+    """Delete checkpoints that neither `best` nor `last` points to, and those that are unfinished.
+
+    Raises:
+        DataError: a link stands in place of the folder that holds them; what it points to is left alone.
+    """
+    used = {read_pointer(run, name) for name in POINTERS}
+    with opened_folder(run / CHECKPOINTS) as folder:
+        for name in os.listdir(folder):  # noqa: PTH208 — a descriptor is no path
+            if OWN_FOLDER.fullmatch(name) and name not in used:
+                shutil.rmtree(name, dir_fd=folder)
+
+
+def _target(run: Path, pointer: str) -> str | None:
+    """Name of the checkpoint that `pointer` points to, which is there; None if there is no pointer."""
+    for _ in range(POINTER_READINGS):
+        target = read_pointer(run, pointer)
+        names = checkpoint_names(run)
+        if target is None or target in names:
+            return target
+    raise DataError(
+        f"{run / pointer}.txt: names {target}, which is not in {CHECKPOINTS}; there: "
+        f"{', '.join(names) or 'none'}; write the name of one into it"
+    )
+
+
+def _real_place(run: Path, name: str) -> Path:
+    folder = run / CHECKPOINTS / name
+    check_no_links(folder, below=run)
+    return folder

@@ -1,0 +1,129 @@
+"""Files of tensors: whether one holds what is expected is known before any tensor of it is made.
+
+Knows the safetensors format and tensors by name; never a model.
+
+    8 bytes    length of the header, little-endian
+    header     JSON: name -> {"dtype": "F32", "shape": [8, 8], "data_offsets": [begin, end]}
+    the rest   the tensors' bytes, one after the other
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from safetensors import SafetensorError
+from torch import Tensor
+
+from mt_cli.artefacts.files import check_hash, opened, write_atomically
+from mt_cli.artefacts.json_files import parse_json
+from mt_cli.errors import DataError
+
+LENGTH_BYTES = 8
+MOST_HEADER_BYTES = 1 << 24
+"""Of a header; one of a hundred layers has less than a megabyte."""
+METADATA = "__metadata__"
+SIZES = {"F32": 4, "F64": 8, "U8": 1, "I64": 8}
+"""Bytes of a number, of every kind that this program writes."""
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class _Entry(BaseModel):
+    """What the header says of a tensor."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    dtype: str
+    shape: list[int]
+    data_offsets: list[int]
+
+
+_Header = TypeAdapter(dict[str, _Entry])
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write `tensors` to `path`, atomically."""
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, safetensors.torch.save(on_cpu))
+
+
+def read_tensors(path: Path, *, below: Path, sha256: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
+    """The tensors in `path`; see `opened` for `below`.
+
+    With `shapes`, those of a model's parameters, they have to be those parameters, as 32-bit floats.
+
+    Raises:
+        DataError: the file is altered, is no such file, or holds other tensors or numbers that are none.
+    """
+    with opened(path, below=below) as file:
+        check_hash(path, hashlib.file_digest(file, "sha256").hexdigest(), expected=sha256)
+        file.seek(0)
+        header = _read_header(path, file)
+        if shapes is not None:
+            _check_parameters(path, header, shapes)
+        _check_size(path, file, header)
+        file.seek(0)
+        data = file.read()
+    try:
+        tensors = safetensors.torch.load(data)
+    except SafetensorError as error:
+        raise DataError(f"{path}: not a safetensors file: {error}") from error
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise DataError(
+                f"{path}: {name} holds NaN or infinity, so nothing can be computed with it; "
+                "use another checkpoint, or train anew"
+            )
+    return tensors
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """A header, and its own length in bytes."""
+
+    length: int
+    entries: dict[str, _Entry]
+
+
+def _read_header(path: Path, file: BufferedReader) -> _Contents:
+    length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+    if length > MOST_HEADER_BYTES:
+        raise DataError(f"{path}: not a safetensors file: its header would have {length:,} bytes")
+    try:
+        header = parse_json(file.read(length))
+        if isinstance(header, dict):
+            header.pop(METADATA, None)
+        return _Contents(length, _Header.validate_python(header))
+    except ValidationError as error:
+        raise DataError(f"{path}: not a safetensors file: its header is damaged") from error
+    except ValueError as error:
+        raise DataError(f"{path}: not a safetensors file: its header is no JSON ({error})") from error
+
+
+def _check_parameters(path: Path, header: _Contents, shapes: Shapes) -> None:
+    found_shapes = {name: tuple(entry.shape) for name, entry in header.entries.items()}
+    for name in sorted(shapes.keys() | found_shapes.keys()):
+        found, expected = found_shapes.get(name, "nothing"), shapes.get(name, "nothing")
+        if found != expected:
+            raise DataError(f"{path}: not the weights of this model: {name} is {found}, expected {expected}")
+    for name, entry in header.entries.items():
+        if entry.dtype != "F32":
+            raise DataError(
+                f"{path}: not the weights of this model: {name} is of {entry.dtype} numbers, expected F32"
+            )
+
+
+def _check_size(path: Path, file: BufferedReader, header: _Contents) -> None:
+    """Make sure that the file holds its tensors and nothing else."""
+    unknown = sorted({entry.dtype for entry in header.entries.values()} - SIZES.keys())
+    if unknown:
+        raise DataError(f"{path}: holds numbers of the kind {unknown[0]}, expected {', '.join(SIZES)}")
+    of_tensors = sum(math.prod(entry.shape) * SIZES[entry.dtype] for entry in header.entries.values())
+    expected, found = LENGTH_BYTES + header.length + of_tensors, file.seek(0, 2)
+    if found != expected:
+        raise DataError(f"{path}: not a safetensors file: {found:,} bytes, but its header says {expected:,}")
