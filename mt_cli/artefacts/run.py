@@ -29,8 +29,8 @@ FORMAT = 1
 KEYS = {"format", "sha256", "prepared", "init_from"}
 """Of a manifest."""
 TOKENIZER = "tokenizer/"
-EXPORTED_MODEL = "model.bin"
-"""By which an exported model is known. No run has such a file."""
+EXPORTED_MODEL = ("model.bin", "config.json")
+"""CTranslate2's files, by which an exported model is known. No run has such files."""
 MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 20, 1 << 28
 
 
@@ -234,7 +234,7 @@ def _how_to_seal(folder: Path, manifest: Mapping[str, object]) -> str:
 
 def is_exported(folder: Path) -> bool:
     """Whether there is an exported model in `folder`, and no run."""
-    return (folder / EXPORTED_MODEL).is_file()
+    return any((folder / name).is_file() for name in EXPORTED_MODEL)
 
 
 def read_tokenizers(folder: Path, names: Iterable[str]) -> Tokenizers:

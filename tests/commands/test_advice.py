@@ -12,6 +12,7 @@ from test_layers import TEXTS, calls_of, name_of
 from workspace import Outcome, Workspace
 
 ADVISERS = {
+    "mt_cli.artefacts.exported_run",
     "mt_cli.artefacts.prepared",
     "mt_cli.artefacts.run",
     "mt_cli.commands.flags",
@@ -20,8 +21,8 @@ ADVISERS = {
     "mt_cli.stages.configure.new",
     "mt_cli.stages.train.parent",
 }
-"""Modules that advise a command. Each has its cases below, but for a stopped training (test_train.py) and for
-new configs (test_config_command.py and test_init_from.py)."""
+"""Modules that advise a command. Each has its cases below, but for a stopped training (test_train.py), for
+exports of before (test_exported_run.py) and for new configs (test_config_command.py and test_init_from.py)."""
 ADVISED = re.compile(r"mt-cli (?P<words>(?:prepare|train|evaluate|translate|inspect|doctor|export) [^\n]*)")
 ONE_STEP = ("--max-steps", "1")
 SPACED = 'data.files.test={src = "corpus/val.de", tgt = "corpus/val.en"}'

@@ -22,7 +22,7 @@ from mt_cli.translation.exported_searcher import check_installed
 
 log = logging.getLogger(__name__)
 
-OWN_FILES = (EXPORTED_MODEL, "config.json", "tokenizer/tokenizer.json")
+OWN_FILES = (*EXPORTED_MODEL, "tokenizer/tokenizer.json")
 """By which an exported model is known; every other CTranslate2 model has the first two."""
 
 

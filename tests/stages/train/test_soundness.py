@@ -14,6 +14,7 @@ import torch
 from workspace import Outcome, Workspace
 
 from mt_cli.artefacts.files import sha256_file
+from mt_cli.artefacts.json_files import sealed
 from mt_cli.data.batching import Batch
 from mt_cli.errors import ResourceError
 from mt_cli.machine.log_file import LogFile
@@ -188,7 +189,7 @@ def with_nan(checkpoint: Path) -> None:
     path.write_bytes(safetensors.torch.save(tensors))
     manifest = json.loads(checkpoint.joinpath("manifest.json").read_bytes())
     manifest["sha256"][path.name] = sha256_file(path)
-    checkpoint.joinpath("manifest.json").write_text(json.dumps(manifest))
+    checkpoint.joinpath("manifest.json").write_text(json.dumps(sealed(manifest)))
 
 
 def with_a_flipped_bit(checkpoint: Path) -> None:
@@ -219,7 +220,8 @@ def test_resume_without_a_usable_checkpoint_says_so_and_changes_nothing(
     before = {path: path.read_bytes() for path in resumable.rglob("*.safetensors")}
     outcome = train(workspace, resumable, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
-    assert "holds numbers that are not finite; no other checkpoint can be used: train anew" in outcome.err
+    assert "nothing can be computed with it" in outcome.err
+    assert "; no other checkpoint can be used: train anew" in outcome.err
     assert {path: path.read_bytes() for path in resumable.rglob("*.safetensors")} == before
 
 
@@ -323,13 +325,17 @@ def test_full_disk_is_told_by_the_file_that_met_it_first(
 ) -> None:
     run = tmp_path / "run"
 
-    def full(path: Path, data: bytes) -> None:
+    def full(path: Path, data: bytes, **_: object) -> None:
         raise ResourceError(f"{path}: cannot be written: no space left on the disk; free some of it")
 
     def fill_the_disk(*_: object) -> str:
-        monkeypatch.setattr("mt_cli.artefacts.files.write_atomically", full)
-        monkeypatch.setattr("mt_cli.artefacts.checkpoint.write_atomically", full)
-        monkeypatch.setattr("mt_cli.stages.model_card.write_atomically", full)
+        for writer in (
+            "artefacts.files",
+            "artefacts.json_files",
+            "artefacts.tensor_files",
+            "stages.model_card",
+        ):
+            monkeypatch.setattr(f"mt_cli.{writer}.write_atomically", full)
         return ""
 
     monkeypatch.setattr(trainer.Trainer, "_count_steps", lambda _: fill_the_disk() or 12)
