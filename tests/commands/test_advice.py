@@ -21,8 +21,8 @@ ADVISERS = {
     "mt_cli.stages.configure.new",
     "mt_cli.stages.train.parent",
 }
-"""Modules that advise a command. Each has its cases below, but for a stopped training (test_train.py), for
-exports of before (test_exported_run.py) and for new configs (test_config_command.py and test_init_from.py)."""
+"""Modules that advise a command. Each has its cases below, but for a stopped training (test_train.py),
+exports of before (test_exported_run.py), and new configs (test_config_command.py, test_init_from.py)."""
 ADVISED = re.compile(r"mt-cli (?P<words>(?:prepare|train|evaluate|translate|inspect|doctor|export) [^\n]*)")
 ONE_STEP = ("--max-steps", "1")
 SPACED = 'data.files.test={src = "corpus/val.de", tgt = "corpus/val.en"}'
