@@ -11,8 +11,9 @@ from pathlib import Path
 
 FOLDERS = ("mt_cli", "scripts", "tests")
 BEGIN = "<!-- file map: made by scripts/write_docs -->"
-PARTS_OF_A_PAGE = {".html": "Its frame.", ".css": "Its looks.", ".js": "What it does when clicked."}
 END = "<!-- end of the file map -->"
+COMMENT = re.compile(r"^(?:(?:# .*\n)+|(?:// .*\n)+|/\*.*?\*/|<!-- .*?-->)", re.MULTILINE | re.DOTALL)
+"""The first comment of a script, a style sheet or a page; `#!` begins none."""
 
 
 def mapped_files(root: Path) -> dict[str, str]:
@@ -25,19 +26,21 @@ def mapped_files(root: Path) -> dict[str, str]:
         check=True,
     ).stdout.splitlines()
     there = sorted(name for name in set(listed) if (root / name).is_file())
-    return {
-        name: PARTS_OF_A_PAGE.get(Path(name).suffix) or purpose_of((root / name).read_text(encoding="utf-8"))
-        for name in there
-    }
+    return {name: purpose_of(root / name) for name in there}
 
 
-def purpose_of(text: str) -> str:
-    """The first paragraph of a docstring, or the first sentence of the comment below `#!`."""
-    if text.startswith("#!"):
-        comment = re.match(r"#!.*\n((?:# .*\n)+)", text)
-        words = " ".join(comment[1].replace("\n# ", " ").removeprefix("# ").split()) if comment else ""
-        return re.split(r"(?<=[.])\s", words, maxsplit=1)[0]
-    return " ".join((ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].split())
+def purpose_of(path: Path) -> str:
+    """The first paragraph of a module's docstring, or the first sentence of another file's first comment."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return _joined((ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0])
+    comment = COMMENT.search(text)
+    words = re.sub(r"^(# |// )", "", comment[0], flags=re.MULTILINE).strip("/*<!- >\n") if comment else ""
+    return re.split(r"(?<=[.])\s", _joined(words), maxsplit=1)[0]
+
+
+def _joined(lines: str) -> str:
+    return " ".join(lines.split())
 
 
 def file_map(files: dict[str, str]) -> str:

@@ -68,10 +68,23 @@ def test_every_file_says_what_it_is() -> None:
     assert [name for name, purpose in mapped_files(ROOT).items() if not purpose] == []
 
 
-def test_purpose_is_the_first_sentence_of_a_docstring_or_comment() -> None:
-    assert purpose_of('"""What it is,\nin two lines.\n\nMore.\n"""\n') == "What it is, in two lines."
-    assert purpose_of("#!/bin/sh\n# What it does. And\n# more.\nset -e\n") == "What it does."
-    assert purpose_of("import os\n") == ""
+@pytest.mark.parametrize(
+    ("name", "text", "purpose"),
+    [
+        ("a.py", '"""What it is,\nin two lines.\n\nMore.\n"""\n', "What it is, in two lines."),
+        ("a.py", "import os\n", ""),
+        ("a", "#!/bin/sh\n# What it does, and\n# why. More.\nset -e\n", "What it does, and why."),
+        ("a.css", "/* How it looks. */\nbody { margin: 0 }\n", "How it looks."),
+        ("a.html", "<!DOCTYPE html>\n<!-- What it frames. -->\n<html>\n", "What it frames."),
+        ("a.js", '// What it adds. More.\n"use strict";\n', "What it adds."),
+        ("a.css", "body { margin: 0 }\n", ""),
+    ],
+)
+def test_purpose_is_in_the_first_docstring_or_comment(
+    tmp_path: Path, name: str, text: str, purpose: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert purpose_of(tmp_path / name) == purpose
 
 
 def test_map_has_a_table_for_each_folder_with_the_folders_purpose_above() -> None:
