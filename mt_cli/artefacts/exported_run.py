@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mt_cli.artefacts.files import check_hashes, read_file, sha256_file, write_atomically
+from mt_cli.artefacts.folders import recover
 from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
 from mt_cli.artefacts.run import (
     MOST_CONFIG_BYTES,
@@ -129,6 +130,8 @@ def open_any_runs(folders: Sequence[Path]) -> Sequence[AnyRun]:
         UsageError: as `open_runs`; or an exported model is named beside others.
         DataError: a file is missing or altered.
     """
+    for folder in folders:
+        recover(folder)
     exported = [folder for folder in folders if is_exported(folder)]
     if not exported:
         return open_runs(folders)

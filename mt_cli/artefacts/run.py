@@ -183,6 +183,16 @@ def build_model(
     return TranslationModel(pad_id=PAD_ID, generator=torch.Generator().manual_seed(seed), **options)
 
 
+def check_model_fits(config: ModelConfig, tokenizers: Tokenizers) -> None:
+    """Make sure that this machine can hold the model, before anything is built or replaced for it.
+
+    Raises:
+        ResourceError: it cannot.
+    """
+    src, tgt = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
+    check_fits_memory(parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **config.model_dump()))
+
+
 def open_run(folder: Path) -> Run:
     """Open a run folder after checking the files that every command loads.
 

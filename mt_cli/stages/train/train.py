@@ -13,7 +13,14 @@ from pathlib import Path
 from mt_cli import __version__
 from mt_cli.artefacts.files import open_to_append
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
-from mt_cli.artefacts.run import ParentReference, PreparedReference, Run, open_run, seal_run
+from mt_cli.artefacts.run import (
+    ParentReference,
+    PreparedReference,
+    Run,
+    check_model_fits,
+    open_run,
+    seal_run,
+)
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, changed_keys
 from mt_cli.errors import MtCliError, UsageError
@@ -78,6 +85,7 @@ def train_run(
         )
         prepared = open_prepared(prepared_dir)
         check_prepared_for(prepared, config)
+        check_model_fits(config.model, prepared.tokenizers)  # before an old run makes room for a new one
         signals = stack.enter_context(StopSignals())  # of all processes, for the first to answer
 
         def begin() -> Run:

@@ -346,3 +346,15 @@ def test_full_disk_is_told_by_the_file_that_met_it_first(
     assert "cannot be written: no space left on the disk; free some of it" in told
     assert "README.md" not in outcome.err
     assert "Traceback" not in outcome.err
+
+
+def test_model_that_does_not_fit_replaces_no_run(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    manifest = run.joinpath("manifest.json").read_bytes()
+    monkeypatch.setattr("mt_cli.model.shapes.memory_size", lambda: 1 << 10)
+    outcome = workspace.call("train", "tiny.toml", "--run", run, "--overwrite")
+    assert (outcome.code, "the model does not fit: " in outcome.err) == (5, True)
+    assert run.joinpath("manifest.json").read_bytes() == manifest
+    assert run.joinpath("best.txt").is_file()
