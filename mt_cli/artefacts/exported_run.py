@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mt_cli.artefacts.files import check_hashes, read_file, sha256_file, write_atomically
 from mt_cli.artefacts.folders import recover
-from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
+from mt_cli.artefacts.json_files import SEAL, read_json, read_sealed, sealed, write_json
 from mt_cli.artefacts.run import (
     MOST_CONFIG_BYTES,
     ParentReference,
@@ -100,6 +100,8 @@ def open_exported_run(folder: Path) -> ExportedRun:
             f"{folder}: an exported model without {MANIFEST}, which earlier versions did not write; "
             f"export it again: {again}"
         )
+    if SEAL not in read_json(path):
+        raise DataError(f"{path}: not a manifest of an exported model, which has a {SEAL}")
     match read_sealed(path):
         case {
             "format": 1,

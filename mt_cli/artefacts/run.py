@@ -202,8 +202,8 @@ def open_run(folder: Path) -> Run:
     """
     if is_exported(folder):
         raise UsageError(
-            f"{folder}: an exported model, which translates and does nothing else; "
-            "name the run that it was exported from"
+            f"{folder}: an exported model, which translate, evaluate and compare take; "
+            "here, name the run that it was exported from"
         )
     recover(folder)
     if not folder.is_dir() or not is_there(folder / "manifest.json"):

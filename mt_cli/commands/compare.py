@@ -31,7 +31,7 @@ def compare(
         list[Path],
         typer.Argument(
             metavar="BASELINE SYSTEM...",
-            help="Run folders, or files of translations; the others are compared with the first.",
+            help="Runs, exported models, or files of translations; the first is the baseline.",
         ),
     ],
     split: SplitNames = None,

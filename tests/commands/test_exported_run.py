@@ -158,11 +158,11 @@ def test_missing_package_exits_5_with_the_command_that_installs_it(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("inspect", "EXPORTED"), "does nothing else; name the run that it was exported from"),
+        (("inspect", "EXPORTED"), "here, name the run that it was exported from"),
         (("inspect", "EXPORTED", "--text", "Hund"), "nobody can look into an exported model"),
-        (("doctor", "EXPORTED"), "does nothing else; name the run that it was exported from"),
-        (("score", "EXPORTED", "--src", "corpus/test.de", "--tgt", "corpus/test.en"), "does nothing else"),
-        (("export", "EXPORTED", "--to", "ctranslate2", "new"), "does nothing else"),
+        (("doctor", "EXPORTED"), "here, name the run that it was exported from"),
+        (("score", "EXPORTED", "--src", "corpus/test.de", "--tgt", "corpus/test.en"), "here, name the run"),
+        (("export", "EXPORTED", "--to", "ctranslate2", "new"), "here, name the run"),
         (("translate", "EXPORTED", RUN, "--text", "Hund"), "an exported model translates alone"),
         (("evaluate", "EXPORTED", "EXPORTED"), "an exported model translates alone"),
         (("translate", "EXPORTED", "--text", "Hund", "--backend", "torch"), "leave out --backend"),
