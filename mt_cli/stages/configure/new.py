@@ -171,7 +171,7 @@ def _header(
     per_epoch = updates_per_epoch(size, tokens_per_batch=training.tokens_per_batch)
     place = output or Path("mine.toml")
     init = () if parent is None else ("--init-from", parent)
-    cut = f" All splits were taken from the training files: {', '.join(f'{n} {c:,}' for n, c in pairs.items())} pairs."
+    cut = f" The splits were cut off one corpus: {', '.join(f'{n} {c:,}' for n, c in pairs.items())} pairs."
     return (
         f"{config.data.src_lang} to {config.data.tgt_lang}, sized by mt-cli config new for "
         f"{size.num_pairs:,} training pairs, about {size.num_tokens:,} tokens.{cut if pairs else ''}\n"
