@@ -91,10 +91,12 @@ class Meter:
 
     def skips(self) -> Skips:
         """The updates that were skipped."""
+        self._fetch()
         return Skips(int(self._since_log.totals[3]), int(self._last[1]))
 
     def read(self) -> Reading | None:
         """Means over the reports since the last reading, weighted by tokens; None if none of them counts."""
+        self._fetch()
         report, (loss, nll, tokens, skipped) = self._report, self._since_log.totals.tolist()
         if report is None or not tokens:
             return None
@@ -142,6 +144,11 @@ class Meter:
             self._since_log = _Sums.of(tensors[SINCE_LOG])
             self._since_validation = _Sums.of(tensors[SINCE_VALIDATION])
             self._last = tensors[LAST]
+
+    def _fetch(self) -> None:
+        """Bring what a log line needs from the device, all at once: each transfer waits for the device."""
+        fetched = torch.cat([self._since_log.totals, self._last]).cpu()
+        self._since_log.totals, self._last = fetched.split([4, 3])
 
     def _count_seconds(self) -> None:
         """Add what the clock has run on, if it runs."""

@@ -80,6 +80,13 @@ def test_clock_stands_still_while_paused(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [each and each.tgt_tokens_per_s for each in (first, second)] == pytest.approx([50, 100 / 8])
 
 
+def test_updates_are_added_without_a_look_at_their_values() -> None:
+    on_meta = {name: torch.empty((), device="meta") for name in ("loss", "nll", "grad_norm", "skipped")}
+    meter = after(*(replace(report(step), **on_meta) for step in (1, 2)))
+    with pytest.raises(NotImplementedError, match="meta"):  # such tensors have no values to read
+        meter.read()
+
+
 def test_no_stretch_ends_before_the_first_update() -> None:
     assert Meter().end_stretch() is None
 
