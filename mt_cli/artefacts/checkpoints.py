@@ -1,14 +1,15 @@
 """The checkpoints of a run: which there are, which is the best and the last, and which nobody needs.
 
-Knows folders and their names, nothing of what is in a checkpoint. Nothing here goes through a link.
+Of what is in a checkpoint, it asks only which one was the best then. Nothing here goes through a link.
 """
 
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from mt_cli.artefacts.checkpoint import checkpoint_name
+from mt_cli.artefacts.checkpoint import checkpoint_name, load_state
 from mt_cli.artefacts.files import check_no_links, is_there, read_file, write_atomically
 from mt_cli.artefacts.folders import opened_folder, recover
 from mt_cli.errors import DataError, UsageError
@@ -59,8 +60,12 @@ def place_of_checkpoint(run: Path, *, step: int) -> Path:
 def read_pointer(run: Path, name: str) -> str | None:
     """Name of the checkpoint that `best` or `last` points to, if there is one.
 
+    One flipped bit can make the name of one checkpoint that of another. So neither pointer is trusted alone:
+    the last checkpoint is the newest, and the best one says so itself. (`last.txt` may lag behind: a process
+    may have been killed after it had saved a checkpoint and before it wrote the pointer.)
+
     Raises:
-        DataError: what it says is no such name.
+        DataError: what it says is no such name, or not that of the best.
     """
     path = run / f"{name}.txt"
     if not is_there(path):
@@ -68,6 +73,13 @@ def read_pointer(run: Path, name: str) -> str | None:
     target = read_file(path, most=MOST_POINTER_BYTES).strip().decode(errors="replace")
     if not CHECKPOINT_NAME.fullmatch(target):
         raise DataError(f"{path}: names no checkpoint: {target!r}; write the name of one into it")
+    if name == "last":
+        return max([target, *checkpoint_names(run)])
+    best = _best_according_to(run / CHECKPOINTS / target)
+    if best not in (None, target):
+        raise DataError(
+            f"{path}: names {target}, which says that {best} is the best; write that name into it"
+        )
     return target
 
 
@@ -100,6 +112,14 @@ def _target(run: Path, pointer: str) -> str | None:
         f"{run / pointer}.txt: names {target}, which is not in {CHECKPOINTS}; there: "
         f"{', '.join(names) or 'none'}; write the name of one into it"
     )
+
+
+def _best_according_to(checkpoint: Path) -> str | None:
+    """Name of the best checkpoint by the time that `checkpoint` was saved; None if it cannot be asked."""
+    with suppress(DataError):  # whoever loads it is told
+        best = load_state(checkpoint).best_step
+        return None if best is None else checkpoint_name(best)
+    return None
 
 
 def _real_place(run: Path, name: str) -> Path:

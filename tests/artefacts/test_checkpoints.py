@@ -4,9 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from damage import IMPOSTORS, replace_by
 
-from mt_cli.artefacts.checkpoint import checkpoint_name
+from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
 from mt_cli.artefacts.checkpoints import (
     checkpoint_names,
     find_checkpoint,
@@ -87,6 +88,32 @@ def test_pointer_to_what_is_gone_is_damage(run: Path) -> None:
     complaint = r"best\.txt: names step-00000100, which is not in checkpoints; there: step-00000150"
     with pytest.raises(DataError, match=complaint):
         find_checkpoint(run, "best")
+
+
+def flipped_to_name_another(run: Path, name: str, *, step: int) -> None:
+    """Make pointer `name` that of another checkpoint, as one flipped bit may."""
+    (run / f"{name}.txt").write_text(f"{checkpoint_name(step)}\n")
+
+
+def test_last_is_the_newest_whatever_older_one_its_pointer_names(run: Path) -> None:
+    flipped_to_name_another(run, "last", step=150)
+    assert read_pointer(run, "last") == "step-00000200"
+    remove_unused_checkpoints(run)
+    assert checkpoint_names(run) == ["step-00000100", "step-00000200"]
+
+
+def test_best_that_does_not_call_itself_the_best_is_damage(run: Path) -> None:
+    model = torch.nn.Linear(1, 1)
+    for step in STEPS:
+        state = CheckpointState(step, 1, 0, best_step=100)
+        save_checkpoint(place_of_checkpoint(run, step=step), model, tensors={}, state=state)
+    assert read_pointer(run, "best") == "step-00000100"
+    flipped_to_name_another(run, "best", step=200)
+    complaint = r"best\.txt: names step-00000200, which says that step-00000100 is the best"
+    for use in (lambda: find_checkpoint(run, "best"), lambda: remove_unused_checkpoints(run)):
+        with pytest.raises(DataError, match=complaint):
+            use()
+    assert len(checkpoint_names(run)) == len(STEPS)
 
 
 def test_pointer_that_training_moves_meanwhile_is_read_again(

@@ -42,7 +42,7 @@ def restore(run: Run, trainer: Trainer, meter: Meter) -> CheckpointState:
             log.warning("%s", failure)
         if failures:
             log.warning("training goes on from %s, the newest checkpoint that can be used", name)
-        return _without_lost_best(state, run)
+        return _with_its_best(state, run)
     raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew") from failures[0]
 
 
@@ -62,9 +62,13 @@ def _load(folder: Path, trainer: Trainer, meter: Meter) -> CheckpointState:
     return state
 
 
-def _without_lost_best(state: CheckpointState, run: Run) -> CheckpointState:
-    """`state`, which forgets a best score whose checkpoint is not there any more."""
-    best = None if state.best_step is None else checkpoint_name(state.best_step)
-    if best is None or best == run.pointer("best"):
+def _with_its_best(state: CheckpointState, run: Run) -> CheckpointState:
+    """`state`, with its best checkpoint pointed to; if that is not there any more, without a best score."""
+    if state.best_step is None:
         return state
-    return replace(state, best_score=None, best_step=None)
+    best = checkpoint_name(state.best_step)
+    if best not in run.checkpoints:
+        return replace(state, best_score=None, best_step=None)
+    if best != run.pointer("best"):  # a kill came before the pointer was written
+        run.point("best", step=state.best_step)
+    return state

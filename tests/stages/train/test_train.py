@@ -19,7 +19,7 @@ import torch
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
 from mt_cli.artefacts.prepared import open_prepared
-from mt_cli.artefacts.run import open_run
+from mt_cli.artefacts.run import Run, open_run
 from mt_cli.config import load_config
 from mt_cli.machine.hardware import processor_name
 from mt_cli.stages.train.pace import Pace
@@ -343,6 +343,32 @@ def test_resumed_run_equals_the_uninterrupted_one(
     assert records(run, "validation") == records(uninterrupted, "validation")
     assert weights(run) == weights(uninterrupted)
     assert weights(run, "best") == weights(uninterrupted, "best")
+
+
+@pytest.mark.parametrize("pointer", ["best", "last"])
+def test_crash_before_a_pointer_is_written_loses_neither_the_checkpoint_nor_the_best(
+    workspace: Workspace,
+    uninterrupted: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pointer: str,
+) -> None:
+    run = tmp_path / "run"
+    point = Run.point
+
+    def crash_at_sixteen(opened: Run, name: str, *, step: int) -> None:
+        if (name, step) == (pointer, 16):
+            end_by_accident()
+        point(opened, name, step=step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "point", crash_at_sixteen)
+        assert train(workspace, run, *SHORT).code == 1
+    assert (run / "last.txt").read_text() == "step-00000008\n"
+    assert train(workspace, run, *SHORT, "--resume").code == 0
+    assert records(run, "validation") == records(uninterrupted, "validation")
+    for each in ("best", "last"):
+        assert weights(run, each) == weights(uninterrupted, each)
 
 
 def test_what_was_measured_before_a_kill_without_a_checkpoint_is_forgotten(
