@@ -148,7 +148,7 @@ class Meter:
     def _fetch(self) -> None:
         """Bring what a log line needs from the device, all at once: each transfer waits for the device."""
         fetched = torch.cat([self._since_log.totals, self._last]).cpu()
-        self._since_log.totals, self._last = fetched.split([4, 3])
+        self._since_log.totals, self._last = fetched[:4], fetched[4:]
 
     def _count_seconds(self) -> None:
         """Add what the clock has run on, if it runs."""
