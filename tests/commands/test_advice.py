@@ -141,6 +141,33 @@ def test_file_in_place_of_a_second_run_is_translated_as_advised(workspace: Works
     assert (followed.code, len(followed.lines)) == (0, 20)
 
 
+@pytest.mark.parametrize("config", ["runs/tiny/config.toml", "runs/tiny"])
+def test_config_of_a_run_stands_for_its_data_and_its_run(
+    workspace: Workspace, place: Path, config: str
+) -> None:
+    prepared = workspace.call("prepare", config, cwd=place)
+    assert (prepared.code, prepared.text) == (0, "data/prepared/tiny\n")
+    again = f"mt-cli prepare {config} --force"
+    assert prepared.err == f"data/prepared/tiny: nothing has changed; to prepare it again: {again}\n"
+    refused = workspace.call("train", config, cwd=place)
+    assert (refused.code, refused.err.startswith("error: runs/tiny exists; --resume goes on with it")) == (
+        2,
+        True,
+    )
+    resumed = workspace.call("train", config, "--resume", cwd=place)
+    assert (resumed.code, resumed.text) == (0, "runs/tiny\n")
+
+
+def test_config_of_a_run_is_prepared_as_advised(workspace: Workspace, place: Path) -> None:
+    (place / "runs/tiny").rename(place / "runs/moved")
+    args = ["train", "runs/moved/config.toml", "--run", "runs/new", *ONE_STEP]
+    refused = workspace.call(*args, cwd=place)
+    advice = "data/prepared/moved: no prepared data; run: mt-cli prepare runs/moved/config.toml"
+    assert (refused.code, refused.err) == (3, f"error: {advice}\n")
+    assert workspace.call(*advised_by(refused), cwd=place).code == 0
+    assert workspace.call(*args, cwd=place).code == 0
+
+
 def test_run_without_seal_is_sealed_as_advised(workspace: Workspace, place: Path) -> None:
     shutil.rmtree(place / "data")  # a run may be sealed where nothing else is
     documents = [place / "runs/tiny/manifest.json", *place.glob("runs/tiny/checkpoints/*/manifest.json")]

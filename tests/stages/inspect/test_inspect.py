@@ -363,7 +363,7 @@ def test_damaged_checkpoint_exits_3_and_is_named(
     damage(best_of(run))
     outcome = inspect(workspace, run)
     assert (outcome.code, outcome.out) == (3, b"")
-    assert outcome.err.startswith(f"error: {best_of(run)}")
+    assert outcome.err.splitlines()[-1].startswith(f"error: {best_of(run)}")
     assert message in outcome.err
 
 
