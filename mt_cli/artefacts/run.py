@@ -20,7 +20,7 @@ from mt_cli.artefacts.metrics import append_metrics, forget_metrics_after, read_
 from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Backend, Config, ModelConfig, config_of_bytes
 from mt_cli.errors import DataError, UsageError, command_line
-from mt_cli.model.shapes import Shape, check_fits_memory, parameter_shapes
+from mt_cli.model.shapes import Shape, check_fits_memory, check_training_fits, parameter_shapes
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
@@ -183,14 +183,15 @@ def build_model(
     return TranslationModel(pad_id=PAD_ID, generator=torch.Generator().manual_seed(seed), **options)
 
 
-def check_model_fits(config: ModelConfig, tokenizers: Tokenizers) -> None:
-    """Make sure that this machine can hold the model, before anything is built or replaced for it.
+def check_model_fits(config: ModelConfig, tokenizers: Tokenizers, *, memory: int | None) -> None:
+    """Make sure that the model can be trained in `memory` bytes, before anything is built or replaced for it.
 
     Raises:
         ResourceError: it cannot.
     """
     src, tgt = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
-    check_fits_memory(parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **config.model_dump()))
+    shapes = parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **config.model_dump())
+    check_training_fits(shapes, memory=memory)
 
 
 def open_run(folder: Path, *, warns: bool = True) -> Run:
