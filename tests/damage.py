@@ -1,5 +1,6 @@
 """Damage done to files on purpose: every flipped bit, and things that stand in place of a file."""
 
+import json
 import os
 from collections.abc import Callable
 from itertools import product
@@ -21,6 +22,14 @@ def replace_by(kind: str, path: Path) -> None:
     """Put an impostor in place of the file `path`."""
     path.unlink(missing_ok=True)
     IMPOSTORS[kind](path)
+
+
+def without_seal(document: Path) -> bytes:
+    """Take the seal from `document`, as if an early version had written it, and return what was there."""
+    before = document.read_bytes()
+    unsealed = {key: value for key, value in json.loads(before).items() if key != "seal"}
+    document.write_text(json.dumps(unsealed), encoding="utf-8")
+    return before
 
 
 def accepted_flips(path: Path, read: Callable[[], object]) -> list[str]:

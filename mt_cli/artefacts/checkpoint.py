@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from mt_cli.artefacts.files import check_hashes, is_there, sha256_file
 from mt_cli.artefacts.folders import built_beside
-from mt_cli.artefacts.json_files import read_json, read_sealed, sealed, write_json
+from mt_cli.artefacts.json_files import read_json, read_sealed, seal_command_of, sealed, write_json
 from mt_cli.artefacts.tensor_files import Shapes, read_tensors, write_tensors
 from mt_cli.errors import DataError
 
@@ -73,7 +73,7 @@ def read_weights(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
     Raises:
         DataError: a file is missing or altered, belongs to another model, or holds NaN or infinity.
     """
-    digest = _listed_hashes(folder, names=[MODEL])[MODEL]
+    digest = _listed_hashes(folder, names=[MODEL], warns=True)[MODEL]
     return read_tensors(folder / MODEL, below=folder.parent, sha256=digest, shapes=shapes)
 
 
@@ -95,7 +95,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 def load_training_tensors(folder: Path) -> dict[str, Tensor]:
     """What resuming needs from the checkpoint besides the weights."""
-    digest = _listed_hashes(folder, names=[STATE])[STATE]
+    digest = _listed_hashes(folder, names=[STATE], warns=True)[STATE]
     return read_tensors(folder / STATE, below=folder.parent, sha256=digest)
 
 
@@ -110,22 +110,27 @@ def load_state(folder: Path) -> CheckpointState:
         ) from error
 
 
-def checked_hashes(folder: Path, *, names: Sequence[str]) -> dict[str, str]:
+def checked_hashes(folder: Path, *, names: Sequence[str], warns: bool = True) -> dict[str, str]:
     """Check the checkpoint's files `names` and return their sha256.
+
+    `warns` says whether to warn of a manifest without a seal.
 
     Raises:
         DataError: one is missing or altered.
     """
-    found = _listed_hashes(folder, names=names)
+    found = _listed_hashes(folder, names=names, warns=warns)
     check_hashes(folder, found)
     return found
 
 
-def _listed_hashes(folder: Path, *, names: Sequence[str]) -> dict[str, str]:
+def _listed_hashes(folder: Path, *, names: Sequence[str], warns: bool) -> dict[str, str]:
     """The sha256 that the manifest lists of each of `names`, which are there."""
     if not is_there(folder / MANIFEST):
         raise DataError(f"{folder}: no complete checkpoint ({MANIFEST} is missing)")
-    listed = read_sealed(folder / MANIFEST, below=folder.parent).get("sha256")
+    run = folder.parents[1]
+    command = seal_command_of(run) if warns else None
+    manifest = read_sealed(folder / MANIFEST, early_keys=["sha256"], below=run, seal_command=command)
+    listed = manifest.get("sha256")
     hashes = listed if isinstance(listed, dict) else {}
     for name in names:
         if not isinstance(hashes.get(name), str):

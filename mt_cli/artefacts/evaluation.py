@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt_cli.artefacts.files import is_there, read_file, sha256_bytes, write_atomically
-from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
+from mt_cli.artefacts.json_files import read_sealed, seal_command_of, sealed, write_json
 from mt_cli.artefacts.text_files import as_lines
 from mt_cli.errors import DataError
 
 SCORES = "scores.json"
 SOURCES, REFS, HYPS = "src.txt", "ref.txt", "hyp.txt"
+EARLY_KEYS = {
+    "bleu", "chrf", "ter", "n", "length_ratio", "unk_rate", "sentences_per_s",
+    "checkpoint", "with", "sha256",
+}  # fmt: skip
+"""Of scores that were kept before they were sealed."""
 MOST_BYTES = 1 << 30
 """Of a text."""
 
@@ -50,24 +55,27 @@ def kept_evaluations(run: Path) -> list[Path]:
     return sorted(path for path in run.glob("eval/*") if is_there(path / SCORES))
 
 
-def read_scores(folder: Path, *, below: Path | None = None) -> dict[str, object]:
-    """The `scores.json` of `folder`, which nobody has altered.
+def read_scores(folder: Path, *, run: Path, warns: bool = True) -> dict[str, object]:
+    """The `scores.json` of `folder`, which is in the folder `run` and which nobody has altered.
+
+    `warns` says whether to warn of one without a seal.
 
     Raises:
         DataError: it cannot be read, or was altered.
     """
-    return read_sealed(folder / SCORES, below=below)
+    command = seal_command_of(run) if warns else None
+    return read_sealed(folder / SCORES, early_keys=EARLY_KEYS, below=run, seal_command=command)
 
 
-def open_evaluation(folder: Path, *, below: Path | None = None) -> Evaluation | None:
+def open_evaluation(folder: Path, *, run: Path, warns: bool = True) -> Evaluation | None:
     """The evaluation kept in `folder`; none if there is none, or if its files do not belong together.
 
-    Versions before this one kept no hashes: of their evaluations nobody can tell.
+    Early versions kept no hashes: of their evaluations nobody can tell. The rest is as for `read_scores`.
     """
     try:
-        record = read_scores(folder, below=below)
+        record = read_scores(folder, run=run, warns=warns)
         contents = {
-            name: read_file(folder / name, most=MOST_BYTES, below=below) for name in (SOURCES, REFS, HYPS)
+            name: read_file(folder / name, most=MOST_BYTES, below=run) for name in (SOURCES, REFS, HYPS)
         }
     except DataError:
         return None

@@ -102,7 +102,7 @@ def open_exported_run(folder: Path) -> ExportedRun:
         )
     if SEAL not in read_json(path):
         raise DataError(f"{path}: not a manifest of an exported model, which has a {SEAL}")
-    match read_sealed(path):
+    match read_sealed(path, early_keys=(), below=folder, seal_command=None):
         case {
             "format": 1,
             "engine": "ctranslate2",

@@ -2,18 +2,19 @@
 
 Knows JSON objects, never what they mean.
 
-A sealed document holds the sha256 of all its other keys under `seal`. Versions before it wrote none.
+A sealed document holds the sha256 of all its other keys under `seal`. Early versions wrote none: what they
+wrote is known by its keys, and read with a warning that says how to seal it.
 """
 
 import functools
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from mt_cli.artefacts.files import read_file, sha256_bytes, write_atomically
-from mt_cli.errors import DataError
+from mt_cli.errors import DataError, command_line
 
 log = logging.getLogger(__name__)
 
@@ -76,14 +77,12 @@ def sealed(document: Mapping[str, object]) -> dict[str, object]:
 
 
 def read_sealed(
-    path: Path,
-    *,
-    below: Path | None = None,
-    renewed_by: Callable[[Mapping[str, object]], str] | None = None,
+    path: Path, *, early_keys: Collection[str], below: Path, seal_command: str | None
 ) -> dict[str, object]:
-    """The JSON object in `path` without its seal, which is checked.
+    """The JSON object in `path`, which is in the folder `below`, without its seal, which is checked.
 
-    Of an object without one, a warning says once that the command `renewed_by` it writes the seal.
+    An object without one is of an early version if it has no other keys than `early_keys`. Then a warning,
+    once for the whole folder, says that `seal_command` seals it; with None, whoever asks is about to seal it.
 
     Raises:
         DataError: the file cannot be read, or any part of it was altered.
@@ -91,16 +90,28 @@ def read_sealed(
     document = read_json(path, below=below)
     seal = document.pop(SEAL, None)
     if seal is None:
-        if renewed_by is not None:
-            _warn_once(str(path), renewed_by(document))
+        if unknown := sorted(document.keys() - set(early_keys)):  # such as the name of the seal, damaged
+            raise DataError(f"{path}: unknown key {unknown[0]!r} and no seal; the file is damaged")
+        if seal_command is not None:
+            warn_of_no_seal(below, seal_command)
     elif seal != sealed(document)[SEAL]:
         raise DataError(f"{path}: altered or damaged: its seal does not fit; restore it from a copy")
     return document
 
 
+def seal_command_of(run: Path) -> str:
+    """The command that checks the run folder `run` and seals its documents."""
+    return command_line("inspect", run, "--seal")
+
+
 @functools.cache
-def _warn_once(path: str, renewed_by: str) -> None:
-    log.warning("%s: has no seal, so damage to it may go unnoticed; %s writes one", path, renewed_by)
+def warn_of_no_seal(folder: Path, seal_command: str) -> None:
+    """Say once that `folder` has a document without a seal, and that `seal_command` seals it."""
+    log.warning(
+        "%s: made by an early version, without a seal, so damage may go unnoticed; to check and seal it: %s",
+        folder,
+        seal_command,
+    )
 
 
 def _depths(value: object) -> Iterator[int]:

@@ -15,7 +15,7 @@ from mt_cli.artefacts.corpora import MORE, TRAIN
 from mt_cli.artefacts.exported_run import AnyRun
 from mt_cli.artefacts.files import check_hashes, is_there, read_file, sha256_bytes, sha256_file
 from mt_cli.artefacts.folders import recover
-from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
+from mt_cli.artefacts.json_files import SEAL, read_json, read_sealed, sealed, write_json
 from mt_cli.artefacts.split_files import Side, lines_path, open_split
 from mt_cli.config import Config, DataConfig, TokenizerConfig
 from mt_cli.data.report import Report
@@ -26,6 +26,7 @@ from mt_cli.text.tokenizer import Tokenizers
 
 MANIFEST, REPORT, TOKENIZER = "manifest.json", "report.json", "tokenizer"
 FORMAT: Literal[1] = 1
+SEAL_COMMAND = f"{command_line('prepare', 'CONFIG')}, with the config that they were prepared with"
 MOST_BYTES = 1 << 30
 """Of a file that is read as a whole."""
 
@@ -114,8 +115,10 @@ class Prepared:
             raise DataError(f"{self.folder}: no split '{name}'; it has {', '.join(known)}")
 
 
-def open_prepared(folder: Path, *, verify: bool = True) -> Prepared:
+def open_prepared(folder: Path, *, verify: bool = True, warns: bool = True) -> Prepared:
     """The prepared data in `folder`; `verify` compares every file with its hash.
+
+    `warns` says whether to warn of a manifest without a seal.
 
     Raises:
         PreparedDataError: nothing is prepared there.
@@ -126,7 +129,9 @@ def open_prepared(folder: Path, *, verify: bool = True) -> Prepared:
     if not is_there(path):
         raise PreparedDataError(f"{folder}: no prepared data")
     try:
-        document = read_sealed(path, renewed_by=lambda _: command_line("prepare", "CONFIG", "--force"))
+        document = read_sealed(
+            path, early_keys=Manifest.model_fields, below=folder, seal_command=SEAL_COMMAND if warns else None
+        )
         manifest = Manifest.model_validate(document)
     except DataError as error:
         raise PreparedDataError(str(error)) from error
@@ -178,6 +183,14 @@ def complete_prepared(folder: Path, config: Config, *, inputs: dict[str, str], r
         dropped={name: split.dropped for name, split in report.splits.items()},
     )
     write_json(folder / MANIFEST, sealed(manifest.model_dump(mode="json")))
+
+
+def seal_prepared(prepared: Prepared) -> None:
+    """Seal the manifest of data that an early version prepared."""
+    path = prepared.folder / MANIFEST
+    manifest = read_json(path)
+    if SEAL not in manifest:
+        write_json(path, sealed(manifest))
 
 
 def check_prepared_for(prepared: Prepared, config: Config) -> None:

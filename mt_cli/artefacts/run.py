@@ -6,7 +6,7 @@ Knows files and their names; never how to train or translate.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -15,19 +15,19 @@ from mt_cli.artefacts import checkpoints
 from mt_cli.artefacts.checkpoint import fill, read_weights
 from mt_cli.artefacts.files import check_hashes, is_there, read_file
 from mt_cli.artefacts.folders import recover, remove_leftovers
-from mt_cli.artefacts.json_files import SEAL, read_json, read_sealed, sealed, write_json
+from mt_cli.artefacts.json_files import read_sealed, seal_command_of, write_json
 from mt_cli.artefacts.metrics import append_metrics, forget_metrics_after, read_metrics
 from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Backend, Config, ModelConfig, config_of_bytes
 from mt_cli.errors import DataError, UsageError, command_line
-from mt_cli.model.shapes import Shape, check_fits_memory, parameter_shapes
+from mt_cli.model.shapes import Shape, check_fits_memory, check_training_fits, parameter_shapes
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
 
 FORMAT = 1
-KEYS = {"format", "sha256", "prepared", "init_from"}
-"""Of a manifest."""
+EARLY_KEYS = {"format", "sha256", "prepared", "init_from"}
+"""Of a manifest that was written before they were sealed."""
 TOKENIZER = "tokenizer/"
 EXPORTED_MODEL = ("model.bin", "config.json")
 """CTranslate2's files, by which an exported model is known. No run has such files."""
@@ -183,18 +183,21 @@ def build_model(
     return TranslationModel(pad_id=PAD_ID, generator=torch.Generator().manual_seed(seed), **options)
 
 
-def check_model_fits(config: ModelConfig, tokenizers: Tokenizers) -> None:
-    """Make sure that this machine can hold the model, before anything is built or replaced for it.
+def check_model_fits(config: ModelConfig, tokenizers: Tokenizers, *, memory: int | None) -> None:
+    """Make sure that the model can be trained in `memory` bytes, before anything is built or replaced for it.
 
     Raises:
         ResourceError: it cannot.
     """
     src, tgt = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
-    check_fits_memory(parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **config.model_dump()))
+    shapes = parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **config.model_dump())
+    check_training_fits(shapes, memory=memory)
 
 
-def open_run(folder: Path) -> Run:
+def open_run(folder: Path, *, warns: bool = True) -> Run:
     """Open a run folder after checking the files that every command loads.
+
+    `warns` says whether to warn of a manifest without a seal.
 
     Raises:
         UsageError: it is no run folder.
@@ -211,12 +214,13 @@ def open_run(folder: Path) -> Run:
         near = sorted(str(path.parent) for path in folder.parent.glob("*/manifest.json"))
         hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")
-    manifest = read_sealed(folder / "manifest.json", renewed_by=partial(_how_to_seal, folder))
+    command = seal_command_of(folder) if warns else None
+    manifest = read_sealed(
+        folder / "manifest.json", early_keys=EARLY_KEYS, below=folder, seal_command=command
+    )
     hashes, prepared = manifest.get("sha256"), manifest.get("prepared")
     if manifest.get("format") != FORMAT or not isinstance(hashes, dict) or not isinstance(prepared, dict):
         raise DataError(f"{folder / 'manifest.json'}: not a run manifest of format {FORMAT}")
-    if unknown := sorted(manifest.keys() - KEYS):
-        raise DataError(f"{folder / 'manifest.json'}: unknown key {unknown[0]!r}; the file is damaged")
     if "config.toml" not in hashes:
         raise DataError(f"{folder / 'manifest.json'}: lists no config.toml; the file is damaged")
     sha256 = {name: str(digest) for name, digest in hashes.items()}
@@ -225,21 +229,6 @@ def open_run(folder: Path) -> Run:
     parent = _parent_reference(folder, manifest.get("init_from"))
     config = read_file(folder / "config.toml", most=MOST_CONFIG_BYTES)
     return Run(folder, config_of_bytes(config, origin=folder / "config.toml"), reference, sha256, parent)
-
-
-def seal_run(folder: Path) -> None:
-    """Seal the manifest of a run that a version without seals made."""
-    manifest = folder / "manifest.json"
-    if SEAL not in read_json(manifest):
-        write_json(manifest, sealed(read_json(manifest)))
-
-
-def _how_to_seal(folder: Path, manifest: Mapping[str, object]) -> str:
-    match manifest.get("prepared"):
-        case {"folder": str(data)}:
-            places = ("--run", folder, "--data", data)
-            return command_line("train", folder / "config.toml", *places, "--resume")
-    return command_line("train", "CONFIG", "--resume")
 
 
 def is_exported(folder: Path) -> bool:

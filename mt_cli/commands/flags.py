@@ -16,7 +16,7 @@ from mt_cli.commands.completion import (
     complete_settings,
     complete_splits,
 )
-from mt_cli.config import Backend, Device, Precision, PrecisionChoice
+from mt_cli.config import Backend, Device, Precision, PrecisionChoice, config_name
 from mt_cli.errors import command_line
 
 AttentionKind = Literal["encoder", "decoder", "cross"]
@@ -25,7 +25,7 @@ ConfigPath = Annotated[
     Path,
     typer.Argument(
         metavar="CONFIG",
-        help="TOML file, or the name of one that comes with mt-cli: sample.",
+        help="TOML file, a run folder for its config, or the name of one that comes with mt-cli: sample.",
         autocompletion=complete_configs,
     ),
 ]
@@ -151,7 +151,7 @@ BatchSize = Annotated[
 
 def prepared_dir(config: Path) -> Path:
     """Where the data of the config file `config` lie unless `--data` says otherwise."""
-    return Path("data") / "prepared" / config.stem
+    return Path("data") / "prepared" / config_name(config)
 
 
 def prepare_command(config: Path, settings: Sequence[str] | None, *flags: object) -> str:

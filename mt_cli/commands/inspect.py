@@ -1,5 +1,6 @@
 """`mt-cli inspect`."""
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,6 +28,8 @@ from mt_cli.commands.terminal import (
     width_of,
 )
 
+log = logging.getLogger(__name__)
+
 SENTENCE = "Ein Mann schläft auf einer Bank."
 
 
@@ -53,6 +56,10 @@ def inspect(
     attention_of: AttentionOf = None,
     layer: LayerFlag = None,
     head: HeadFlag = None,
+    seal: Annotated[
+        bool,
+        typer.Option("--seal", help="Check the whole run, and seal what an early version left unsealed."),
+    ] = False,
     checkpoint: Checkpoint = "best",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -60,6 +67,8 @@ def inspect(
 ) -> None:
     """Show a run, or a sentence inside its model."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
+    if seal:
+        _seal(run)
     view = AttentionView(attention, attention_of, layer, head)
     is_drawn = view.is_wanted or masks is not None
     traces_shapes = shapes or level is not None or (text is not None and not is_drawn)
@@ -92,6 +101,13 @@ def inspect(
             print_lines(trace.as_text(width=width_of(sys.stdout)))
     if as_json:
         print_json(document)
+
+
+def _seal(run: Path) -> None:
+    from mt_cli.artefacts.run_seals import seal_run
+
+    documents = [str(path.relative_to(run)) for path in seal_run(run)]
+    log.info("%s: whole; %s", run, f"sealed: {', '.join(documents)}" if documents else "all of it is sealed")
 
 
 def _describe(run: Path, *, checkpoint: str, as_json: bool) -> None:

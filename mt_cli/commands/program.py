@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 from mt_cli.commands.help_pages import PAGES
 from mt_cli.commands.terminal import fail, print_aside
 from mt_cli.errors import UsageError
+from mt_cli.machine.memory_limit import check_address_space
 
 TYPES = {
     "int": "N",
@@ -40,6 +41,11 @@ WORDS = {
 
 class Verb(TyperCommand):
     """A command whose help page ends with what `PAGES` says of it."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # noqa: ANN401
+        """Do it, if there is room for the libraries that it loads."""
+        check_address_space()
+        return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """`[OPTIONS]` and the arguments' names."""

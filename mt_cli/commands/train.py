@@ -21,7 +21,7 @@ from mt_cli.commands.flags import (
     setting_flags,
 )
 from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
-from mt_cli.config import load_config
+from mt_cli.config import config_name, load_config
 from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError, command_line
 
 
@@ -84,7 +84,7 @@ def train(
     try:
         result = train_run(
             loaded,
-            run_dir=run or Path("runs") / config.stem,
+            run_dir=run or Path("runs") / config_name(config),
             prepared_dir=data or prepared_dir(config),
             resume=resume,
             overwrite=overwrite,

@@ -3,7 +3,7 @@
 Knows the names and limits of every option, never what an option does.
 """
 
-from mt_cli.config.bundled import bundled_configs, find_config
+from mt_cli.config.bundled import bundled_configs, config_name, find_config
 from mt_cli.config.commented import commented_toml
 from mt_cli.config.loading import (
     changed_keys,
@@ -50,6 +50,7 @@ __all__ = [
     "bundled_configs",
     "changed_keys",
     "commented_toml",
+    "config_name",
     "config_of_bytes",
     "decoding_with",
     "differences",

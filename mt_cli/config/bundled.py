@@ -7,6 +7,9 @@ from pathlib import Path
 
 from mt_cli.errors import ConfigError
 
+RUN_CONFIG = "config.toml"
+"""The config of a run, in its folder."""
+
 
 def bundled_configs() -> dict[str, Path]:
     """Path of each config that comes with the program, by name, such as `sample` or `classic/page`."""
@@ -21,8 +24,8 @@ def find_config(name: Path) -> Path:
     Raises:
         ConfigError: there is none; the error says what there is.
     """
-    if (name / "config.toml").is_file():
-        return name / "config.toml"
+    if (name / RUN_CONFIG).is_file():
+        return name / RUN_CONFIG
     if name.is_file() or name.suffix:
         return name
     beside = name.with_name(f"{name.name}.toml")
@@ -37,6 +40,19 @@ def find_config(name: Path) -> Path:
         f"{name}: no such config file, and no config of that name comes with mt-cli; "
         f"these do: {', '.join(bundled)}"
     )
+
+
+def config_name(name: Path) -> str:
+    """What the prepared data and the run of the config `name` are called: as the file, without its ending.
+
+    The config in a run folder, which may be moved, is called as the folder.
+
+    Raises:
+        ConfigError: there is no such config.
+    """
+    path = find_config(name)
+    is_of_run = path.name == RUN_CONFIG and (path.parent / "manifest.json").is_file()
+    return path.resolve().parent.name if is_of_run else path.stem
 
 
 def _bundled_folder() -> Path:

@@ -17,7 +17,8 @@ import torch
 
 from mt_cli.config import Device, Precision, PrecisionChoice
 from mt_cli.errors import Option, OutOfMemoryError, ResourceError
-from mt_cli.machine.hardware import GIB, has_amx, has_avx512, memory_size, processor_name
+from mt_cli.machine.hardware import GIB, has_amx, has_avx512, processor_name
+from mt_cli.machine.memory_limit import memory_size, usable_memory
 from mt_cli.machine.shortage import MEMORY, shortage
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
@@ -82,6 +83,13 @@ def release_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def memory_of(device: torch.device) -> int | None:
+    """Bytes of memory that this process may take on `device`; None where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return usable_memory()
+
+
 def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
     """Facts about the machine that help to interpret a result."""
     facts: dict[str, str | int | float] = {
@@ -102,9 +110,7 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
         facts["memory_gib"] = round(memory / GIB, 1)
     if runtime.device.type == "cuda":
         facts["gpu"] = torch.cuda.get_device_name(runtime.device)
-        facts["gpu_memory_gib"] = round(
-            torch.cuda.get_device_properties(runtime.device).total_memory / GIB, 1
-        )
+        facts["gpu_memory_gib"] = round((memory_of(runtime.device) or 0) / GIB, 1)
     return facts
 
 

@@ -46,14 +46,6 @@ def describe_processor() -> str:
     return ", ".join([processor_name(), f"{cores} core{'' if cores == 1 else 's'}", *extras])
 
 
-def memory_size() -> int | None:
-    """Bytes of memory that the machine has; None where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
-
-
 def resident_memory() -> int:
     """Bytes of memory that this process holds; the most that it has held where the system says no more."""
     try:

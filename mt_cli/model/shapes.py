@@ -8,9 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.hardware import GIB, memory_size
+from mt_cli.machine.hardware import GIB
+from mt_cli.machine.memory_limit import usable_memory
 
 NUMBER_BYTES = 4
+IN_TRAINING = 4
+"""Numbers that training holds for each parameter: the weight, its gradient and Adam's two means."""
 Shape = tuple[int, ...]
 
 
@@ -54,17 +57,33 @@ def num_parameters(shapes: Mapping[str, Shape]) -> int:
 
 
 def check_fits_memory(shapes: Mapping[str, Shape]) -> None:
-    """Make sure that this machine can hold a model whose parameters have `shapes`.
+    """Make sure that this process can hold a model whose parameters have `shapes`.
 
     Raises:
         ResourceError: it cannot.
     """
-    num_numbers, found = num_parameters(shapes), memory_size()
-    needed = num_numbers * NUMBER_BYTES
-    if found is not None and needed > found:
+    _check_fits(num_parameters(shapes), numbers_each=1, memory=usable_memory(), verb="take")
+
+
+def check_training_fits(shapes: Mapping[str, Shape], *, memory: int | None) -> None:
+    """Make sure that a model whose parameters have `shapes` can be built, and trained in `memory` bytes.
+
+    Batches come on top: how much they take shows when the first is computed.
+
+    Raises:
+        ResourceError: it cannot.
+    """
+    check_fits_memory(shapes)
+    verb = "and their training take"
+    _check_fits(num_parameters(shapes), numbers_each=IN_TRAINING, memory=memory, verb=verb)
+
+
+def _check_fits(num_numbers: int, *, numbers_each: int, memory: int | None, verb: str) -> None:
+    needed = num_numbers * numbers_each * NUMBER_BYTES
+    if memory is not None and needed > memory:
         raise ResourceError(
-            f"the model does not fit: {num_numbers:,} parameters take {needed / GIB:,.1f} GiB, and this "
-            f"machine has {found / GIB:,.1f} GiB; lower model.d_model, model.d_ff or the number of layers"
+            f"the model does not fit: {num_numbers:,} parameters {verb} {needed / GIB:,.1f} GiB, and there "
+            f"are {memory / GIB:,.1f} GiB; lower model.d_model, model.d_ff or the number of layers"
         )
 
 

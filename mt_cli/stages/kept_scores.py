@@ -42,7 +42,7 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> tuple[KeptScore, ...]:
         score
         for folder in kept_evaluations(run.folder)
         for score in _scores_in(
-            read_scores(folder, below=run.folder),
+            read_scores(folder, run=run.folder),
             folder.name,
             splits=run.config.data.splits,
             checkpoint=checkpoint,

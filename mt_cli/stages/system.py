@@ -159,7 +159,7 @@ class System:
 
     def kept(self, kept_as: str) -> Evaluation | None:
         """What this system has kept of the test set `kept_as`, with the same weights and search."""
-        found = open_evaluation(self._folder(kept_as), below=self.run.folder)
+        found = open_evaluation(self._folder(kept_as), run=self.run.folder)
         is_ours = found is not None and self._made_by.items() <= found.record.items()
         return found if is_ours else None
 

@@ -11,13 +11,14 @@ from typing import Never
 import pytest
 import safetensors.torch
 import torch
-from damage import IMPOSTORS, accepted_flips, replace_by
+from damage import IMPOSTORS, accepted_flips, replace_by, without_seal
 from tiny import BACKENDS, CPU, random_pairs, randomised, split_of, tiny_model
 from torch import Tensor
 
 from mt_cli.artefacts import folders
 from mt_cli.artefacts.checkpoint import (
     CheckpointState,
+    checked_hashes,
     checkpoint_name,
     load_state,
     load_training_tensors,
@@ -171,6 +172,16 @@ def test_a_manifest_without_hashes_is_refused(folder: Path, name: str, manifest:
     (folder / "manifest.json").write_text(manifest, encoding="utf-8")
     with pytest.raises(DataError, match=rf"manifest\.json: lists no sha256 of {name}"):
         READERS[name](folder)
+
+
+def test_a_manifest_without_a_seal_is_read_with_a_warning_that_names_the_run(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = shutil.copytree(folder, tmp_path / "runs" / "tiny" / "checkpoints" / folder.name)
+    without_seal(checkpoint / "manifest.json")
+    checked_hashes(checkpoint, names=["state.json"])
+    (message,) = caplog.messages
+    assert message.endswith(f"to check and seal it: mt-cli inspect {tmp_path / 'runs' / 'tiny'} --seal")
 
 
 def rehash(folder: Path, name: str, data: bytes) -> None:

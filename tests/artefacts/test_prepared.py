@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from damage import IMPOSTORS, accepted_flips, replace_by
+from damage import IMPOSTORS, accepted_flips, replace_by, without_seal
 
 from mt_cli.artefacts.json_files import sealed, write_json
-from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
+from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared, seal_prepared
 from mt_cli.config import Config, DataConfig, FilesConfig, ModelConfig, TokenizerConfig
 from mt_cli.errors import DataError
 from mt_cli.stages.prepare.prepare import prepare_corpus
@@ -156,12 +156,17 @@ def test_fewer_pairs_than_were_prepared_are_noticed(folder: Path) -> None:
 
 
 def test_data_of_before_seals_open_with_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    manifest = json.loads((folder / "manifest.json").read_bytes())
-    del manifest["seal"]
-    write_json(folder / "manifest.json", manifest)
+    without_seal(folder / "manifest.json")
     assert open_prepared(folder).lines("val", "tgt") == ["a  dog ", "nothing", "the\x0bball"]
-    assert "has no seal" in caplog.text
-    assert "mt-cli prepare CONFIG --force writes one" in caplog.text
+    (message,) = caplog.messages
+    assert "to check and seal it: mt-cli prepare CONFIG, with the config" in message
+
+
+def test_data_of_before_seals_can_be_sealed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = without_seal(folder / "manifest.json")
+    seal_prepared(open_prepared(folder, warns=False))
+    assert (folder / "manifest.json").read_bytes() == before
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "val.src.txt", "val.tgt.npy", "tokenizer/joint.model"])

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from damage import IMPOSTORS, accepted_flips, replace_by
+from damage import IMPOSTORS, accepted_flips, replace_by, without_seal
 from learned import learn_tokenizers
 from tiny import TINY, random_ids, randomised, tiny_model
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.artefacts.json_files import read_json, write_json
-from mt_cli.artefacts.run import PreparedReference, Run, build_model, open_run, seal_run
+from mt_cli.artefacts.json_files import write_json
+from mt_cli.artefacts.run import PreparedReference, Run, build_model, open_run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Config, DataConfig, TokenizerConfig
@@ -389,24 +389,10 @@ def test_no_flipped_bit_of_the_manifest_goes_unnoticed(run: Run) -> None:
 
 
 def test_a_run_of_before_seals_opens_with_a_warning(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    unseal(run)
+    without_seal(run.folder / "manifest.json")
     assert open_run(run.folder) == run
-    assert "has no seal" in caplog.text
-    renewal = f"--run {run.folder} --data data/prepared/sample --resume writes one"
-    assert f"mt-cli train {run.folder}/config.toml {renewal}" in caplog.text
-
-
-def test_a_run_of_before_seals_can_be_sealed(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    sealed_before = (run.folder / "manifest.json").read_bytes()
-    unseal(run)
-    seal_run(run.folder)
-    assert (run.folder / "manifest.json").read_bytes() == sealed_before
-
-
-def unseal(run: Run) -> None:
-    manifest = read_json(run.folder / "manifest.json")
-    del manifest["seal"]
-    write_json(run.folder / "manifest.json", manifest)
+    (message,) = caplog.messages
+    assert message.endswith(f"to check and seal it: mt-cli inspect {run.folder} --seal")
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "config.toml", "tokenizer/joint.model"])

@@ -1,18 +1,19 @@
 """Commands that errors advise: each is run as it stands, and the error goes."""
 
 import ast
-import json
 import re
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+from damage import without_seal
 from test_layers import TEXTS, calls_of, name_of
 from workspace import Outcome, Workspace
 
 ADVISERS = {
     "mt_cli.artefacts.exported_run",
+    "mt_cli.artefacts.json_files",
     "mt_cli.artefacts.prepared",
     "mt_cli.artefacts.run",
     "mt_cli.commands.flags",
@@ -140,38 +141,68 @@ def test_file_in_place_of_a_second_run_is_translated_as_advised(workspace: Works
     assert (followed.code, len(followed.lines)) == (0, 20)
 
 
-def without_seal(manifest: Path) -> bytes:
-    """What `manifest` said, from which the seal is taken, as in a folder that an older version made."""
-    sealed_before = manifest.read_bytes()
-    document = json.loads(sealed_before)
-    del document["seal"]
-    manifest.write_text(json.dumps(document), encoding="utf-8")
-    return sealed_before
+@pytest.mark.parametrize("config", ["runs/tiny/config.toml", "runs/tiny"])
+def test_config_of_a_run_stands_for_its_data_and_its_run(
+    workspace: Workspace, place: Path, config: str
+) -> None:
+    prepared = workspace.call("prepare", config, cwd=place)
+    assert (prepared.code, prepared.text) == (0, "data/prepared/tiny\n")
+    again = f"mt-cli prepare {config} --force"
+    assert prepared.err == f"data/prepared/tiny: nothing has changed; to prepare it again: {again}\n"
+    refused = workspace.call("train", config, cwd=place)
+    assert (refused.code, refused.err.startswith("error: runs/tiny exists; --resume goes on with it")) == (
+        2,
+        True,
+    )
+    resumed = workspace.call("train", config, "--resume", cwd=place)
+    assert (resumed.code, resumed.text) == (0, "runs/tiny\n")
+
+
+def test_config_of_a_run_is_prepared_as_advised(workspace: Workspace, place: Path) -> None:
+    (place / "runs/tiny").rename(place / "runs/moved")
+    args = ["train", "runs/moved/config.toml", "--run", "runs/new", *ONE_STEP]
+    refused = workspace.call(*args, cwd=place)
+    advice = "data/prepared/moved: no prepared data; run: mt-cli prepare runs/moved/config.toml"
+    assert (refused.code, refused.err) == (3, f"error: {advice}\n")
+    assert workspace.call(*advised_by(refused), cwd=place).code == 0
+    assert workspace.call(*args, cwd=place).code == 0
 
 
 def test_run_without_seal_is_sealed_as_advised(workspace: Workspace, place: Path) -> None:
-    before = without_seal(place / "runs/tiny/manifest.json")
+    shutil.rmtree(place / "data")  # a run may be sealed where nothing else is
+    documents = [place / "runs/tiny/manifest.json", *place.glob("runs/tiny/checkpoints/*/manifest.json")]
+    before = [without_seal(path) for path in documents]
     warned = workspace.call("inspect", "runs/tiny", cwd=place)
-    assert (warned.code, warned.err.count("has no seal")) == (0, 1)
-    assert workspace.call(*without_end(advised_by(warned)), cwd=place).code == 0
-    assert (place / "runs/tiny/manifest.json").read_bytes() == before
+    assert (warned.code, warned.err.count("without a seal")) == (0, 1)
+    sealed = workspace.call(*advised_by(warned), cwd=place)
+    assert sealed.code == 0
+    assert sealed.err.startswith("runs/tiny: whole; sealed: manifest.json, checkpoints/step-")
+    assert [path.read_bytes() for path in documents] == before
     assert workspace.call("inspect", "runs/tiny", cwd=place).err == ""
+    again = workspace.call("inspect", "runs/tiny", "--seal", cwd=place)
+    assert again.err == "runs/tiny: whole; all of it is sealed\n"
+
+
+def test_checkpoint_without_seal_is_warned_of_where_its_weights_are_used(
+    workspace: Workspace, place: Path
+) -> None:
+    for path in place.glob("runs/tiny/checkpoints/*/manifest.json"):
+        without_seal(path)
+    warned = workspace.call("translate", "runs/tiny", "--text", "Hund", cwd=place)
+    assert (warned.code, warned.err.count("without a seal")) == (0, 1)
 
 
 def test_data_without_seal_are_sealed_as_advised(workspace: Workspace, place: Path) -> None:
     before = without_seal(place / "data/prepared/tiny/manifest.json")
     warned = workspace.call("evaluate", "runs/tiny", cwd=place)
-    assert (warned.code, warned.err.count("has no seal")) == (0, 1)
-    prepare, *words = without_end(advised_by(warned))
-    config = {"CONFIG": "configs/my own/tiny.toml"}
-    assert workspace.call(prepare, *(config.get(word, word) for word in words), cwd=place).code == 0
+    assert (warned.code, warned.err.count("without a seal")) == (0, 1)
+    assert "mt-cli prepare CONFIG, with the config that they were prepared with" in warned.err
+    encoded = (place / "data/prepared/tiny/train.src.npy").stat().st_ino
+    done = workspace.call("prepare", "configs/my own/tiny.toml", cwd=place)
+    assert (done.code, "nothing has changed" in done.err, "seal" in done.err) == (0, True, False)
     assert (place / "data/prepared/tiny/manifest.json").read_bytes() == before
+    assert (place / "data/prepared/tiny/train.src.npy").stat().st_ino == encoded
     assert "seal" not in workspace.call("evaluate", "runs/tiny", cwd=place).err
-
-
-def without_end(words: list[str]) -> list[str]:
-    """A command without the rest of the sentence in which it is advised."""
-    return words[: words.index("writes")]
 
 
 def test_every_adviser_is_known() -> None:

@@ -160,7 +160,14 @@ def test_missing_package_exits_5_with_the_command_that_installs_it(
     [
         (("inspect", "EXPORTED"), "here, name the run that it was exported from"),
         (("inspect", "EXPORTED", "--text", "Hund"), "nobody can look into an exported model"),
+        (("inspect", "EXPORTED", "--shapes"), "nobody can look into an exported model"),
+        (("inspect", "EXPORTED", "--masks", "masks.png"), "nobody can look into an exported model"),
+        (("inspect", "EXPORTED", "--attention", "-"), "nobody can look into an exported model"),
+        (("inspect", "EXPORTED", "--seal"), "here, name the run that it was exported from"),
         (("doctor", "EXPORTED"), "here, name the run that it was exported from"),
+        (("plot", "EXPORTED", "-o", "new.png"), "here, name the run that it was exported from"),
+        (("report", "EXPORTED", "-o", "new.html"), "report on the run that it was exported from"),
+        (("train", "tiny.toml", "--run", "new", "--init-from", "EXPORTED"), "here, name the run"),
         (("score", "EXPORTED", "--src", "corpus/test.de", "--tgt", "corpus/test.en"), "here, name the run"),
         (("export", "EXPORTED", "--to", "ctranslate2", "new"), "here, name the run"),
         (("translate", "EXPORTED", RUN, "--text", "Hund"), "an exported model translates alone"),
@@ -180,6 +187,7 @@ def test_what_it_cannot_do_is_said_in_a_sentence_and_exits_2(
     outcome = workspace.call(*(exported if arg == "EXPORTED" else arg for arg in args))
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, b"", 1)
     assert message in outcome.err
+    assert not any(workspace.folder.glob("new*"))
 
 
 def test_training_never_takes_its_place(workspace: Workspace, own: Path) -> None:

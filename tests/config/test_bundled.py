@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_cli.config import bundled_configs, find_config, load_config
+from mt_cli.config import bundled_configs, config_name, find_config, load_config
 from mt_cli.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,3 +52,41 @@ def test_folder_is_no_config(empty_folder: Path) -> None:
     empty_folder.joinpath("sample").mkdir()
     with pytest.raises(ConfigError, match="sample is a folder; a config is a TOML file"):
         load_config(empty_folder / "sample")
+
+
+# Names
+
+
+def test_config_is_called_as_its_file(empty_folder: Path) -> None:
+    empty_folder.joinpath("v1.2.toml").touch()
+    names = [config_name(Path(name)) for name in ("sample", "classic/page", "v1.2.toml")]
+    assert names == ["sample", "page", "v1.2"]
+
+
+@pytest.mark.parametrize("name", ["runs/v1.2/config.toml", "runs/v1.2", "runs/v1.2/"])
+def test_config_of_a_run_is_called_as_the_run(empty_folder: Path, name: str) -> None:
+    run = make_run(empty_folder / "runs" / "v1.2")
+    assert config_name(Path(name)) == config_name(run / "config.toml") == "v1.2"
+
+
+@pytest.mark.parametrize("name", ["config.toml", ".", "../v1.2/config.toml", "checkpoints/.."])
+def test_config_of_the_run_one_is_in_is_called_as_the_run(
+    empty_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    run = make_run(empty_folder / "runs" / "v1.2")
+    (run / "checkpoints").mkdir()
+    monkeypatch.chdir(run)
+    assert config_name(Path(name)) == "v1.2"
+
+
+def test_config_toml_outside_of_a_run_is_called_config(empty_folder: Path) -> None:
+    empty_folder.joinpath("config.toml").touch()
+    assert config_name(Path("config.toml")) == "config"
+
+
+def make_run(folder: Path) -> Path:
+    """As much of a run as its name depends on."""
+    folder.mkdir(parents=True)
+    for name in ("config.toml", "manifest.json"):
+        (folder / name).touch()
+    return folder

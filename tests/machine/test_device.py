@@ -18,7 +18,8 @@ from mt_cli.machine.device import (
     seed_everything,
     set_up_runtime,
 )
-from mt_cli.machine.hardware import memory_size, processor_name
+from mt_cli.machine.hardware import processor_name
+from mt_cli.machine.memory_limit import memory_size
 
 CPU = torch.device("cpu")
 

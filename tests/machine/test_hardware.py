@@ -12,10 +12,10 @@ from mt_cli.machine.hardware import (
     MB,
     describe_memory_use,
     describe_processor,
-    memory_size,
     processor_name,
     resident_memory,
 )
+from mt_cli.machine.memory_limit import memory_size
 
 CPU = torch.device("cpu")
 

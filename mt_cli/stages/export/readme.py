@@ -12,7 +12,7 @@ README = """\
 # {languages}, for CTranslate2
 
 Checkpoint {checkpoint} of {run}, exported by mt-cli {version}. Weights: {weights}.
-With mt-cli, this folder is a run like any other:
+With mt-cli, `translate`, `evaluate` and `compare` take this folder in place of a run:
 
 ```console
 $ mt-cli translate . -i FILE

@@ -126,9 +126,7 @@ def describe_scores(run: Run, *, checkpoint: str | None) -> dict[str, object]:
         for step, record in run.metrics()
         if record.get("kind") == "validation" and checkpoint == checkpoint_name(step)
     }
-    evaluated = {
-        folder.name: read_scores(folder, below=run.folder) for folder in kept_evaluations(run.folder)
-    }
+    evaluated = {folder.name: read_scores(folder, run=run.folder) for folder in kept_evaluations(run.folder)}
     return {**validations, **evaluated}
 
 

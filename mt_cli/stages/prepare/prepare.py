@@ -26,6 +26,7 @@ from mt_cli.artefacts.prepared import (
     complete_prepared,
     differing_keys,
     open_prepared,
+    seal_prepared,
 )
 from mt_cli.artefacts.run import Run, tokenizer_hashes
 from mt_cli.artefacts.split_files import open_split
@@ -79,11 +80,11 @@ def prepare_corpus(
     # Pinned files are known without being at hand; those of --from are looked at all the same.
     pinned = pinned_hashes(config.data) if source is None else None
     if existing and pinned and _is_made_of(existing, config, pinned | taken):
-        return PrepareResult(existing.folder, existing.report(), is_new=False)
+        return _unchanged(existing)
     corpus = find_corpus(config.data, source=source, offline=offline)
     inputs = corpus_hashes(corpus) | taken
     if existing and _is_made_of(existing, config, inputs):
-        return PrepareResult(existing.folder, existing.report(), is_new=False)
+        return _unchanged(existing)
     started_at = time.monotonic()
     with built_beside(out) as folder:
         workers = min(workers or _choose_workers(corpus), MOST_WORKERS)
@@ -104,10 +105,16 @@ def _open_existing(out: Path) -> Prepared | None:
     if not is_there(out / MANIFEST):
         raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
     try:
-        return open_prepared(out)
+        return open_prepared(out, warns=False)
     except DataError as error:
         log.warning("preparing again: %s", error)
         return None
+
+
+def _unchanged(existing: Prepared) -> PrepareResult:
+    """What is there already, which gets a seal if an early version made it."""
+    seal_prepared(existing)
+    return PrepareResult(existing.folder, existing.report(), is_new=False)
 
 
 def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str]) -> bool:

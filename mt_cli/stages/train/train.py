@@ -13,18 +13,17 @@ from pathlib import Path
 from mt_cli import __version__
 from mt_cli.artefacts.files import open_to_append
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
-from mt_cli.artefacts.run import (
-    ParentReference,
-    PreparedReference,
-    Run,
-    check_model_fits,
-    open_run,
-    seal_run,
-)
+from mt_cli.artefacts.run import ParentReference, PreparedReference, Run, check_model_fits, open_run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, changed_keys
 from mt_cli.errors import MtCliError, UsageError
-from mt_cli.machine.device import Runtime, describe_machine, memory_errors_explained, set_up_runtime
+from mt_cli.machine.device import (
+    Runtime,
+    describe_machine,
+    memory_errors_explained,
+    memory_of,
+    set_up_runtime,
+)
 from mt_cli.machine.log_file import LogFile
 from mt_cli.machine.signals import StopSignals
 from mt_cli.machine.world import World, joined_world
@@ -85,7 +84,8 @@ def train_run(
         )
         prepared = open_prepared(prepared_dir)
         check_prepared_for(prepared, config)
-        check_model_fits(config.model, prepared.tokenizers)  # before an old run makes room for a new one
+        memory = memory_of(runtime.device)
+        check_model_fits(config.model, prepared.tokenizers, memory=memory)  # before an old run makes room
         signals = stack.enter_context(StopSignals())  # of all processes, for the first to answer
 
         def begin() -> Run:
@@ -93,7 +93,6 @@ def train_run(
                 stack.enter_context(open_run(run_dir).locked())
                 run = _reopen(run_dir, config, prepared)  # now that nobody can replace it
                 run.remove_leftovers()
-                seal_run(run.folder)
             else:
                 parent = None
                 if init_from is not None:

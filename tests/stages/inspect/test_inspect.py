@@ -363,7 +363,7 @@ def test_damaged_checkpoint_exits_3_and_is_named(
     damage(best_of(run))
     outcome = inspect(workspace, run)
     assert (outcome.code, outcome.out) == (3, b"")
-    assert outcome.err.startswith(f"error: {best_of(run)}")
+    assert outcome.err.splitlines()[-1].startswith(f"error: {best_of(run)}")
     assert message in outcome.err
 
 
@@ -417,7 +417,7 @@ def test_damaged_pointer_exits_3_and_is_not_quoted_at_any_length(
 def test_run_whose_model_does_not_fit_is_described_all_the_same(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt_cli.model.shapes.memory_size", lambda: 1 << 10)
+    monkeypatch.setattr("mt_cli.model.shapes.usable_memory", lambda: 1 << 10)
     assert describe_run(run)["parameters"]["total"] == num_parameters(open_run(run).parameter_shapes)
 
 

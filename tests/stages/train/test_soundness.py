@@ -348,12 +348,13 @@ def test_full_disk_is_told_by_the_file_that_met_it_first(
     assert "Traceback" not in outcome.err
 
 
-def test_model_that_does_not_fit_replaces_no_run(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", ["model.shapes.usable_memory", "machine.device.usable_memory"])
+def test_model_that_cannot_be_built_or_trained_replaces_no_run(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     run = workspace.copy_run(tmp_path / "run")
     manifest = run.joinpath("manifest.json").read_bytes()
-    monkeypatch.setattr("mt_cli.model.shapes.memory_size", lambda: 1 << 10)
+    monkeypatch.setattr(f"mt_cli.{place}", lambda: 1 << 10)
     outcome = workspace.call("train", "tiny.toml", "--run", run, "--overwrite")
     assert (outcome.code, "the model does not fit: " in outcome.err) == (5, True)
     assert run.joinpath("manifest.json").read_bytes() == manifest
