@@ -60,11 +60,26 @@ def save_checkpoint(
         ResourceError: it cannot be written; nothing that was there before is lost.
     """
     with built_beside(folder) as partial:
-        write_tensors(partial / MODEL, dict(model.named_parameters()))
         write_tensors(partial / STATE, tensors)
-        write_json(partial / PROGRESS, asdict(state))
-        hashes = {name: sha256_file(partial / name) for name in (MODEL, STATE, PROGRESS)}
-        write_json(partial / MANIFEST, sealed({"sha256": hashes}))
+        _complete(partial, dict(model.named_parameters()), state)
+
+
+def save_weights(folder: Path, weights: Mapping[str, Tensor], *, state: CheckpointState) -> None:
+    """Write a checkpoint that has all but what resuming needs: it can be used, and not be trained on.
+
+    Raises:
+        ResourceError: it cannot be written.
+    """
+    with built_beside(folder) as partial:
+        _complete(partial, weights, state)
+
+
+def _complete(partial: Path, weights: Mapping[str, Tensor], state: CheckpointState) -> None:
+    """Write what every checkpoint has, and the manifest last."""
+    write_tensors(partial / MODEL, weights)
+    write_json(partial / PROGRESS, asdict(state))
+    hashes = {path.name: sha256_file(path) for path in sorted(partial.iterdir())}
+    write_json(partial / MANIFEST, sealed({"sha256": hashes}))
 
 
 def read_weights(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
@@ -94,7 +109,13 @@ def load_weights(folder: Path, model: nn.Module) -> None:
 
 
 def load_training_tensors(folder: Path) -> dict[str, Tensor]:
-    """What resuming needs from the checkpoint besides the weights."""
+    """What resuming needs from the checkpoint besides the weights.
+
+    Raises:
+        DataError: it is altered or missing; a run that was exported does not have it.
+    """
+    if not is_there(folder / STATE) and STATE not in _manifest(folder, warns=False):
+        raise DataError(f"{folder}: an exported checkpoint, without what training needs to go on from it")
     digest = _listed_hashes(folder, names=[STATE], warns=True)[STATE]
     return read_tensors(folder / STATE, below=folder.parent, sha256=digest)
 
@@ -123,18 +144,33 @@ def checked_hashes(folder: Path, *, names: Sequence[str], warns: bool = True) ->
     return found
 
 
+def check_whole(folder: Path) -> None:
+    """Check every file that the checkpoint lists, and the weights at least.
+
+    Raises:
+        DataError: one is missing or altered.
+    """
+    listed = [name for name in (STATE,) if name in _manifest(folder, warns=False) or is_there(folder / name)]
+    checked_hashes(folder, names=[MODEL, PROGRESS, *listed], warns=False)
+
+
 def _listed_hashes(folder: Path, *, names: Sequence[str], warns: bool) -> dict[str, str]:
     """The sha256 that the manifest lists of each of `names`, which are there."""
-    if not is_there(folder / MANIFEST):
-        raise DataError(f"{folder}: no complete checkpoint ({MANIFEST} is missing)")
-    run = folder.parents[1]
-    command = seal_command_of(run) if warns else None
-    manifest = read_sealed(folder / MANIFEST, early_keys=["sha256"], below=run, seal_command=command)
-    listed = manifest.get("sha256")
-    hashes = listed if isinstance(listed, dict) else {}
+    hashes = _manifest(folder, warns=warns)
     for name in names:
         if not isinstance(hashes.get(name), str):
             raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
         if not is_there(folder / name):
             raise DataError(f"{folder / name}: missing, though {folder / MANIFEST} lists it")
     return {name: str(hashes[name]) for name in names}
+
+
+def _manifest(folder: Path, *, warns: bool) -> Mapping[str, object]:
+    """What the manifest lists: the sha256 of each file."""
+    if not is_there(folder / MANIFEST):
+        raise DataError(f"{folder}: no complete checkpoint ({MANIFEST} is missing)")
+    run = folder.parents[1]
+    command = seal_command_of(run) if warns else None
+    manifest = read_sealed(folder / MANIFEST, early_keys=["sha256"], below=run, seal_command=command)
+    listed = manifest.get("sha256")
+    return listed if isinstance(listed, dict) else {}

@@ -6,7 +6,7 @@ Knows which documents of a run have a seal, and what has to be whole before they
 from collections.abc import Iterator
 from pathlib import Path
 
-from mt_cli.artefacts.checkpoint import MANIFEST, MODEL, PROGRESS, STATE, checked_hashes
+from mt_cli.artefacts.checkpoint import MANIFEST, check_whole
 from mt_cli.artefacts.evaluation import SCORES, kept_evaluations, open_evaluation, read_scores
 from mt_cli.artefacts.json_files import SEAL, read_json, sealed, write_json
 from mt_cli.artefacts.run import Run, open_run
@@ -34,7 +34,7 @@ def _checked_checkpoints(run: Run) -> Iterator[Path]:
     """The manifest of each checkpoint, whose files are as it lists them."""
     for name in run.checkpoints:
         folder = run.checkpoint_folder(name)
-        checked_hashes(folder, names=[MODEL, STATE, PROGRESS], warns=False)
+        check_whole(folder)
         yield folder / MANIFEST
 
 

@@ -28,8 +28,10 @@ LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 1 << 24
 """Of a header; one of a hundred layers has less than a megabyte."""
 METADATA = "__metadata__"
-SIZES = {"F32": 4, "F64": 8, "U8": 1, "I64": 8}
+SIZES = {"F32": 4, "F16": 2, "F64": 8, "U8": 1, "I64": 8}
 """Bytes of a number, of every kind that this program writes."""
+OF_WEIGHTS = ("F32", "F16")
+"""Kinds of numbers that weights are stored as: halves in exported runs alone."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -55,7 +57,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_tensors(path: Path, *, below: Path, sha256: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
     """The tensors in `path`; see `opened` for `below`.
 
-    With `shapes`, those of a model's parameters, they have to be those parameters, as 32-bit floats.
+    With `shapes`, those of a model's parameters, they have to be those parameters; they become 32-bit floats.
 
     Raises:
         DataError: the file is altered, is no such file, or holds other tensors or numbers that are none.
@@ -79,7 +81,7 @@ def read_tensors(path: Path, *, below: Path, sha256: str, shapes: Shapes | None 
                 f"{path}: {name} holds NaN or infinity, so nothing can be computed with it; "
                 "use another checkpoint, or train anew"
             )
-    return tensors
+    return tensors if shapes is None else {name: tensor.float() for name, tensor in tensors.items()}
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,10 @@ def _check_parameters(path: Path, header: _Contents, shapes: Shapes) -> None:
         if found != expected:
             raise DataError(f"{path}: not the weights of this model: {name} is {found}, expected {expected}")
     for name, entry in header.entries.items():
-        if entry.dtype != "F32":
+        if entry.dtype not in OF_WEIGHTS:
             raise DataError(
-                f"{path}: not the weights of this model: {name} is of {entry.dtype} numbers, expected F32"
+                f"{path}: not the weights of this model: {name} is of {entry.dtype} numbers, "
+                f"expected {' or '.join(OF_WEIGHTS)}"
             )
 
 

@@ -17,14 +17,18 @@ def export(
         Path, typer.Argument(metavar="DIR", help="New folder, which then holds all that translating needs.")
     ],
     to: Annotated[
-        Literal["ctranslate2"],
-        typer.Option("--to", help="Engine to export for; CTranslate2 needs the package of that name."),
+        Literal["ctranslate2", "run"],
+        typer.Option(
+            "--to", help="ctranslate2 is a faster engine, whose package it needs; run is a small copy of RUN."
+        ),
     ],
     quantization: Annotated[
         Literal[
             "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
         ],
-        typer.Option("--quantization", help="What matrices are stored as; none is float32."),
+        typer.Option(
+            "--quantization", help="What matrices are stored as; none is float32. A run: none or float16."
+        ),
     ] = "none",
     checkpoint: Checkpoint = "best",
     data: PreparedDir = None,
@@ -34,7 +38,7 @@ def export(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Convert a model for another engine.
+    """Convert a model for another engine, or to a small copy of the run.
 
     Both translate the validation split, and how alike they do is printed.
     """
@@ -44,6 +48,7 @@ def export(
     done = export_run(
         run,
         folder,
+        to=to,
         checkpoint=checkpoint,
         quantization=quantization,
         data_dir=data,

@@ -36,8 +36,14 @@ def test_weights_come_back(tmp_path: Path) -> None:
     torch.testing.assert_close(read(tmp_path / "x"), WEIGHTS, rtol=0, atol=0)
 
 
+def test_halves_come_back_as_whole_floats(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "x", {name: each.half() for name, each in WEIGHTS.items()})
+    expected = {name: each.half().float() for name, each in WEIGHTS.items()}
+    torch.testing.assert_close(read(tmp_path / "x"), expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(
-    "dtype", [torch.int64, torch.float64, torch.float16, torch.bool, torch.complex64], ids=str
+    "dtype", [torch.int64, torch.float64, torch.bfloat16, torch.bool, torch.complex64], ids=str
 )
 def test_weights_of_another_kind_of_number_are_refused(tmp_path: Path, dtype: torch.dtype) -> None:
     write_tensors(tmp_path / "x", {**WEIGHTS, "b": torch.ones(4, dtype=dtype)})

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
-from mt_cli.artefacts.exported_run import ExportedRun
+from mt_cli.artefacts.exported_run import ENGINE, ExportedRun
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
-from mt_cli.config import decoding_with
-from mt_cli.machine.device import set_up_runtime
+from mt_cli.config import DecodingConfig, decoding_with
+from mt_cli.machine.device import Runtime, set_up_runtime
 from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.model.memory_layout import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
@@ -50,8 +50,10 @@ class Proof:
 
     ours: Performance
     theirs: Performance
+    engine: str
+    """What translates with the exported model."""
     compute_type: str
-    """What the exported model calculates in on this machine."""
+    """What it calculates in on this machine."""
 
     @property
     def n(self) -> int:
@@ -75,20 +77,20 @@ class Proof:
             "n": self.n,
             "identical": self.identical,
             "mt_cli": self.ours.as_json(),
-            "ctranslate2": {**self.theirs.as_json(), "compute_type": self.compute_type},
+            self.engine: {**self.theirs.as_json(), "compute_type": self.compute_type},
         }
 
     def __str__(self) -> str:
         rows = [
             f"{SPLIT}  {engine:<11}  {each.bleu}  {each.sentences_per_s:.0f} sentences/s"
-            for engine, each in (("mt_cli", self.ours), ("ctranslate2", self.theirs))
+            for engine, each in (("mt_cli", self.ours), (self.engine, self.theirs))
         ]
         share = f"{self.identical} of {self.n} lines, {self.identical / self.n:.1%}"
         return "\n".join([rows[0], f"{rows[1]}  {self.compute_type}", f"{SPLIT}  identical    {share}"])
 
 
 def prove(
-    run: Run, model: TranslationModel, exported: ExportedRun, prepared: Prepared, *, threads: int
+    run: Run, model: TranslationModel, exported: ExportedRun | Run, prepared: Prepared, *, threads: int
 ) -> Proof:
     """Translate the split of `prepared` with `model` of `run` and with what was `exported`; score both."""
     sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
@@ -101,12 +103,8 @@ def prove(
         "translating %s with both  sentences %d  device cpu  threads %d",
         SPLIT, len(sources), torch.get_num_threads(),
     )  # fmt: skip
-    searcher = ExportedSearcher(
-        exported, plain, forbidden_ids=forbidden_ids(run.tokenizers, plain), device="cpu", threads=threads
-    )
-    theirs = Translator(searcher, exported.tokenizers, plain, quiet=True)
-    # CTranslate2 keeps memory once it has it.
-    theirs.translate(sources[:WARM_UP_LINES])
+    theirs, engine, compute_type = _translator_of(exported, plain, runtime=runtime, threads=threads)
+    theirs.translate(sources[:WARM_UP_LINES])  # CTranslate2 keeps memory once it has it
 
     def measure(engine: str, translator: Translator) -> Performance:
         label = f"translating {SPLIT} with {engine}"
@@ -118,4 +116,21 @@ def prove(
             hyps, score_bleu(hyps, refs, lowercase=run.config.data.lowercase), len(hyps) / elapsed_s
         )
 
-    return Proof(measure("mt_cli", ours), measure("ctranslate2", theirs), searcher.compute_type)
+    return Proof(measure("mt_cli", ours), measure(engine, theirs), engine, compute_type)
+
+
+def _translator_of(
+    exported: ExportedRun | Run, decoding: DecodingConfig, *, runtime: Runtime, threads: int
+) -> tuple[Translator, str, str]:
+    """What translates with `exported`, its name, and what it calculates in."""
+    if isinstance(exported, Run):
+        model = exported.load_model(backend="scratch")
+        lay_out_for_decoding(model)
+        return (
+            Translator.of_model(model, exported.tokenizers, decoding, runtime=runtime),
+            "the copy",
+            "float32",
+        )
+    forbidden = forbidden_ids(exported.tokenizers, decoding)
+    searcher = ExportedSearcher(exported, decoding, forbidden_ids=forbidden, device="cpu", threads=threads)
+    return Translator(searcher, exported.tokenizers, decoding, quiet=True), ENGINE, searcher.compute_type
