@@ -51,7 +51,9 @@ def test_copy_holds_what_using_and_judging_a_model_needs(run: Path, copy: Path) 
     assert "| test-greedy | BLEU " in (copy / "README.md").read_text()
 
 
-@pytest.mark.parametrize("command", ["translate", "translate --beam-size 3", "inspect --json", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["translate", "translate --beam-size 3", "inspect --json", "inspect --seal", "doctor"]
+)
 def test_copy_is_used_as_the_run(workspace: Workspace, run: Path, copy: Path, command: str) -> None:
     verb, *flags = command.split()
     stdin = workspace.corpus("test.de").read_bytes()
