@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mt_cli.artefacts.checkpoint import MANIFEST, check_whole
-from mt_cli.artefacts.evaluation import SCORES, kept_evaluations, open_evaluation, read_scores
+from mt_cli.artefacts.evaluation import (
+    HYPS,
+    REFS,
+    SCORES,
+    SOURCES,
+    kept_evaluations,
+    open_evaluation,
+    read_scores,
+)
+from mt_cli.artefacts.files import is_there
 from mt_cli.artefacts.json_files import SEAL, read_json, sealed, write_json
 from mt_cli.artefacts.run import Run, open_run
 from mt_cli.errors import DataError
@@ -39,9 +48,13 @@ def _checked_checkpoints(run: Run) -> Iterator[Path]:
 
 
 def _checked_evaluations(run: Run) -> Iterator[Path]:
-    """The scores of each kept evaluation, whose texts are as they say; the earliest say nothing of texts."""
+    """The scores of each kept evaluation, whose texts are as they say.
+
+    The earliest say nothing of texts, and an exported copy has left them out.
+    """
     for folder in kept_evaluations(run.folder):
         lists_texts = "sha256" in read_scores(folder, run=run.folder, warns=False)
-        if lists_texts and open_evaluation(folder, run=run.folder, warns=False) is None:
+        has_texts = any(is_there(folder / name) for name in (SOURCES, REFS, HYPS))
+        if lists_texts and has_texts and open_evaluation(folder, run=run.folder, warns=False) is None:
             raise DataError(f"{folder}: a text in it was altered; remove the folder, evaluate makes it anew")
         yield folder / SCORES
