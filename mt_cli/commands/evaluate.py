@@ -22,6 +22,7 @@ from mt_cli.commands.flags import (
     Threads,
     Verbose,
 )
+from mt_cli.commands.reranking import RerankWeightsFlag, RerankWith, reranking_of
 from mt_cli.commands.score_table import scores_as_lines, scores_as_table
 from mt_cli.commands.terminal import exit_codes, is_terminal, print_result, set_up_logging
 
@@ -35,6 +36,8 @@ def evaluate(
     data: PreparedDir = None,
     beam_size: BeamSize = None,
     length_penalty: LengthPenalty = None,
+    rerank_with: RerankWith = None,
+    rerank_weights: RerankWeightsFlag = None,
     backend: BackendFlag = "scratch",
     checkpoint: Checkpoint = "best",
     no_repeat_ngram: NoRepeatNgram = None,
@@ -69,6 +72,7 @@ def evaluate(
         src_path=src,
         ref_path=ref,
         data_dir=data,
+        reranking=reranking_of(rerank_with, rerank_weights, beam_size),
     )
     document = {"splits": {name: each.as_json() for name, each in assessments.items()}}
     print_result(

@@ -30,6 +30,7 @@ from mt_cli.commands.flags import (
     Threads,
     Verbose,
 )
+from mt_cli.commands.reranking import RerankWeightsFlag, RerankWith, reranking_of
 from mt_cli.commands.terminal import exit_codes, json_text, set_up_logging, write_bytes
 from mt_cli.errors import UsageError, command_line
 
@@ -96,6 +97,8 @@ def translate(
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Random seed for --sample. [default: 1]")
     ] = None,
+    rerank_with: RerankWith = None,
+    rerank_weights: RerankWeightsFlag = None,
     backend: BackendFlag = "scratch",
     checkpoint: Checkpoint = "best",
     attention: HiddenAttentionFile = None,
@@ -121,11 +124,18 @@ def translate(
         )
     if view.is_wanted and len(runs) > 1:
         raise UsageError("attention is shown of one model; name one run")
+    reranking = reranking_of(rerank_with, rerank_weights, beam_size)
+    if reranking is not None and (is_detailed or sample or view.is_wanted or as_json):
+        raise UsageError(
+            "--rerank-with gives one translation a line, as text; leave out --n-best, --with-score, "
+            "--with-alignment, --sample, --attention and --json"
+        )
     _check_runs(runs)
     view.check(text, taken=None if output == "-" else Path(output))
     sampling = _sampling(sample, beam_size, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     from mt_cli.machine.progress import ProgressDisplay
     from mt_cli.stages.translate import count_lines, open_source, open_target, translate_lines
+    from mt_cli.translation.reranker import Reranker
     from mt_cli.translation.translator import Translator
 
     with ExitStack() as stack:
@@ -135,7 +145,7 @@ def translate(
             runs,
             checkpoint=checkpoint,
             backend=backend,
-            beam_size=beam_size,
+            beam_size=beam_size if reranking is None else reranking.num_candidates,
             length_penalty=length_penalty,
             no_repeat_ngram=no_repeat_ngram,
             replace_unk=replace_unk,
@@ -146,6 +156,11 @@ def translate(
             precision=precision,
             threads=threads or 0,
         )
+
+        best = translator if reranking is None else Reranker.load(
+            translator, runs, reranking, checkpoint=checkpoint, device=device or "auto",
+            threads=threads or 0, search={"batch_size": batch_size, "precision": precision},
+        )  # fmt: skip
 
         # Before anything is written: which layers and heads there are, only the model knows.
         maps = view.choose(translator, text) if view.is_wanted and text is not None else None
@@ -188,7 +203,7 @@ def translate(
         elif is_detailed:
             translate_lines(details, lines_in, write_details)
         else:
-            translate_best = partial(translator.translate, on_progress=progress.update)
+            translate_best = partial(best.translate, on_progress=progress.update)
             translate_lines(translate_best, lines_in, lambda _, translations: write(translations))
     if maps is not None:
         view.show(maps, is_result=False)

@@ -16,6 +16,7 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.stages.model_card import write_card
 from mt_cli.stages.system import Assessment, EvalSet, System
 from mt_cli.translation.options import SearchOptions
+from mt_cli.translation.reranker import Reranking
 
 LONGEST_STEM = 60
 """Characters of a file's name in a folder's."""
@@ -33,13 +34,15 @@ def score_splits(
     src_path: Path | None = None,
     ref_path: Path | None = None,
     data_dir: Path | None = None,
+    reranking: Reranking | None = None,
 ) -> dict[str, Assessment]:
     """Scores by split; by default, of every test split that the data of the (first) run have.
 
     `src_path` and `ref_path` name a parallel text of the user's own instead, scored as `files`.
     `checkpoint` applies to each run. Sources, references, translations and scores go to
     `eval/<split>-<decoding>/` in the first run's folder, if it can be written; for files of the user's own,
-    a name made of the file's and of a digest stands for the split.
+    a name made of the file's and of a digest stands for the split. With `reranking`, a run of the other
+    direction chooses among the translations.
 
     Raises:
         UsageError: no run, no such split or checkpoint, or only one of the two files.
@@ -50,7 +53,13 @@ def score_splits(
     if src_path is not None and splits:
         raise UsageError("give either --split or --src and --ref, not both")
     system = System(
-        run_dirs, checkpoint=checkpoint, backend=backend, device=device, threads=threads, search=search
+        run_dirs,
+        checkpoint=checkpoint,
+        backend=backend,
+        device=device,
+        threads=threads,
+        search=search,
+        reranking=reranking,
     )
     if src_path is not None and ref_path is not None:
         test_sets = [read_test_set(src_path, ref_path)]

@@ -89,12 +89,12 @@ class PairScorer:
             return cls(models, runs[0].tokenizers, runtime=runtime, batch_size=config.batch_size)
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1
+        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1, warns: bool = True
     ) -> list[PairScore]:
         """The score of each pair; `first_line` is the number of the first, for warnings.
 
         The translation of an empty line is empty, for certain. A pair with a side that is too long for the
-        model is impossible, and a warning says so.
+        model is impossible, and a warning says so if this `warns`.
         """
         src_ids = self._encode(sources, side="src")
         tgt_ids = self._encode(targets, side="tgt")
@@ -102,10 +102,11 @@ class PairScorer:
         possible = []
         for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
             if max(len(src), len(tgt)) > self._longest:
-                log.warning(
-                    "line %d: %d and %d tokens, but the model takes %d: its score is minus infinity",
-                    first_line + i, len(src), len(tgt), self._longest,
-                )  # fmt: skip
+                if warns:
+                    log.warning(
+                        "line %d: %d and %d tokens, but the model takes %d: its score is minus infinity",
+                        first_line + i, len(src), len(tgt), self._longest,
+                    )  # fmt: skip
             elif src:
                 possible.append(i)
             elif not tgt:

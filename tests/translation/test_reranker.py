@@ -1,0 +1,134 @@
+"""Reranking: the choice among candidates, against every candidate scored by `mt-cli score`."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from workspace import Workspace
+
+from mt_cli.translation.pair_scorer import PairScore
+from mt_cli.translation.reranker import RerankWeights
+
+BEAM = 4
+SEARCH = ("--beam-size", BEAM, "--length-penalty", 0.6)
+
+
+@pytest.fixture(scope="module")
+def reverse(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run from English to German, which is trained for a moment."""
+    folder = tmp_path_factory.mktemp("reverse")
+    text = (workspace.folder / "tiny.toml").read_text(encoding="utf-8")
+    text = text.replace(".de", ".?").replace(".en", ".de").replace(".?", ".en")
+    text = text.replace("[data]\n", '[data]\nsrc_lang = "en"\ntgt_lang = "de"\n')
+    (folder / "reverse.toml").write_text(text, encoding="utf-8")
+    (folder / "corpus").symlink_to(workspace.folder / "corpus")
+    for command in (["prepare"], ["train", "--max-steps", 40]):
+        outcome = workspace.call(command[0], "reverse.toml", *command[1:], "--quiet", cwd=folder)
+        assert outcome.code == 0, outcome.err
+    return folder / "runs" / "reverse"
+
+
+def best_by_brute_force(
+    workspace: Workspace, reverse: Path, folder: Path, *, weights: tuple[float, float]
+) -> list[str]:
+    """Of each line's n-best list, the candidate with the best sum of what `mt-cli score` says both ways."""
+    n_best = workspace.call("translate", "runs/tiny", "-i", "corpus/test.de", *SEARCH, "--n-best", BEAM).lines
+    sources = workspace.corpus("test.de").read_text(encoding="utf-8").splitlines()
+    folder.joinpath("src").write_text("".join(f"{line}\n" * BEAM for line in sources), encoding="utf-8")
+    folder.joinpath("tgt").write_text("".join(f"{line}\n" for line in n_best), encoding="utf-8")
+    forward, backward = (
+        [json.loads(line) for line in workspace.call("score", *args, "--json").lines]
+        for args in (
+            ("runs/tiny", "--src", folder / "src", "--tgt", folder / "tgt"),
+            (reverse, "--src", folder / "tgt", "--tgt", folder / "src"),
+        )
+    )
+    best = []
+    for begin in range(0, len(n_best), BEAM):
+        totals = {}
+        for place in range(begin, begin + BEAM):
+            one, other = forward[place]["log_prob"], backward[place]["log_prob"]
+            if one is None or other is None:  # impossible
+                totals[place] = -math.inf
+            else:
+                totals[place] = one + weights[0] * other + weights[1] * forward[place]["tokens"]
+        best.append(n_best[max(totals, key=lambda place: totals[place])])
+    return best
+
+
+@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.3, 2.5), (0.0, 0.0)])
+def test_choice_is_that_of_brute_force(
+    workspace: Workspace, reverse: Path, tmp_path: Path, weights: tuple[float, float]
+) -> None:
+    flags = ("--rerank-with", reverse, "--rerank-weights", ",".join(map(str, weights)))
+    outcome = workspace.call("translate", "runs/tiny", "-i", "corpus/test.de", *SEARCH, *flags)
+    assert outcome.code == 0, outcome.err
+    assert outcome.lines == best_by_brute_force(workspace, reverse, tmp_path, weights=weights)
+
+
+def test_reranking_changes_something(workspace: Workspace, reverse: Path, tmp_path: Path) -> None:
+    by_search, reranked = (
+        best_by_brute_force(workspace, reverse, tmp_path, weights=weights)
+        for weights in ((0.0, 0.0), (1.0, 0.0))
+    )
+    assert by_search != reranked
+
+
+def test_one_line_for_each_line_whatever_it_holds(workspace: Workspace, reverse: Path) -> None:
+    lines = ["Ein Hund.", "", "Ein Mann. " * 40, " \t", "Ein Hund."]
+    outcome = workspace.call(
+        "translate", "runs/tiny", "--rerank-with", reverse, *SEARCH, stdin="\n".join(lines).encode()
+    )
+    assert outcome.code == 0, outcome.err
+    first, nothing, long, blank, last = outcome.lines
+    assert first == last
+    assert (nothing, blank) == ("", "")
+    # A line in parts cannot be scored as a pair: the search's own choice stays, with one warning.
+    plain = workspace.call("translate", "runs/tiny", *SEARCH, stdin="\n".join(lines).encode())
+    assert long == plain.lines[2]
+    assert outcome.err.count("warning") == plain.err.count("warning")
+
+
+def test_evaluation_is_kept_apart_from_the_models_own(
+    workspace: Workspace, reverse: Path, tmp_path: Path
+) -> None:
+    run = workspace.copy_run(tmp_path / "tiny")
+    flags = ("--rerank-with", reverse, "--rerank-weights", "0.3,2.5")
+    outcome = workspace.call("evaluate", run, *SEARCH, *flags, "--json")
+    assert outcome.code == 0, outcome.err
+    (folder,) = (run / "eval").iterdir()
+    assert folder.name.startswith("test-beam4-alpha0.6-reranked-reverse-")
+    record = json.loads((folder / "scores.json").read_bytes())
+    assert record["rerank_weights"] == {"reverse": 0.3, "length": 2.5}
+    assert [each["run"] for each in record["with"]] == ["reverse"]
+    translated = workspace.call("translate", run, "-i", "corpus/test.de", *SEARCH, *flags)
+    assert (folder / "hyp.txt").read_text(encoding="utf-8") == translated.text
+    assert "reranked" not in (run / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--rerank-weights", "1,0"], "--rerank-weights is an option of --rerank-with"),
+        (["--rerank-with", "REVERSE", "--rerank-weights", "1"], "expected two numbers, LAMBDA,MU"),
+        (["--rerank-with", "REVERSE", "--rerank-weights", "nan,0"], "expected two numbers, LAMBDA,MU"),
+        (["--rerank-with", "runs/tiny"], "translates de to en; to rerank, name a run from en to de"),
+        (["--rerank-with", "runs/none"], "no such run folder"),
+        (["--rerank-with", "REVERSE", "--n-best", "2"], "gives one translation a line"),
+        (["--rerank-with", "REVERSE", "--json"], "gives one translation a line"),
+    ],
+)
+def test_wrong_use_exits_2_and_says_why(
+    workspace: Workspace, reverse: Path, flags: list[str], complaint: str
+) -> None:
+    given = [str(reverse) if flag == "REVERSE" else flag for flag in flags]
+    outcome = workspace.call("translate", "runs/tiny", "--text", "Ein Hund.", *given)
+    assert (outcome.code, outcome.text) == (2, "")
+    assert complaint in outcome.err
+
+
+def test_score_weighs_both_directions_and_the_length() -> None:
+    forward, reverse = PairScore(-3.0, 4), PairScore(-5.0, 7)
+    assert RerankWeights(0.5, 0.25).total(forward, reverse) == -3.0 - 2.5 + 1.0
+    assert RerankWeights(0.0, 0.0).total(forward, PairScore(-math.inf, 1)) == -math.inf
