@@ -55,15 +55,15 @@ def _scores_in(
 ) -> Iterator[KeptScore]:
     if checkpoint is None or record.get("checkpoint") != checkpoint or "with" in record:
         return
-    test_set, decoding = _names(evaluation, splits)
+    test_set, decoding = test_set_and_decoding(evaluation, splits)
     for metric in METRICS:
         match record.get(metric), record.get("n"):
             case {"name": str(name), "score": int(score) | float(score), "signature": str(signature)}, int(n):
                 yield KeptScore(evaluation, test_set, decoding, metric, name, float(score), signature, n)
 
 
-def _names(evaluation: str, splits: Sequence[str]) -> tuple[str, str]:
-    """Split and search in the name of a folder."""
+def test_set_and_decoding(evaluation: str, splits: Sequence[str]) -> tuple[str, str]:
+    """Split and search in the name of a folder; the whole name and nothing, if it begins with no split."""
     for split in sorted(splits, key=len, reverse=True):  # one may begin like another
         if evaluation.startswith(f"{split}-"):
             return split, evaluation.removeprefix(f"{split}-")

@@ -9,6 +9,8 @@ import subprocess
 from itertools import groupby
 from pathlib import Path
 
+from generated_docs.marks import with_part
+
 FOLDERS = ("mt_cli", "scripts", "tests")
 BEGIN = "<!-- file map: made by scripts/write_docs -->"
 END = "<!-- end of the file map -->"
@@ -59,11 +61,7 @@ def file_map(files: dict[str, str]) -> str:
 
 def with_file_map(page: str, files: dict[str, str]) -> str:
     """`page` with the map of `files` between its two marks."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no line '{BEGIN}' with a line '{END}' after it")
-    return f"{before}{begin}\n\n{file_map(files)}\n\n{end}{after}"
+    return with_part(page, file_map(files), begin=BEGIN, end=END)
 
 
 def _place(name: str) -> tuple[int, str, str]:

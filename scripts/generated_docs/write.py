@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from records.page import PAGE, results_page
+
 from generated_docs.config_page import config_page
 from generated_docs.file_map import mapped_files, with_file_map
 
@@ -15,6 +17,7 @@ def pages() -> dict[Path, str]:
     return {
         ROOT / "docs" / "config.md": config_page(),
         design: with_file_map(design.read_text(encoding="utf-8"), mapped_files(ROOT)),
+        ROOT / PAGE: results_page(ROOT),
     }
 
 

@@ -17,6 +17,7 @@ from mt_cli.artefacts.run import ParentReference, PreparedReference, Run, check_
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.config import Config, changed_keys
 from mt_cli.errors import MtCliError, UsageError
+from mt_cli.machine.checkout import describe_checkout
 from mt_cli.machine.device import (
     Runtime,
     describe_machine,
@@ -138,7 +139,12 @@ def _created(
         config,
         tokenizer_files=prepared.tokenizers.to_files(),
         prepared=PreparedReference(str(prepared.folder), prepared.sha256),
-        environment={"mt_cli": __version__, **describe_machine(runtime), "processes": world.size},
+        environment={
+            "mt_cli": __version__,
+            **describe_checkout(),
+            **describe_machine(runtime),
+            "processes": world.size,
+        },
         init_from=parent,
         overwrite=overwrite,
     )
