@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.contenders import Contender, start
 from benchmarks.joeynmt import Speed, measure
+from benchmarks.machine import machine
 from mt_cli.commands.flags import prepared_dir
 from mt_cli.config import Backend, Config, Device, Precision, PrecisionChoice, load_config
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 SEED = 1
 CLASSIC_BATCH = 128
 CLASSIC, ALL = "classic, fp32", "mt_cli, all that the config asks for"
-MACHINE = ("device", "gpu", "cpu", "processor", "threads", "precision", "torch")
 PHASES = ("collate", "forward", "backward", "update")
 
 
@@ -242,14 +242,6 @@ def start_all(setting: Setting) -> dict[str, Contender[int, int]]:
     return contenders
 
 
-def machine(setting: Setting) -> str:
-    """What the figures were measured on."""
-    from mt_cli.machine.device import describe_machine, set_up_runtime
-
-    facts = describe_machine(set_up_runtime(device=setting.device, threads=setting.threads))
-    return ", ".join(f"{name} {fact}" for name, fact in facts.items() if name in MACHINE)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench train", description=__doc__)
     parser.add_argument("config", type=Path, help="a config whose data are prepared")
@@ -273,7 +265,7 @@ def main() -> None:
         contender.dismiss()
     numbers = {"rounds": args.rounds, "updates": args.updates, "threads": setting.threads}
     joeynmt = args.joeynmt and measure(args.joeynmt, setting.config, setting.data, **numbers)
-    print(machine(setting))
+    print(machine(setting.device, setting.threads))
     print(f"\n{table(contenders, tokens, joeynmt)}")
     of_phases = phases(setting, args.updates)
     whole = sum(of_phases.values())
