@@ -2,7 +2,7 @@
 
 from mt_cli.config import Device
 
-FACTS = ("processor", "cpu", "amx", "device", "gpu", "threads", "training in", "torch")
+FACTS = ("processor", "cpu", "amx", "cores", "device", "gpu", "threads", "training in", "torch")
 
 
 def machine(device: Device, threads: int) -> str:
