@@ -61,7 +61,7 @@ def built_beside(folder: Path) -> Iterator[Path]:
     recover(folder)
     place = folder.resolve()  # of a link, the folder behind it is replaced, not the link
     partial = place.with_name(partial_name(place.name))
-    remove_leftovers(place.parent, of=place.name)
+    remove_leftovers_of(folder)
     shutil.rmtree(partial, ignore_errors=True)
     try:
         with write_errors_explained(folder, partial):
@@ -112,6 +112,12 @@ def remove_leftovers(folder: Path, *, of: str | None = None) -> None:
                 remove(Path(entry.path))
     if of is not None and is_there(folder / of):
         remove(_aside(folder / of))
+
+
+def remove_leftovers_of(folder: Path) -> None:
+    """Remove what killed processes left of `folder` and of what was to replace it."""
+    place = folder.resolve()
+    remove_leftovers(place.parent, of=place.name)
 
 
 def remove(path: Path) -> None:

@@ -18,7 +18,7 @@ from faults.shim import Arm
 
 BUG = 1
 """The exit code that no fault may lead to."""
-TIME_LIMIT_S = 120.0
+TIME_LIMIT_S = 300.0
 """Of a command; longer is a hang, on a busy machine too."""
 CLIPPED = 600
 
@@ -40,8 +40,10 @@ class Site:
     is_quick: bool
 
     @contextlib.contextmanager
-    def case(self, name: str) -> Iterator["Case"]:
-        """A new case, gone after the block; a change of what lies beside it breaks a promise.
+    def case(self, name: str, *, start: Path | None = None) -> Iterator["Case"]:
+        """A new case, gone after the block; it begins with a copy of `start`, by default the template.
+
+        A change of what lies beside its folder breaks a promise.
 
         Raises:
             BrokenPromiseError: something beside the case's folder was changed.
@@ -49,7 +51,7 @@ class Site:
         root = self.scratch / f"{os.getpid()}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
         shutil.rmtree(root, ignore_errors=True)
         case = Case(root, self.arm)
-        shutil.copytree(self.template, case.folder, symlinks=True)
+        shutil.copytree(start or self.template, case.folder, symlinks=True)
         case.beside.mkdir()
         (case.beside / "kept.txt").write_text("Nobody may change this.\n")
         (case.beside / "checkpoints" / "step-00000001").mkdir(parents=True)
@@ -78,9 +80,12 @@ class Case:
         *args: object,
         strike: Strike | None = None,
         stdin: bytes = b"",
+        before: Callable[[], None] | None = None,
         time_limit_s: float = TIME_LIMIT_S,
     ) -> Ended:
         """Run `mt-cli` with `args` in the case's folder, and hold it to what every command must do.
+
+        `before` is called first, in the command's own process, which it may change.
 
         Raises:
             BrokenPromiseError: a traceback, exit code 1, a hang, or a file changed outside of the folder.
@@ -89,6 +94,8 @@ class Case:
 
         def work() -> int:
             sys.argv = ["mt-cli", *map(str, args)]
+            if before is not None:
+                before()
             try:
                 main()
             except SystemExit as end:
@@ -118,13 +125,13 @@ class Case:
             time_limit_s=time_limit_s,
         )
 
-    def succeed(self, *args: object, stdin: bytes = b"") -> Ended:
+    def succeed(self, *args: object, stdin: bytes = b"", before: Callable[[], None] | None = None) -> Ended:
         """Run `mt-cli` with `args`, which has to succeed.
 
         Raises:
             BrokenPromiseError: it did not.
         """
-        ended = self.call(*args, stdin=stdin)
+        ended = self.call(*args, stdin=stdin, before=before)
         expect(ended.code == 0, f"{' '.join(map(str, args))} ended with {ended.code}: {clipped(ended.err)}")
         return ended
 

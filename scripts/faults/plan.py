@@ -39,12 +39,14 @@ class Strike:
     at: int = 0
     """The call that is struck, from 1."""
     error: int = 0
-    """The errno of calls that fail."""
+    """The errno of the call that fails."""
+    later: int = 0
+    """The errno of those that fail after it; 0 is the same."""
 
     def __str__(self) -> str:
         what = self.action.name.lower().replace("_", " ")
-        error = f" with {errno.errorcode[self.error]}" if self.error else ""
-        return f"{what} call {self.at}{error}"
+        errors = [errno.errorcode[error] for error in (self.error, self.later) if error]
+        return f"{what} call {self.at}{' with ' if errors else ''}{', then '.join(errors)}"
 
 
 class Record(ctypes.Structure):
@@ -54,6 +56,7 @@ class Record(ctypes.Structure):
         ("action", ctypes.c_long),
         ("at", ctypes.c_long),
         ("error", ctypes.c_long),
+        ("later", ctypes.c_long),
         ("calls", ctypes.c_long),
         ("folder", ctypes.c_char * PATH_MAX),
         ("struck", ctypes.c_char * LONGEST),
@@ -62,6 +65,7 @@ class Record(ctypes.Structure):
     action: int
     at: int
     error: int
+    later: int
     calls: int
     folder: bytes
     struck: bytes
@@ -86,7 +90,8 @@ class Plan:
     def __init__(self, strike: Strike, *, folder: Path) -> None:
         self._memory = mmap.mmap(-1, ctypes.sizeof(Record))
         self.record = Record.from_buffer(self._memory)
-        self.record.action, self.record.at, self.record.error = strike.action, strike.at, strike.error
+        self.record.action, self.record.at = strike.action, strike.at
+        self.record.error, self.record.later = strike.error, strike.later or strike.error
         self.record.folder = str(folder.resolve()).encode()
 
     def seen(self) -> Seen:

@@ -22,7 +22,7 @@ enum action { WATCH, KILL_BEFORE, KILL_AFTER, KILL_MIDST, FAIL_ONCE, FAIL_ON };
 enum verdict { PASS, REFUSE, DIE, HALVE };
 
 struct plan {
-    long action, at, error;              /* What to do, at which call, with which errno. */
+    long action, at, error, later;       /* What to do, at which call, with which errno, and which after it. */
     long calls;                          /* How many there were. */
     char folder[PATH_MAX];               /* Where they count. */
     char struck[PATH_MAX + 32];          /* The call that was struck, and its path. */
@@ -91,7 +91,7 @@ static enum verdict judge(const char *call, const char *path, int is_write) {
         case KILL_BEFORE: kill(getpid(), SIGKILL); return REFUSE;
         case KILL_AFTER: return DIE;
         case KILL_MIDST: return is_write ? HALVE : DIE;
-        default: errno = (int)plan->error; return REFUSE;
+        default: errno = (int)(n == plan->at ? plan->error : plan->later); return REFUSE;
     }
 }
 

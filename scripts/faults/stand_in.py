@@ -62,7 +62,8 @@ class _Guard:
             self.die()
         is_past = record.calls > record.at and record.action == Action.FAIL_ON
         if is_past or (is_due and record.action in (Action.FAIL_ONCE, Action.FAIL_ON)):
-            raise OSError(record.error, os.strerror(record.error), path)
+            error = record.later if is_past else record.error
+            raise OSError(error, os.strerror(error), path)
         return is_due and record.action in KILLS
 
     def is_below(self, call: str, path: str) -> bool:

@@ -16,8 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from faults.broken_disks import broken_disks
 from faults.case import Site
+from faults.kills import kills
 from faults.outcome import Outcome, as_json, failures, table
+from faults.resumes import resumes
 from faults.shim import build_shim, find_shim, preloaded
 from faults.trial import Fault, try_faults
 from faults.workspace import build_template
@@ -36,7 +39,11 @@ LATE_IMPORTS = (
 )
 """What commands import late, and so a parent early."""
 
-FAMILIES: Mapping[str, Callable[[Site], Iterator[Fault]]] = {}
+FAMILIES: Mapping[str, Callable[[Site], Iterator[Fault]]] = {
+    "kills": kills,
+    "broken disks": broken_disks,
+    "resumes": resumes,
+}
 """What goes wrong, by name: each gives its faults, fewer where the site is quick."""
 
 

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from faults.case import BrokenPromiseError, Case, Site
@@ -27,6 +28,8 @@ class Fault:
     """Tells it from all others of its family and seed."""
     work: Callable[[Case], None]
     """Makes it and looks at what follows; raises `BrokenPromiseError`, or fills the case's `failed`."""
+    start: Path | None = None
+    """What the case's folder begins with a copy of; None is the template."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def _try(fault: Fault, site: Site, told_by: int) -> NoReturn:
     """Be the process that tries `fault`."""
     tried, failed = 1, []
     try:
-        with site.case(fault.name) as case:
+        with site.case(fault.name, start=fault.start) as case:
             try:
                 fault.work(case)
             except BrokenPromiseError as error:

@@ -48,6 +48,8 @@ device = "cpu"
 precision = "fp32"
 threads = 1
 """
+UPDATES, FIRST_VALIDATION = 12, 4
+"""Of a training by this config."""
 PREPARE, TRAIN, EVALUATE = ("prepare", "tiny.toml"), ("train", "tiny.toml"), ("evaluate", "runs/tiny")
 EXPORT = ("export", "runs/tiny", "--to", "ctranslate2", "exported/tiny")
 CAN_EXPORT = find_spec("ctranslate2") is not None
