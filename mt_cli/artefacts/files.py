@@ -138,7 +138,7 @@ def replaced(
                 descriptor = os.open(
                     partial, FILE | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder
                 )
-            with os.fdopen(descriptor, "wb") as file:
+            with _closed_after(os.fdopen(descriptor, "wb")) as file:
                 yield file
                 file.flush()
                 os.fsync(descriptor)
@@ -148,6 +148,18 @@ def replaced(
             with suppress(OSError):
                 os.unlink(partial, dir_fd=folder)
         os.fsync(folder)
+
+
+@contextmanager
+def _closed_after(file: BufferedWriter) -> Iterator[BufferedWriter]:
+    """Close `file` after the block; if that has failed, closing cannot hide why."""
+    try:
+        yield file
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
+    file.close()
 
 
 def open_to_append(path: Path) -> BufferedWriter:
@@ -164,12 +176,20 @@ def open_to_append(path: Path) -> BufferedWriter:
     return os.fdopen(descriptor, "ab")
 
 
-def write_error(path: Path, error: OSError) -> ResourceError:
+class WriteError(ResourceError):
+    """A file could not be written."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+def write_error(path: Path, error: OSError) -> WriteError:
     """The error to raise when `path` could not be written."""
     if error.errno == errno.ENOSPC:
-        return ResourceError(f"{path}: cannot be written: no space left on the disk; free some of it")
+        return WriteError(path, "cannot be written: no space left on the disk; free some of it")
     reason = REASONS.get(error.errno or 0, error.strerror)
-    return ResourceError(f"{path}: cannot be written: {reason}; name another place")
+    return WriteError(path, f"cannot be written: {reason}; name another place")
 
 
 @contextmanager
@@ -182,6 +202,10 @@ def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
+        raise
+    except WriteError as error:
+        if any(error.path.is_relative_to(place) for place in places):
+            raise WriteError(path, error.reason) from error
         raise
     except OSError as error:
         if error.filename is None or any(Path(error.filename).is_relative_to(place) for place in places):

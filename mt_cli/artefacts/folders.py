@@ -64,8 +64,9 @@ def built_beside(folder: Path) -> Iterator[Path]:
     remove_leftovers_of(folder)
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        with write_errors_explained(folder, partial):
+        with write_errors_explained(folder, *place.parents):
             partial.mkdir(parents=True)
+        with write_errors_explained(folder, partial):
             yield partial
         put_in_place(partial, place)
     finally:

@@ -63,10 +63,11 @@ def created_run(
         partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
         _remove_abandoned(place)
         try:
-            with write_errors_explained(folder, partial):
+            with write_errors_explained(folder, *place.parents):
                 partial.mkdir(parents=True)
-            locks.enter_context(locked(partial))  # the lock moves along with the folder
-            _fill(partial, config, tokenizer_files, prepared, environment, init_from)
+            with write_errors_explained(folder, partial):
+                locks.enter_context(locked(partial))  # the lock moves along with the folder
+                _fill(partial, config, tokenizer_files, prepared, environment, init_from)
             put_in_place(partial, place, replaces=not is_new)
         except ResourceError:
             if is_new and not is_free(place):  # another process was a moment faster

@@ -92,6 +92,8 @@ def _targets(site: Site) -> Iterator[Target]:
     yield Target("prepare --force", (*PREPARE, "--force"), other_data, DATA, PREPARE)
     without_scores = _start(site, "no scores", lambda case: shutil.rmtree(case.folder / RUN / "eval"))
     yield Target("evaluate", EVALUATE, without_scores, RUN, EVALUATE)
+    short = (*TRAIN, "--max-steps", "5")
+    yield Target("short training", short, without_run, RUN, (*short, "--resume"))
     if CAN_EXPORT:
         without_export = _start(site, "no export", lambda case: shutil.rmtree(case.folder / "exported"))
         new_export = (*EXPORT, "--overwrite", "--quantization", "int8")
