@@ -27,6 +27,8 @@ WAYS = (
     (Action.FAIL_ON, errno.EIO, errno.ENOSPC),  # the first error is the one to tell
     (Action.FAIL_ONCE, errno.EACCES, 0),
 )
+NEEDLESS = ("mkdir", "rmdir", "unlink")
+"""Calls that may fail unnoticed: they make folders that are there already, and remove what nobody needs."""
 PLACE = re.compile(r"^error: [^ ]*(runs|data|exported)/")
 """A path at the beginning."""
 EVERY_CALL = "short training"
@@ -71,8 +73,7 @@ def _check_told(ended: Ended, strike: Strike) -> None:
     if ended.code == RESOURCES:
         *_, last = ended.err.rstrip().splitlines()
         expect(last.startswith("error: "), f"the last line is no error: {clipped(ended.err)}")
-        # To make a folder that is there already may fail: nobody needs it.
-        is_needless = ended.seen.struck.startswith("mkdir")
+        is_needless = ended.seen.struck.startswith(NEEDLESS)
         told = last if not strike.later else ended.err  # of the log, a warning tells
         expect(is_needless or REASONS[strike.error] in told, f"another reason is told: {last}")
         expect(PLACE.search(last) is not None, f"no place is named: {last}")

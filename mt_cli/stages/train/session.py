@@ -13,6 +13,7 @@ from typing import Never
 
 from mt_cli.artefacts.checkpoint import (
     CheckpointState,
+    checkpoint_name,
     save_checkpoint,
 )
 from mt_cli.artefacts.prepared import Prepared
@@ -81,6 +82,8 @@ class Session:
             load_parent(run.init_from, self._model)
         if world.is_first:
             run.forget_metrics_after(self._state.step)
+            if run.pointer("last") == checkpoint_name(self._state.step):  # or others may be needed yet
+                run.remove_unused_checkpoints()
         self._opening = Opening(
             run.folder,
             config_path,

@@ -287,6 +287,15 @@ def test_resume_with_another_model_exits_2_and_names_the_key(workspace: Workspac
     assert outcome.err.startswith("error: runs/tiny began with another model.d_ff; --resume needs the same")
 
 
+def test_resume_deletes_what_a_kill_left_of_a_checkpoint(workspace: Workspace, tmp_path: Path) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    left = run / "checkpoints" / "step-00000001"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    assert workspace.call("train", "tiny.toml", "--run", run, "--resume").code == 0
+    assert not left.exists()
+
+
 def test_resume_of_a_finished_run_changes_nothing(workspace: Workspace, tmp_path: Path) -> None:
     run = workspace.copy_run(tmp_path / "run")
     outcome = train(workspace, run, "--resume")
