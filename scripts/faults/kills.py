@@ -1,5 +1,6 @@
 """Kills: `kill -9` at one of the calls that change files, and of real processes at any moment."""
 
+import contextlib
 import functools
 import itertools
 import random
@@ -72,7 +73,8 @@ def _kill_process(target: Target, share: float, case: Case) -> None:
     seconds = time.monotonic() - started_at
     shutil.rmtree(case.folder / "runs" / "timed")
     process = subprocess.Popen(command, cwd=case.folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    time.sleep(seconds * share)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds * share)
     process.kill()
     process.wait()
     target.follow_up(case)

@@ -83,6 +83,7 @@ class Session:
         if world.is_first:
             run.forget_metrics_after(self._state.step)
             if run.pointer("last") == checkpoint_name(self._state.step):  # or others may be needed yet
+                run.point("last", step=self._state.step)  # a kill may have come before that
                 run.remove_unused_checkpoints()
         self._opening = Opening(
             run.folder,

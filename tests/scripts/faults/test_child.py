@@ -10,6 +10,9 @@ import pytest
 from faults.child import Ended, forked
 from faults.plan import Plan, Strike
 
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+"""Workers of pytest have a thread that the child does without."""
+
 
 @pytest.fixture
 def fork(tmp_path: Path) -> Callable[..., Ended]:

@@ -296,6 +296,16 @@ def test_resume_deletes_what_a_kill_left_of_a_checkpoint(workspace: Workspace, t
     assert not left.exists()
 
 
+def test_resume_lets_last_name_the_checkpoint_that_a_kill_has_kept_from_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    last = (run / "last.txt").read_text()
+    (run / "last.txt").write_text((run / "best.txt").read_text())
+    assert workspace.call("train", "tiny.toml", "--run", run, "--resume").code == 0
+    assert (run / "last.txt").read_text() == last
+
+
 def test_resume_of_a_finished_run_changes_nothing(workspace: Workspace, tmp_path: Path) -> None:
     run = workspace.copy_run(tmp_path / "run")
     outcome = train(workspace, run, "--resume")
