@@ -14,13 +14,9 @@ from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
 from mt_cli.artefacts.leftovers import is_abandoned, partial_name
-from mt_cli.errors import DataError, ResourceError
+from mt_cli.artefacts.write_errors import write_error
+from mt_cli.errors import DataError
 
-REASONS = {
-    errno.EEXIST: "a file stands where a folder is needed",
-    errno.ENOTDIR: "a file stands where a folder is needed",
-}
-"""Clear words for write errors whose system message would mislead."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 READ_BYTES = 1 << 20
@@ -174,43 +170,6 @@ def open_to_append(path: Path) -> BufferedWriter:
     except OSError as error:
         raise write_error(path, error) from error
     return os.fdopen(descriptor, "ab")
-
-
-class WriteError(ResourceError):
-    """A file could not be written."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path, self.reason = path, reason
-
-
-def write_error(path: Path, error: OSError) -> WriteError:
-    """The error to raise when `path` could not be written."""
-    if error.errno == errno.ENOSPC:
-        return WriteError(path, "cannot be written: no space left on the disk; free some of it")
-    reason = REASONS.get(error.errno or 0, error.strerror)
-    return WriteError(path, f"cannot be written: {reason}; name another place")
-
-
-@contextmanager
-def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
-    """Report a failed write of one of `places`, or below it, as a failed write of `path`.
-
-    Raises:
-        ResourceError: such a write failed.
-    """
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except WriteError as error:
-        if any(error.path.is_relative_to(place) for place in places):
-            raise WriteError(path, error.reason) from error
-        raise
-    except OSError as error:
-        if error.filename is None or any(Path(error.filename).is_relative_to(place) for place in places):
-            raise write_error(path, error) from error
-        raise  # of another file, such as one that was read
 
 
 def sync_folder(folder: Path) -> None:

@@ -17,10 +17,9 @@ from mt_cli.artefacts.files import (
     is_there,
     link_error,
     sync_folder,
-    write_error,
-    write_errors_explained,
 )
 from mt_cli.artefacts.leftovers import is_abandoned, partial_name
+from mt_cli.artefacts.write_errors import write_error, write_errors_explained
 from mt_cli.errors import UsageError
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from mt_cli.artefacts.files import (
     sha256_bytes,
     sha256_file,
     write_atomically,
-    write_errors_explained,
 )
+from mt_cli.artefacts.write_errors import write_errors_explained
 from mt_cli.errors import DataError, ResourceError
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of FIPS 180-2, B.1

@@ -13,7 +13,6 @@ from typing import Never
 
 from mt_cli.artefacts.checkpoint import (
     CheckpointState,
-    checkpoint_name,
     save_checkpoint,
 )
 from mt_cli.artefacts.prepared import Prepared
@@ -31,7 +30,7 @@ from mt_cli.stages.train.opening import Opening
 from mt_cli.stages.train.pace import Pace
 from mt_cli.stages.train.parent import load_parent
 from mt_cli.stages.train.result import TrainResult
-from mt_cli.stages.train.resuming import restore
+from mt_cli.stages.train.resuming import finish_saving, restore
 from mt_cli.stages.train.tensorboard import EventFiles
 from mt_cli.stages.train.validation import Validation, Validator
 from mt_cli.training.trainer import StepReport, Trainer
@@ -82,9 +81,7 @@ class Session:
             load_parent(run.init_from, self._model)
         if world.is_first:
             run.forget_metrics_after(self._state.step)
-            if run.pointer("last") == checkpoint_name(self._state.step):  # or others may be needed yet
-                run.point("last", step=self._state.step)  # a kill may have come before that
-                run.remove_unused_checkpoints()
+            finish_saving(run, self._state)
         self._opening = Opening(
             run.folder,
             config_path,

@@ -21,7 +21,7 @@ from mt_cli.artefacts.run import (
     open_run,
     seal_run,
 )
-from mt_cli.artefacts.run_creation import created_run
+from mt_cli.artefacts.run_creation import created_run, remove_abandoned
 from mt_cli.config import Config, changed_keys
 from mt_cli.errors import MtCliError, UsageError
 from mt_cli.machine.device import Runtime, describe_machine, memory_errors_explained, set_up_runtime
@@ -93,6 +93,7 @@ def train_run(
                 stack.enter_context(open_run(run_dir).locked())
                 run = _reopen(run_dir, config, prepared)  # now that nobody can replace it
                 run.remove_leftovers()
+                remove_abandoned(run.folder)
                 seal_run(run.folder)
             else:
                 parent = None

@@ -296,6 +296,16 @@ def test_resume_deletes_what_a_kill_left_of_a_checkpoint(workspace: Workspace, t
     assert not left.exists()
 
 
+def test_resume_deletes_what_a_kill_left_of_the_run_that_it_replaced(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    half_deleted = workspace.copy_run(tmp_path / f".run.{'a' * 32}.partial")
+    (half_deleted / "train.log").unlink()
+    assert workspace.call("train", "tiny.toml", "--run", run, "--resume").code == 0
+    assert not half_deleted.exists()
+
+
 def test_resume_lets_last_name_the_checkpoint_that_a_kill_has_kept_from_it(
     workspace: Workspace, tmp_path: Path
 ) -> None:
