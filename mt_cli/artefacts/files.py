@@ -14,13 +14,9 @@ from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
 from mt_cli.artefacts.leftovers import is_abandoned, partial_name
-from mt_cli.errors import DataError, ResourceError
+from mt_cli.artefacts.write_errors import write_error
+from mt_cli.errors import DataError
 
-REASONS = {
-    errno.EEXIST: "a file stands where a folder is needed",
-    errno.ENOTDIR: "a file stands where a folder is needed",
-}
-"""Clear words for write errors whose system message would mislead."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 READ_BYTES = 1 << 20
@@ -138,7 +134,7 @@ def replaced(
                 descriptor = os.open(
                     partial, FILE | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder
                 )
-            with os.fdopen(descriptor, "wb") as file:
+            with _closed_after(os.fdopen(descriptor, "wb")) as file:
                 yield file
                 file.flush()
                 os.fsync(descriptor)
@@ -148,6 +144,18 @@ def replaced(
             with suppress(OSError):
                 os.unlink(partial, dir_fd=folder)
         os.fsync(folder)
+
+
+@contextmanager
+def _closed_after(file: BufferedWriter) -> Iterator[BufferedWriter]:
+    """Close `file` after the block; if that has failed, closing cannot hide why."""
+    try:
+        yield file
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
+    file.close()
 
 
 def open_to_append(path: Path) -> BufferedWriter:
@@ -162,31 +170,6 @@ def open_to_append(path: Path) -> BufferedWriter:
     except OSError as error:
         raise write_error(path, error) from error
     return os.fdopen(descriptor, "ab")
-
-
-def write_error(path: Path, error: OSError) -> ResourceError:
-    """The error to raise when `path` could not be written."""
-    if error.errno == errno.ENOSPC:
-        return ResourceError(f"{path}: cannot be written: no space left on the disk; free some of it")
-    reason = REASONS.get(error.errno or 0, error.strerror)
-    return ResourceError(f"{path}: cannot be written: {reason}; name another place")
-
-
-@contextmanager
-def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
-    """Report a failed write of one of `places`, or below it, as a failed write of `path`.
-
-    Raises:
-        ResourceError: such a write failed.
-    """
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if error.filename is None or any(Path(error.filename).is_relative_to(place) for place in places):
-            raise write_error(path, error) from error
-        raise  # of another file, such as one that was read
 
 
 def sync_folder(folder: Path) -> None:

@@ -14,9 +14,9 @@ from mt_cli.artefacts.files import (
     open_to_append,
     opened,
     write_atomically,
-    write_errors_explained,
 )
 from mt_cli.artefacts.json_files import parse_json
+from mt_cli.artefacts.write_errors import write_errors_explained
 
 MOST_LINE_BYTES = 1 << 20
 

@@ -14,7 +14,7 @@ import torch
 from mt_cli.artefacts import checkpoints
 from mt_cli.artefacts.checkpoint import fill, read_weights
 from mt_cli.artefacts.files import check_hashes, is_there, read_file
-from mt_cli.artefacts.folders import recover, remove_leftovers
+from mt_cli.artefacts.folders import recover, remove_leftovers, remove_leftovers_of
 from mt_cli.artefacts.json_files import read_sealed, seal_command_of, write_json
 from mt_cli.artefacts.metrics import append_metrics, forget_metrics_after, read_metrics
 from mt_cli.artefacts.run_lock import locked
@@ -137,8 +137,7 @@ class Run:
     def remove_leftovers(self) -> None:
         """Remove what killed processes left unfinished in this folder, and of its replacement beside it."""
         remove_leftovers(self.folder)
-        place = self.folder.resolve()
-        remove_leftovers(place.parent, of=place.name)
+        remove_leftovers_of(self.folder)
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop the lines of later updates, which a kill lost, and a last line that it left unfinished."""

@@ -9,15 +9,16 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from mt_cli.artefacts.files import is_there, sha256_bytes, write_atomically, write_errors_explained
+from mt_cli.artefacts.files import sha256_bytes, write_atomically
 from mt_cli.artefacts.folders import check_replaceable, is_free, put_in_place, remove, remove_leftovers
 from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.run import FORMAT, TOKENIZER, ParentReference, PreparedReference, Run, open_run
-from mt_cli.artefacts.run_lock import LOG, busy, is_locked, locked
+from mt_cli.artefacts.run_lock import busy, is_locked, locked
+from mt_cli.artefacts.write_errors import write_errors_explained
 from mt_cli.config import Config, dump_config
 from mt_cli.errors import ResourceError, UsageError
 
@@ -61,12 +62,13 @@ def created_run(
         # Built beside its place: a kill leaves either no run or a whole one.
         # The name is random, because a process on another machine may have this one's number.
         partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
-        _remove_abandoned(place)
+        remove_abandoned(place)
         try:
-            with write_errors_explained(folder, partial):
+            with write_errors_explained(folder, *place.parents):
                 partial.mkdir(parents=True)
-            locks.enter_context(locked(partial))  # the lock moves along with the folder
-            _fill(partial, config, tokenizer_files, prepared, environment, init_from)
+            with write_errors_explained(folder, partial):
+                locks.enter_context(locked(partial))  # the lock moves along with the folder
+                _fill(partial, config, tokenizer_files, prepared, environment, init_from)
             put_in_place(partial, place, replaces=not is_new)
         except ResourceError:
             if is_new and not is_free(place):  # another process was a moment faster
@@ -101,11 +103,17 @@ def _fill(
     write_json(folder / "manifest.json", sealed(manifest))
 
 
-def _remove_abandoned(place: Path) -> None:
-    """Remove what killed processes left beside `place`; those that are being made are locked."""
+def remove_abandoned(folder: Path) -> None:
+    """Remove runs that killed processes left beside `folder`, half made or half deleted.
+
+    Those that are being made are locked, or empty for a moment.
+    """
+    place = folder.resolve()
     remove_leftovers(place.parent, of=place.name)
     for path in place.parent.glob(f".{glob.escape(place.name)}.*.partial"):
-        if not PARTIAL.fullmatch(path.name) or path.is_symlink() or is_locked(path):
+        if not PARTIAL.fullmatch(path.name) or path.is_symlink():
             continue
-        if is_there(path / LOG) or time.time() - path.stat().st_mtime > LONG_S:
-            remove(path)
+        with suppress(OSError):  # its maker may have put it in place meanwhile
+            is_old = any(path.iterdir()) or time.time() - path.stat().st_mtime > LONG_S
+            if is_old and not is_locked(path):
+                remove(path)

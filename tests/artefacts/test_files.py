@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import io
 import os
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from mt_cli.artefacts.files import (
     sha256_bytes,
     sha256_file,
     write_atomically,
-    write_errors_explained,
 )
+from mt_cli.artefacts.write_errors import write_errors_explained
 from mt_cli.errors import DataError, ResourceError
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of FIPS 180-2, B.1
@@ -77,6 +78,31 @@ def test_failed_read_meanwhile_is_not_said_of_what_is_written() -> None:
         write_errors_explained(Path("x"), Path("x.partial")),
     ):
         raise OSError(errno.EACCES, "Permission denied", "weights")
+
+
+def test_file_that_cannot_be_written_in_a_partial_is_said_of_the_place(tmp_path: Path) -> None:
+    (tmp_path / "x.partial").write_bytes(b"in the way")
+    with (
+        pytest.raises(ResourceError, match=r"^x: cannot be written: a file stands where a folder is needed"),
+        write_errors_explained(Path("x"), tmp_path / "x.partial"),
+    ):
+        write_atomically(tmp_path / "x.partial" / "config.toml", b"x")
+
+
+def test_first_of_several_failures_is_the_one_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [errno.EIO]
+
+    class BrokenFile(io.FileIO):
+        def write(self, data: object, /) -> int:
+            raise OSError(numbers.pop() if numbers else errno.ENOSPC, "broken")
+
+    monkeypatch.setattr(os, "fdopen", lambda fd, mode: io.BufferedWriter(BrokenFile(fd, mode)))
+    with pytest.raises(ResourceError) as raised:
+        write_atomically(tmp_path / "file", b"x")
+    assert isinstance(raised.value.__cause__, OSError)
+    assert raised.value.__cause__.errno == errno.EIO
 
 
 def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
