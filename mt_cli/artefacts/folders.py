@@ -91,13 +91,12 @@ def put_in_place(new: Path, folder: Path, *, replaces: bool = True) -> None:
 def recover(folder: Path) -> None:
     """Put back the old `folder` if a process was killed after it had moved that aside, and before the end."""
     place = folder.resolve()
-    old = _aside(place)
-    if is_there(place) or not old.is_dir():
+    if is_there(place) or not _aside(place).is_dir():
         return
     time.sleep(MOMENT_S)  # its maker may be alive and about to put the new one there
     if not is_there(place):
         with suppress(OSError):
-            old.rename(place)
+            _aside(place).rename(place)
             log.warning("%s: put back; a process was killed while it replaced this folder", folder)
 
 

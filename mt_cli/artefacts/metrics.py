@@ -18,18 +18,18 @@ from mt_cli.artefacts.files import (
 from mt_cli.artefacts.json_files import parse_json
 from mt_cli.artefacts.write_errors import write_errors_explained
 
-MOST_LINE_BYTES = 1 << 20
+MOST_BYTES, MOST_LINE_BYTES = 1 << 30, 1 << 20
 
 
 def read_metrics(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
     """Step and content of each record in `path`; unfinished lines are skipped.
 
     Raises:
-        DataError: something else than a file stands there.
+        DataError: something else than a file stands there, or it is too large.
     """
     if not is_there(path):
         return
-    with opened(path) as file:
+    with opened(path, most=MOST_BYTES) as file:
         for line in iter(functools.partial(file.readline, MOST_LINE_BYTES), b""):
             with contextlib.suppress(ValueError):
                 record = parse_json(line)

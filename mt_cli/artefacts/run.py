@@ -15,8 +15,9 @@ from mt_cli.artefacts import checkpoints
 from mt_cli.artefacts.checkpoint import fill, read_weights
 from mt_cli.artefacts.files import check_hashes, is_there, read_file
 from mt_cli.artefacts.folders import recover, remove_leftovers, remove_leftovers_of
-from mt_cli.artefacts.json_files import read_sealed, seal_command_of, write_json
+from mt_cli.artefacts.json_files import read_sealed, seal_command_of
 from mt_cli.artefacts.metrics import append_metrics, forget_metrics_after, read_metrics
+from mt_cli.artefacts.run_facts import STATUS, write_facts
 from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Backend, Config, ModelConfig, config_of_bytes
 from mt_cli.errors import DataError, UsageError, command_line
@@ -31,7 +32,8 @@ EARLY_KEYS = {"format", "sha256", "prepared", "init_from"}
 TOKENIZER = "tokenizer/"
 EXPORTED_MODEL = ("model.bin", "config.json")
 """CTranslate2's files, by which an exported model is known. No run has such files."""
-MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 20, 1 << 28
+LONGEST_PATH = 4096
+MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 20, 1 << 25
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class Run:
 
     def write_status(self, status: Mapping[str, object]) -> None:
         """Replace status.json."""
-        write_json(self.folder / "status.json", dict(status))
+        write_facts(self.folder, STATUS, status)
 
 
 def build_model(
@@ -223,8 +225,10 @@ def open_run(folder: Path, *, warns: bool = True) -> Run:
     if "config.toml" not in hashes:
         raise DataError(f"{folder / 'manifest.json'}: lists no config.toml; the file is damaged")
     sha256 = {name: str(digest) for name, digest in hashes.items()}
-    check_hashes(folder, sha256)
+    check_hashes(folder, sha256, most=MOST_TOKENIZER_BYTES)
     reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
+    if len(reference.folder) > LONGEST_PATH:
+        raise DataError(f"{folder / 'manifest.json'}: the path of its data is too long; the file is damaged")
     parent = _parent_reference(folder, manifest.get("init_from"))
     config = read_file(folder / "config.toml", most=MOST_CONFIG_BYTES)
     return Run(folder, config_of_bytes(config, origin=folder / "config.toml"), reference, sha256, parent)

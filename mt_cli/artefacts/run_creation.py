@@ -17,6 +17,7 @@ from mt_cli.artefacts.files import sha256_bytes, write_atomically
 from mt_cli.artefacts.folders import check_replaceable, is_free, put_in_place, remove, remove_leftovers
 from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.run import FORMAT, TOKENIZER, ParentReference, PreparedReference, Run, open_run
+from mt_cli.artefacts.run_facts import ENVIRONMENT, write_facts
 from mt_cli.artefacts.run_lock import busy, is_locked, locked
 from mt_cli.artefacts.write_errors import write_errors_explained
 from mt_cli.config import Config, dump_config
@@ -92,7 +93,7 @@ def _fill(
     files |= {f"{TOKENIZER}{name}": data for name, data in tokenizer_files.items()}
     for name, data in files.items():
         write_atomically(folder / name, data)
-    write_json(folder / "env.json", dict(environment))
+    write_facts(folder, ENVIRONMENT, environment)
     manifest: dict[str, object] = {
         "format": FORMAT,
         "sha256": {name: sha256_bytes(data) for name, data in files.items()},

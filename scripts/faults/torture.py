@@ -18,7 +18,11 @@ from pathlib import Path
 
 from faults.broken_disks import broken_disks
 from faults.case import Site
+from faults.downloads import downloads
+from faults.flips import flips
 from faults.kills import kills
+from faults.lines import lines
+from faults.malformed.family import malformed
 from faults.outcome import Outcome, as_json, failures, table
 from faults.resumes import resumes
 from faults.shim import build_shim, find_shim, preloaded
@@ -43,6 +47,10 @@ FAMILIES: Mapping[str, Callable[[Site], Iterator[Fault]]] = {
     "kills": kills,
     "broken disks": broken_disks,
     "resumes": resumes,
+    "flips": flips,
+    "malformed": malformed,
+    "lines": lines,
+    "downloads": downloads,
 }
 """What goes wrong, by name: each gives its faults, fewer where the site is quick."""
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from mt_cli.artefacts.json_files import read_json, write_json
 from mt_cli.artefacts.run import open_run
+from mt_cli.artefacts.run_facts import STATUS, read_facts
 from mt_cli.commands.terminal import exit_codes
 from mt_cli.commands.train import parse_duration
 from mt_cli.config import changed_keys, load_config
@@ -148,7 +149,7 @@ def beam_score(job: Job, commands: Commands, beam: Sequence[str]) -> float:
 def state_of(job: Job) -> dict[str, object]:
     """What status.json says; `new` where there is none, or half of one."""
     try:
-        return {"state": "new", "step": 0} | read_json(job.run / "status.json")
+        return {"state": "new", "step": 0} | read_facts(job.run, STATUS)
     except DataError:
         return {"state": "new", "step": 0}
 

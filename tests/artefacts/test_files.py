@@ -4,6 +4,7 @@ import errno
 import hashlib
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,34 @@ BEYOND_ANY_PID = 9_999_999_999
 
 def full_disk(_: int) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("read", [sha256_file, read_file], ids=["hash", "content"])
+def test_file_larger_than_it_may_be_is_refused_unread(tmp_path: Path, read: Callable[..., object]) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(1 << 40)  # holes, which take no room
+    with pytest.raises(DataError, match=r"file: more than 1,000 bytes, which no such file has"):
+        read(tmp_path / "file", most=1000)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../file", "a/../file", "/file", "a//file", "a/", "a\0b", "\ud800", "x" * 256, "ß" * 128],
+    ids=ascii,
+)
+def test_name_that_no_file_below_a_folder_has_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    with pytest.raises(
+        DataError, match=r"manifest\.json: lists '.*', which is no file in its folder"
+    ) as found:
+        check_hashes(tmp_path / "inner", {name: ABC})
+    assert len(str(found.value)) < 1000
+
+
+def test_longest_name_may_be_listed(tmp_path: Path) -> None:
+    name = "x" * 255
+    (tmp_path / name).write_bytes(b"abc")
+    check_hashes(tmp_path, {name: ABC})
 
 
 # Writing

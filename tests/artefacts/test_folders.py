@@ -114,3 +114,7 @@ def test_removing_a_link_leaves_what_it_points_to(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     remove(tmp_path / "link")
     assert [path.name for path in tmp_path.iterdir()] == ["real"]
+
+
+def test_the_root_of_all_folders_has_nothing_to_put_back() -> None:
+    recover(Path("/"))

@@ -12,7 +12,7 @@ from learned import learn_tokenizers
 from tiny import TINY, random_ids, randomised, tiny_model
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.artefacts.json_files import write_json
+from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.run import PreparedReference, Run, build_model, open_run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.artefacts.run_lock import locked
@@ -70,7 +70,7 @@ def test_a_run_holds_its_tokenizers_files(run: Run) -> None:
 
 def test_a_run_notes_its_environment(run: Run) -> None:
     environment = json.loads((run.folder / "env.json").read_text(encoding="utf-8"))
-    assert environment == {"torch": "2.x", "threads": 2}
+    assert environment == sealed({"torch": "2.x", "threads": 2})
 
 
 def test_a_run_can_be_moved(run: Run) -> None:
@@ -327,7 +327,9 @@ def test_metrics_grow_by_a_line_each(run: Run) -> None:
 def test_status_is_replaced(run: Run) -> None:
     run.write_status({"state": "running", "step": 1})
     run.write_status({"state": "finished"})
-    assert json.loads((run.folder / "status.json").read_text(encoding="utf-8")) == {"state": "finished"}
+    assert json.loads((run.folder / "status.json").read_text(encoding="utf-8")) == sealed(
+        {"state": "finished"}
+    )
 
 
 def test_notes_do_not_make_a_run_look_altered(run: Run) -> None:

@@ -22,7 +22,9 @@ def run(workspace: Workspace, tmp_path: Path) -> Path:
 
 def documents(run: Path) -> list[Path]:
     """All that has a seal in `run`."""
-    patterns = ("manifest.json", "checkpoints/*/manifest.json", "eval/*/scores.json")
+    patterns = (
+        "manifest.json", "checkpoints/*/manifest.json", "eval/*/scores.json", "status.json", "env.json",
+    )  # fmt: skip
     found = [path for pattern in patterns for path in sorted(run.glob(pattern))]
     assert len(found) >= len(patterns)
     return found

@@ -1,5 +1,6 @@
 """An exported model as a run: the commands that take it, and what the others say."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -12,6 +13,8 @@ import pytest
 from sacrebleu_command import command_scores
 from sentencepiece import SentencePieceProcessor
 from workspace import Outcome, Workspace
+
+from mt_cli.artefacts.json_files import sealed
 
 RUN = "runs/tiny"
 HOSTILE = (
@@ -139,6 +142,36 @@ def test_altered_file_exits_3_and_is_named(workspace: Workspace, own: Path, name
     outcome = workspace.call("translate", own, "--text", "Ein Hund.")
     assert (outcome.code, outcome.out) == (3, b"")
     assert outcome.err.startswith(f"error: {own}/{name}: altered or damaged: sha256 ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("model.bin", b"", "CTranslate2 cannot load it: "),
+        ("model.bin", b"\xff" * 9999, "CTranslate2 cannot load it: "),
+        ("config.json", b"[" * 10**5, "not valid JSON (more than 32 levels deep)"),
+        ("shared_vocabulary.json", b"[]", "not the vocabulary of "),
+        ("shared_vocabulary.json", b"[" * 10**5, "not valid JSON (more than 32 levels deep)"),
+    ],
+)
+def test_file_that_a_stranger_wrote_and_listed_exits_3(
+    workspace: Workspace, own: Path, name: str, content: bytes, complaint: str
+) -> None:
+    own.joinpath(name).write_bytes(content)
+    manifest = json.loads(own.joinpath("manifest.json").read_bytes())
+    manifest["sha256"][name] = hashlib.sha256(content).hexdigest()
+    own.joinpath("manifest.json").write_text(json.dumps(sealed(manifest)))
+    outcome = workspace.call("translate", own, "--text", "Ein Hund.")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert complaint in outcome.err
+
+
+def test_weights_without_end_are_refused_unread(workspace: Workspace, own: Path) -> None:
+    with own.joinpath("model.bin").open("r+b") as file:
+        file.truncate(1 << 40)  # holes, which take no room
+    outcome = workspace.call("translate", own, "--text", "Ein Hund.")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert outcome.err.startswith(f"error: {own}/model.bin: more than ")
 
 
 @pytest.mark.parametrize("name", ["model.bin", "config.toml", "tokenizer/tokenizer.json"])

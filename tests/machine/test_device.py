@@ -229,6 +229,11 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
         set_up_runtime(device="cuda")
 
 
+def test_threads_beyond_all_bounds_are_refused() -> None:
+    with pytest.raises(ResourceError, match=r"10000000000 threads are more than any machine has"):
+        set_up_runtime(threads=10**10)
+
+
 def test_too_few_threads_are_told_before_openmp_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     left = iter(range(2))
     start = threading.Thread.start

@@ -13,6 +13,7 @@ from mt_cli.artefacts.checkpoint import (
     load_state,
     load_training_tensors,
     load_weights,
+    shapes_of,
 )
 from mt_cli.artefacts.run import Run
 from mt_cli.errors import DataError
@@ -59,7 +60,7 @@ def finish_saving(run: Run, state: CheckpointState) -> None:
 def _load(folder: Path, trainer: Trainer, meter: Meter) -> CheckpointState:
     """Fill the model, `trainer` and `meter` from the checkpoint in `folder`."""
     state = load_state(folder)
-    tensors = load_training_tensors(folder)
+    tensors = load_training_tensors(folder, shapes_of(trainer.model))
     load_weights(folder, trainer.model)
     if not all_finite([*trainer.model.parameters(), *tensors.values()]):
         raise DataError(f"{folder}: holds numbers that are not finite")
