@@ -67,7 +67,9 @@ def take_record(
         commit_from=commit_from,
         parameters=num_parameters(run.parameter_shapes),
         checkpoint=checkpoint,
-        weights_sha256=checked_hashes(run.checkpoint_folder(checkpoint), names=[MODEL])[MODEL],
+        weights_sha256=checked_hashes(run.checkpoint_folder(checkpoint), run.parameter_shapes, names=[MODEL])[
+            MODEL
+        ],
         status=status,
         environment=environment,
         validation=_validation(run, checkpoint),
