@@ -10,8 +10,8 @@ from pathlib import Path
 
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, checkpoint_name
 from mt_cli.artefacts.evaluation import kept_evaluations, open_evaluation
-from mt_cli.artefacts.json_files import read_json
 from mt_cli.artefacts.run import Run, open_run
+from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
 from mt_cli.config import Config, differences, load_config
 from mt_cli.errors import DataError, UsageError, command_line
 from mt_cli.model.shapes import num_parameters
@@ -46,7 +46,7 @@ def take_record(
         DataError: a file is damaged.
     """
     run = open_run(run_dir)
-    status = read_json(run.folder / "status.json")
+    status = read_facts(run.folder, STATUS)
     if status.get("state") not in ENDED:
         finish = command_line("train", run.folder / "config.toml", "--run", run.folder, "--resume")
         raise UsageError(f"{run.folder}: its training is not finished ({status.get('state')}); {finish}")
@@ -57,7 +57,7 @@ def take_record(
     configs = configs_in(root / "configs")
     if config_name is not None and config_name not in configs:
         raise UsageError(f"--config {config_name}: no such config; there are {', '.join(configs)}")
-    environment = read_json(run.folder / "env.json")
+    environment = read_facts(run.folder, ENVIRONMENT)
     commit, commit_from = _commit(run, environment, commit, root)
     return Record(
         config_name=config_name or nearest_config(run.config, configs),
