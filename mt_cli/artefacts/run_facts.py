@@ -20,7 +20,7 @@ EARLY_KEYS: Mapping[str, Collection[str]] = {
     ENVIRONMENT: {
         "mt_cli", "python", "torch", "torchtext", "spacy", "sentencepiece", "sacrebleu", "numpy", "device",
         "precision", "cpu", "processor", "avx512", "amx", "cores", "threads", "memory_gib", "gpu",
-        "gpu_memory_gib", "processes",
+        "gpu_memory_gib", "processes", "commit", "commit_modified",
     },
 }  # fmt: skip
 """Of such files that were written before they were sealed."""

@@ -9,13 +9,13 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mt_cli.config.patterns import LANGUAGE
 from mt_cli.errors import DataError
 from mt_cli.text.subwords import SubwordTokenizer
 from mt_cli.text.words import WordTokenizer
 
 Kind = Literal["spacy", "bpe", "unigram"]
-Language = Annotated[str, Field(pattern=LANGUAGE)]
+Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+"""A language code such as `de`, as configs have it."""
 
 DESCRIPTION = "tokenizer.json"
 FORMAT: Literal[1] = 1
