@@ -80,6 +80,18 @@ def test_auto_precision_is_bf16_where_the_cpu_is_fast_in_it(
     assert set_up_runtime(device="cpu", threads=1).precision == expected
 
 
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [("AVX512_CORE", "fp32"), ("avx512_core_amx", "bf16"), ("ALL", "bf16"), ("", "bf16")],
+)
+def test_auto_on_a_cpu_heeds_what_onednn_may_use(
+    monkeypatch: pytest.MonkeyPatch, most: str, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
+    assert set_up_runtime(device="cpu").precision == expected
+
+
 @pytest.mark.parametrize("has_amx", [True, False])
 def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPatch, has_amx: bool) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
