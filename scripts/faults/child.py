@@ -18,6 +18,12 @@ from faults.plan import Plan, Seen
 from faults.shim import Arm
 
 STREAMS = ("stdin", "stdout", "stderr")
+SIGNALS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+"""Handlers of a child, whatever the parent was started with: a shell's background job ignores SIGINT."""
 PAGE_BYTES = resource.getpagesize()
 
 
@@ -93,6 +99,8 @@ def _become(
 ) -> NoReturn:
     """Be the child."""
     code = 1
+    for number, handler in SIGNALS.items():
+        signal.signal(number, handler)
     try:
         os.chdir(folder)
         for fd, name in enumerate(STREAMS):
