@@ -9,16 +9,17 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 from faults.plan import Plan, Seen
 from faults.shim import Arm
 
 STREAMS = ("stdin", "stdout", "stderr")
-SIGNALS = {
+SIGNALS: Mapping[signal.Signals, Callable[[int, FrameType | None], object] | signal.Handlers] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
