@@ -3,6 +3,7 @@
 Knows what a run begins with; `run` knows the rest.
 """
 
+import errno
 import glob
 import re
 import shutil
@@ -19,11 +20,13 @@ from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.run import FORMAT, TOKENIZER, ParentReference, PreparedReference, Run, open_run
 from mt_cli.artefacts.run_facts import ENVIRONMENT, write_facts
 from mt_cli.artefacts.run_lock import busy, is_locked, locked
-from mt_cli.artefacts.write_errors import write_errors_explained
+from mt_cli.artefacts.write_errors import WriteError, write_errors_explained
 from mt_cli.config import Config, dump_config
-from mt_cli.errors import ResourceError, UsageError
+from mt_cli.errors import UsageError
 
 PARTIAL = re.compile(r".+\.[0-9a-f]{32}\.partial", re.DOTALL)
+TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+"""Why a folder cannot be given a name that another one has."""
 LONG_S = 60.0
 """Longer than a living process takes from making a folder to locking it."""
 
@@ -67,17 +70,28 @@ def created_run(
         try:
             with write_errors_explained(folder, *place.parents):
                 partial.mkdir(parents=True)
-            with write_errors_explained(folder, partial):
+            with write_errors_explained(folder, partial, place):
                 locks.enter_context(locked(partial))  # the lock moves along with the folder
                 _fill(partial, config, tokenizer_files, prepared, environment, init_from)
-            put_in_place(partial, place, replaces=not is_new)
-        except ResourceError:
-            if is_new and not is_free(place):  # another process was a moment faster
-                raise busy(folder) from None
-            raise
+                _put_in_place(partial, folder, is_new=is_new)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         yield open_run(folder)
+
+
+def _put_in_place(partial: Path, folder: Path, *, is_new: bool) -> None:
+    """Give the run in `partial` the name `folder`.
+
+    Raises:
+        UsageError: another process has put a run there a moment ago.
+        ResourceError: it cannot be renamed.
+    """
+    try:
+        put_in_place(partial, folder.resolve(), replaces=not is_new)
+    except WriteError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in TAKEN:
+            raise busy(folder) from None
+        raise
 
 
 def _fill(

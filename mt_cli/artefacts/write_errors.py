@@ -27,6 +27,7 @@ class WriteError(ResourceError):
 
 def write_error(path: Path, error: OSError) -> WriteError:
     """The error to raise when `path` could not be written."""
+    error = _first_failure(error)
     if error.errno == errno.ENOSPC:
         return WriteError(path, "cannot be written: no space left on the disk; free some of it")
     reason = REASONS.get(error.errno or 0, error.strerror)
@@ -52,3 +53,15 @@ def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
         if error.filename is None or any(Path(error.filename).is_relative_to(place) for place in places):
             raise write_error(path, error) from error
         raise  # of another file, such as one that was read
+
+
+def _first_failure(error: OSError) -> OSError:
+    """The failure that came first, where closing what could not be written failed for another reason.
+
+    A name that is taken or not there is no such failure: whoever found it went on.
+    """
+    while isinstance(error.__context__, OSError):
+        if isinstance(error.__context__, FileNotFoundError | FileExistsError):
+            break
+        error = error.__context__
+    return error

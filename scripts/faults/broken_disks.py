@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from faults.case import BrokenPromiseError, Case, Site, clipped, expect
+from faults.case import BrokenPromiseError, Case, Site, clipped, expect, expect_code
 from faults.child import Ended
 from faults.kills import spread
 from faults.plan import Action, Strike
@@ -69,7 +69,7 @@ def _check_told(ended: Ended, strike: Strike) -> None:
     Raises:
         BrokenPromiseError: it did not.
     """
-    expect(ended.code in (0, RESOURCES), f"ends with {ended.code}: {clipped(ended.err)}")
+    expect_code(ended, 0, RESOURCES)
     if ended.code == RESOURCES:
         *_, last = ended.err.rstrip().splitlines()
         expect(last.startswith("error: "), f"the last line is no error: {clipped(ended.err)}")

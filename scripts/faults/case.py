@@ -159,6 +159,16 @@ def expect(holds: bool, otherwise: str) -> None:
         raise BrokenPromiseError(otherwise)
 
 
+def expect_code(ended: Ended, *expected: int) -> None:
+    """Make sure that a command ended with one of the `expected` exit codes.
+
+    Raises:
+        BrokenPromiseError: it did not.
+    """
+    codes = " or ".join(map(str, expected))
+    expect(ended.code in expected, f"ends with {ended.code}, not {codes}: {clipped(ended.err)}")
+
+
 def clipped(text: str) -> str:
     """The end of `text`, on one line."""
     return " / ".join(text.split("\n"))[-CLIPPED:]

@@ -9,15 +9,22 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 from faults.plan import Plan, Seen
 from faults.shim import Arm
 
 STREAMS = ("stdin", "stdout", "stderr")
+SIGNALS: Mapping[signal.Signals, Callable[[int, FrameType | None], object] | signal.Handlers] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+"""Handlers of a child, whatever the parent was started with: a shell's background job ignores SIGINT."""
 PAGE_BYTES = resource.getpagesize()
 
 
@@ -93,6 +100,8 @@ def _become(
 ) -> NoReturn:
     """Be the child."""
     code = 1
+    for number, handler in SIGNALS.items():
+        signal.signal(number, handler)
     try:
         os.chdir(folder)
         for fd, name in enumerate(STREAMS):

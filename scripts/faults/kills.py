@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from faults.case import BrokenPromiseError, Case, Site, expect
+from faults.case import BrokenPromiseError, Case, Site, clipped, expect
 from faults.plan import KILLS, Strike
 from faults.targets import Target, measured_targets
 from faults.trial import Fault
@@ -58,7 +58,7 @@ def spread(calls: int, count: int, draw: random.Random) -> list[int]:
 
 def _kill(target: Target, strike: Strike, case: Case) -> None:
     ended = case.call(*target.command, strike=strike, before=target.before)
-    expect(ended.was_struck_dead, f"was not killed: ended with {ended.code}: {ended.err}")
+    expect(ended.was_struck_dead, f"was not killed: ended with {ended.code}: {clipped(ended.err)}")
     try:
         target.follow_up(case)
     except BrokenPromiseError as error:

@@ -5,7 +5,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator, Sequence
 
-from faults.case import Case, Site, expect
+from faults.case import Case, Site, clipped, expect, expect_code
 from faults.targets import stops_at
 from faults.training_facts import differences, facts_of
 from faults.trial import Fault
@@ -70,7 +70,7 @@ def _resume(kind: str, steps: Sequence[int], settings: Sequence[str], case: Case
 def _by_signal(case: Case, flags: Sequence[str], step: int, *, number: int) -> None:
     ended = case.call(*TRAIN, *flags, before=stops_at(step, number=number))
     expected = -number if number == signal.SIGKILL else 128 + number
-    expect(ended.code == expected, f"ends with {ended.code}, not {expected}: {ended.err}")
+    expect_code(ended, expected)
 
 
 def _by_time_limit(case: Case, flags: Sequence[str], step: int) -> None:
@@ -84,7 +84,7 @@ def _by_time_limit(case: Case, flags: Sequence[str], step: int) -> None:
         Session._limit_left_s = lambda self: -1.0 if self._trainer.progress.step >= at else real(self)  # type: ignore[method-assign]
 
     ended = case.succeed(*TRAIN, *flags, "--time-limit", "1h", before=change)
-    expect("time_limit" in ended.err, f"the time limit was not reached: {ended.err}")
+    expect("time_limit" in ended.err, f"the time limit was not reached: {clipped(ended.err)}")
 
 
 def _by_fewer_steps(case: Case, flags: Sequence[str], step: int) -> None:

@@ -121,17 +121,22 @@ def test_file_that_cannot_be_written_in_a_partial_is_said_of_the_place(tmp_path:
 def test_first_of_several_failures_is_the_one_that_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = [errno.EIO]
+    failures = [OSError(errno.EIO, "Input/output error")]
 
     class BrokenFile(io.FileIO):
         def write(self, data: object, /) -> int:
-            raise OSError(numbers.pop() if numbers else errno.ENOSPC, "broken")
+            raise failures.pop() if failures else OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fdopen", lambda fd, mode: io.BufferedWriter(BrokenFile(fd, mode)))
-    with pytest.raises(ResourceError) as raised:
+    with pytest.raises(ResourceError, match=r"file: cannot be written: Input/output error"):
         write_atomically(tmp_path / "file", b"x")
-    assert isinstance(raised.value.__cause__, OSError)
-    assert raised.value.__cause__.errno == errno.EIO
+
+
+def test_folder_that_had_to_be_made_first_is_no_failure(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.touch()
+    with pytest.raises(ResourceError, match=r"a file stands where a folder is needed"):
+        write_atomically(full / "below" / "further" / "file", b"x")
 
 
 def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

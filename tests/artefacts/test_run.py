@@ -1,5 +1,6 @@
 """Run folders: made once, opened only when they are what they were, and found by name."""
 
+import errno
 import json
 import os
 from contextlib import AbstractContextManager
@@ -146,6 +147,18 @@ def test_of_two_that_begin_at_once_one_gets_the_folder(
         create(tmp_path / "run", overwrite=overwrite)
     assert open_run(tmp_path / "run").config == Config()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_disk_that_fails_once_a_run_has_its_name_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("mt_cli.artefacts.folders.sync_folder", fail)
+    with pytest.raises(ResourceError, match=r"run: cannot be written: Input/output error"):
+        create(tmp_path / "run")
+    assert open_run(tmp_path / "run").config
 
 
 def test_a_run_that_was_replaced_while_it_was_locked_is_not_gone_on_with(

@@ -83,3 +83,18 @@ def test_memory_is_what_the_child_adds(fork: Callable[..., Ended]) -> None:
 
     assert 100 < fork(take).peak_mb < 150
     assert fork(lambda: 0).peak_mb < 20
+
+
+def test_child_obeys_ctrl_c_even_where_the_parent_ignores_it(fork: Callable[..., Ended]) -> None:
+    def interrupt() -> int:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            return 130
+        return 0
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert fork(interrupt).code == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
