@@ -16,7 +16,7 @@ from mt_cli.artefacts.checkpoint import fill, read_weights
 from mt_cli.artefacts.files import check_hashes, is_there, read_file
 from mt_cli.artefacts.folders import recover, remove_leftovers, remove_leftovers_of
 from mt_cli.artefacts.json_files import read_sealed, seal_command_of
-from mt_cli.artefacts.metrics import append_metrics, forget_metrics_after, read_metrics
+from mt_cli.artefacts.metrics import Record, append_metrics, forget_metrics_after, read_metrics
 from mt_cli.artefacts.run_facts import STATUS, write_facts
 from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Backend, Config, ModelConfig, config_of_bytes
@@ -142,7 +142,11 @@ class Run:
         remove_leftovers_of(self.folder)
 
     def forget_metrics_after(self, step: int) -> None:
-        """Drop the lines of later updates, which a kill lost, and a last line that it left unfinished."""
+        """Drop the lines of later updates, which a kill lost, and a last line that it left unfinished.
+
+        Raises:
+            DataError: a line is damaged.
+        """
         forget_metrics_after(self.metrics_path, step)
 
     def locked(self) -> AbstractContextManager[None]:
@@ -153,17 +157,21 @@ class Run:
         """
         return locked(self.folder)
 
-    def metrics(self) -> Iterator[tuple[int, dict[str, object]]]:
-        """Step and content of each record of metrics.jsonl; unfinished lines are skipped."""
+    def metrics(self) -> Iterator[Record]:
+        """The records of metrics.jsonl, but for a last line that is unfinished.
+
+        Raises:
+            DataError: a line is damaged.
+        """
         return read_metrics(self.metrics_path)
 
-    def append_metrics(self, record: Mapping[str, object]) -> None:
+    def append_metrics(self, content: Mapping[str, object]) -> None:
         """Add a line to metrics.jsonl.
 
         Raises:
             ResourceError: the disk is full.
         """
-        append_metrics(self.metrics_path, record)
+        append_metrics(self.metrics_path, content)
 
     def write_status(self, status: Mapping[str, object]) -> None:
         """Replace status.json."""

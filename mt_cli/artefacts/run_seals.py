@@ -1,4 +1,4 @@
-"""Sealing a run of an early version: its manifests, kept scores, status and environment.
+"""Sealing a run of an early version: its manifests, kept scores, metrics, status and environment.
 
 Knows which documents of a run have a seal, and what has to be whole before they get one.
 """
@@ -18,6 +18,7 @@ from mt_cli.artefacts.evaluation import (
 )
 from mt_cli.artefacts.files import is_there
 from mt_cli.artefacts.json_files import SEAL, read_json, sealed, write_json
+from mt_cli.artefacts.metrics import seal_metrics
 from mt_cli.artefacts.run import Run, open_run
 from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
 from mt_cli.errors import DataError
@@ -38,7 +39,7 @@ def seal_run(folder: Path) -> list[Path]:
         unsealed = [path for path in documents if SEAL not in read_json(path, below=run.folder)]
         for path in unsealed:
             write_json(path, sealed(read_json(path, below=run.folder)), below=run.folder)
-    return unsealed
+        return [*unsealed, *([run.metrics_path] if seal_metrics(run.metrics_path) else [])]
 
 
 def _checked_facts(run: Run) -> Iterator[Path]:

@@ -7,6 +7,7 @@ is what was read before. Thousands are tried in one process: in place of whole c
     load_model                                  translate, evaluate, export: weights
     load_state, load_training_tensors           train --resume: progress, the optimiser's state
     describe_status, describe_environment       inspect, report: status.json, env.json
+    curves_of_run                               plot, report: metrics.jsonl
     read_scores, open_evaluation                inspect, evaluate: scores.json, and the texts beside it
     open_prepared                               train, evaluate: encoded splits, their lines, tokenizers
     open_exported_run                           translate: an exported model
@@ -29,6 +30,7 @@ from mt_cli.artefacts.exported_run import open_exported_run
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import open_run
 from mt_cli.errors import DataError, MtCliError
+from mt_cli.stages.curves import curves_of_run
 from mt_cli.stages.inspect.inspect import describe_environment, describe_status
 
 PROMISE, FAMILY = 3, "flips"
@@ -117,6 +119,10 @@ def _environment(path: Path) -> object:
     return describe_environment(open_run(path.parent))
 
 
+def _metrics(path: Path) -> object:
+    return curves_of_run(path.parent)
+
+
 def _checkpoint(path: Path) -> object:
     model = open_run(_above(path, RUN)).load_model(checkpoint=path.parent.name)
     tensors = load_training_tensors(path.parent, shapes_of(model))
@@ -156,6 +162,7 @@ EVERY_BIT: dict[str, Read] = {
     "runs/tiny/*.txt": _pointer,
     "runs/tiny/status.json": _status,
     "runs/tiny/env.json": _environment,
+    "runs/tiny/metrics.jsonl": _metrics,
     "runs/tiny/checkpoints/*/*.json": _checkpoint,
     "runs/tiny/eval/*/scores.json": _scores,
     "data/prepared/tiny/manifest.json": _prepared,

@@ -11,8 +11,8 @@ from typing import Any
 
 from safetensors.numpy import load_file
 
-CLOCKS = {"elapsed_s", "validation_s", "tgt_tokens_per_s"}
-"""Keys of metrics.jsonl and of checkpoints that tell time."""
+CLOCKS = {"elapsed_s", "validation_s", "tgt_tokens_per_s", "seal"}
+"""Keys of metrics.jsonl and of checkpoints that tell time, or depend on it."""
 METER, SECONDS_AT = "meter:since_", 4
 """Tensors of sums that end in seconds."""
 STEP_LINE = re.compile(r" (step (\d+)  epoch .*?)  tok/s")

@@ -130,20 +130,14 @@ def _commit(run: Run, environment: Mapping[str, object], given: str | None, root
 
 def _validation(run: Run, checkpoint: str) -> Validation:
     """The last validation of `checkpoint` in metrics.jsonl."""
-    found = None
-    for step, record in run.metrics():
-        match record:
-            case {
-                "kind": "validation",
-                "bleu": float(bleu),
-                "bleu_signature": str(signature),
-                "nll": float(nll),
-            }:
-                if checkpoint_name(step) == checkpoint:
-                    found = Validation(step, bleu, signature, nll)
-    if found is None:
+    found = [
+        Validation(each.step, each.number("bleu"), each.text("bleu_signature"), each.number("nll"))
+        for each in run.metrics()
+        if each.kind == "validation" and checkpoint_name(each.step) == checkpoint
+    ]
+    if not found:
         raise DataError(f"{run.metrics_path}: holds no validation of {checkpoint}, the best checkpoint")
-    return found
+    return found[-1]
 
 
 def _evaluations(run: Run, checkpoint: str) -> Iterator[Evaluation]:

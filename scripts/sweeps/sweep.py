@@ -120,13 +120,17 @@ def result_of(job: Job, commands: Commands, *, beam: Sequence[str]) -> Result | 
     if status["state"] not in OVER - {"diverged"}:
         return None
     run = open_run(job.run)
-    best = [record for _, record in run.metrics() if record.get("kind") == "validation" and record["is_best"]]
+    best = [each for each in run.metrics() if each.kind == "validation" and each.content["is_best"]]
     if not best:
         raise DataError(f"{run.metrics_path}: holds no validation; remove {job.run} to train it again")
-    bleu, nll = best[-1]["bleu"], best[-1]["nll"]
     beam_bleu = beam_score(job, commands, beam) if beam else None
     return Result(
-        job.variant, job.seed, float(str(bleu)), float(str(nll)), beam_bleu, float(str(status["elapsed_s"]))
+        job.variant,
+        job.seed,
+        best[-1].number("bleu"),
+        best[-1].number("nll"),
+        beam_bleu,
+        float(str(status["elapsed_s"])),
     )
 
 

@@ -99,7 +99,7 @@ def test_an_existing_run_is_not_touched_unasked(run: Run) -> None:
 def test_overwriting_leaves_nothing_of_the_old_run(run: Run) -> None:
     add_checkpoint(run, 3)
     run.point("best", step=3)
-    run.append_metrics({"step": 3})
+    run.append_metrics({"kind": "step", "step": 3})
     anew = create(run.folder, overwrite=True, config=Config())
     assert anew.config == Config()
     assert sorted(path.name for path in run.folder.iterdir()) == [
@@ -328,13 +328,6 @@ def test_only_unused_checkpoints_are_removed(trained: Run) -> None:
 
 
 # Notes
-
-
-def test_metrics_grow_by_a_line_each(run: Run) -> None:
-    run.append_metrics({"kind": "step", "loss": 2.5})
-    run.append_metrics({"kind": "step", "loss": 2.25})
-    lines = run.metrics_path.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["loss"] for line in lines] == [2.5, 2.25]
 
 
 def test_status_is_replaced(run: Run) -> None:

@@ -121,9 +121,9 @@ def describe_environment(run: Run) -> dict[str, object]:
 def describe_scores(run: Run, *, checkpoint: str | None) -> dict[str, object]:
     """The validation of `checkpoint`, and what `evaluate` has scored, by folder."""
     validations = {
-        f"val, step {step}": {key: record.get(key) for key in ("nll", "bleu", "bleu_signature")}
-        for step, record in run.metrics()
-        if record.get("kind") == "validation" and checkpoint == checkpoint_name(step)
+        f"val, step {each.step}": {key: each.content.get(key) for key in ("nll", "bleu", "bleu_signature")}
+        for each in run.metrics()
+        if each.kind == "validation" and checkpoint == checkpoint_name(each.step)
     }
     evaluated = {folder.name: read_scores(folder, run=run.folder) for folder in kept_evaluations(run.folder)}
     return {**validations, **evaluated}
