@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from mt_cli.artefacts.files import check_hashes, is_there, sha256_file
 from mt_cli.artefacts.folders import built_beside
 from mt_cli.artefacts.json_files import read_json, read_sealed, seal_command_of, sealed, write_json
-from mt_cli.artefacts.tensor_files import Shapes, read_tensors, write_tensors
+from mt_cli.artefacts.tensor_files import Shapes, most_bytes, read_tensors, write_tensors
 from mt_cli.errors import DataError
 
 MODEL, STATE, PROGRESS, MANIFEST = "model.safetensors", "state.safetensors", "state.json", "manifest.json"
 
 
-Count = Annotated[int, Field(ge=0, strict=True)]
+Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,16 @@ def load_weights(folder: Path, model: nn.Module) -> None:
     Raises:
         DataError: see `read_weights`; the model is as it was.
     """
-    fill(model, read_weights(folder, {name: tuple(p.shape) for name, p in model.named_parameters()}))
+    fill(model, read_weights(folder, shapes_of(model)))
 
 
-def load_training_tensors(folder: Path) -> dict[str, Tensor]:
-    """What resuming needs from the checkpoint besides the weights.
+def shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter, by name."""
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def load_training_tensors(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
+    """What resuming needs besides the weights, of a model whose parameters have `shapes`.
 
     Raises:
         DataError: it is altered or missing; a run that was exported does not have it.
@@ -117,12 +122,14 @@ def load_training_tensors(folder: Path) -> dict[str, Tensor]:
     if not is_there(folder / STATE) and STATE not in _manifest(folder, warns=False):
         raise DataError(f"{folder}: an exported checkpoint, without what training needs to go on from it")
     digest = _listed_hashes(folder, names=[STATE], warns=True)[STATE]
-    return read_tensors(folder / STATE, below=folder.parent, sha256=digest)
+    return read_tensors(
+        folder / STATE, below=folder.parent, sha256=digest, shapes=shapes, are_parameters=False
+    )
 
 
 def load_state(folder: Path) -> CheckpointState:
     """Where training stood when the checkpoint was written."""
-    checked_hashes(folder, names=[PROGRESS])
+    checked_hashes(folder, {}, names=[PROGRESS])
     try:
         return TypeAdapter(CheckpointState).validate_python(read_json(folder / PROGRESS, below=folder.parent))
     except ValidationError as error:
@@ -131,8 +138,10 @@ def load_state(folder: Path) -> CheckpointState:
         ) from error
 
 
-def checked_hashes(folder: Path, *, names: Sequence[str], warns: bool = True) -> dict[str, str]:
-    """Check the checkpoint's files `names` and return their sha256.
+def checked_hashes(
+    folder: Path, shapes: Shapes, *, names: Sequence[str], warns: bool = True
+) -> dict[str, str]:
+    """Check the files `names` of a checkpoint, whose parameters have `shapes`, and return their sha256.
 
     `warns` says whether to warn of a manifest without a seal.
 
@@ -140,18 +149,18 @@ def checked_hashes(folder: Path, *, names: Sequence[str], warns: bool = True) ->
         DataError: one is missing or altered.
     """
     found = _listed_hashes(folder, names=names, warns=warns)
-    check_hashes(folder, found)
+    check_hashes(folder, found, most=most_bytes(shapes))
     return found
 
 
-def check_whole(folder: Path) -> None:
-    """Check every file that the checkpoint lists, and the weights at least.
+def check_whole(folder: Path, shapes: Shapes) -> None:
+    """Check every file that a checkpoint lists, and the weights at least; its parameters have `shapes`.
 
     Raises:
         DataError: one is missing or altered.
     """
     listed = [name for name in (STATE,) if name in _manifest(folder, warns=False) or is_there(folder / name)]
-    checked_hashes(folder, names=[MODEL, PROGRESS, *listed], warns=False)
+    checked_hashes(folder, shapes, names=[MODEL, PROGRESS, *listed], warns=False)
 
 
 def _listed_hashes(folder: Path, *, names: Sequence[str], warns: bool) -> dict[str, str]:

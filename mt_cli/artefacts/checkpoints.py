@@ -3,6 +3,7 @@
 Of what is in a checkpoint, it asks only which one was the best then. Nothing here goes through a link.
 """
 
+import logging
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ from mt_cli.artefacts.checkpoint import checkpoint_name, load_state
 from mt_cli.artefacts.files import check_no_links, is_there, read_file, write_atomically
 from mt_cli.artefacts.folders import opened_folder, recover
 from mt_cli.errors import DataError, UsageError
+
+log = logging.getLogger(__name__)
 
 POINTERS = ("best", "last")
 CHECKPOINTS = "checkpoints"
@@ -91,6 +94,8 @@ def write_pointer(run: Path, name: str, *, step: int) -> None:
 def remove_unused_checkpoints(run: Path) -> None:
     """Delete checkpoints that neither `best` nor `last` points to, and those that are unfinished.
 
+    One that cannot be deleted stays, with a warning: nobody needs it to be gone.
+
     Raises:
         DataError: a link stands in place of the folder that holds them; what it points to is left alone.
     """
@@ -98,7 +103,11 @@ def remove_unused_checkpoints(run: Path) -> None:
     with opened_folder(run / CHECKPOINTS) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 — a descriptor is no path
             if OWN_FOLDER.fullmatch(name) and name not in used:
-                shutil.rmtree(name, dir_fd=folder)
+                try:
+                    shutil.rmtree(name, dir_fd=folder)
+                except OSError as error:
+                    reason = error.strerror or error
+                    log.warning("%s: cannot be deleted: %s", run / CHECKPOINTS / name, reason)
 
 
 def _target(run: Path, pointer: str) -> str | None:

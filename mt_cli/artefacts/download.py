@@ -17,7 +17,8 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import IO, Any
 
-from mt_cli.artefacts.files import sha256_bytes, write_atomically, write_error
+from mt_cli.artefacts.files import sha256_bytes, write_atomically
+from mt_cli.artefacts.write_errors import write_error
 from mt_cli.errors import DataError, ResourceError
 
 log = logging.getLogger(__name__)

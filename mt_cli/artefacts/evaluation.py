@@ -19,8 +19,8 @@ EARLY_KEYS = {
     "checkpoint", "with", "sha256",
 }  # fmt: skip
 """Of scores that were kept before they were sealed."""
-MOST_BYTES = 1 << 30
-"""Of a text."""
+MOST_BYTES = 1 << 26
+"""Of a text that is used again; what is larger is translated anew."""
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal, get_args
 
 from mt_cli.artefacts.files import check_hashes, read_file, sha256_file, write_atomically
 from mt_cli.artefacts.folders import recover
-from mt_cli.artefacts.json_files import SEAL, read_json, read_sealed, sealed, write_json
+from mt_cli.artefacts.json_files import SEAL, parse_json, read_json, read_sealed, sealed, write_json
 from mt_cli.artefacts.run import (
     MOST_CONFIG_BYTES,
+    MOST_TOKENIZER_BYTES,
+    TOKENIZER,
     ParentReference,
     PreparedReference,
     Run,
@@ -20,12 +23,18 @@ from mt_cli.artefacts.run import (
     open_runs,
     read_tokenizers,
 )
+from mt_cli.artefacts.tensor_files import most_bytes
 from mt_cli.config import Config, config_of_bytes, dump_config
 from mt_cli.errors import DataError, Option, UsageError, command_line
+from mt_cli.model.shapes import parameter_shapes
 from mt_cli.text.tokenizer import Tokenizers
 
 FORMAT, ENGINE = 1, "ctranslate2"
-MANIFEST, CONFIG = "manifest.json", "config.toml"
+MANIFEST, CONFIG, ENGINE_CONFIG = "manifest.json", "config.toml", "config.json"
+Quantization = Literal[
+    "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
+]
+"""What matrices are stored as; `none` is float32."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,29 @@ class ExportedRun:
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers."""
         return read_tokenizers(self.folder, self.sha256)
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest size of a file of the engine's: of the weights, and the waves of positions."""
+        src, tgt = self.tokenizers.src.vocab_size, self.tokenizers.tgt.vocab_size
+        options = self.config.model.model_dump()
+        shapes = parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **options)
+        positions = (2, self.config.model.max_len, self.config.model.d_model)
+        return most_bytes({**shapes, "positions": positions})
+
+    def check_engine_files(self) -> None:
+        """Make sure that the engine's config and vocabularies are what it will take them for.
+
+        Raises:
+            DataError: they are not.
+        """
+        read_json(self.folder / ENGINE_CONFIG, below=self.folder)
+        src, tgt = self.tokenizers.src.entries, self.tokenizers.tgt.entries
+        expected = {"shared": src, "source": src, "target": tgt}
+        for side, entries in expected.items():
+            path = self.folder / f"{side}_vocabulary.json"
+            if path.name in self.sha256 and _read_list(path) != entries:
+                raise DataError(f"{path}: not the vocabulary of {self.folder / TOKENIZER}; export it again")
 
     def resolve_checkpoint(self, name: str) -> str:
         """Name of the checkpoint that `name` means, of which there is one.
@@ -110,12 +142,14 @@ def open_exported_run(folder: Path) -> ExportedRun:
             "exported_from": {"folder": str(run), "checkpoint": str(checkpoint), "sha256": str(weights)},
             "prepared": {"folder": str(prepared), "sha256": str(data)},
             "sha256": dict(hashes),
-        } if CONFIG in hashes:
+        } if CONFIG in hashes and quantization in get_args(Quantization):
             sha256 = {name: str(digest) for name, digest in hashes.items()}
         case _:
             raise DataError(f"{path}: not a manifest of an exported model of format {FORMAT}")
-    check_hashes(folder, sha256)
-    return ExportedRun(
+    is_small = {name: name == CONFIG or name.startswith(TOKENIZER) for name in sha256}
+    of_ours = {name: digest for name, digest in sha256.items() if is_small[name]}
+    check_hashes(folder, of_ours, most=MOST_TOKENIZER_BYTES)
+    exported = ExportedRun(
         folder,
         config_of_bytes(read_file(folder / CONFIG, most=MOST_CONFIG_BYTES), origin=folder / CONFIG),
         PreparedReference(prepared, data),
@@ -123,6 +157,16 @@ def open_exported_run(folder: Path) -> ExportedRun:
         quantization,
         sha256,
     )
+    of_engine = {name: digest for name, digest in sha256.items() if not is_small[name]}
+    check_hashes(folder, of_engine, most=exported.most_bytes)
+    return exported
+
+
+def _read_list(path: Path) -> object:
+    try:
+        return parse_json(read_file(path, most=MOST_TOKENIZER_BYTES))
+    except ValueError as error:
+        raise DataError(f"{path}: not valid JSON ({error}); the file is damaged") from error
 
 
 def open_any_runs(folders: Sequence[Path]) -> Sequence[AnyRun]:

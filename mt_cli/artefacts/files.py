@@ -14,16 +14,13 @@ from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
 from mt_cli.artefacts.leftovers import is_abandoned, partial_name
-from mt_cli.errors import DataError, ResourceError
+from mt_cli.artefacts.write_errors import write_error
+from mt_cli.errors import DataError
 
-REASONS = {
-    errno.EEXIST: "a file stands where a folder is needed",
-    errno.ENOTDIR: "a file stands where a folder is needed",
-}
-"""Clear words for write errors whose system message would mislead."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-READ_BYTES = 1 << 20
+LONGEST_NAME = 255
+"""Bytes of a file's name, as most systems have it."""
 
 
 def is_there(path: Path) -> bool:
@@ -35,14 +32,19 @@ def is_there(path: Path) -> bool:
 
 
 @contextmanager
-def opened(path: Path, *, below: Path | None = None) -> Iterator[BufferedReader]:
+def opened(path: Path, *, below: Path | None = None, most: int | None = None) -> Iterator[BufferedReader]:
     """The regular file `path`, for reading; from the folder `below` on (by default, its own) without links.
 
+    `most` is the largest number of bytes that such a file may have. A file with holes is as large as it says,
+    and to read it takes as long.
+
     Raises:
-        DataError: there is none, it is something else, or it cannot be read.
+        DataError: there is none, it is something else, it is larger, or it cannot be read.
     """
     try:
         with os.fdopen(_open(path, os.O_RDONLY, below=below), "rb") as file:
+            if most is not None and os.fstat(file.fileno()).st_size > most:
+                raise _too_large(path, most)
             yield file
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
@@ -59,7 +61,7 @@ def read_file(path: Path, *, most: int, below: Path | None = None) -> bytes:
     with opened(path, below=below) as file:
         data = file.read(most + 1)
     if len(data) > most:
-        raise DataError(f"{path}: more than {most:,} bytes, which no such file has; the file is damaged")
+        raise _too_large(path, most)
     return data
 
 
@@ -68,25 +70,41 @@ def sha256_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def sha256_file(path: Path, *, below: Path | None = None) -> str:
+def sha256_file(path: Path, *, below: Path | None = None, most: int | None = None) -> str:
     """Hex digest of a file's content, read in chunks; see `opened`."""
-    with opened(path, below=below) as file:
+    with opened(path, below=below, most=most) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
-    """Compare files below `folder` with their sha256 sums, keyed by relative path.
+def check_hashes(folder: Path, expected: Mapping[str, str], *, most: int | None = None) -> None:
+    """Compare files below `folder`, of `most` bytes each, with their sha256 sums, keyed by relative path.
 
     Raises:
-        DataError: naming the first file that is missing or altered.
+        DataError: naming the first file that is missing, altered or larger.
     """
     for name, digest in expected.items():
         path = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise DataError(f"{folder / 'manifest.json'}: lists {name!r}, which is not in its folder")
+        if not _is_inside(name):
+            shown = f"{name[:LONGEST_NAME]!r}"
+            raise DataError(f"{folder / 'manifest.json'}: lists {shown}, which is no file in its folder")
         if not is_there(path):
             raise DataError(f"{path}: missing, though {folder / 'manifest.json'} lists it")
-        check_hash(path, sha256_file(path, below=folder), expected=digest)
+        check_hash(path, sha256_file(path, below=folder, most=most), expected=digest)
+
+
+def _is_inside(name: str) -> bool:
+    """Whether `name`, which a stranger may have written, can be that of a file below a folder."""
+    try:
+        parts = os.fsencode(name).split(b"/")
+    except UnicodeEncodeError:  # half a character
+        return False
+    return all(part not in (b"", b".", b"..") and len(part) <= LONGEST_NAME for part in parts) and (
+        "\0" not in name
+    )
+
+
+def _too_large(path: Path, most: int) -> DataError:
+    return DataError(f"{path}: more than {most:,} bytes, which no such file has; the file is damaged")
 
 
 def check_hash(path: Path, found: str, *, expected: str) -> None:
@@ -162,31 +180,6 @@ def open_to_append(path: Path) -> BufferedWriter:
     except OSError as error:
         raise write_error(path, error) from error
     return os.fdopen(descriptor, "ab")
-
-
-def write_error(path: Path, error: OSError) -> ResourceError:
-    """The error to raise when `path` could not be written."""
-    if error.errno == errno.ENOSPC:
-        return ResourceError(f"{path}: cannot be written: no space left on the disk; free some of it")
-    reason = REASONS.get(error.errno or 0, error.strerror)
-    return ResourceError(f"{path}: cannot be written: {reason}; name another place")
-
-
-@contextmanager
-def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
-    """Report a failed write of one of `places`, or below it, as a failed write of `path`.
-
-    Raises:
-        ResourceError: such a write failed.
-    """
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if error.filename is None or any(Path(error.filename).is_relative_to(place) for place in places):
-            raise write_error(path, error) from error
-        raise  # of another file, such as one that was read
 
 
 def sync_folder(folder: Path) -> None:

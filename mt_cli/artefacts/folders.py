@@ -17,10 +17,9 @@ from mt_cli.artefacts.files import (
     is_there,
     link_error,
     sync_folder,
-    write_error,
-    write_errors_explained,
 )
 from mt_cli.artefacts.leftovers import is_abandoned, partial_name
+from mt_cli.artefacts.write_errors import write_error, write_errors_explained
 from mt_cli.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -61,11 +60,12 @@ def built_beside(folder: Path) -> Iterator[Path]:
     recover(folder)
     place = folder.resolve()  # of a link, the folder behind it is replaced, not the link
     partial = place.with_name(partial_name(place.name))
-    remove_leftovers(place.parent, of=place.name)
+    remove_leftovers_of(folder)
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        with write_errors_explained(folder, partial):
+        with write_errors_explained(folder, *place.parents):
             partial.mkdir(parents=True)
+        with write_errors_explained(folder, partial):
             yield partial
         put_in_place(partial, place)
     finally:
@@ -91,13 +91,12 @@ def put_in_place(new: Path, folder: Path, *, replaces: bool = True) -> None:
 def recover(folder: Path) -> None:
     """Put back the old `folder` if a process was killed after it had moved that aside, and before the end."""
     place = folder.resolve()
-    old = _aside(place)
-    if is_there(place) or not old.is_dir():
+    if is_there(place) or not _aside(place).is_dir():
         return
     time.sleep(MOMENT_S)  # its maker may be alive and about to put the new one there
     if not is_there(place):
         with suppress(OSError):
-            old.rename(place)
+            _aside(place).rename(place)
             log.warning("%s: put back; a process was killed while it replaced this folder", folder)
 
 
@@ -112,6 +111,12 @@ def remove_leftovers(folder: Path, *, of: str | None = None) -> None:
                 remove(Path(entry.path))
     if of is not None and is_there(folder / of):
         remove(_aside(folder / of))
+
+
+def remove_leftovers_of(folder: Path) -> None:
+    """Remove what killed processes left of `folder` and of what was to replace it."""
+    place = folder.resolve()
+    remove_leftovers(place.parent, of=place.name)
 
 
 def remove(path: Path) -> None:

@@ -87,16 +87,31 @@ def read_sealed(
     Raises:
         DataError: the file cannot be read, or any part of it was altered.
     """
-    document = read_json(path, below=below)
-    seal = document.pop(SEAL, None)
-    if seal is None:
-        if unknown := sorted(document.keys() - set(early_keys)):  # such as the name of the seal, damaged
-            raise DataError(f"{path}: unknown key {unknown[0]!r} and no seal; the file is damaged")
-        if seal_command is not None:
-            warn_of_no_seal(below, seal_command)
-    elif seal != sealed(document)[SEAL]:
-        raise DataError(f"{path}: altered or damaged: its seal does not fit; restore it from a copy")
+    document, has_seal = unsealed(read_json(path, below=below), early_keys=early_keys, place=str(path))
+    if not has_seal and seal_command is not None:
+        warn_of_no_seal(below, seal_command)
     return document
+
+
+def unsealed(
+    document: Mapping[str, object],
+    *,
+    early_keys: Collection[str],
+    place: str,
+    remedy: str = "restore it from a copy",
+) -> tuple[dict[str, object], bool]:
+    """`document` without its seal, which is checked, and whether it has one; `place` is where it was read.
+
+    Raises:
+        DataError: any part of it was altered, or it has other keys than `early_keys` and no seal.
+    """
+    rest = {key: value for key, value in document.items() if key != SEAL}
+    if SEAL in document:
+        if document != sealed(rest):
+            raise DataError(f"{place}: altered or damaged: its seal does not fit; {remedy}")
+    elif unknown := sorted(rest.keys() - set(early_keys)):  # such as the name of the seal, damaged
+        raise DataError(f"{place}: unknown key {unknown[0]!r} and no seal; the file is damaged")
+    return rest, SEAL in document
 
 
 def seal_command_of(run: Path) -> str:

@@ -7,9 +7,9 @@ import functools
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mt_cli.artefacts.corpora import MORE, TRAIN
 from mt_cli.artefacts.exported_run import AnyRun
@@ -19,7 +19,7 @@ from mt_cli.artefacts.json_files import SEAL, read_json, read_sealed, sealed, wr
 from mt_cli.artefacts.split_files import Side, lines_path, open_split
 from mt_cli.config import Config, DataConfig, TokenizerConfig
 from mt_cli.data.report import Report
-from mt_cli.data.split import EncodedSplit, Portion
+from mt_cli.data.split import EncodedSplit, Portion, Sentences
 from mt_cli.errors import DataError, PreparedDataError, command_line
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizer import Tokenizers
@@ -45,7 +45,7 @@ class Manifest(BaseModel):
     """sha256 of the corpus files, by `<split>.<side>`."""
     outputs: dict[str, str]
     """sha256 of the files beside this one, by relative path."""
-    pairs: dict[str, int]
+    pairs: dict[str, Annotated[int, Field(ge=0)]]
     """Pairs of each split. The files of `train` hold its own pairs, then those of each `train+<name>`."""
     dropped: dict[str, dict[str, int]]
     """Pairs left out, by split and reason."""
@@ -83,13 +83,25 @@ class Prepared:
         """Encoded pairs of split `name`, memory-mapped; `train` includes the pairs that the config adds."""
         self._check_has(name)
         split = open_split(self.folder, name)
-        return replace(split, parts=self._parts()) if name == TRAIN else split
+        parts = self._parts() if name == TRAIN else ()
+        expected = sum(part.size for part in parts) if parts else self.manifest.pairs[name]
+        if len(split) != expected:
+            raise PreparedDataError(
+                f"{self.folder}: {name} has {len(split):,} pairs, but {MANIFEST} says {expected:,}"
+            )
+        self._check_ids(name, "src", split.src)
+        self._check_ids(name, "tgt", split.tgt)
+        return replace(split, parts=parts)
 
     def lines(self, name: str, side: Side) -> list[str]:
         """The corpus's own lines of split `name`, not normalised; row i belongs to pair i."""
         self._check_has(name)
-        raw = read_file(lines_path(self.folder, name, side), most=MOST_BYTES).split(b"\n")[:-1]
-        return [decode_line(line) for line in raw[: self.manifest.pairs[name]]]  # added pairs follow
+        path = lines_path(self.folder, name, side)
+        raw = read_file(path, most=MOST_BYTES).split(b"\n")[:-1]
+        expected = self.manifest.pairs[name]
+        if len(raw) < expected:
+            raise PreparedDataError(f"{path}: {len(raw):,} lines, but {MANIFEST} says {expected:,}")
+        return [decode_line(line) for line in raw[:expected]]  # added pairs follow
 
     def report(self) -> Report:
         """The report that was stored when the data were prepared."""
@@ -97,7 +109,8 @@ class Prepared:
         try:
             return Report.model_validate_json(read_file(path, most=MOST_BYTES))
         except (DataError, ValidationError) as error:
-            raise PreparedDataError(f"{path}: damaged") from error
+            again = command_line("prepare", "CONFIG", "--force")
+            raise PreparedDataError(f"{path}: damaged; to make it anew: {again}") from error
 
     def _parts(self) -> tuple[Portion, ...]:
         """The parts of the training split; empty if the config adds no pairs."""
@@ -108,6 +121,12 @@ class Prepared:
         except (ValidationError, KeyError) as error:
             raise PreparedDataError(f"{self.folder / MANIFEST}: damaged") from error
         return (Portion(pairs[TRAIN], 1.0), *added) if added else ()
+
+    def _check_ids(self, name: str, side: Side, sentences: Sentences) -> None:
+        vocab_size = (self.tokenizers.src if side == "src" else self.tokenizers.tgt).vocab_size
+        ids = sentences.ids
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size:
+            raise PreparedDataError(f"{self.folder}: {name}.{side} has ids that its vocabulary lacks")
 
     def _check_has(self, name: str) -> None:
         known = [split for split in self.manifest.pairs if not split.startswith(MORE)]

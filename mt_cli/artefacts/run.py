@@ -14,9 +14,10 @@ import torch
 from mt_cli.artefacts import checkpoints
 from mt_cli.artefacts.checkpoint import fill, read_weights
 from mt_cli.artefacts.files import check_hashes, is_there, read_file
-from mt_cli.artefacts.folders import recover, remove_leftovers
-from mt_cli.artefacts.json_files import read_sealed, seal_command_of, write_json
-from mt_cli.artefacts.metrics import append_metrics, forget_metrics_after, read_metrics
+from mt_cli.artefacts.folders import recover, remove_leftovers, remove_leftovers_of
+from mt_cli.artefacts.json_files import read_sealed, seal_command_of
+from mt_cli.artefacts.metrics import Record, append_metrics, forget_metrics_after, read_metrics
+from mt_cli.artefacts.run_facts import STATUS, write_facts
 from mt_cli.artefacts.run_lock import locked
 from mt_cli.config import Backend, Config, ModelConfig, config_of_bytes
 from mt_cli.errors import DataError, UsageError, command_line
@@ -31,7 +32,8 @@ EARLY_KEYS = {"format", "sha256", "prepared", "init_from"}
 TOKENIZER = "tokenizer/"
 EXPORTED_MODEL = ("model.bin", "config.json")
 """CTranslate2's files, by which an exported model is known. No run has such files."""
-MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 20, 1 << 28
+LONGEST_PATH = 4096
+MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 20, 1 << 25
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,14 @@ class Run:
     def remove_leftovers(self) -> None:
         """Remove what killed processes left unfinished in this folder, and of its replacement beside it."""
         remove_leftovers(self.folder)
-        place = self.folder.resolve()
-        remove_leftovers(place.parent, of=place.name)
+        remove_leftovers_of(self.folder)
 
     def forget_metrics_after(self, step: int) -> None:
-        """Drop the lines of later updates, which a kill lost, and a last line that it left unfinished."""
+        """Drop the lines of later updates, which a kill lost, and a last line that it left unfinished.
+
+        Raises:
+            DataError: a line is damaged.
+        """
         forget_metrics_after(self.metrics_path, step)
 
     def locked(self) -> AbstractContextManager[None]:
@@ -152,21 +157,25 @@ class Run:
         """
         return locked(self.folder)
 
-    def metrics(self) -> Iterator[tuple[int, dict[str, object]]]:
-        """Step and content of each record of metrics.jsonl; unfinished lines are skipped."""
+    def metrics(self) -> Iterator[Record]:
+        """The records of metrics.jsonl, but for a last line that is unfinished.
+
+        Raises:
+            DataError: a line is damaged.
+        """
         return read_metrics(self.metrics_path)
 
-    def append_metrics(self, record: Mapping[str, object]) -> None:
+    def append_metrics(self, content: Mapping[str, object]) -> None:
         """Add a line to metrics.jsonl.
 
         Raises:
             ResourceError: the disk is full.
         """
-        append_metrics(self.metrics_path, record)
+        append_metrics(self.metrics_path, content)
 
     def write_status(self, status: Mapping[str, object]) -> None:
         """Replace status.json."""
-        write_json(self.folder / "status.json", dict(status))
+        write_facts(self.folder, STATUS, status)
 
 
 def build_model(
@@ -224,8 +233,10 @@ def open_run(folder: Path, *, warns: bool = True) -> Run:
     if "config.toml" not in hashes:
         raise DataError(f"{folder / 'manifest.json'}: lists no config.toml; the file is damaged")
     sha256 = {name: str(digest) for name, digest in hashes.items()}
-    check_hashes(folder, sha256)
+    check_hashes(folder, sha256, most=MOST_TOKENIZER_BYTES)
     reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
+    if len(reference.folder) > LONGEST_PATH:
+        raise DataError(f"{folder / 'manifest.json'}: the path of its data is too long; the file is damaged")
     parent = _parent_reference(folder, manifest.get("init_from"))
     config = read_file(folder / "config.toml", most=MOST_CONFIG_BYTES)
     return Run(folder, config_of_bytes(config, origin=folder / "config.toml"), reference, sha256, parent)

@@ -13,9 +13,10 @@ from mt_cli.artefacts.checkpoints import CHECKPOINTS, POINTERS, write_pointer
 from mt_cli.artefacts.evaluation import SCORES, kept_evaluations
 from mt_cli.artefacts.files import is_there, read_file, write_atomically
 from mt_cli.artefacts.run import Run
+from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS
 
 MANIFEST = "manifest.json"
-TOLD = ("env.json", "status.json", "metrics.jsonl")
+TOLD = (ENVIRONMENT, STATUS, "metrics.jsonl")
 """What a run tells of its training, as far as it is there."""
 MOST_BYTES = 1 << 28
 """Of a file."""

@@ -3,25 +3,30 @@
 Knows what a run begins with; `run` knows the rest.
 """
 
+import errno
 import glob
 import re
 import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from mt_cli.artefacts.files import is_there, sha256_bytes, write_atomically, write_errors_explained
+from mt_cli.artefacts.files import sha256_bytes, write_atomically
 from mt_cli.artefacts.folders import check_replaceable, is_free, put_in_place, remove, remove_leftovers
 from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.run import FORMAT, TOKENIZER, ParentReference, PreparedReference, Run, open_run
-from mt_cli.artefacts.run_lock import LOG, busy, is_locked, locked
+from mt_cli.artefacts.run_facts import ENVIRONMENT, write_facts
+from mt_cli.artefacts.run_lock import busy, is_locked, locked
+from mt_cli.artefacts.write_errors import WriteError, write_errors_explained
 from mt_cli.config import Config, dump_config
-from mt_cli.errors import ResourceError, UsageError
+from mt_cli.errors import UsageError
 
 PARTIAL = re.compile(r".+\.[0-9a-f]{32}\.partial", re.DOTALL)
+TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+"""Why a folder cannot be given a name that another one has."""
 LONG_S = 60.0
 """Longer than a living process takes from making a folder to locking it."""
 
@@ -61,20 +66,32 @@ def created_run(
         # Built beside its place: a kill leaves either no run or a whole one.
         # The name is random, because a process on another machine may have this one's number.
         partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")
-        _remove_abandoned(place)
+        remove_abandoned(place)
         try:
-            with write_errors_explained(folder, partial):
+            with write_errors_explained(folder, *place.parents):
                 partial.mkdir(parents=True)
-            locks.enter_context(locked(partial))  # the lock moves along with the folder
-            _fill(partial, config, tokenizer_files, prepared, environment, init_from)
-            put_in_place(partial, place, replaces=not is_new)
-        except ResourceError:
-            if is_new and not is_free(place):  # another process was a moment faster
-                raise busy(folder) from None
-            raise
+            with write_errors_explained(folder, partial, place):
+                locks.enter_context(locked(partial))  # the lock moves along with the folder
+                _fill(partial, config, tokenizer_files, prepared, environment, init_from)
+                _put_in_place(partial, folder, is_new=is_new)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         yield open_run(folder)
+
+
+def _put_in_place(partial: Path, folder: Path, *, is_new: bool) -> None:
+    """Give the run in `partial` the name `folder`.
+
+    Raises:
+        UsageError: another process has put a run there a moment ago.
+        ResourceError: it cannot be renamed.
+    """
+    try:
+        put_in_place(partial, folder.resolve(), replaces=not is_new)
+    except WriteError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in TAKEN:
+            raise busy(folder) from None
+        raise
 
 
 def _fill(
@@ -90,7 +107,7 @@ def _fill(
     files |= {f"{TOKENIZER}{name}": data for name, data in tokenizer_files.items()}
     for name, data in files.items():
         write_atomically(folder / name, data)
-    write_json(folder / "env.json", dict(environment))
+    write_facts(folder, ENVIRONMENT, environment)
     manifest: dict[str, object] = {
         "format": FORMAT,
         "sha256": {name: sha256_bytes(data) for name, data in files.items()},
@@ -101,11 +118,17 @@ def _fill(
     write_json(folder / "manifest.json", sealed(manifest))
 
 
-def _remove_abandoned(place: Path) -> None:
-    """Remove what killed processes left beside `place`; those that are being made are locked."""
+def remove_abandoned(folder: Path) -> None:
+    """Remove runs that killed processes left beside `folder`, half made or half deleted.
+
+    Those that are being made are locked, or empty for a moment.
+    """
+    place = folder.resolve()
     remove_leftovers(place.parent, of=place.name)
     for path in place.parent.glob(f".{glob.escape(place.name)}.*.partial"):
-        if not PARTIAL.fullmatch(path.name) or path.is_symlink() or is_locked(path):
+        if not PARTIAL.fullmatch(path.name) or path.is_symlink():
             continue
-        if is_there(path / LOG) or time.time() - path.stat().st_mtime > LONG_S:
-            remove(path)
+        with suppress(OSError):  # its maker may have put it in place meanwhile
+            is_old = any(path.iterdir()) or time.time() - path.stat().st_mtime > LONG_S
+            if is_old and not is_locked(path):
+                remove(path)

@@ -1,4 +1,4 @@
-"""Sealing a run of an early version: its manifest, those of its checkpoints, and its kept scores.
+"""Sealing a run of an early version: its manifests, kept scores, metrics, status and environment.
 
 Knows which documents of a run have a seal, and what has to be whole before they get one.
 """
@@ -18,7 +18,9 @@ from mt_cli.artefacts.evaluation import (
 )
 from mt_cli.artefacts.files import is_there
 from mt_cli.artefacts.json_files import SEAL, read_json, sealed, write_json
+from mt_cli.artefacts.metrics import seal_metrics
 from mt_cli.artefacts.run import Run, open_run
+from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
 from mt_cli.errors import DataError
 
 
@@ -33,17 +35,25 @@ def seal_run(folder: Path) -> list[Path]:
     with open_run(folder, warns=False).locked():
         run = open_run(folder, warns=False)  # now that nobody can replace it
         documents = [run.folder / MANIFEST, *_checked_checkpoints(run), *_checked_evaluations(run)]
+        documents += _checked_facts(run)
         unsealed = [path for path in documents if SEAL not in read_json(path, below=run.folder)]
         for path in unsealed:
             write_json(path, sealed(read_json(path, below=run.folder)), below=run.folder)
-    return unsealed
+        return [*unsealed, *([run.metrics_path] if seal_metrics(run.metrics_path) else [])]
+
+
+def _checked_facts(run: Run) -> Iterator[Path]:
+    """The run's status and environment."""
+    for name in (STATUS, ENVIRONMENT):
+        if read_facts(run.folder, name, warns=False):
+            yield run.folder / name
 
 
 def _checked_checkpoints(run: Run) -> Iterator[Path]:
     """The manifest of each checkpoint, whose files are as it lists them."""
     for name in run.checkpoints:
         folder = run.checkpoint_folder(name)
-        check_whole(folder)
+        check_whole(folder, run.parameter_shapes)
         yield folder / MANIFEST
 
 

@@ -3,6 +3,7 @@
 Knows arrays and files, nothing of how they were made.
 """
 
+import tokenize
 from pathlib import Path
 from typing import Literal, Self, cast
 
@@ -15,6 +16,11 @@ from mt_cli.data.split import EncodedSplit, IdArray, IdType, Sentences
 from mt_cli.errors import DataError
 
 Side = Literal["src", "tgt"]
+NOT_AN_ARRAY = (
+    DataError, OSError, EOFError, ValueError,
+    SyntaxError, tokenize.TokenError, RecursionError, MemoryError,  # of a header that is parsed as Python
+)  # fmt: skip
+"""What NumPy raises where there is no array."""
 SIDES: tuple[Side, Side] = ("src", "tgt")
 
 
@@ -29,7 +35,10 @@ def open_split(folder: Path, split: str) -> EncodedSplit:
     Raises:
         DataError: a file is missing or is no such array.
     """
-    return EncodedSplit(_open_side(folder, split, "src"), _open_side(folder, split, "tgt"))
+    src, tgt = _open_side(folder, split, "src"), _open_side(folder, split, "tgt")
+    if len(src) != len(tgt):
+        raise DataError(f"{folder}: {split} has {len(src):,} sources, but {len(tgt):,} targets")
+    return EncodedSplit(src, tgt)
 
 
 class SplitWriter:
@@ -113,7 +122,10 @@ def _offsets_path(folder: Path, split: str, side: Side) -> Path:
 
 def _open_side(folder: Path, split: str, side: Side) -> Sentences:
     ids = _map(_ids_path(folder, split, side), np.uint16, np.int32)
-    offsets = _map(_offsets_path(folder, split, side), np.int64)
+    path = _offsets_path(folder, split, side)
+    offsets = _map(path, np.int64)
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids) or bool((np.diff(offsets) < 0).any()):
+        raise DataError(f"{path}: not where the sentences of {len(ids):,} ids begin; prepare the data again")
     return Sentences(cast("IdArray", ids), cast("NDArray[np.int64]", offsets))
 
 
@@ -121,7 +133,7 @@ def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
     try:
         with opened(path):  # np.load alone would wait for ever where a pipe stands
             array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (DataError, OSError, EOFError, ValueError) as error:
+    except NOT_AN_ARRAY as error:
         raise DataError(f"{path}: cannot be read as an array ({error}); prepare the data again") from error
     if array.dtype.type not in types or array.ndim != 1:
         raise DataError(f"{path}: {array.dtype} numbers of shape {array.shape} are not what belongs there")

@@ -25,8 +25,12 @@ from mt_cli.artefacts.json_files import parse_json
 from mt_cli.errors import DataError
 
 LENGTH_BYTES = 8
-MOST_HEADER_BYTES = 1 << 24
+MOST_HEADER_BYTES = 1 << 23
 """Of a header; one of a hundred layers has less than a megabyte."""
+MOST_NUMBERS = 4
+"""In a checkpoint's file, for each parameter of its model: an optimiser keeps two."""
+MOST_BYTES_BESIDE, MOST_TENSORS_BESIDE = 1 << 26, 1000
+"""Of what else a file may hold, such as states of random generators."""
 METADATA = "__metadata__"
 SIZES = {"F32": 4, "F16": 2, "F64": 8, "U8": 1, "I64": 8}
 """Bytes of a number, of every kind that this program writes."""
@@ -54,20 +58,30 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     write_atomically(path, safetensors.torch.save(on_cpu))
 
 
-def read_tensors(path: Path, *, below: Path, sha256: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
-    """The tensors in `path`; see `opened` for `below`.
+def most_bytes(shapes: Shapes) -> int:
+    """The largest size of a checkpoint's file, of a model whose parameters have `shapes`."""
+    numbers = MOST_NUMBERS * sum(map(math.prod, shapes.values()))
+    return LENGTH_BYTES + MOST_HEADER_BYTES + MOST_BYTES_BESIDE + numbers * SIZES["F32"]
 
-    With `shapes`, those of a model's parameters, they have to be those parameters; they become 32-bit floats.
+
+def read_tensors(
+    path: Path, *, below: Path, sha256: str, shapes: Shapes, are_parameters: bool = True
+) -> dict[str, Tensor]:
+    """The tensors in `path`, of a model whose parameters have `shapes`; see `opened` for `below`.
+
+    They have to be those parameters, which become 32-bit floats, or else what an optimiser remembers.
 
     Raises:
         DataError: the file is altered, is no such file, or holds other tensors or numbers that are none.
     """
-    with opened(path, below=below) as file:
+    with opened(path, below=below, most=most_bytes(shapes)) as file:
         check_hash(path, hashlib.file_digest(file, "sha256").hexdigest(), expected=sha256)
         file.seek(0)
         header = _read_header(path, file)
-        if shapes is not None:
+        if are_parameters:
             _check_parameters(path, header, shapes)
+        elif len(header.entries) > MOST_NUMBERS * len(shapes) + MOST_TENSORS_BESIDE:
+            raise DataError(f"{path}: holds {len(header.entries):,} tensors, more than a training has")
         _check_size(path, file, header)
         file.seek(0)
         data = file.read()
@@ -81,7 +95,7 @@ def read_tensors(path: Path, *, below: Path, sha256: str, shapes: Shapes | None 
                 f"{path}: {name} holds NaN or infinity, so nothing can be computed with it; "
                 "use another checkpoint, or train anew"
             )
-    return tensors if shapes is None else {name: tensor.float() for name, tensor in tensors.items()}
+    return {name: tensor.float() for name, tensor in tensors.items()} if are_parameters else tensors
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ P = ParamSpec("P")
 
 BUG = "this is a bug in mt-cli; the lines above say where"
 NARROWEST = 40
+LONGEST_MESSAGE = 10_000
 """Columns below which no view becomes narrower."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -203,8 +204,8 @@ class _LevelFormatter(VisibleFormatter):
 
 
 def fail(message: str, code: int) -> Never:
-    """End the process with `code` and `message` on stderr."""
-    print_aside(message)
+    """End the process with `code` and `message`, at no great length, on stderr."""
+    print_aside(message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…")
     raise SystemExit(code) from None
 
 

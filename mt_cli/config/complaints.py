@@ -39,11 +39,16 @@ EXPECTED = {
     "tuple_type": "a list",
 }
 """What was expected in place of what was found; pydantic fills in the limits."""
+MOST_LINES = 100
+"""Of what is wrong: more than a person has patience for."""
 
 
 def explain(error: ValidationError) -> list[str]:
-    """One line for each thing that is wrong."""
-    return [line for detail in error.errors() for line in _complaints(detail)]
+    """One line for each thing that is wrong; of very many, for the first ones and for the rest."""
+    details = error.errors()
+    lines = [line for detail in details[:MOST_LINES] for line in _complaints(detail)]
+    others = len(details) - MOST_LINES
+    return [*lines, f"and {others:,} more"] if others > 0 else lines
 
 
 def _complaints(detail: ErrorDetails) -> list[str]:

@@ -28,6 +28,7 @@ OptimizerKind = Literal["adam", "adamw"]
 
 # Far beyond any use: they keep a slip of the pen from asking for more than a machine has.
 WIDEST, MOST_LAYERS, LONGEST, MOST_ENTRIES = 1 << 20, 1000, 1 << 16, (1 << 31) - 1
+MOST_EPOCHS, MOST_STEPS, MOST_AT_ONCE, MOST_BEAMS, MOST_THREADS = 1 << 20, 1 << 40, 1 << 31, 1 << 16, 1 << 16
 
 
 class FilesConfig(Section):
@@ -91,7 +92,7 @@ class TokenizerConfig(Section):
     """Most entries of a vocabulary (exactly that many for subwords, where the text allows)."""
     tgt_vocab_size: int | None = Field(default=None, ge=8, le=MOST_ENTRIES)
     """The same for the target side, where it differs and `joint` is off."""
-    min_freq: int = Field(default=2, ge=1)
+    min_freq: int = Field(default=2, ge=1, le=MOST_ENTRIES)
     """Words seen fewer times in training become `<unk>` (`spacy` only)."""
     joint: bool = True
     """One vocabulary for both sides, which lets `model.tie` be `all`."""
@@ -110,7 +111,7 @@ class ModelConfig(Section):
     """`torch` is nn.Transformer, `scratch` our own layers; checkpoints run on either."""
     d_model: int = Field(default=256, ge=2, le=WIDEST)
     """Width of every sublayer's output; even, a multiple of `num_heads`."""
-    num_heads: int = Field(default=8, ge=1)
+    num_heads: int = Field(default=8, ge=1, le=WIDEST)
     """Attention heads of each attention."""
     encoder_layers: int = Field(default=3, ge=1, le=MOST_LAYERS)
     """Layers of the encoder."""
@@ -158,13 +159,13 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """`[training]`: how the weights are found."""
 
-    max_epochs: int = Field(default=12, ge=1)
+    max_epochs: int = Field(default=12, ge=1, le=MOST_EPOCHS)
     """Passes over the training pairs."""
-    max_steps: int | None = Field(default=None, ge=1)
+    max_steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
     """Updates, where they should end training before `max_epochs`."""
-    tokens_per_batch: int = Field(default=4096, ge=1)
+    tokens_per_batch: int = Field(default=4096, ge=1, le=MOST_AT_ONCE)
     """Most tokens of one side in a batch, padding included."""
-    accumulation: int = Field(default=1, ge=1)
+    accumulation: int = Field(default=1, ge=1, le=MOST_AT_ONCE)
     """Batches summed into one update."""
     optimizer: OptimizerKind = "adamw"
     """Adam (Kingma and Ba 2015), or the same with decoupled weight decay (Loshchilov and Hutter 2019)."""
@@ -190,13 +191,13 @@ class TrainingConfig(Section):
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """After an update whose loss or gradient is NaN or infinite, which never changes the weights: `stop`
     training, or `skip` the update and go on, unless several fail in a row."""
-    validate_every: int = Field(default=0, ge=0)
+    validate_every: int = Field(default=0, ge=0, le=MOST_STEPS)
     """Updates between validations; 0 is once an epoch."""
     best_by: Literal["bleu", "loss"] = "bleu"
     """What the best checkpoint, and early stopping, are judged by."""
-    patience: int = Field(default=0, ge=0)
+    patience: int = Field(default=0, ge=0, le=MOST_STEPS)
     """Stop after this many validations without a better one; 0 is never."""
-    log_every: int = Field(default=50, ge=1)
+    log_every: int = Field(default=50, ge=1, le=MOST_STEPS)
     """Updates between log lines."""
 
     def num_warmup_steps(self, total_steps: int) -> int:
@@ -208,21 +209,21 @@ class TrainingConfig(Section):
 class DecodingConfig(Section):
     """`[decoding]`: how a translation is searched for."""
 
-    beam_size: int = Field(default=1, ge=1)
+    beam_size: int = Field(default=1, ge=1, le=MOST_BEAMS)
     """Hypotheses kept of each sentence; 1 is greedy search."""
     length_penalty: float = Field(default=0.0, ge=0, le=10)
     """Alpha of Wu et al. (2016): 0 ranks by probability alone; higher values favour longer translations."""
-    max_len_factor: float = Field(default=1.5, ge=0)
+    max_len_factor: float = Field(default=1.5, ge=0, le=LONGEST)
     """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens."""
-    max_len_extra: int = Field(default=10, ge=1)
+    max_len_extra: int = Field(default=10, ge=1, le=LONGEST)
     """See `max_len_factor`."""
-    min_len: int = Field(default=0, ge=0)
+    min_len: int = Field(default=0, ge=0, le=LONGEST)
     """Fewest tokens of a translation, its end not counted, where its limit is not lower."""
-    no_repeat_ngram: int = Field(default=0, ge=0)
+    no_repeat_ngram: int = Field(default=0, ge=0, le=LONGEST)
     """No sequence of so many tokens occurs twice in a translation; 0 lets all occur."""
     replace_unk: bool = True
     """An unknown word is translated by itself, as it stands in the source. Subwords know every word."""
-    batch_size: int = Field(default=0, ge=0)
+    batch_size: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
     """Sentences decoded together, of like length; 0 is as many as suit the device."""
     precision: Precision = "fp32"
     """Of matrix products in decoding, scoring and validation. In `bf16`, a sentence may be translated
@@ -240,7 +241,7 @@ class RuntimeConfig(Section):
     """`auto` takes a GPU where there is one."""
     precision: PrecisionChoice = "auto"
     """Of matrix products in training: `auto` is bf16 where the device is faster in it, else fp32."""
-    threads: int = Field(default=0, ge=0)
+    threads: int = Field(default=0, ge=0, le=MOST_THREADS)
     """CPU threads; 0 is PyTorch's choice: one for each core, or what OMP_NUM_THREADS says."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of everything that is random."""

@@ -36,7 +36,7 @@ def _tuple_of_list(value: object) -> object:
 
 
 def _count_or_share(value: object) -> object:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
     is_share = isinstance(value, float) and 0 <= value < 1
     if not is_count and not is_share:
         found = json.dumps(value, default=str)

@@ -3,7 +3,7 @@
 Letters: R rows, T length, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,10 +23,12 @@ class Rules:
     min_len: int = 0
     """Minimum length in ids, unless a sentence's limit is lower."""
 
-    def forbidden(self, length: int) -> list[int]:
-        """Ids that may not follow a hypothesis of `length` ids."""
-        too_early = {self.eos_id} if length < self.min_len else set()
-        return sorted({*self.forbidden_ids, *too_early})
+    def forbidding(self, device: torch.device) -> Callable[[int], Tensor]:
+        """A function that gives the ids (F,) that may not follow a hypothesis of so many ids."""
+        later = sorted(set(self.forbidden_ids))
+        early = sorted({*later, self.eos_id})
+        later_ids, early_ids = (torch.tensor(ids, dtype=torch.long, device=device) for ids in (later, early))
+        return lambda length: early_ids if length < self.min_len else later_ids
 
     def repeating(self, hyps: Tensor) -> tuple[Tensor, Tensor]:
         """Next ids that would repeat a sequence in `hyps` (R, T): rows (P,) and ids (P,)."""
@@ -39,11 +41,18 @@ class Rules:
         rows, places = (windows[..., :-1] == tail).all(-1).nonzero(as_tuple=True)
         return rows, windows[rows, places, -1]
 
-    def hide(self, logits: Tensor, hyps: Tensor) -> Tensor:
-        """Overwrite `logits` (R, V) after `hyps` (R, T) with minus infinity where a rule forbids the id."""
-        for i in self.forbidden(hyps.shape[1]):
-            logits[:, i] = -torch.inf
-        rows, ids = self.repeating(hyps)
-        if len(rows):
-            logits[rows, ids] = -torch.inf
-        return logits
+    def hiding(self, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+        """A function that hides what a rule forbids after `hyps` (R, T) from `logits` (R, V).
+
+        It overwrites them with minus infinity there.
+        """
+        forbidden = self.forbidding(device)
+
+        def hide(logits: Tensor, hyps: Tensor) -> Tensor:
+            logits.index_fill_(1, forbidden(hyps.shape[1]), -torch.inf)
+            rows, ids = self.repeating(hyps)
+            if len(rows):
+                logits[rows, ids] = -torch.inf
+            return logits
+
+        return hide

@@ -63,9 +63,10 @@ def sample_search(
     Scores are log-probabilities over the tokens that `rules` allow, before `sampling` is applied.
     """
     log_probs = torch.zeros(len(max_lens), device=max_lens.device)
+    hide = rules.hiding(max_lens.device)
 
     def choose(logits: Tensor, so_far: Tensor, rows: Tensor) -> Tensor:
-        logits = rules.hide(logits, so_far)
+        logits = hide(logits, so_far)
         ids = draw(logits, draws[rows, so_far.shape[1]], sampling)
         log_probs[rows] += logits.float().log_softmax(-1).gather(1, ids.unsqueeze(1)).squeeze(1)
         return ids

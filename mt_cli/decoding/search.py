@@ -17,6 +17,9 @@ from mt_cli.decoding.selection import argmax, top_log_probs
 STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8, "meta": 1}
 """How often finished sentences leave the batch. To see which they are, the host waits for a GPU."""
 
+SHARE_THAT_STAYS = 0.05
+"""So many of a batch may be finished before they leave it: to move the others costs more than a few rows."""
+
 
 class SearchState(Protocol):
     """What the step function remembers of each sentence and its beams (one at the start)."""
@@ -56,9 +59,10 @@ def greedy_search(
 
     `step` gives logits (M, 1, V), which are overwritten.
     """
+    hide = rules.hiding(max_lens.device)
 
     def likeliest(logits: Tensor, hyps: Tensor, _rows: Tensor) -> Tensor:
-        return argmax(rules.hide(logits, hyps))
+        return argmax(hide(logits, hyps))
 
     every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
     return extend_until_end(step, state, max_lens, likeliest, rules, check_every=every)
@@ -84,21 +88,30 @@ def extend_until_end(
     is_live = torch.ones_like(limits, dtype=torch.bool)  # (M,)
     rows = torch.arange(len(limits), device=limits.device)  # (M,): which sentence each live row is
     ids = torch.full_like(limits, rules.bos_id)  # (M,)
-    hyps = limits.new_full((len(limits), _longest(limits)), rules.eos_id)
+    hyps = limits.new_full((len(limits), _longest(limits)), rules.eos_id)  # (M, longest)
+    found = hyps.clone()  # (B, longest)
+    lowest_limit = min(limits.tolist(), default=0)
     for length in range(hyps.shape[1]):
-        ids = choose(step(ids.unsqueeze(1), state).squeeze(1), hyps[rows, :length], rows)
-        hyps[rows, length] = ids
-        is_live &= (ids != rules.eos_id) & (length + 1 < limits)
+        ids = choose(step(ids.unsqueeze(1), state).squeeze(1), hyps[:, :length], rows)
+        hyps[:, length] = ids
+        is_live &= ids != rules.eos_id
+        if length + 1 >= lowest_limit:
+            is_live &= length + 1 < limits
         if (length + 1) % check_every:
             continue
-        live = _close_up(is_live)
-        if len(live) == 0:
+        num_live = int(is_live.sum())
+        if num_live == 0:
             break
-        if len(live) < len(rows):
-            rows, ids, limits, is_live = rows[live], ids[live], limits[live], is_live[live]
-            state.keep(live)
+        if len(rows) - num_live <= SHARE_THAT_STAYS * len(rows):
+            continue
+        live = _close_up(is_live)
+        found[rows] = hyps
+        rows, ids, hyps, limits, is_live = rows[live], ids[live], hyps[live], limits[live], is_live[live]
+        state.keep(live)
+    found[rows] = hyps
     return [
-        _until(rules.eos_id, hyp[:limit]) for hyp, limit in zip(hyps.tolist(), max_lens.tolist(), strict=True)
+        _until(rules.eos_id, hyp[:limit])
+        for hyp, limit in zip(found.tolist(), max_lens.tolist(), strict=True)
     ]
 
 
@@ -137,17 +150,14 @@ def beam_search(
     """
     search = _Beams(max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, eos_id=rules.eos_id)
     ids = torch.full_like(max_lens, rules.bos_id).unsqueeze(1)  # (M, 1), then (M, N)
-    early, later = (
-        torch.tensor(rules.forbidden(length), dtype=torch.long, device=max_lens.device)
-        for length in (0, rules.min_len)
-    )
+    forbidden = rules.forbidding(max_lens.device)
     check_every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
     for length in range(_longest(max_lens)):
         logits = step(ids, state).float().flatten(0, 1)  # (M·N, V)
         log_probs, next_ids = top_log_probs(
             logits,
             beam_size,
-            forbidden=early if length < rules.min_len else later,
+            forbidden=forbidden(length),
             banned=rules.repeating(search.hyps),
         )  # each (M·N, beam_size)
         shape = (*ids.shape, beam_size)

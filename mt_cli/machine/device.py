@@ -23,6 +23,7 @@ from mt_cli.machine.shortage import MEMORY, shortage
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
+MOST_THREADS = 1 << 16
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
 SPARE_THREADS = 2
@@ -60,6 +61,8 @@ def set_up_runtime(
     Raises:
         ResourceError: there is no such device, or the system allows too few threads.
     """
+    if threads > MOST_THREADS:  # torch takes no such number
+        raise ResourceError(f"{threads} threads are more than any machine has; give ", Option("threads", 1))
     if threads:
         torch.set_num_threads(threads)
     _check_threads(torch.get_num_threads() + SPARE_THREADS)

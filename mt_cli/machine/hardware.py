@@ -35,8 +35,9 @@ def has_avx512() -> bool:
 
 
 def has_amx() -> bool:
-    """Whether the processor has tiles, which multiply bf16 matrices fast."""
-    return bool(torch.cpu._is_amx_tile_supported())
+    """Whether there are tiles, which multiply bf16 matrices fast, and oneDNN may use them."""
+    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    return bool(torch.cpu._is_amx_tile_supported()) and (most in ("", "ALL", "DEFAULT") or "AMX" in most)
 
 
 def describe_processor() -> str:

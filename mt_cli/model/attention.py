@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mt_cli.model.fused import biased_softmax
+
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
     """softmax(q kᵀ / √K), (B, H, T, S): each row is a distribution over the keys that `bias` allows.
@@ -18,8 +20,7 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
     """
     assert bias.is_floating_point(), "a mask has to go through as_bias first"
     # Without the division the dot products grow with K and the softmax saturates.
-    scores = (q / math.sqrt(q.shape[-1])) @ k.mT  # (B, H, T, S)
-    return scores.add_(bias).softmax(-1)
+    return biased_softmax(q @ k.mT, bias, scale=1 / math.sqrt(q.shape[-1]))
 
 
 class ScaledDotProductAttention(nn.Module):

@@ -17,6 +17,7 @@ from mt_cli.model.layers import DecoderLayer
 from mt_cli.model.masks import as_bias
 
 TensorFunction = Callable[[Tensor], Tensor]
+Residual = Callable[[Tensor, Tensor], Tensor]
 
 SIMD_FLOATS = 16
 """32-bit numbers that fit into the widest vector register of a CPU."""
@@ -90,27 +91,24 @@ class CachedLayer:
         self.self_k, self.self_v = k.new_empty(B, H, K, 0), k.new_empty(B, H, 0, K)
         self._refresh_views(0)
         self._project_all = _linear(itself.in_proj_weight, itself.in_proj_bias)
-        self._join = _linear(itself.out_proj.weight, itself.out_proj.bias)
         self._project_query = _linear(across.in_proj_weight[:D], across.in_proj_bias[:D])
-        self._join_across = _linear(across.out_proj.weight, across.out_proj.bias)
         self._widen = _linear(layer.linear1.weight, layer.linear1.bias)
-        self._narrow = _linear(layer.linear2.weight, layer.linear2.bias)
         self._activation = layer.activation
         self._is_pre_norm = layer.is_pre_norm
         # Plain functions: bound methods would make a reference cycle that keeps the tensors alive.
         self._sublayers = (
-            (_norm(layer.norm1), type(self)._attend_to_past),
-            (_norm(layer.norm2), type(self)._attend_to_memory),
-            (_norm(layer.norm3), type(self)._feed_forward),
+            (_norm(layer.norm1), type(self)._attend_to_past, _residual(itself.out_proj)),
+            (_norm(layer.norm2), type(self)._attend_to_memory, _residual(across.out_proj)),
+            (_norm(layer.norm3), type(self)._widen_and_activate, _residual(layer.linear2)),
         )
 
     def step(self, x: Tensor, state: CachedState) -> Tensor:
-        """Output (R, D) at the position to which `state` has advanced, given `x` (R, D)."""
-        for norm, sublayer in self._sublayers:
+        """Output (R, D) at the position to which `state` has advanced; overwrites its input `x` (R, D)."""
+        for norm, sublayer, add in self._sublayers:
             if self._is_pre_norm:
-                x = x + sublayer(self, norm(x), state)
+                x = add(x, sublayer(self, norm(x), state))
             else:
-                x = norm(x + sublayer(self, x, state))
+                x = norm(add(x, sublayer(self, x, state)))
         return x
 
     def move(self, sources: Tensor, places: Tensor, *, num_rows: int, used: int) -> None:
@@ -131,16 +129,16 @@ class CachedLayer:
         q, k, v = self._project_all(x).view(B, N, 3, self.num_heads, -1).unbind(2)  # each (B, N, H, K)
         self.self_k.narrow(3, first, N).copy_(k.permute(0, 2, 3, 1))
         self.self_v.narrow(2, first, N).copy_(v.transpose(1, 2))
-        return self._join(_attention(q, self._past_k, self._past_v, state.past_of_heads))
+        return _attention(q, self._past_k, self._past_v, state.past_of_heads)
 
     def _attend_to_memory(self, x: Tensor, state: CachedState) -> Tensor:
         # All beams of a sentence share its memory: they are N queries of one attention.
         B, N, _ = state.past.shape
         q = self._project_query(x).view(B, N, self.num_heads, -1)
-        return self._join_across(_attention(q, self._across_k, self._across_v, state.src_of_heads))
+        return _attention(q, self._across_k, self._across_v, state.src_of_heads)
 
-    def _feed_forward(self, x: Tensor, _state: CachedState) -> Tensor:
-        return self._narrow(self._activation(self._widen(x)))
+    def _widen_and_activate(self, x: Tensor, _state: CachedState) -> Tensor:
+        return self._activation(self._widen(x))
 
     def _make_room(self, shown: int, *, filled: int) -> None:
         """Make sure of at least `shown` slots; the first `filled` are in use."""
@@ -184,9 +182,18 @@ def _linear(weight: Tensor, bias: Tensor) -> TensorFunction:
     return lambda x: torch.addmm(bias, x, turned)
 
 
+def _residual(linear: nn.Linear) -> Residual:
+    """Adds `linear` of its second argument to its first, which is overwritten."""
+    if torch.is_autocast_enabled(linear.weight.device.type):  # it would not convert what is overwritten
+        function = _linear(linear.weight, linear.bias)
+        return lambda x, y: x + function(y)
+    turned, bias = linear.weight.t(), linear.bias
+    return lambda x, y: x.addmm_(y, turned).add_(bias)
+
+
 def _norm(norm: nn.LayerNorm) -> TensorFunction:
     shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
-    return lambda x: F.layer_norm(x, shape, weight, bias, eps)
+    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 
 def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from mt_cli.model.fused import add_scaled
 
 
 class Dropout(nn.Dropout):
@@ -21,25 +24,47 @@ class Dropout(nn.Dropout):
         """`input`, of any shape, dropped out while training."""
         if not self.training or self.p == 0:
             return input
-        if input.device.type == "cpu" and 0 < round(self.p * 256) < 256:
+        if self._draws_bytes(input):
             return _ByteDropout.apply(input, self.p)  # type: ignore[no-any-return, no-untyped-call]
         return super().forward(input)
+
+    def add_to(self, x: Tensor, input: Tensor) -> Tensor:
+        """`x` plus `input` of the same shape, dropped out while training."""
+        if self.training and self.p and self._draws_bytes(input):
+            return add_scaled(x, input, _draw(input, self.p), scale=_scale(self.p))
+        total: Tensor = x + self(input)
+        return total
+
+    def _draws_bytes(self, input: Tensor) -> bool:
+        return bool(input.is_cpu and 0 < round(self.p * 256) < 256)
 
 
 class _ByteDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:  # noqa: ANN401
-        threshold = round(p * 256)
-        scale = 256 / (256 - threshold)
-        draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64)
-        draws.random_(-(2**63), None)  # the whole range, or one bit of each draw would stay zero
-        kept = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= threshold
-        # In fp32 at least: bf16 would round the scale, by up to 0.4 % and the same for every element.
-        factor = kept.to(torch.promote_types(x.dtype, torch.float32)).mul_(scale)
-        ctx.save_for_backward(factor)
-        return (x * factor).to(x.dtype)
+        kept = _draw(x, p)
+        ctx.save_for_backward(kept)
+        ctx.scale = _scale(p)
+        # Two products: as one factor, bf16 would round the scale, by up to 0.4 %, for every element alike.
+        return kept.to(x.dtype).mul_(x).mul_(ctx.scale)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        (factor,) = ctx.saved_tensors
-        return (grad * factor).to(grad.dtype), None
+        (kept,) = ctx.saved_tensors
+        return kept.to(grad.dtype).mul_(grad).mul_(ctx.scale), None
+
+
+def _draw(x: Tensor, p: float) -> Tensor:
+    """Bytes of the shape of `x`: 0 with probability `p`, else 1."""
+    threshold = round(p * 256)
+    draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64)
+    draws.random_(-(2**63), None)  # the whole range, or one bit of each draw would stay zero
+    bytes_ = draws.view(torch.uint8)[: x.numel()].view(x.shape)
+    # Whether each is at least `threshold`. Comparing would take ten times as long.
+    return bytes_.clamp_(threshold - 1, threshold).sub_(threshold - 1)
+
+
+def _scale(p: float) -> float:
+    """What keeps the mean, with `p` as it is rounded."""
+    return 256 / (256 - round(p * 256))

@@ -15,7 +15,7 @@ from mt_cli.model.attention import MultiHeadAttention
 from mt_cli.model.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": torch.relu_,  # in place: nobody needs its input again
+    "relu": torch.relu,  # not in place: the gradient of a changed view takes three more copies
     "gelu": torch.nn.functional.gelu,
 }
 
@@ -52,9 +52,9 @@ class Layer(nn.Module):
     def residual(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """`x` (B, T, D) plus the output of `sublayer`, with the norm before or after."""
         if self.is_pre_norm:
-            summed: Tensor = x + self.dropout(sublayer(norm(x)))
+            summed: Tensor = self.dropout.add_to(x, sublayer(norm(x)))
             return summed
-        normed: Tensor = norm(x + self.dropout(sublayer(x)))
+        normed: Tensor = norm(self.dropout.add_to(x, sublayer(x)))
         return normed
 
     def feed_forward(self, x: Tensor) -> Tensor:

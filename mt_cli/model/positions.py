@@ -30,6 +30,6 @@ class Positions(nn.Module):
         else:
             self.register_buffer("weight", sinusoids(max_len, d_model), persistent=False)
 
-    def forward(self, x: Tensor, *, start: int = 0) -> Tensor:
-        """`x` (B, T, D), whose first position stands at place `start`, with positions added: (B, T, D)."""
-        return x + self.weight[start : start + x.shape[1]]
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` (B, T, D) with positions added: (B, T, D)."""
+        return x + self.weight[: x.shape[1]]

@@ -115,14 +115,16 @@ class TranslationModel(nn.Module):
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
         """Logits (B, N, V) of the token after `ids` (B, N), the latest of each beam; advances `state`."""
-        latest = ids.flatten().unsqueeze(1)  # (B·N, 1): one position of each beam
-        tgt = self._embed(self.tgt_embedding, self.tgt_positions, latest, start=state.length)
-        logits: Tensor = self.output(self.backend.step(tgt.view(*ids.shape, -1), state))
+        self._check_length(state.length + 1)
+        tgt = self.tgt_embedding(ids) * self.scale + self.tgt_positions.weight[state.length]  # (B, N, D)
+        logits: Tensor = self.output(self.backend.step(tgt, state))
         return logits
 
-    def _embed(self, embedding: nn.Embedding, positions: Positions, ids: Tensor, *, start: int = 0) -> Tensor:
-        T = ids.shape[1]
-        if start + T > self.max_len:
-            raise ValueError(f"{start + T} tokens, but the model takes {self.max_len}; shorten the input")
-        out: Tensor = self.dropout(positions(embedding(ids) * self.scale, start=start))
+    def _embed(self, embedding: nn.Embedding, positions: Positions, ids: Tensor) -> Tensor:
+        self._check_length(ids.shape[1])
+        out: Tensor = self.dropout(positions(embedding(ids) * self.scale))
         return out
+
+    def _check_length(self, length: int) -> None:
+        if length > self.max_len:
+            raise ValueError(f"{length} tokens, but the model takes {self.max_len}; shorten the input")

@@ -77,7 +77,8 @@ class Member:
     def of(run: Run, checkpoint: str) -> "Member":
         """`checkpoint` of `run`."""
         folder = run.checkpoint_folder(checkpoint)
-        return Member(run.folder.resolve().name, folder.name, checked_hashes(folder, names=[MODEL])[MODEL])
+        sha256 = checked_hashes(folder, run.parameter_shapes, names=[MODEL])[MODEL]
+        return Member(run.folder.resolve().name, folder.name, sha256)
 
 
 class System:

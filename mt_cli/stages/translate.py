@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
-from mt_cli.artefacts.files import replaced, write_errors_explained
+from mt_cli.artefacts.files import replaced
+from mt_cli.artefacts.write_errors import write_errors_explained
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.text.normalize import decode_line, is_valid_utf8
 

@@ -5,15 +5,17 @@ Knows normalised text, ids and named bytes, never files.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mt_cli.errors import DataError
 from mt_cli.text.subwords import SubwordTokenizer
 from mt_cli.text.words import WordTokenizer
 
 Kind = Literal["spacy", "bpe", "unigram"]
+Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
+"""A language code such as `de`, as configs have it."""
 
 DESCRIPTION = "tokenizer.json"
 FORMAT: Literal[1] = 1
@@ -86,8 +88,10 @@ class Tokenizers:
             if name not in files:
                 raise DataError(f"{name}: missing beside {DESCRIPTION}; found {', '.join(sorted(files))}")
         src = tgt = _read_tokenizer(kind, description.src_lang, src_name, files[src_name])
-        if not joint or kind == "spacy":
+        if not joint:
             tgt = _read_tokenizer(kind, description.tgt_lang, tgt_name, files[tgt_name])
+        elif isinstance(src, WordTokenizer):
+            tgt = WordTokenizer(description.tgt_lang, src.vocabulary)
         options = TextOptions(description.src_lang, description.tgt_lang, description.lowercase)
         return Tokenizers(src, tgt, kind, joint, options)
 
@@ -100,8 +104,8 @@ class _Description(BaseModel):
     format: Literal[1]
     kind: Kind
     joint: bool
-    src_lang: str
-    tgt_lang: str
+    src_lang: Language
+    tgt_lang: Language
     lowercase: bool
 
 

@@ -36,6 +36,7 @@ class RDropCrossEntropy(EarlyGradients):
         grad_bias = torch.zeros_like(weight[:, 0], dtype=torch.float32)
         loss, nll = hidden.new_zeros(2, dtype=torch.float32)
         even = label_smoothing / len(weight)
+        low_weight = weight.to(hidden.dtype)
         most = CHUNK_LOGITS[hidden.device.type] // (2 * len(weight))
         N, size = len(targets), piece_size(len(targets), most=most)
         for begin in range(0, N, size):
@@ -43,7 +44,7 @@ class RDropCrossEntropy(EarlyGradients):
             n = piece.stop - begin
             h = fill_up(hidden[:, piece], size)  # (2, P, D)
             y = targets[piece, None].expand(2, -1, -1)  # (2, n, 1)
-            logits = (h @ weight.mT)[:, :n].float()  # (2, n, V)
+            logits = (h @ low_weight.mT)[:, :n].float()  # (2, n, V)
             if bias is not None:
                 logits += bias
             log_p = torch.log_softmax(logits, -1)
@@ -60,7 +61,7 @@ class RDropCrossEntropy(EarlyGradients):
             grad.scatter_add_(-1, y, torch.full_like(log_of_label, (label_smoothing - 1) / 2))
             grad_bias += grad.sum((0, 1))
             grad = fill_up(grad.to(h.dtype), size)  # (2, P, V)
-            grad_hidden[:, piece] = (grad @ weight)[:, :n]
+            grad_hidden[:, piece] = (grad @ low_weight)[:, :n]
             add_product(grad_weight, grad.flatten(0, 1).mT, h.flatten(0, 1))
         EarlyGradients.keep(ctx, nll, grad_hidden, grad_weight, grad_bias, bias=bias, weight=weight)
         return loss, nll

@@ -42,6 +42,8 @@ TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
 FEWEST_SENTENCES = 8
 """A batch is not split any further to give every core one."""
+FEWEST_HYPS = 64
+"""Nor are the last batches, which get smaller so that all cores end together; fewer rows are slower."""
 
 
 class Searcher:
@@ -250,12 +252,14 @@ class Searcher:
             SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // hyps_each)
         )
         most = min(most, max(FEWEST_SENTENCES, -(-len(sources) // workers)))
-        # The longest come first, so that memory runs out early, and cores end together.
+        fewest = max(FEWEST_SENTENCES, FEWEST_HYPS // hyps_each)
+        # The longest come first, so that memory runs out early.
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
         batches: list[list[int]] = []
         while order:
             longest = len(sources[order[0]]) + 1
-            size = max(1, min(most, TOKENS_AT_ONCE[device] // longest))
+            share = -(-len(order) // workers) if workers > 1 else len(order)
+            size = max(1, min(most, max(fewest, share), TOKENS_AT_ONCE[device] // longest))
             batches.append(order[:size])
             order = order[size:]
         return batches

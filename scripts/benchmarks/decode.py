@@ -1,6 +1,7 @@
 """Decoding speed of engines over one test set: the classic loop, mt_cli and CTranslate2, as a Markdown table.
 
-CTranslate2 is measured by its own call and under mt_cli, as a user of an exported model has it.
+mt_cli is measured with both of its backends, and in bf16 where the processor is made for it. CTranslate2 is
+measured by its own call and under mt_cli, as a user of an exported model has it.
 
 All translate the same lines with the same model, from text to text, in rounds taken in turn;
 the table shows the median of each engine's rounds.
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.contenders import Contender, start
+from benchmarks.machine import machine
 from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import open_run
 from mt_cli.text.normalize import normalize
@@ -32,7 +34,7 @@ BATCHES = (32, 64, 128)
 """CTranslate2's batch sizes: each of its rows uses the fastest, and the fastest share of threads."""
 
 Translate = Callable[[Sequence[str]], list[str]]
-Engine = Literal["classic", "mt_cli", "CTranslate2", "mt_cli with CTranslate2"]
+Engine = Literal["classic", "mt_cli", "mt_cli, nn.Transformer", "CTranslate2", "mt_cli with CTranslate2"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def ours(row: Row, context: Context) -> Translate:
         device=context.device,
         precision=None if is_exported else "bf16" if row.precision == "bf16" else "fp32",
         threads=context.threads,
+        backend="torch" if row.engine == "mt_cli, nn.Transformer" else "scratch",
     )
     if row.batch == 1:
         return lambda lines: [translator.translate([line])[0] for line in lines]
@@ -164,6 +167,7 @@ def _encode(lines: Sequence[str], tokenizers: Tokenizers) -> list[list[int]]:
 ENGINES: dict[Engine, Callable[[Row, Context], Translate]] = {
     "classic": classic,
     "mt_cli": ours,
+    "mt_cli, nn.Transformer": ours,
     "CTranslate2": ctranslate2,
     "mt_cli with CTranslate2": ours,
 }
@@ -190,11 +194,15 @@ class Entry:
 
 
 def rows_for(device: str, beam_size: int, threads: int) -> list[Row]:
+    """What is measured on a machine with this device."""
+    from mt_cli.machine.hardware import has_amx
+
     greedy = Row("classic", "fp32", "greedy", 1, 1)
     beam = f"beam {beam_size}"
     rows = [greedy, replace(greedy, batch=128)]
     precisions: dict[Engine, list[str]] = {
-        "mt_cli": ["fp32", *(["bf16"] if device == "cuda" else [])],
+        "mt_cli": ["fp32", *(["bf16"] if device == "cuda" or has_amx() else [])],
+        "mt_cli, nn.Transformer": ["fp32"],
         "CTranslate2": exported_precisions(device),
         "mt_cli with CTranslate2": exported_precisions(device),
     }
@@ -206,7 +214,8 @@ def rows_for(device: str, beam_size: int, threads: int) -> list[Row]:
                 single,
                 *([replace(single, threads=threads)] if is_shared else []),
                 Row(engine, precision, "greedy", 1, 0),
-                Row(engine, precision, beam, beam_size, 0),
+                # Of nn.Transformer, which computes whole prefixes anew, a beam would take minutes.
+                *([] if engine == "mt_cli, nn.Transformer" else [Row(engine, precision, beam, beam_size, 0)]),
             ]
     return rows
 
@@ -294,6 +303,7 @@ def main() -> None:
     def count(texts: list[str]) -> int:
         return sum(len(ids) + 1 for ids in tokenizers.tgt.encode(texts))
 
+    print(machine(args.device, args.threads), end="\n\n")
     print(table(entries, refs, lowercase=tokenizers.options.lowercase, count=count))
 
 

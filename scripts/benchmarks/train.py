@@ -1,6 +1,7 @@
 """Training speed over the same data with the same model: the classic loop and mt_cli, as a Markdown table.
 
-Each contender makes some updates in turn, round after round; the table shows the median of its rounds.
+Each contender makes some updates in turn, round after round; the table shows medians of the rounds.
+Before, mt_cli makes one update of every shape that an epoch has: kernels are built for shapes.
 mt_cli trains in the precision that users get (auto), and in fp32 where that is another.
 """
 
@@ -8,7 +9,7 @@ import argparse
 import os
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.contenders import Contender, start
+from benchmarks.epoch import describe_epoch, new_shapes_first
 from benchmarks.joeynmt import Speed, measure
+from benchmarks.machine import machine
 from mt_cli.commands.flags import prepared_dir
 from mt_cli.config import Backend, Config, Device, Precision, PrecisionChoice, load_config
 
@@ -27,11 +30,13 @@ if TYPE_CHECKING:
     from mt_cli.data.split import EncodedSplit
     from mt_cli.machine.device import Runtime
     from mt_cli.model.translation_model import TranslationModel
+    from mt_cli.training.trainer import Update
 
 SEED = 1
 CLASSIC_BATCH = 128
 CLASSIC, ALL = "classic, fp32", "mt_cli, all that the config asks for"
-MACHINE = ("device", "gpu", "cpu", "processor", "threads", "precision", "torch")
+WARM_UP = 2
+"""Tasks before the first round: the first update, and one of each other shape."""
 PHASES = ("collate", "forward", "backward", "update")
 
 
@@ -107,9 +112,15 @@ def ours(
     """The trainer that users get, with `changes` to `[training]`."""
     from mt_cli.training.trainer import Trainer
 
+    class ShapesFirst(Trainer):
+        """Trains in another order: first one update of each shape."""
+
+        def _updates(self, *, epoch: int) -> "Iterator[Update]":
+            return iter(new_shapes_first(list(super()._updates(epoch=epoch))))
+
     split, model, runtime = _prepare(setting, backend, precision)
     training = setting.config.training.model_copy(update=changes)
-    reports = Trainer(model, split, training, runtime=runtime, seed=SEED).run()
+    reports = ShapesFirst(model, split, training, runtime=runtime, seed=SEED).run()
 
     def work(num_updates: int) -> int:
         tokens = sum(report.tgt_tokens for report in islice(reports, num_updates))
@@ -157,42 +168,11 @@ def phases(setting: Setting, num_updates: int) -> dict[str, float]:
     from torch.profiler import ProfilerActivity, profile
 
     work = ours(setting, setting.config.model.backend, "auto", {})
-    work(2)
+    work(describe_epoch(setting.config, setting.data, seed=SEED, rows_of_classic=CLASSIC_BATCH).num_shapes)
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         work(num_updates)
     events = {event.key: event.cpu_time_total / 1e6 for event in profiler.key_averages()}
     return {phase: events[phase] for phase in PHASES}
-
-
-def batches(setting: Setting, num_updates: int) -> str:
-    """How many of an epoch's shapes the first `num_updates` updates have, and the share of padding."""
-    import numpy as np
-
-    from mt_cli.artefacts.prepared import open_prepared
-    from mt_cli.data.batching import plan_epoch
-
-    split = open_prepared(setting.data).split("train")
-    sides = split.src.lengths + 1, split.tgt.lengths + 1
-    order = np.random.default_rng(SEED).permutation(len(split))
-    random = [order[begin : begin + CLASSIC_BATCH] for begin in range(0, len(order), CLASSIC_BATCH)]
-    planned = list(
-        plan_epoch(
-            split,
-            tokens_per_batch=setting.config.training.tokens_per_batch,
-            max_width=setting.config.model.max_len,
-            rng=np.random.default_rng([SEED, 0]),  # as the trainer draws its first epoch
-        )
-    )
-    shapes = [batch.shape for batch in planned]
-    made = num_updates * setting.config.training.accumulation
-    seen = len(set(shapes[:made])) / len(set(shapes))
-    places_of_classic = sum(len(batch) * int(side[batch].max()) for batch in random for side in sides)
-    places = sum(shape.rows * (shape.src_width + shape.tgt_width) for shape in shapes)
-    real = sum(int(side.sum()) for side in sides)
-    return (
-        f"shapes: the updates of mt_cli had {seen:.0%} of an epoch's {len(set(shapes))}\n"
-        f"padding: classic {1 - real / places_of_classic:.1%}, mt_cli {1 - real / places:.1%}"
-    )
 
 
 def table(
@@ -203,21 +183,24 @@ def table(
         "| loop | target tokens/s | × classic | first update after, s | peak MB |",
         "| --- | --- | --- | --- | --- |",
     ]
-    medians = {
-        name: statistics.median(
-            each / seconds for each, seconds in zip(tokens[name][1:], contender.seconds[1:], strict=True)
-        )
+    speeds = {
+        name: [
+            each / seconds
+            for each, seconds in zip(tokens[name][WARM_UP:], contender.seconds[WARM_UP:], strict=True)
+        ]
         for name, contender in contenders.items()
     }
     for name, contender in contenders.items():
+        # By rounds, because the pace of many machines changes from one minute to the next.
+        times_classic = [ours / theirs for ours, theirs in zip(speeds[name], speeds[CLASSIC], strict=True)]
         lines.append(
-            f"| {name} | {medians[name]:.0f} | {medians[name] / medians[CLASSIC]:.1f} "
+            f"| {name} | {statistics.median(speeds[name]):.0f} | {statistics.median(times_classic):.1f} "
             f"| {contender.ready_s + contender.seconds[0]:.1f} | {contender.peak_mb:.0f} |"
         )
     if joeynmt:
         speed = joeynmt.tokens_per_s
         lines.append(
-            f"| JoeyNMT 2.3 | {speed:.0f} | {speed / medians[CLASSIC]:.1f} "
+            f"| JoeyNMT 2.3 | {speed:.0f} | {speed / statistics.median(speeds[CLASSIC]):.1f} "
             f"| {joeynmt.first_round_after_s:.1f} (a whole round) | {joeynmt.peak_mb:.0f} |"
         )
     return "\n".join(lines)
@@ -242,14 +225,6 @@ def start_all(setting: Setting) -> dict[str, Contender[int, int]]:
     return contenders
 
 
-def machine(setting: Setting) -> str:
-    """What the figures were measured on."""
-    from mt_cli.machine.device import describe_machine, set_up_runtime
-
-    facts = describe_machine(set_up_runtime(device=setting.device, threads=setting.threads))
-    return ", ".join(f"{name} {fact}" for name, fact in facts.items() if name in MACHINE)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench train", description=__doc__)
     parser.add_argument("config", type=Path, help="a config whose data are prepared")
@@ -263,22 +238,26 @@ def main() -> None:
     config = load_config(args.config, args.set)
     setting = Setting(config, prepared_dir(args.config), args.device, args.threads)
     contenders = start_all(setting)
+    epoch = describe_epoch(setting.config, setting.data, seed=SEED, rows_of_classic=CLASSIC_BATCH)
     tokens: dict[str, list[int]] = {name: [] for name in contenders}
-    for number in range(args.rounds + 1):
+    for number in range(-WARM_UP, args.rounds):
         for name, contender in contenders.items():
-            tokens[name].append(contender.ask(args.updates if number else 1))
+            warm_up = 1 if number == -WARM_UP or name.startswith("classic") else max(1, epoch.num_shapes - 1)
+            tokens[name].append(contender.ask(warm_up if number < 0 else args.updates))
             speed = tokens[name][-1] / contender.seconds[-1]
-            print(f"{f'round {number}' if number else 'warm-up'}: {name}: {speed:.0f}/s", file=sys.stderr)
+            now = f"round {number + 1}" if number >= 0 else "warm-up"
+            print(f"{now}: {name}: {speed:.0f}/s", file=sys.stderr)
     for contender in contenders.values():
         contender.dismiss()
     numbers = {"rounds": args.rounds, "updates": args.updates, "threads": setting.threads}
     joeynmt = args.joeynmt and measure(args.joeynmt, setting.config, setting.data, **numbers)
-    print(machine(setting))
+    print(machine(setting.device, setting.threads))
     print(f"\n{table(contenders, tokens, joeynmt)}")
     of_phases = phases(setting, args.updates)
     whole = sum(of_phases.values())
     print(f"\n{ALL}: " + ", ".join(f"{name} {s / whole:.0%}" for name, s in of_phases.items()))
-    print(batches(setting, 1 + args.rounds * args.updates))
+    print(f"shapes: all {epoch.num_shapes} of an epoch had come before the first round of mt_cli")
+    print(f"padding: classic {epoch.padding_of_classic:.1%}, mt_cli {epoch.padding:.1%}")
 
 
 if __name__ == "__main__":

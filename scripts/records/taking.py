@@ -10,8 +10,8 @@ from pathlib import Path
 
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, checkpoint_name
 from mt_cli.artefacts.evaluation import kept_evaluations, open_evaluation
-from mt_cli.artefacts.json_files import read_json
 from mt_cli.artefacts.run import Run, open_run
+from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
 from mt_cli.config import Config, differences, load_config
 from mt_cli.errors import DataError, UsageError, command_line
 from mt_cli.model.shapes import num_parameters
@@ -46,7 +46,7 @@ def take_record(
         DataError: a file is damaged.
     """
     run = open_run(run_dir)
-    status = read_json(run.folder / "status.json")
+    status = read_facts(run.folder, STATUS)
     if status.get("state") not in ENDED:
         finish = command_line("train", run.folder / "config.toml", "--run", run.folder, "--resume")
         raise UsageError(f"{run.folder}: its training is not finished ({status.get('state')}); {finish}")
@@ -57,7 +57,7 @@ def take_record(
     configs = configs_in(root / "configs")
     if config_name is not None and config_name not in configs:
         raise UsageError(f"--config {config_name}: no such config; there are {', '.join(configs)}")
-    environment = read_json(run.folder / "env.json")
+    environment = read_facts(run.folder, ENVIRONMENT)
     commit, commit_from = _commit(run, environment, commit, root)
     return Record(
         config_name=config_name or nearest_config(run.config, configs),
@@ -67,7 +67,9 @@ def take_record(
         commit_from=commit_from,
         parameters=num_parameters(run.parameter_shapes),
         checkpoint=checkpoint,
-        weights_sha256=checked_hashes(run.checkpoint_folder(checkpoint), names=[MODEL])[MODEL],
+        weights_sha256=checked_hashes(run.checkpoint_folder(checkpoint), run.parameter_shapes, names=[MODEL])[
+            MODEL
+        ],
         status=status,
         environment=environment,
         validation=_validation(run, checkpoint),
@@ -128,20 +130,14 @@ def _commit(run: Run, environment: Mapping[str, object], given: str | None, root
 
 def _validation(run: Run, checkpoint: str) -> Validation:
     """The last validation of `checkpoint` in metrics.jsonl."""
-    found = None
-    for step, record in run.metrics():
-        match record:
-            case {
-                "kind": "validation",
-                "bleu": float(bleu),
-                "bleu_signature": str(signature),
-                "nll": float(nll),
-            }:
-                if checkpoint_name(step) == checkpoint:
-                    found = Validation(step, bleu, signature, nll)
-    if found is None:
+    found = [
+        Validation(each.step, each.number("bleu"), each.text("bleu_signature"), each.number("nll"))
+        for each in run.metrics()
+        if each.kind == "validation" and checkpoint_name(each.step) == checkpoint
+    ]
+    if not found:
         raise DataError(f"{run.metrics_path}: holds no validation of {checkpoint}, the best checkpoint")
-    return found
+    return found[-1]
 
 
 def _evaluations(run: Run, checkpoint: str) -> Iterator[Evaluation]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from mt_cli.artefacts.json_files import read_json, write_json
 from mt_cli.artefacts.run import open_run
+from mt_cli.artefacts.run_facts import STATUS, read_facts
 from mt_cli.commands.terminal import exit_codes
 from mt_cli.commands.train import parse_duration
 from mt_cli.config import changed_keys, load_config
@@ -119,13 +120,17 @@ def result_of(job: Job, commands: Commands, *, beam: Sequence[str]) -> Result | 
     if status["state"] not in OVER - {"diverged"}:
         return None
     run = open_run(job.run)
-    best = [record for _, record in run.metrics() if record.get("kind") == "validation" and record["is_best"]]
+    best = [each for each in run.metrics() if each.kind == "validation" and each.content["is_best"]]
     if not best:
         raise DataError(f"{run.metrics_path}: holds no validation; remove {job.run} to train it again")
-    bleu, nll = best[-1]["bleu"], best[-1]["nll"]
     beam_bleu = beam_score(job, commands, beam) if beam else None
     return Result(
-        job.variant, job.seed, float(str(bleu)), float(str(nll)), beam_bleu, float(str(status["elapsed_s"]))
+        job.variant,
+        job.seed,
+        best[-1].number("bleu"),
+        best[-1].number("nll"),
+        beam_bleu,
+        float(str(status["elapsed_s"])),
     )
 
 
@@ -148,7 +153,7 @@ def beam_score(job: Job, commands: Commands, beam: Sequence[str]) -> float:
 def state_of(job: Job) -> dict[str, object]:
     """What status.json says; `new` where there is none, or half of one."""
     try:
-        return {"state": "new", "step": 0} | read_json(job.run / "status.json")
+        return {"state": "new", "step": 0} | read_facts(job.run, STATUS)
     except DataError:
         return {"state": "new", "step": 0}
 

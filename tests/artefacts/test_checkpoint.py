@@ -24,6 +24,7 @@ from mt_cli.artefacts.checkpoint import (
     load_training_tensors,
     load_weights,
     save_checkpoint,
+    shapes_of,
 )
 from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.config import TrainingConfig
@@ -42,6 +43,7 @@ STATE = CheckpointState(
 )
 TENSORS = {"random:cpu": torch.arange(9, dtype=torch.uint8), "x:step": torch.tensor(3.0)}
 FILES = ["manifest.json", "model.safetensors", "state.json", "state.safetensors"]
+SHAPES = shapes_of(tiny_model())
 
 
 def save(
@@ -97,7 +99,7 @@ def test_tied_weights_stay_tied_when_loaded(tmp_path: Path) -> None:
 
 
 def test_training_tensors_come_back(folder: Path) -> None:
-    torch.testing.assert_close(load_training_tensors(folder), TENSORS, rtol=0, atol=0)
+    torch.testing.assert_close(load_training_tensors(folder, SHAPES), TENSORS, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -106,7 +108,9 @@ def test_a_trainers_tensors_come_back_exactly(tmp_path: Path, backend: str) -> N
     trainer = Trainer(model, split_of(random_pairs(9)), TrainingConfig(max_epochs=1), runtime=CPU, seed=1)
     list(trainer.run())
     save(tmp_path / "x", model, tensors=trainer.tensors())
-    torch.testing.assert_close(load_training_tensors(tmp_path / "x"), trainer.tensors(), rtol=0, atol=0)
+    torch.testing.assert_close(
+        load_training_tensors(tmp_path / "x", SHAPES), trainer.tensors(), rtol=0, atol=0
+    )
 
 
 def test_state_comes_back(folder: Path) -> None:
@@ -132,9 +136,11 @@ def test_names_sort_by_step() -> None:
 
 READERS = {
     "model.safetensors": lambda folder: load_weights(folder, tiny_model()),
-    "state.safetensors": load_training_tensors,
+    "state.safetensors": lambda folder: load_training_tensors(folder, SHAPES),
     "state.json": load_state,
 }
+HUGE = 1 << 40
+"""Bytes of a file with holes, which nobody has the time to read."""
 every_file = pytest.mark.parametrize("name", READERS)
 
 
@@ -179,7 +185,7 @@ def test_a_manifest_without_a_seal_is_read_with_a_warning_that_names_the_run(
 ) -> None:
     checkpoint = shutil.copytree(folder, tmp_path / "runs" / "tiny" / "checkpoints" / folder.name)
     without_seal(checkpoint / "manifest.json")
-    checked_hashes(checkpoint, names=["state.json"])
+    checked_hashes(checkpoint, SHAPES, names=["state.json"])
     (message,) = caplog.messages
     assert message.endswith(f"to check and seal it: mt-cli inspect {tmp_path / 'runs' / 'tiny'} --seal")
 
@@ -252,7 +258,7 @@ def test_an_existing_checkpoint_is_replaced_whole(folder: Path) -> None:
     loaded = tiny_model()
     load_weights(folder, loaded)
     torch.testing.assert_close(parameters(loaded), parameters(model), rtol=0, atol=0)
-    assert load_training_tensors(folder).keys() == {"y"}
+    assert load_training_tensors(folder, SHAPES).keys() == {"y"}
     assert names_in(folder) == FILES
 
 
@@ -345,6 +351,8 @@ def test_a_failed_removal_of_the_old_checkpoint_never_leaves_half_of_it(
         {"update_of_epoch": 1.5},
         {"step": "7"},
         {"step": True},
+        {"step": 10**18},
+        {"best_step": 10**18},
         {"elapsed_s": -1.0},
         {"validations_without_gain": None},
     ],
@@ -369,3 +377,21 @@ def test_no_flipped_bit_of_the_manifest_goes_unnoticed(folder: Path) -> None:
     state = {"step": 7, "epoch": 2, "update_of_epoch": 3}
     rehash(folder, "state.json", json.dumps(state).encode())
     assert accepted_flips(folder / "manifest.json", lambda: load_state(folder)) == []
+
+
+# Out of proportion
+
+
+@every_file
+def test_file_without_end_is_refused_unread(folder: Path, name: str) -> None:
+    with (folder / name).open("r+b") as file:
+        file.truncate(HUGE)
+    with pytest.raises(DataError, match=rf"{name}: more than [0-9,]+ bytes, which no such file has"):
+        READERS[name](folder)
+
+
+def test_hash_of_a_file_without_end_is_not_looked_for(folder: Path) -> None:
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.truncate(HUGE)
+    with pytest.raises(DataError, match=r"model\.safetensors: more than"):
+        checked_hashes(folder, SHAPES, names=["model.safetensors"])

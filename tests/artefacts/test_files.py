@@ -2,7 +2,9 @@
 
 import errno
 import hashlib
+import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,8 @@ from mt_cli.artefacts.files import (
     sha256_bytes,
     sha256_file,
     write_atomically,
-    write_errors_explained,
 )
+from mt_cli.artefacts.write_errors import write_errors_explained
 from mt_cli.errors import DataError, ResourceError
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of FIPS 180-2, B.1
@@ -25,6 +27,34 @@ BEYOND_ANY_PID = 9_999_999_999
 
 def full_disk(_: int) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("read", [sha256_file, read_file], ids=["hash", "content"])
+def test_file_larger_than_it_may_be_is_refused_unread(tmp_path: Path, read: Callable[..., object]) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(1 << 40)  # holes, which take no room
+    with pytest.raises(DataError, match=r"file: more than 1,000 bytes, which no such file has"):
+        read(tmp_path / "file", most=1000)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../file", "a/../file", "/file", "a//file", "a/", "a\0b", "\ud800", "x" * 256, "ß" * 128],
+    ids=ascii,
+)
+def test_name_that_no_file_below_a_folder_has_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    with pytest.raises(
+        DataError, match=r"manifest\.json: lists '.*', which is no file in its folder"
+    ) as found:
+        check_hashes(tmp_path / "inner", {name: ABC})
+    assert len(str(found.value)) < 1000
+
+
+def test_longest_name_may_be_listed(tmp_path: Path) -> None:
+    name = "x" * 255
+    (tmp_path / name).write_bytes(b"abc")
+    check_hashes(tmp_path, {name: ABC})
 
 
 # Writing
@@ -77,6 +107,36 @@ def test_failed_read_meanwhile_is_not_said_of_what_is_written() -> None:
         write_errors_explained(Path("x"), Path("x.partial")),
     ):
         raise OSError(errno.EACCES, "Permission denied", "weights")
+
+
+def test_file_that_cannot_be_written_in_a_partial_is_said_of_the_place(tmp_path: Path) -> None:
+    (tmp_path / "x.partial").write_bytes(b"in the way")
+    with (
+        pytest.raises(ResourceError, match=r"^x: cannot be written: a file stands where a folder is needed"),
+        write_errors_explained(Path("x"), tmp_path / "x.partial"),
+    ):
+        write_atomically(tmp_path / "x.partial" / "config.toml", b"x")
+
+
+def test_first_of_several_failures_is_the_one_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [OSError(errno.EIO, "Input/output error")]
+
+    class BrokenFile(io.FileIO):
+        def write(self, data: object, /) -> int:
+            raise failures.pop() if failures else OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdopen", lambda fd, mode: io.BufferedWriter(BrokenFile(fd, mode)))
+    with pytest.raises(ResourceError, match=r"file: cannot be written: Input/output error"):
+        write_atomically(tmp_path / "file", b"x")
+
+
+def test_folder_that_had_to_be_made_first_is_no_failure(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.touch()
+    with pytest.raises(ResourceError, match=r"a file stands where a folder is needed"):
+        write_atomically(full / "below" / "further" / "file", b"x")
 
 
 def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

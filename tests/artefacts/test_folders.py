@@ -37,6 +37,13 @@ def test_folder_that_fails_leaves_the_old_one_and_nothing_else(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [folder]
 
 
+def test_folder_above_that_cannot_be_made_is_said_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "above").touch()
+    folder = tmp_path / "above" / "below" / "folder"
+    with pytest.raises(ResourceError, match=r"below/folder: cannot be written"), built_beside(folder):
+        pass
+
+
 def test_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
     link, folder = tmp_path / "link", tmp_path / "elsewhere" / "folder"
     write_atomically(folder / "old", b"x")
@@ -107,3 +114,7 @@ def test_removing_a_link_leaves_what_it_points_to(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     remove(tmp_path / "link")
     assert [path.name for path in tmp_path.iterdir()] == ["real"]
+
+
+def test_the_root_of_all_folders_has_nothing_to_put_back() -> None:
+    recover(Path("/"))

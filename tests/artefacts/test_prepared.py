@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from damage import IMPOSTORS, accepted_flips, replace_by, without_seal
 
@@ -153,6 +154,37 @@ def test_fewer_pairs_than_were_prepared_are_noticed(folder: Path) -> None:
     (folder / "manifest.json").write_text(manifest.replace('"val": 3', '"val": 2'))
     with pytest.raises(DataError, match=r"manifest\.json: altered or damaged: its seal does not fit"):
         open_prepared(folder)
+
+
+@pytest.mark.parametrize("number", [2, 4, 10**15])
+def test_another_number_of_pairs_than_there_are_is_noticed(folder: Path, number: int) -> None:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["pairs"]["val"] = number
+    write_json(folder / "manifest.json", sealed(manifest))
+    prepared = open_prepared(folder)
+    with pytest.raises(DataError, match=rf"val has 3 pairs, but manifest\.json says {number:,}"):
+        prepared.split("val")
+
+
+def test_negative_pairs_are_damage(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["pairs"]["val"] = -1
+    write_json(folder / "manifest.json", sealed(manifest))
+    with pytest.raises(DataError, match=r"manifest\.json: damaged"):
+        open_prepared(folder)
+
+
+def test_lines_that_are_too_few_are_named(folder: Path) -> None:
+    (folder / "val.tgt.txt").write_bytes(b"one\n")
+    with pytest.raises(DataError, match=r"val\.tgt\.txt: 1 lines, but manifest\.json says 3"):
+        open_prepared(folder, verify=False).lines("val", "tgt")
+
+
+def test_ids_that_the_vocabulary_lacks_are_refused(folder: Path) -> None:
+    ids = np.load(folder / "val.src.npy")
+    np.save(folder / "val.src.npy", np.full_like(ids, 60_000))
+    with pytest.raises(DataError, match=r"val\.src has ids that its vocabulary lacks"):
+        open_prepared(folder, verify=False).split("val")
 
 
 def test_data_of_before_seals_open_with_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

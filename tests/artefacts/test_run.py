@@ -1,5 +1,6 @@
 """Run folders: made once, opened only when they are what they were, and found by name."""
 
+import errno
 import json
 import os
 from contextlib import AbstractContextManager
@@ -12,7 +13,7 @@ from learned import learn_tokenizers
 from tiny import TINY, random_ids, randomised, tiny_model
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.artefacts.json_files import write_json
+from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.run import PreparedReference, Run, build_model, open_run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.artefacts.run_lock import locked
@@ -70,7 +71,7 @@ def test_a_run_holds_its_tokenizers_files(run: Run) -> None:
 
 def test_a_run_notes_its_environment(run: Run) -> None:
     environment = json.loads((run.folder / "env.json").read_text(encoding="utf-8"))
-    assert environment == {"torch": "2.x", "threads": 2}
+    assert environment == sealed({"torch": "2.x", "threads": 2})
 
 
 def test_a_run_can_be_moved(run: Run) -> None:
@@ -98,7 +99,7 @@ def test_an_existing_run_is_not_touched_unasked(run: Run) -> None:
 def test_overwriting_leaves_nothing_of_the_old_run(run: Run) -> None:
     add_checkpoint(run, 3)
     run.point("best", step=3)
-    run.append_metrics({"step": 3})
+    run.append_metrics({"kind": "step", "step": 3})
     anew = create(run.folder, overwrite=True, config=Config())
     assert anew.config == Config()
     assert sorted(path.name for path in run.folder.iterdir()) == [
@@ -146,6 +147,18 @@ def test_of_two_that_begin_at_once_one_gets_the_folder(
         create(tmp_path / "run", overwrite=overwrite)
     assert open_run(tmp_path / "run").config == Config()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_disk_that_fails_once_a_run_has_its_name_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("mt_cli.artefacts.folders.sync_folder", fail)
+    with pytest.raises(ResourceError, match=r"run: cannot be written: Input/output error"):
+        create(tmp_path / "run")
+    assert open_run(tmp_path / "run").config
 
 
 def test_a_run_that_was_replaced_while_it_was_locked_is_not_gone_on_with(
@@ -317,17 +330,12 @@ def test_only_unused_checkpoints_are_removed(trained: Run) -> None:
 # Notes
 
 
-def test_metrics_grow_by_a_line_each(run: Run) -> None:
-    run.append_metrics({"kind": "step", "loss": 2.5})
-    run.append_metrics({"kind": "step", "loss": 2.25})
-    lines = run.metrics_path.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["loss"] for line in lines] == [2.5, 2.25]
-
-
 def test_status_is_replaced(run: Run) -> None:
     run.write_status({"state": "running", "step": 1})
     run.write_status({"state": "finished"})
-    assert json.loads((run.folder / "status.json").read_text(encoding="utf-8")) == {"state": "finished"}
+    assert json.loads((run.folder / "status.json").read_text(encoding="utf-8")) == sealed(
+        {"state": "finished"}
+    )
 
 
 def test_notes_do_not_make_a_run_look_altered(run: Run) -> None:

@@ -1,5 +1,6 @@
 """Sealing a run of an early version: all of it, and only once it is known to be whole."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ def run(workspace: Workspace, tmp_path: Path) -> Path:
 
 def documents(run: Path) -> list[Path]:
     """All that has a seal in `run`."""
-    patterns = ("manifest.json", "checkpoints/*/manifest.json", "eval/*/scores.json")
+    patterns = (
+        "manifest.json", "checkpoints/*/manifest.json", "eval/*/scores.json", "status.json", "env.json",
+    )  # fmt: skip
     found = [path for pattern in patterns for path in sorted(run.glob(pattern))]
     assert len(found) >= len(patterns)
     return found
@@ -38,6 +41,16 @@ def test_a_sealed_run_stays_as_it_is(run: Path) -> None:
     before = {path: path.stat().st_ino for path in documents(run)}
     assert seal_run(run) == []
     assert {path: path.stat().st_ino for path in documents(run)} == before
+
+
+def test_the_lines_of_metrics_are_sealed_too(run: Path) -> None:
+    metrics = run / "metrics.jsonl"
+    before = metrics.read_bytes()
+    lines = [json.loads(line) for line in before.splitlines()]
+    unsealed = [{key: value for key, value in line.items() if key != "seal"} for line in lines]
+    metrics.write_text("".join(f"{json.dumps(line)}\n" for line in unsealed))
+    assert seal_run(run) == [metrics]
+    assert metrics.read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,19 @@ def entry(dtype: str = "F32", shape: object = (4,), end: int = 16) -> dict[str, 
     return {"dtype": dtype, "shape": shape, "data_offsets": [0, end]}
 
 
+def test_training_state_of_more_tensors_than_any_has_is_refused(tmp_path: Path) -> None:
+    many = {f"{i}": torch.zeros(1) for i in range(1010)}
+    write_tensors(tmp_path / "x", many)
+    with pytest.raises(DataError, match=r"x: holds 1,010 tensors, more than a training has"):
+        read_tensors(
+            tmp_path / "x",
+            below=tmp_path,
+            sha256=sha256_file(tmp_path / "x"),
+            shapes=SHAPES,
+            are_parameters=False,
+        )
+
+
 def test_weights_come_back(tmp_path: Path) -> None:
     write_tensors(tmp_path / "x", WEIGHTS)
     torch.testing.assert_close(read(tmp_path / "x"), WEIGHTS, rtol=0, atol=0)

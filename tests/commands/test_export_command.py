@@ -147,7 +147,7 @@ def test_data_that_are_not_at_hand_cost_the_proof_only(workspace: Workspace, tmp
     )
     document = json.loads(outcome.out)
     assert (outcome.code, document["folder"], document["proof"]) == (0, "out", None)
-    assert outcome.err.startswith("warning: no proof that both engines agree: data/prepared/tiny: ")
+    assert outcome.err.startswith("warning: no proof that both translate alike: data/prepared/tiny: ")
     assert outcome.err.endswith("say where with --data DIR\n")
     assert "Greedy" not in tmp_path.joinpath("out", "README.md").read_text()
 

@@ -1,13 +1,20 @@
 """An exported model as a run: the commands that take it, and what the others say."""
 
+import hashlib
 import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import ctranslate2
 import pytest
+from sacrebleu_command import command_scores
+from sentencepiece import SentencePieceProcessor
 from workspace import Outcome, Workspace
+
+from mt_cli.artefacts.json_files import sealed
 
 RUN = "runs/tiny"
 HOSTILE = (
@@ -19,6 +26,8 @@ HOSTILE = (
     + b"Ein Mann. " * 50
     + b"\nZwei Hunde spielen im Schnee."
 )
+MAX_LEN = 48
+"""Positions of the workspace's model."""
 BLEU = re.compile(r"^(\S+)  BLEU (\d+\.\d\d)  nrefs:1", re.M)
 
 
@@ -67,6 +76,30 @@ def test_evaluation_is_that_of_the_run_and_kept_in_the_folder(
     assert "exported by mt-cli" in own.joinpath("README.md").read_text()
 
 
+def test_score_is_that_of_ctranslate2_by_hand_and_of_sacrebleus_command(
+    workspace: Workspace, own: Path, tmp_path: Path
+) -> None:
+    pieces = SentencePieceProcessor(model_file=str(own / "tokenizer" / "joint.model"))
+    columns = [
+        workspace.corpus(f"test.{side}").read_text(encoding="utf-8").split("\n") for side in ("de", "en")
+    ]
+    fitting = [
+        pair for pair in zip(*columns, strict=True) if 0 < len(pieces.encode(pair[0])) < MAX_LEN
+    ]  # CTranslate2 does not split
+    src, refs = zip(*fitting, strict=True)
+    for name, lines in (("src", src), ("ref", refs)):
+        tmp_path.joinpath(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    results = ctranslate2.Translator(str(own)).translate_batch(
+        pieces.encode(list(src), out_type=str), beam_size=1, disable_unk=True, max_decoding_length=MAX_LEN - 1
+    )
+    hyps = [pieces.decode(result.hypotheses[0]) for result in results]
+    assert len(set(hyps)) > 5
+    files = ("--src", tmp_path / "src", "--ref", tmp_path / "ref")
+    outcome = workspace.call("evaluate", own, *files, "--json", "--quiet")
+    ((_, scores),) = json.loads(outcome.text)["splits"].items()
+    assert f"{scores['bleu']['score']:.10f}" == command_scores(tmp_path, hyps, refs)["BLEU"]
+
+
 def test_what_was_kept_does_not_keep_it_from_being_opened(workspace: Workspace, own: Path) -> None:
     workspace.call("evaluate", own, "--quiet")
     own.joinpath("README.md").write_text("a note of mine")
@@ -111,6 +144,36 @@ def test_altered_file_exits_3_and_is_named(workspace: Workspace, own: Path, name
     assert outcome.err.startswith(f"error: {own}/{name}: altered or damaged: sha256 ")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("model.bin", b"", "CTranslate2 cannot load it: "),
+        ("model.bin", b"\xff" * 9999, "CTranslate2 cannot load it: "),
+        ("config.json", b"[" * 10**5, "not valid JSON (more than 32 levels deep)"),
+        ("shared_vocabulary.json", b"[]", "not the vocabulary of "),
+        ("shared_vocabulary.json", b"[" * 10**5, "not valid JSON (more than 32 levels deep)"),
+    ],
+)
+def test_file_that_a_stranger_wrote_and_listed_exits_3(
+    workspace: Workspace, own: Path, name: str, content: bytes, complaint: str
+) -> None:
+    own.joinpath(name).write_bytes(content)
+    manifest = json.loads(own.joinpath("manifest.json").read_bytes())
+    manifest["sha256"][name] = hashlib.sha256(content).hexdigest()
+    own.joinpath("manifest.json").write_text(json.dumps(sealed(manifest)))
+    outcome = workspace.call("translate", own, "--text", "Ein Hund.")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert complaint in outcome.err
+
+
+def test_weights_without_end_are_refused_unread(workspace: Workspace, own: Path) -> None:
+    with own.joinpath("model.bin").open("r+b") as file:
+        file.truncate(1 << 40)  # holes, which take no room
+    outcome = workspace.call("translate", own, "--text", "Ein Hund.")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert outcome.err.startswith(f"error: {own}/model.bin: more than ")
+
+
 @pytest.mark.parametrize("name", ["model.bin", "config.toml", "tokenizer/tokenizer.json"])
 def test_missing_file_exits_3_and_is_named(workspace: Workspace, own: Path, name: str) -> None:
     own.joinpath(name).unlink()
@@ -125,6 +188,32 @@ def test_damaged_manifest_exits_3(workspace: Workspace, own: Path, content: str)
     outcome = workspace.call("translate", own, "--text", "Ein Hund.")
     assert (outcome.code, outcome.out) == (3, b"")
     assert outcome.err.startswith(f"error: {own}/manifest.json: ")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip_a_bit(path: Path) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate"])
+@pytest.mark.parametrize("damage", [cut, flip_a_bit, Path.unlink], ids=["cut", "a bit", "missing"])
+@pytest.mark.parametrize("what", ["weights", "config.toml", "tokenizer/joint.model"])
+def test_damage_exits_as_it_does_for_a_run(
+    workspace: Workspace, own: Path, tmp_path: Path, command: str, damage: Callable[[Path], None], what: str
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    best = run.joinpath("best.txt").read_text().strip()
+    weights = {own: own / "model.bin", run: run / "checkpoints" / best / "model.safetensors"}
+    for folder in (own, run):
+        damage(weights[folder] if what == "weights" else folder / what)
+    options = ["--text", "Ein Hund."] if command == "translate" else []
+    ends = [workspace.call(command, folder, *options) for folder in (own, run)]
+    assert [(end.code, end.out) for end in ends] == [(3, b"")] * 2, ends
 
 
 def test_export_of_an_earlier_version_says_how_to_export_it_again(workspace: Workspace, own: Path) -> None:

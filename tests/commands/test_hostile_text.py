@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from workspace import Outcome, Workspace
 
+from mt_cli.artefacts.json_files import sealed
+
 ESCAPE = "\x1b]0;owned\x07"
 SHOWN = "\\x1b]0;owned\\x07"
 
@@ -22,10 +24,11 @@ def hostile_run(workspace: Workspace, tmp_path: Path) -> Path:
     run = workspace.copy_run(tmp_path / "run")
     for name in ("status.json", "env.json"):
         path = run / name
-        path.write_text(json.dumps({**json.loads(path.read_bytes()), f"key{ESCAPE}": f"value{ESCAPE}\u202e"}))
+        hostile = {**json.loads(path.read_bytes()), f"key{ESCAPE}": f"value{ESCAPE}\u202e"}
+        path.write_text(json.dumps(sealed(hostile)))
     scores = run / "eval" / f"test{ESCAPE}" / "scores.json"
     scores.parent.mkdir(parents=True)
-    scores.write_text(json.dumps({"n": f"{ESCAPE}"}))
+    scores.write_text(json.dumps(sealed({"n": f"{ESCAPE}"})))
     return run
 
 

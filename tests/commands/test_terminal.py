@@ -79,6 +79,18 @@ def test_own_error_is_one_message_and_its_code(
     assert capsys.readouterr() == ("", "error: no such thing\n")
 
 
+def test_error_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    @exit_codes
+    def command() -> None:
+        raise DataError("x" * 10**6)
+
+    with pytest.raises(SystemExit):
+        command()
+    said = capsys.readouterr().err
+    assert said.endswith("x…\n")
+    assert len(said) < 11_000
+
+
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [

@@ -447,8 +447,30 @@ def test_a_setting_out_of_all_proportion_is_refused(value: str) -> None:
         ("model.max_len", 10**8, 65536),
         ("data.max_len", 10**8, 65536),
         ("tokenizer.vocab_size", 10**18, 2147483647),
+        ("training.max_epochs", 10**30, 1048576),
+        ("training.tokens_per_batch", 10**30, 2147483648),
+        ("training.validate_every", 10**30, 1099511627776),
+        ("decoding.beam_size", 10**30, 65536),
+        ("decoding.min_len", 10**30, 65536),
+        ("runtime.threads", 10**10, 65536),
     ],
 )
 def test_a_size_that_no_machine_has_is_refused(key: str, value: int, limit: int) -> None:
     with pytest.raises(ConfigError, match=rf"{key}: expected {limit} or less, found {value}"):
         parse_config({}, [f"{key}={value}"])
+
+
+def test_a_translation_without_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"max_len_factor: expected 65536 or less, found 1e\+?308"):
+        parse_config({}, ["decoding.max_len_factor=1e308"])
+
+
+def test_warmup_beyond_all_bounds_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"training\.warmup_steps: expected a whole number such as 400"):
+        parse_config({}, [f"training.warmup_steps={10**30}"])
+
+
+def test_thousands_of_errors_are_counted_and_not_listed() -> None:
+    with pytest.raises(ConfigError, match=r"unknown section 'key99'.*\n  and 49,900 more$") as caught:
+        parse_config({f"key{i}": 1 for i in range(50_000)})
+    assert len(str(caught.value).split("\n")) == 102

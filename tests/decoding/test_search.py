@@ -163,6 +163,14 @@ def test_finished_rows_leave_the_batch() -> None:
     assert [sorted(rows) for rows in script.seen] == [[0, 1, 2, 3], [0, 1, 3], [1, 3], [1]]
 
 
+def test_a_few_finished_rows_wait_for_others_before_they_leave() -> None:
+    """Of 40 rows, two may stay."""
+    lines = [[4], [4] * 2, [4] * 3, *[[4] * 5] * 37]
+    hyps, script = follow(lines, [9] * 40)
+    assert hyps == lines
+    assert [len(rows) for rows in script.seen] == [40, 40, 40, 40, 37, 37]
+
+
 def test_rows_at_their_limit_leave_the_batch() -> None:
     assert follow([[4] * 5, [5] * 5], [1, 3])[1].seen == [[0, 1], [1], [1]]
 

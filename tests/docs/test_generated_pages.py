@@ -44,8 +44,8 @@ def test_config_page_has_every_key_below_its_section(name: str) -> None:
         "| `dropout` | number | `0.1` | at least 0, below 1 | On embeddings and on each sublayer's output. |",
         "| `src` | path | must be given |  | Source text, one sentence a line; plain or .gz. |",
         "| `seed` | whole number | `1` | at least 0, below 2^63 | Seed of everything that is random. |",
-        "| `max_steps` | whole number | not set | at least 1 | Updates, where they should end training before"
-        " `max_epochs`. |",
+        "| `max_steps` | whole number | not set | at least 1, at most 2^40 | Updates, where they should "
+        "end training before `max_epochs`. |",
     ],
     ids=lambda row: row.split("`")[1],
 )

@@ -80,6 +80,18 @@ def test_auto_precision_is_bf16_where_the_cpu_is_fast_in_it(
     assert set_up_runtime(device="cpu", threads=1).precision == expected
 
 
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [("AVX512_CORE", "fp32"), ("avx512_core_amx", "bf16"), ("ALL", "bf16"), ("", "bf16")],
+)
+def test_auto_on_a_cpu_heeds_what_onednn_may_use(
+    monkeypatch: pytest.MonkeyPatch, most: str, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
+    assert set_up_runtime(device="cpu").precision == expected
+
+
 @pytest.mark.parametrize("has_amx", [True, False])
 def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPatch, has_amx: bool) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
@@ -227,6 +239,11 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ResourceError, match="no GPU is left for process 2: this machine has 1"):
         set_up_runtime(device="cuda")
+
+
+def test_threads_beyond_all_bounds_are_refused() -> None:
+    with pytest.raises(ResourceError, match=r"10000000000 threads are more than any machine has"):
+        set_up_runtime(threads=10**10)
 
 
 def test_too_few_threads_are_told_before_openmp_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

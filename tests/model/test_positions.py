@@ -39,14 +39,6 @@ def test_positions_are_added() -> None:
     torch.testing.assert_close(out - x, sinusoids(5, 4)[:3].expand(2, 3, 4))
 
 
-@pytest.mark.parametrize("learned", [True, False], ids=["learned", "sinusoidal"])
-def test_a_later_start_gives_the_vectors_of_later_places(learned: bool) -> None:
-    positions = Positions(6, 4, learned=learned)
-    torch.nn.init.normal_(positions.weight)
-    x = torch.randn(1, 6, 4)
-    torch.testing.assert_close(positions(x[:, 2:], start=2), positions(x)[:, 2:])
-
-
 def test_learned_positions_are_parameters() -> None:
     assert [p.shape for p in Positions(5, 4, learned=True).parameters()] == [(5, 4)]
 

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,6 +54,8 @@ def with_script(folder: Path, *, mt_cli: str) -> Path:
     executable(folder / "scripts" / "best", (ROOT / "scripts" / "best").read_text(encoding="utf-8"))
     executable(folder / "scripts" / "setup", "#!/usr/bin/env bash\n")
     executable(folder / ".venv" / "bin" / "mt-cli", f"#!/usr/bin/env bash\n{mt_cli}\n")
+    executable(folder / ".venv" / "bin" / "python", f'#!/usr/bin/env bash\nexec "{sys.executable}" "$@"\n')
+    shutil.copy(ROOT / "scripts" / "best_duration.py", folder / "scripts")
     return folder
 
 
@@ -76,7 +80,11 @@ def sha256(path: Path) -> str:
 def test_the_last_model_is_trained_on_what_the_first_two_said(project: Path) -> None:
     first = best(project)
     assert first.returncode == 0, first.stderr
-    assert [first.stdout.count(f"{name}_flickr  BLEU") for name in ("test_2016", "test_2017")] == [2, 2]
+    scored = re.findall(r"^(test_201[67])_flickr  BLEU [\d.]+  ", first.stdout, flags=re.MULTILINE)
+    assert scored == ["test_2016", "test_2017"] * 2
+
+    told = [line for line in first.stderr.splitlines() if line.startswith("All of it takes")]
+    assert told == ["All of it takes about 0 h 00 min here, if nothing else runs."]
 
     prepared, translated = project / "data" / "prepared", project / "data" / "translated"
     german, english = (prepared / f"multi30k-{name}" / "train.src.txt" for name in ("strong", "reverse"))
@@ -91,7 +99,7 @@ def test_the_last_model_is_trained_on_what_the_first_two_said(project: Path) -> 
         sha256(english),
     )
 
-    kept = [*translated.iterdir(), *project.glob("runs/*/metrics.jsonl")]
+    kept = [*sorted(translated.iterdir()), *project.glob("runs/*/metrics.jsonl")]
     assert len(kept) == 5
     before = [sha256(path) for path in kept]
     made_at = [path.stat().st_mtime_ns for path in translated.iterdir()]
@@ -99,6 +107,25 @@ def test_the_last_model_is_trained_on_what_the_first_two_said(project: Path) -> 
     assert again.stdout == first.stdout
     assert [sha256(path) for path in kept] == before
     assert [path.stat().st_mtime_ns for path in translated.iterdir()] == made_at
+
+
+def test_duration_is_that_of_all_trainings_at_the_pace_of_the_first_minute(tmp_path: Path) -> None:
+    lines = [  # half a second an update, but for the first and for a wait of a minute
+        {"kind": "step", "step": step, "elapsed_s": seconds}
+        for step, seconds in ((5, 10), (10, 12.5), (15, 15), (20, 77.5), (25, 80))
+    ]
+    tmp_path.joinpath("metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    tmp_path.joinpath("status.json").write_text(json.dumps({"total_steps": 1000}))
+    configs = {"first": ("", 10), "second": ("", 5), "third": ("more.a = {}\nmore.b = {}", 10)}
+    for name, (data, epochs) in configs.items():
+        text = f"[data]\n{data}\n[training]\nmax_epochs = {epochs}\n"
+        tmp_path.joinpath(f"{name}.toml").write_text(text)
+    outcome = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "best_duration.py", ".", *(f"{name}.toml" for name in configs)],
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    minutes = round(0.5 * 1000 * (10 + 5 + 30) / 10 * 1.15 / 60)
+    assert outcome.stdout == f"All of it takes about 0 h {minutes} min here, if nothing else runs.\n"
 
 
 @pytest.mark.parametrize("args", [("--set", "x=y"), ("--from",), ("--from", "a", "b"), ("more",)])
@@ -120,7 +147,9 @@ def test_folder_of_files_is_relative_to_where_the_user_is(tmp_path: Path) -> Non
     tmp_path.joinpath("my files").mkdir()
     outcome = best(project, "--from", "my files", cwd=tmp_path)
     assert outcome.returncode == 9  # what the command says is what the script says
-    assert outcome.stdout == f"prepare configs/multi30k-strong.toml --from {tmp_path}/my files\n"
+    assert (
+        outcome.stderr.splitlines()[-1] == f"prepare configs/multi30k-strong.toml --from {tmp_path}/my files"
+    )
     assert best(project, "--from", "none", cwd=tmp_path).returncode == 1
 
 
@@ -130,12 +159,12 @@ def test_folder_of_files_is_relative_to_where_the_user_is(tmp_path: Path) -> Non
 def test_a_signal_ends_the_command_that_runs(tmp_path: Path, number: int, code: int) -> None:
     waiting = "trap 'echo saved; exit 143' TERM; touch begun; while true; do sleep 0.05; done"
     project = with_script(tmp_path, mt_cli=waiting)
-    with subprocess.Popen([project / "scripts" / "best"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([project / "scripts" / "best"], stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + TIMEOUT_S
         while not tmp_path.joinpath("begun").exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(number)
-        out, _ = process.communicate(timeout=TIMEOUT_S)
+        _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == code
-    assert out == "saved\n"
+    assert err.endswith("\nsaved\n")

@@ -1,21 +1,30 @@
 """Curves from metrics.jsonl, and damage that is named instead of drawn."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from workspace import Workspace
 
+from mt_cli.artefacts.metrics import Record
 from mt_cli.errors import DataError
-from mt_cli.stages.curves import Curves, Point, curves_of_run, read_curves
+from mt_cli.stages.curves import Curves, Point, curves_of, curves_of_run
 
 STEP = {"kind": "step", "step": 10, "loss": 3.5, "nll": 3.25, "lr": 1e-3, "epoch": 1}
 VALIDATION = {"kind": "validation", "step": 12, "nll": 3, "bleu": 1.5, "bleu_signature": "nrefs:1"}
 
 
-def read(*records: object) -> Curves:
-    content = "".join(json.dumps(record) + "\n" for record in records)
-    return read_curves(content.encode(), name="a", source=Path("metrics.jsonl"))
+def read(*contents: Mapping[str, object]) -> Curves:
+    records = [
+        Record(f"metrics.jsonl: line {number}", str(each["kind"]), int(str(each["step"])), each)
+        for number, each in enumerate(contents, start=1)
+    ]
+    return curves_of(records, name="a", source=Path("metrics.jsonl"))
+
+
+def without(record: Mapping[str, object], key: str) -> dict[str, object]:
+    return {name: value for name, value in record.items() if name != key}
 
 
 def test_each_curve_has_its_points_by_step() -> None:
@@ -41,55 +50,26 @@ def test_signatures_are_told_once_each() -> None:
     assert read(VALIDATION, *later).bleu_signatures == ("nrefs:1", "new")
 
 
-def test_last_line_that_is_unfinished_is_left_out() -> None:
-    content = json.dumps(STEP).encode() + b'\n{"kind": "st'
-    assert read_curves(content, name="a", source=Path("m")) == read(STEP)
-
-
-def without(record: dict[str, object], key: str) -> dict[str, object]:
-    return {name: value for name, value in record.items() if name != key}
-
-
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("record", "complaint"),
     [
-        (b'{"kind": "st', r"not valid JSON \(.*\); the file is damaged"),
-        (b"\xff\xfe", r"not valid JSON"),
-        (b"", r"not valid JSON"),
-        (b"[1]", r"expected a JSON object, found \[1\]"),
-        (b'{"step": 3}', r"expected a text in 'kind', found None"),
-        (b'{"kind": "step", "step": "3"}', r"expected a whole number in 'step', found '3'"),
-        (
-            json.dumps({**STEP, "step": 11, "lr": None}).encode(),
-            r"expected a number in 'lr', found None",
-        ),
-        (
-            json.dumps({**STEP, "step": 11, "nll": float("nan")}).encode(),
-            r"expected a number in 'nll', found nan",
-        ),
-        (json.dumps({**STEP, "step": 11, "loss": True}).encode(), r"expected a number in 'loss', found True"),
-        (json.dumps(without(VALIDATION, "bleu")).encode(), r"expected a number in 'bleu', found None"),
-        (
-            json.dumps(without(VALIDATION, "bleu_signature")).encode(),
-            r"expected a text in 'bleu_signature', found None",
-        ),
-        (
-            json.dumps({**STEP, "step": 9}).encode(),
-            r"step 9 comes after step 10; the file is damaged",
-        ),
-        (json.dumps(STEP).encode(), r"step 10 comes after step 10; the file is damaged"),
+        ({**STEP, "step": 11, "lr": None}, r"expected a number in 'lr', found None"),
+        ({**STEP, "step": 11, "loss": True}, r"expected a number in 'loss', found True"),
+        (without(VALIDATION, "bleu"), r"expected a number in 'bleu', found None"),
+        (without(VALIDATION, "bleu_signature"), r"expected a text in 'bleu_signature', found None"),
+        ({**STEP, "step": 9}, r"step 9 comes after step 10"),
+        (STEP, r"step 10 comes after step 10"),
     ],
 )
-def test_damaged_line_is_named(line: bytes, complaint: str) -> None:
-    content = json.dumps(STEP).encode() + b"\n" + line + b"\n"
-    with pytest.raises(DataError, match=rf"^some/metrics\.jsonl: line 2: {complaint}"):
-        read_curves(content, name="a", source=Path("some/metrics.jsonl"))
+def test_record_that_cannot_be_drawn_is_named(record: Mapping[str, object], complaint: str) -> None:
+    with pytest.raises(DataError, match=rf"^metrics\.jsonl: line 2: {complaint}.*; the file is damaged"):
+        read(STEP, record)
 
 
-@pytest.mark.parametrize("content", [b"", b'{"kind": "step"', b'{"kind": "other", "step": 1}\n'])
-def test_nothing_to_draw_is_said(content: bytes) -> None:
-    with pytest.raises(DataError, match=r"^m: holds no measurement yet; go on training"):
-        read_curves(content, name="a", source=Path("m"))
+@pytest.mark.parametrize("contents", [[], [{"kind": "other", "step": 1}]])
+def test_nothing_to_draw_is_said(contents: list[Mapping[str, object]]) -> None:
+    with pytest.raises(DataError, match=r"^metrics\.jsonl: holds no measurement yet; go on training"):
+        read(*contents)
 
 
 def test_curves_of_a_run_are_what_it_logged(workspace: Workspace) -> None:

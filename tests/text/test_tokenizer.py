@@ -8,6 +8,7 @@ from learned import learn_tokenizers
 from mt_cli.config import TokenizerConfig
 from mt_cli.errors import DataError
 from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.words import WordTokenizer
 
 PAIRS = [("ein Hund bellt", "a dog barks"), ("ein Hund schläft", "a dog sleeps")] * 5
 CONFIGS = {
@@ -53,6 +54,15 @@ def test_joint_subwords_are_one_object() -> None:
     assert tokenizers.src is tokenizers.tgt
 
 
+def test_joint_words_share_their_vocabulary() -> None:
+    src, tgt = (getattr(learn("joint words"), side) for side in ("src", "tgt"))
+    again = Tokenizers.from_files(learn("joint words").to_files())
+    assert isinstance(again.src, WordTokenizer)
+    assert isinstance(again.tgt, WordTokenizer)
+    assert again.src.vocabulary is again.tgt.vocabulary
+    assert (again.src.lang, again.tgt.lang) == (src.lang, tgt.lang) == ("de", "en")
+
+
 def test_missing_description_is_named() -> None:
     with pytest.raises(DataError, match=r"tokenizer.json: missing; found joint.model"):
         Tokenizers.from_files({"joint.model": b""})
@@ -77,6 +87,9 @@ def test_damaged_model_is_named() -> None:
         ({"format": 2}, r"tokenizer.json: format: .*another version"),
         ({"kind": "magic"}, r"tokenizer.json: kind: "),
         ({"extra": 1}, r"tokenizer.json: extra: "),
+        ({"src_lang": "de.stop_words"}, r"tokenizer.json: src_lang: "),  # a module that spaCy would import
+        ({"tgt_lang": "../x"}, r"tokenizer.json: tgt_lang: "),
+        ({"tgt_lang": ""}, r"tokenizer.json: tgt_lang: "),
     ],
 )
 def test_description_of_another_kind_is_refused(change: dict[str, object], message: str) -> None:

@@ -29,9 +29,10 @@ def operands(
 
 @pytest.fixture(autouse=True, scope="module")
 def small_pieces() -> Iterator[None]:
-    """Few as the tokens here are, they make several pieces."""
+    """Few as the tokens here are, they make several pieces, and a piece several blocks."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(early_gradients, "PIECE_STEP", 2)
+        monkeypatch.setattr(objective, "BLOCK_LOGITS", 3 * V)
         yield
 
 

@@ -220,6 +220,14 @@ def test_every_core_has_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("three_threads")
+def test_last_batches_get_smaller_so_that_cores_end_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.SOURCES", [[4, 5]] * 600)
+    monkeypatch.setitem(module.SENTENCES_AT_ONCE, "cpu", 150)
+    sizes = sorted((size for size, _ in batch_shapes(monkeypatch, searcher_of())), reverse=True)
+    assert sizes == [150, 150, 100, 67, 64, 64, 5]
+
+
+@pytest.mark.usefixtures("three_threads")
 def test_few_sentences_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.SOURCES", SOURCES[:FEWEST_SENTENCES])
     assert [size for size, _ in batch_shapes(monkeypatch, searcher_of())] == [FEWEST_SENTENCES]

@@ -6,11 +6,12 @@ Letters: D d_model.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from mt_cli.artefacts.exported_run import Quantization
 from mt_cli.config import ModelConfig
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, SPECIALS, UNK_ID
@@ -27,10 +28,6 @@ if TYPE_CHECKING:  # an optional package, imported when something is exported
         TransformerEncoderSpec,
     )
 
-Quantization = Literal[
-    "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
-]
-"""What matrices are stored as; `none` is float32."""
 Weights: TypeAlias = Mapping[str, npt.NDArray[np.float32]]
 
 NEVER_SAID_BIAS = -1e4

@@ -11,7 +11,7 @@ from typing import Literal
 
 from mt_cli.artefacts.checkpoint import MODEL, STATE, checked_hashes
 from mt_cli.artefacts.checkpoints import CHECKPOINTS
-from mt_cli.artefacts.exported_run import ExportedRun, complete_export
+from mt_cli.artefacts.exported_run import ExportedRun, Quantization, complete_export
 from mt_cli.artefacts.files import write_atomically
 from mt_cli.artefacts.folders import built_beside, check_replaceable
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
@@ -20,7 +20,7 @@ from mt_cli.artefacts.run_copy import copy_run
 from mt_cli.errors import DataError, Option, UsageError
 from mt_cli.machine.device import memory_errors_explained
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.stages.export.conversion import Quantization, write_model
+from mt_cli.stages.export.conversion import write_model
 from mt_cli.stages.export.proof import Proof, prove
 from mt_cli.stages.export.readme import readme_of
 from mt_cli.stages.model_card import write_card
@@ -144,7 +144,7 @@ def _convert(
     )
     for name, data in run.tokenizers.to_files().items():
         write_atomically(folder / "tokenizer" / name, data)
-    weights = checked_hashes(run.checkpoint_folder(checkpoint), names=[MODEL])[MODEL]
+    weights = checked_hashes(run.checkpoint_folder(checkpoint), run.parameter_shapes, names=[MODEL])[MODEL]
     origin = ParentReference(str(run.folder), checkpoint, weights)
     return complete_export(folder, run, quantization=quantization, checkpoint=origin)
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, checkpoint_name
 from mt_cli.artefacts.checkpoints import POINTERS
 from mt_cli.artefacts.evaluation import kept_evaluations, read_scores
-from mt_cli.artefacts.files import is_there
-from mt_cli.artefacts.json_files import read_json
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import Run, open_run
+from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
 from mt_cli.errors import DataError
 from mt_cli.model.shapes import Shape
 from mt_cli.text.symbols import SPECIALS
@@ -52,7 +51,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> RunFacts:
     run = open_run(run_dir)
     has_come_to_it = run.checkpoints and (checkpoint not in POINTERS or run.pointer(checkpoint))
     folder = run.checkpoint_folder(checkpoint) if has_come_to_it else None
-    weights = {} if folder is None else checked_hashes(folder, names=[MODEL])
+    weights = {} if folder is None else checked_hashes(folder, run.parameter_shapes, names=[MODEL])
     name = None if folder is None else folder.name
     return {
         "run": {"folder": str(run_dir), "checkpoint": name, **describe_status(run)},
@@ -110,25 +109,21 @@ def _describe_data(run: Run) -> dict[str, object]:
 def describe_status(run: Run) -> dict[str, object]:
     """How far training came, as status.json says it; nothing where there is none."""
     # The best score stands among the scores, with its signature.
-    status = _read_if_there(run.folder / "status.json")
+    status = read_facts(run.folder, STATUS)
     return {name: value for name, value in status.items() if name != "best_score"}
 
 
 def describe_environment(run: Run) -> dict[str, object]:
     """On what it was trained, as env.json says it; nothing where there is none."""
-    return _read_if_there(run.folder / "env.json")
+    return read_facts(run.folder, ENVIRONMENT)
 
 
 def describe_scores(run: Run, *, checkpoint: str | None) -> dict[str, object]:
     """The validation of `checkpoint`, and what `evaluate` has scored, by folder."""
     validations = {
-        f"val, step {step}": {key: record.get(key) for key in ("nll", "bleu", "bleu_signature")}
-        for step, record in run.metrics()
-        if record.get("kind") == "validation" and checkpoint == checkpoint_name(step)
+        f"val, step {each.step}": {key: each.content.get(key) for key in ("nll", "bleu", "bleu_signature")}
+        for each in run.metrics()
+        if each.kind == "validation" and checkpoint == checkpoint_name(each.step)
     }
     evaluated = {folder.name: read_scores(folder, run=run.folder) for folder in kept_evaluations(run.folder)}
     return {**validations, **evaluated}
-
-
-def _read_if_there(path: Path) -> dict[str, object]:
-    return read_json(path) if is_there(path) else {}

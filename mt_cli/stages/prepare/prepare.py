@@ -18,7 +18,7 @@ from mt_cli.artefacts.corpora import (
     pinned_hashes,
 )
 from mt_cli.artefacts.files import is_there, write_atomically
-from mt_cli.artefacts.folders import built_beside, is_free, recover
+from mt_cli.artefacts.folders import built_beside, is_free, recover, remove_leftovers_of
 from mt_cli.artefacts.prepared import (
     MANIFEST,
     TOKENIZER,
@@ -73,6 +73,7 @@ def prepare_corpus(
     `workers` processes do the work, 0 choosing by size; the result is the same to the byte.
     """
     existing = _open_existing(out)
+    remove_leftovers_of(out)
     if force:
         existing = None
     parent = run_with_tokenizer(config) if config.tokenizer.from_run else None

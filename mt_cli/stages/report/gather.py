@@ -112,7 +112,7 @@ def _trained(system: System) -> Run:
 
 
 def _facts(run: Run, checkpoint: str, name: str) -> RunFacts:
-    weights = checked_hashes(run.checkpoint_folder(checkpoint), names=[MODEL])
+    weights = checked_hashes(run.checkpoint_folder(checkpoint), run.parameter_shapes, names=[MODEL])
     curves = _if_any(lambda: curves_of_run(run.folder))
     return RunFacts(
         name=name,

@@ -49,13 +49,13 @@ class Pace:
     def of(cls, run: Run, trainer: Trainer, *, validate_every: int, validation_tokens: int) -> "Pace":
         """The pace of `run`, which `trainer` is about to train; `validate_every` 0 is once an epoch."""
         every, total = validate_every, trainer.total_steps
-        timed = [record["validation_s"] for _, record in run.metrics() if "validation_s" in record]
+        timed = [each.number("validation_s") for each in run.metrics() if "validation_s" in each.content]
         last = timed[-1] if timed else None
         return cls(
             total_steps=total,
             validation_steps=range(every, total + 1, every) if every else trainer.epoch_ends,
             validation_tokens=validation_tokens,
-            validation_s=last if isinstance(last, float) else None,
+            validation_s=last,
         )
 
     def count(self, report: StepReport) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
-from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, load_weights
+from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, load_weights, shapes_of
 from mt_cli.artefacts.checkpoints import find_checkpoint
 from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.prepared import Prepared
@@ -36,7 +36,7 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
     _check_model(parent, config)
     _check_tokenizer(parent, prepared)
     checkpoint = parent.checkpoint_folder("best")
-    hashes = checked_hashes(checkpoint, names=[MODEL])
+    hashes = checked_hashes(checkpoint, parent.parameter_shapes, names=[MODEL])
     return ParentReference(str(folder), checkpoint.name, hashes[MODEL])
 
 
@@ -47,7 +47,7 @@ def load_parent(parent: ParentReference, model: nn.Module) -> None:
         DataError: they are not there any more, or not the same.
     """
     checkpoint = find_checkpoint(Path(parent.folder), parent.checkpoint)
-    if checked_hashes(checkpoint, names=[MODEL])[MODEL] != parent.sha256:
+    if checked_hashes(checkpoint, shapes_of(model), names=[MODEL])[MODEL] != parent.sha256:
         raise DataError(
             f"{checkpoint}: not the weights that this run started with; train anew with --init-from"
         )

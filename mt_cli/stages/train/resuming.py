@@ -13,6 +13,7 @@ from mt_cli.artefacts.checkpoint import (
     load_state,
     load_training_tensors,
     load_weights,
+    shapes_of,
 )
 from mt_cli.artefacts.run import Run
 from mt_cli.errors import DataError
@@ -46,10 +47,20 @@ def restore(run: Run, trainer: Trainer, meter: Meter) -> CheckpointState:
     raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew") from failures[0]
 
 
+def finish_saving(run: Run, state: CheckpointState) -> None:
+    """Do what a kill may have kept from being done after the checkpoint of `state` was written.
+
+    If that is not the last one, nothing is done: others may be needed yet.
+    """
+    if run.pointer("last") == checkpoint_name(state.step):
+        run.point("last", step=state.step)
+        run.remove_unused_checkpoints()
+
+
 def _load(folder: Path, trainer: Trainer, meter: Meter) -> CheckpointState:
     """Fill the model, `trainer` and `meter` from the checkpoint in `folder`."""
     state = load_state(folder)
-    tensors = load_training_tensors(folder)
+    tensors = load_training_tensors(folder, shapes_of(trainer.model))
     load_weights(folder, trainer.model)
     if not all_finite([*trainer.model.parameters(), *tensors.values()]):
         raise DataError(f"{folder}: holds numbers that are not finite")

@@ -30,7 +30,7 @@ from mt_cli.stages.train.opening import Opening
 from mt_cli.stages.train.pace import Pace
 from mt_cli.stages.train.parent import load_parent
 from mt_cli.stages.train.result import TrainResult
-from mt_cli.stages.train.resuming import restore
+from mt_cli.stages.train.resuming import finish_saving, restore
 from mt_cli.stages.train.tensorboard import EventFiles
 from mt_cli.stages.train.validation import Validation, Validator
 from mt_cli.training.trainer import StepReport, Trainer
@@ -81,6 +81,7 @@ class Session:
             load_parent(run.init_from, self._model)
         if world.is_first:
             run.forget_metrics_after(self._state.step)
+            finish_saving(run, self._state)
         self._opening = Opening(
             run.folder,
             config_path,

@@ -14,7 +14,7 @@ from mt_cli import __version__
 from mt_cli.artefacts.files import open_to_append
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
 from mt_cli.artefacts.run import ParentReference, PreparedReference, Run, check_model_fits, open_run
-from mt_cli.artefacts.run_creation import created_run
+from mt_cli.artefacts.run_creation import created_run, remove_abandoned
 from mt_cli.config import Config, changed_keys
 from mt_cli.errors import MtCliError, UsageError
 from mt_cli.machine.checkout import describe_checkout
@@ -94,6 +94,7 @@ def train_run(
                 stack.enter_context(open_run(run_dir).locked())
                 run = _reopen(run_dir, config, prepared)  # now that nobody can replace it
                 run.remove_leftovers()
+                remove_abandoned(run.folder)
             else:
                 parent = None
                 if init_from is not None:

@@ -15,6 +15,7 @@ from records.taking import configs_in, nearest_config, take_record
 from sacrebleu_command import command_intervals, command_scores
 from workspace import Workspace
 
+from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
 from mt_cli.config import load_config
 from mt_cli.errors import MtCliError, UsageError
 
@@ -46,8 +47,8 @@ def test_record_says_how_the_run_was_trained(own_run: Path, record: Record, repo
     status = json.loads((own_run / "status.json").read_bytes())
     assert record.config_name == "tiny"
     assert record.seed == load_config(repository / "configs" / "tiny.toml").runtime.seed
-    assert record.status == status
-    assert record.environment == json.loads((own_run / "env.json").read_bytes())
+    assert record.status == read_facts(own_run, STATUS)
+    assert record.environment == read_facts(own_run, ENVIRONMENT)
     assert (record.commit, record.commit_from) == (git(repository, "rev-parse", "HEAD"), "env.json")
     assert record.validation.step == status["best_step"]
     assert record.validation.bleu == status["best_score"]

@@ -14,10 +14,11 @@ import torch
 from tiny import MODEL_OPTIONS, TINY, covering, random_ids, randomised, tiny_model, with_bos
 from torch import Tensor
 
+from mt_cli.artefacts.exported_run import Quantization
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.stages.export.conversion import NEVER_SAID_BIAS, Quantization, write_model
+from mt_cli.stages.export.conversion import NEVER_SAID_BIAS, write_model
 from mt_cli.text.symbols import BOS_ID, EOS_ID, SPECIALS
 from mt_cli.translation.unknown_words import NEVER_SAID
 

@@ -161,7 +161,7 @@ def test_without_data_there_is_a_warning_in_place_of_a_proof(
     assert not done.is_refuted
     assert str(done) == str(done.folder)
     (warning,) = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
-    assert warning.startswith("no proof that both engines agree: data/prepared/none: ")
+    assert warning.startswith("no proof that both translate alike: data/prepared/none: ")
     assert warning.endswith("say where with --data DIR")
 
 

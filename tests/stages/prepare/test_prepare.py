@@ -278,6 +278,14 @@ def test_leftovers_of_a_killed_process_are_removed(corpus: Corpus) -> None:
     assert set(corpus.out.parent.iterdir()) == {corpus.out, alive, other}
 
 
+def test_leftovers_are_removed_where_nothing_is_prepared_anew(corpus: Corpus) -> None:
+    corpus.prepare()
+    leftover = corpus.out.with_name(f".{corpus.out.name}.{2**30}.partial")  # of a kill near the end
+    leftover.mkdir()
+    assert not corpus.prepare().is_new
+    assert not leftover.exists()
+
+
 def test_folder_of_something_else_is_not_replaced(corpus: Corpus) -> None:
     corpus.out.mkdir(parents=True)
     (corpus.out / "diary.txt").write_text("dear")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from workspace import Outcome, Workspace
 
+from mt_cli.artefacts.json_files import sealed
 from mt_cli.stages.report.examples import rank, spread
 from mt_cli.stages.report.gather import gather_findings
 from mt_cli.stages.report.page import render_page
@@ -27,7 +28,7 @@ def pair(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tupl
     other.joinpath("best.txt").write_text(f"{earliest}\n")
     for run, threads in ((one, 1), (other, 99)):
         environment = json.loads(run.joinpath("env.json").read_bytes())
-        run.joinpath("env.json").write_text(json.dumps({**environment, "threads": threads}))
+        run.joinpath("env.json").write_text(json.dumps(sealed({**environment, "threads": threads})))
     return one, other
 
 
@@ -233,7 +234,7 @@ def test_hostile_text_stays_text(workspace: Workspace, tmp_path: Path) -> None:
     run = workspace.copy_run(tmp_path / "<b>run")
     assert workspace.call("evaluate", run).code == 0
     environment = json.loads(run.joinpath("env.json").read_bytes())
-    run.joinpath("env.json").write_text(json.dumps({**environment, "gpu": HOSTILE}))
+    run.joinpath("env.json").write_text(json.dumps(sealed({**environment, "gpu": HOSTILE})))
     page = tmp_path / "page.html"
     report(workspace, run, "--examples", 1, output=page)
     content = page.read_text(encoding="utf-8")

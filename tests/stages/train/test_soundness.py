@@ -37,13 +37,14 @@ def train(workspace: Workspace, run: Path, *args: object) -> Outcome:
 def records(run: Path, kind: str) -> list[dict[str, object]]:
     """Lines of metrics.jsonl, without what a clock says."""
     lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
-    dropped = ("kind", "elapsed_s", "tgt_tokens_per_s", "validation_s")
+    dropped = ("kind", "elapsed_s", "tgt_tokens_per_s", "validation_s", "seal")
     return [{k: v for k, v in line.items() if k not in dropped} for line in lines if line["kind"] == kind]
 
 
 def status(run: Path) -> dict[str, object]:
     found = json.loads(run.joinpath("status.json").read_bytes())
     assert isinstance(found, dict)
+    assert found.pop("seal")
     return found
 
 

@@ -43,7 +43,7 @@ def train(workspace: Workspace, run: Path, *args: object, data: Path | None = No
 def records(run: Path, kind: str) -> list[dict[str, float]]:
     """Lines of metrics.jsonl, without what a clock says."""
     lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
-    dropped = ("kind", "elapsed_s", "tgt_tokens_per_s", "validation_s")
+    dropped = ("kind", "elapsed_s", "tgt_tokens_per_s", "validation_s", "seal")
     return [{k: v for k, v in line.items() if k not in dropped} for line in lines if line["kind"] == kind]
 
 
@@ -285,6 +285,35 @@ def test_resume_with_another_model_exits_2_and_names_the_key(workspace: Workspac
     outcome = train(workspace, Path("runs/tiny"), "--resume", "--set", "model.d_ff=32")
     assert (outcome.code, outcome.out) == (2, b"")
     assert outcome.err.startswith("error: runs/tiny began with another model.d_ff; --resume needs the same")
+
+
+def test_resume_deletes_what_a_kill_left_of_a_checkpoint(workspace: Workspace, tmp_path: Path) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    left = run / "checkpoints" / "step-00000001"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    assert workspace.call("train", "tiny.toml", "--run", run, "--resume").code == 0
+    assert not left.exists()
+
+
+def test_resume_deletes_what_a_kill_left_of_the_run_that_it_replaced(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    half_deleted = workspace.copy_run(tmp_path / f".run.{'a' * 32}.partial")
+    (half_deleted / "train.log").unlink()
+    assert workspace.call("train", "tiny.toml", "--run", run, "--resume").code == 0
+    assert not half_deleted.exists()
+
+
+def test_resume_lets_last_name_the_checkpoint_that_a_kill_has_kept_from_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    last = (run / "last.txt").read_text()
+    (run / "last.txt").write_text((run / "best.txt").read_text())
+    assert workspace.call("train", "tiny.toml", "--run", run, "--resume").code == 0
+    assert (run / "last.txt").read_text() == last
 
 
 def test_resume_of_a_finished_run_changes_nothing(workspace: Workspace, tmp_path: Path) -> None:

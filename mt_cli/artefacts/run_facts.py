@@ -1,0 +1,45 @@
+"""What a run says of itself beside its manifest: how far training came, and on what machine.
+
+    status.json   written anew at each validation
+    env.json      written once
+
+Both are sealed. Knows the files and their keys, nothing of training.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from mt_cli.artefacts.files import is_there
+from mt_cli.artefacts.json_files import read_sealed, seal_command_of, sealed, write_json
+
+STATUS, ENVIRONMENT = "status.json", "env.json"
+EARLY_KEYS: Mapping[str, Collection[str]] = {
+    STATUS: {
+        "state", "step", "total_steps", "epoch", "best_step", "best_score", "best_by", "elapsed_s",
+    },
+    ENVIRONMENT: {
+        "mt_cli", "python", "torch", "torchtext", "spacy", "sentencepiece", "sacrebleu", "numpy", "device",
+        "precision", "cpu", "processor", "avx512", "amx", "cores", "threads", "memory_gib", "gpu",
+        "gpu_memory_gib", "processes", "commit", "commit_modified",
+    },
+}  # fmt: skip
+"""Of such files that were written before they were sealed."""
+
+
+def write_facts(run: Path, name: str, facts: Mapping[str, object]) -> None:
+    """Replace the file `name` of the run folder `run`, which is `STATUS` or `ENVIRONMENT`."""
+    write_json(run / name, sealed(facts), below=run)
+
+
+def read_facts(run: Path, name: str, *, warns: bool = True) -> dict[str, object]:
+    """What the file `name` says; nothing where there is none.
+
+    `warns` says whether to warn of a file without a seal.
+
+    Raises:
+        DataError: it cannot be read, or was altered.
+    """
+    if not is_there(run / name):
+        return {}
+    command = seal_command_of(run) if warns else None
+    return read_sealed(run / name, early_keys=EARLY_KEYS[name], below=run, seal_command=command)

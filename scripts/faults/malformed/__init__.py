@@ -1,0 +1,1 @@
+"""Folders and configs that no program wrote: each is refused at once, and nothing of it is obeyed."""
