@@ -156,7 +156,7 @@ def replaced(
                 descriptor = os.open(
                     partial, FILE | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder
                 )
-            with os.fdopen(descriptor, "wb") as file:
+            with _closed_after(os.fdopen(descriptor, "wb")) as file:
                 yield file
                 file.flush()
                 os.fsync(descriptor)
@@ -166,6 +166,18 @@ def replaced(
             with suppress(OSError):
                 os.unlink(partial, dir_fd=folder)
         os.fsync(folder)
+
+
+@contextmanager
+def _closed_after(file: BufferedWriter) -> Iterator[BufferedWriter]:
+    """Close `file` after the block; if that has failed, closing cannot hide why."""
+    try:
+        yield file
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
+    file.close()
 
 
 def open_to_append(path: Path) -> BufferedWriter:

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 SEAL = "seal"
 MOST_BYTES = 1 << 24
 """Of a JSON file; the largest that this program writes have some kilobytes."""
+RESTORE = "restore it from a copy"
 DEEPEST = 32
 """Objects and lists inside of one another."""
 MOST_DIGITS = 40
@@ -98,7 +99,7 @@ def unsealed(
     *,
     early_keys: Collection[str],
     place: str,
-    remedy: str = "restore it from a copy",
+    remedy: str = RESTORE,
 ) -> tuple[dict[str, object], bool]:
     """`document` without its seal, which is checked, and whether it has one; `place` is where it was read.
 
@@ -110,7 +111,7 @@ def unsealed(
         if document != sealed(rest):
             raise DataError(f"{place}: altered or damaged: its seal does not fit; {remedy}")
     elif unknown := sorted(rest.keys() - set(early_keys)):  # such as the name of the seal, damaged
-        raise DataError(f"{place}: unknown key {unknown[0]!r} and no seal; the file is damaged")
+        raise DataError(f"{place}: unknown key {unknown[0]!r} and no seal: damaged; {remedy}")
     return rest, SEAL in document
 
 

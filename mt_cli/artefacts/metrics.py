@@ -21,6 +21,7 @@ EARLY_KEYS = {
     "bleu", "bleu_signature", "is_best", "validation_s",
 }  # fmt: skip
 """Of lines that were written before they were sealed."""
+REMEDY = "delete this line; the others are still good"
 
 
 @dataclass(frozen=True)
@@ -65,19 +66,10 @@ def read_metrics(path: Path, *, warns: bool = True) -> Iterator[Record]:
     Raises:
         DataError: a line is damaged, something else than a file stands there, or it is too large.
     """
-    if not is_there(path):
-        return
-    with opened(path, most=MOST_BYTES) as file:
-        lines = iter(functools.partial(file.readline, MOST_LINE_BYTES), b"")
-        for number, line in enumerate(lines, start=1):
-            place = f"{path}: line {number}"
-            if line.endswith(b"\n"):
-                record, has_seal = _parsed(line, place)
-                if warns and not has_seal:
-                    warn_of_no_seal(path.parent, seal_command_of(path.parent))
-                yield record
-            elif not _is_unfinished(line):
-                raise DataError(f"{place}: damaged: it does not end where its JSON ends")
+    for record, has_seal in _read(path):
+        if warns and not has_seal:
+            warn_of_no_seal(path.parent, seal_command_of(path.parent))
+        yield record
 
 
 def append_metrics(path: Path, content: Mapping[str, object]) -> None:
@@ -101,20 +93,30 @@ def forget_metrics_after(path: Path, step: int) -> None:
 
 
 def seal_metrics(path: Path) -> bool:
-    """Seal each line that has no seal; whether there was one.
+    """Seal each line of `path` that has no seal; whether there was one.
 
     Raises:
         DataError: a line is damaged; then nothing is sealed.
     """
-    if not is_there(path):
+    lines = list(_read(path))
+    if all(has_seal for _, has_seal in lines):
         return False
-    new = b"".join(_line(record.content) for record in read_metrics(path, warns=False))
-    with opened(path, most=MOST_BYTES) as file:
-        old = file.read()
-    if old.startswith(new):  # but for an unfinished line
-        return False
-    write_atomically(path, new)
+    write_atomically(path, b"".join(_line(record.content) for record, _ in lines))
     return True
+
+
+def _read(path: Path) -> Iterator[tuple[Record, bool]]:
+    """Each record in `path`, and whether its line has a seal."""
+    if not is_there(path):
+        return
+    with opened(path, most=MOST_BYTES) as file:
+        lines = iter(functools.partial(file.readline, MOST_LINE_BYTES), b"")
+        for number, line in enumerate(lines, start=1):
+            place = f"{path}: line {number}"
+            if line.endswith(b"\n"):
+                yield _parsed(line, place)
+            elif not _is_unfinished(line):
+                raise DataError(f"{place}: damaged: it does not end where its JSON ends; {REMEDY}")
 
 
 def _line(content: Mapping[str, object]) -> bytes:
@@ -126,12 +128,10 @@ def _parsed(line: bytes, place: str) -> tuple[Record, bool]:
     try:
         document = parse_json(line)
     except ValueError as error:
-        raise DataError(f"{place}: not valid JSON ({error}); the file is damaged") from error
+        raise DataError(f"{place}: damaged: not valid JSON ({error}); {REMEDY}") from error
     if not isinstance(document, dict):
         raise _not_the_expected(place, "a JSON object", document)
-    content, has_seal = unsealed(
-        document, early_keys=EARLY_KEYS, place=place, remedy="without that line, all others are still read"
-    )
+    content, has_seal = unsealed(document, early_keys=EARLY_KEYS, place=place, remedy=REMEDY)
     kind, step = content.get("kind"), content.get("step")
     if not isinstance(kind, str):
         raise _not_the_expected(place, "a text in 'kind'", kind)
@@ -152,4 +152,4 @@ def _is_unfinished(line: bytes) -> bool:
 
 
 def _not_the_expected(place: str, expected: str, found: object) -> DataError:
-    return DataError(f"{place}: expected {expected}, found {found!r}; the file is damaged")
+    return DataError(f"{place}: damaged: expected {expected}, found {found!r}; {REMEDY}")

@@ -3,6 +3,7 @@
 Knows the files of a run; never what a model makes of them.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import torch
 
 from mt_cli.artefacts.checkpoint import load_state, read_weights, save_weights
 from mt_cli.artefacts.checkpoints import CHECKPOINTS, POINTERS, write_pointer
-from mt_cli.artefacts.evaluation import SCORES, kept_evaluations
+from mt_cli.artefacts.evaluation import SCORES, kept_evaluations, read_scores
 from mt_cli.artefacts.files import is_there, read_file, write_atomically
 from mt_cli.artefacts.run import Run
-from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS
+from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
 
 MANIFEST = "manifest.json"
 TOLD = (ENVIRONMENT, STATUS, "metrics.jsonl")
@@ -32,8 +33,10 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
         DataError: a file of the run is damaged.
         ResourceError: the folder cannot be written.
     """
+    evaluations = kept_evaluations(run.folder)
+    _check_seals(run, evaluations)
     told = [name for name in TOLD if is_there(run.folder / name)]
-    scores = [f"eval/{each.name}/{SCORES}" for each in kept_evaluations(run.folder)]
+    scores = [f"eval/{each.name}/{SCORES}" for each in evaluations]
     for name in (MANIFEST, *run.sha256, *told, *scores):
         data = read_file(run.folder / name, most=MOST_BYTES, below=run.folder)
         write_atomically(folder / name, data)
@@ -46,3 +49,13 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
     save_weights(folder / CHECKPOINTS / source.name, weights, state=state)
     for pointer in POINTERS:
         write_pointer(folder, pointer, step=state.step)
+
+
+def _check_seals(run: Run, evaluations: Iterable[Path]) -> None:
+    """Make sure that what is copied as it stands is whole; of the manifest, opening the run did."""
+    for name in (STATUS, ENVIRONMENT):
+        read_facts(run.folder, name)
+    for _ in run.metrics():
+        pass
+    for folder in evaluations:
+        read_scores(folder, run=run.folder)

@@ -73,23 +73,23 @@ def created_run(
             with write_errors_explained(folder, partial, place):
                 locks.enter_context(locked(partial))  # the lock moves along with the folder
                 _fill(partial, config, tokenizer_files, prepared, environment, init_from)
-                _put_in_place(partial, folder, is_new=is_new)
+                _put_in_place(partial, folder, place, is_new=is_new)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         yield open_run(folder)
 
 
-def _put_in_place(partial: Path, folder: Path, *, is_new: bool) -> None:
-    """Give the run in `partial` the name `folder`.
+def _put_in_place(partial: Path, folder: Path, place: Path, *, is_new: bool) -> None:
+    """Let the run in `partial` take its `place`, which `folder` leads to.
 
     Raises:
         UsageError: another process has put a run there a moment ago.
         ResourceError: it cannot be renamed.
     """
     try:
-        put_in_place(partial, folder.resolve(), replaces=not is_new)
+        put_in_place(partial, place, replaces=not is_new)
     except WriteError as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno in TAKEN:
+        if is_new and isinstance(error.__cause__, OSError) and error.__cause__.errno in TAKEN:
             raise busy(folder) from None
         raise
 

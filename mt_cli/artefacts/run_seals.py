@@ -37,9 +37,10 @@ def seal_run(folder: Path) -> list[Path]:
         documents = [run.folder / MANIFEST, *_checked_checkpoints(run), *_checked_evaluations(run)]
         documents += _checked_facts(run)
         unsealed = [path for path in documents if SEAL not in read_json(path, below=run.folder)]
+        has_sealed_metrics = seal_metrics(run.metrics_path)  # first, because this checks each line
         for path in unsealed:
             write_json(path, sealed(read_json(path, below=run.folder)), below=run.folder)
-        return [*unsealed, *([run.metrics_path] if seal_metrics(run.metrics_path) else [])]
+    return [*unsealed, *([run.metrics_path] if has_sealed_metrics else [])]
 
 
 def _checked_facts(run: Run) -> Iterator[Path]:

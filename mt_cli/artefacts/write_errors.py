@@ -58,10 +58,12 @@ def write_errors_explained(path: Path, *places: Path) -> Iterator[None]:
 def _first_failure(error: OSError) -> OSError:
     """The failure that came first, where closing what could not be written failed for another reason.
 
-    A name that is taken or not there is no such failure: whoever found it went on.
+    A name that is taken or not there is no such failure, as whoever found it went on; nor is one of another
+    file, such as one that was read.
     """
-    while isinstance(error.__context__, OSError):
-        if isinstance(error.__context__, FileNotFoundError | FileExistsError):
+    while isinstance(error.__context__, OSError) and not error.__suppress_context__:
+        earlier = error.__context__
+        if isinstance(earlier, FileNotFoundError | FileExistsError) or earlier.filename != error.filename:
             break
-        error = error.__context__
+        error = earlier
     return error

@@ -70,11 +70,9 @@ def curves_of(records: Iterable[Record], *, name: str, source: Path) -> Curves:
     Raises:
         DataError: a record lacks a value or is out of order, or there is nothing to draw.
     """
-    steps: list[Record] = []
-    validations: list[Record] = []
-    kinds = {"step": steps, "validation": validations}
-    for record in records:
-        kinds.get(record.kind, []).append(record)
+    records = list(records)
+    steps = [record for record in records if record.kind == "step"]
+    validations = [record for record in records if record.kind == "validation"]
     if not steps and not validations:
         raise DataError(f"{source}: holds no measurement yet; go on training with --resume")
     for kind in (steps, validations):

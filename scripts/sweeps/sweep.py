@@ -120,7 +120,7 @@ def result_of(job: Job, commands: Commands, *, beam: Sequence[str]) -> Result | 
     if status["state"] not in OVER - {"diverged"}:
         return None
     run = open_run(job.run)
-    best = [each for each in run.metrics() if each.kind == "validation" and each.content["is_best"]]
+    best = [each for each in run.metrics() if each.kind == "validation" and each.content.get("is_best")]
     if not best:
         raise DataError(f"{run.metrics_path}: holds no validation; remove {job.run} to train it again")
     beam_bleu = beam_score(job, commands, beam) if beam else None

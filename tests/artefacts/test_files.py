@@ -14,6 +14,7 @@ from mt_cli.artefacts.files import (
     check_hashes,
     open_to_append,
     read_file,
+    replaced,
     sha256_bytes,
     sha256_file,
     write_atomically,
@@ -130,6 +131,35 @@ def test_first_of_several_failures_is_the_one_that_is_told(
     monkeypatch.setattr(os, "fdopen", lambda fd, mode: io.BufferedWriter(BrokenFile(fd, mode)))
     with pytest.raises(ResourceError, match=r"file: cannot be written: Input/output error"):
         write_atomically(tmp_path / "file", b"x")
+
+
+def test_closing_hides_no_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class FullFile(io.FileIO):
+        def write(self, data: object, /) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fill() -> None:
+        with replaced(tmp_path / "file") as file:
+            file.write(b"x")
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fdopen", lambda fd, mode: io.BufferedWriter(FullFile(fd, mode)))
+    with pytest.raises(KeyboardInterrupt):
+        fill()
+
+
+def test_failure_of_another_file_is_not_told_as_that_of_this_one(tmp_path: Path) -> None:
+    def fail() -> None:
+        try:
+            Path(__file__, "input.de").read_bytes()  # raises NotADirectoryError
+        except OSError:
+            raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "file"))  # noqa: B904
+
+    with (
+        pytest.raises(ResourceError, match="no space left"),
+        write_errors_explained(tmp_path / "file", tmp_path),
+    ):
+        fail()
 
 
 def test_folder_that_had_to_be_made_first_is_no_failure(tmp_path: Path) -> None:

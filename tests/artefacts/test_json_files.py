@@ -138,5 +138,5 @@ def test_document_without_seal_is_read_in_silence_by_who_will_seal_it(
 def test_document_whose_seal_has_another_name_is_not_one_of_an_early_version(tmp_path: Path) -> None:
     document = {"seam" if key == "seal" else key: value for key, value in sealed(DOCUMENT).items()}
     write_json(tmp_path / "x.json", document)
-    with pytest.raises(DataError, match=r"x\.json: unknown key 'seam' and no seal; the file is damaged"):
+    with pytest.raises(DataError, match=r"x\.json: unknown key 'seam' and no seal: damaged; restore"):
         read(tmp_path / "x.json")

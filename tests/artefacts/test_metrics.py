@@ -79,18 +79,18 @@ def test_what_is_later_is_forgotten(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damaged", "complaint"),
     [
-        (b'{"kind": "st\n', r"not valid JSON \(.*\); the file is damaged"),
-        (b"\xff\xfe\n", r"not valid JSON"),
-        (b"\n", r"not valid JSON"),
-        (b'{"kind": "step", "step": 11, "nll": NaN}\n', r"not valid JSON \(NaN is no number\)"),
-        (b"[1]\n", r"expected a JSON object, found \[1\]; the file is damaged"),
-        (line({"step": 3}), r"expected a text in 'kind', found None"),
-        (line({"kind": "step", "step": "3"}), r"expected a whole number in 'step', found '3'"),
-        (line({"kind": "step", "step": True}), r"expected a whole number in 'step', found True"),
-        (line({**STEP, "sael": "0"}), r"unknown key 'sael' and no seal; the file is damaged"),
+        (b'{"kind": "st\n', r"damaged: not valid JSON \(.*\); delete this line; the others are still good"),
+        (b"\xff\xfe\n", r"damaged: not valid JSON"),
+        (b"\n", r"damaged: not valid JSON"),
+        (b'{"kind": "step", "step": 11, "nll": NaN}\n', r"damaged: not valid JSON \(NaN is no number\)"),
+        (b"[1]\n", r"damaged: expected a JSON object, found \[1\]; delete this line"),
+        (line({"step": 3}), r"damaged: expected a text in 'kind', found None"),
+        (line({"kind": "step", "step": "3"}), r"damaged: expected a whole number in 'step', found '3'"),
+        (line({"kind": "step", "step": True}), r"damaged: expected a whole number in 'step', found True"),
+        (line({**STEP, "sael": "0"}), r"unknown key 'sael' and no seal: damaged; delete this line"),
         (
             line({**sealed(STEP), "loss": 3.25}),
-            r"altered or damaged: its seal does not fit; without that line, all others are still read",
+            r"altered or damaged: its seal does not fit; delete this line; the others",
         ),
     ],
 )
@@ -104,9 +104,9 @@ def test_damaged_line_is_named(path: Path, damaged: bytes, complaint: str) -> No
 @pytest.mark.parametrize("key", ["loss", "bleu"])
 def test_value_that_is_no_number_is_named(key: str) -> None:
     record = Record("m: line 1", "step", 10, {**STEP, "loss": "3.5"})
-    with pytest.raises(DataError, match=rf"m: line 1: expected a number in '{key}'"):
+    with pytest.raises(DataError, match=rf"m: line 1: damaged: expected a number in '{key}'"):
         record.number(key)
-    with pytest.raises(DataError, match=r"m: line 1: expected a text in 'step', found 10"):
+    with pytest.raises(DataError, match=r"m: line 1: damaged: expected a text in 'step', found 10"):
         record.text("step")
 
 
@@ -119,6 +119,11 @@ def test_lines_of_early_versions_are_read_with_a_warning_and_sealed_on_request(
     assert f"mt-cli inspect {path.parent} --seal" in caplog.text
     assert seal_metrics(path)
     assert path.read_bytes() == line(sealed(STEP)) + line(sealed(LATER))
+    assert not seal_metrics(path)
+
+
+def test_a_file_with_all_its_seals_stays_as_it_is(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b": ", b":"))
     assert not seal_metrics(path)
 
 

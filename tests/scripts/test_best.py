@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+from best_duration import VALIDATIONS_AND_TRANSLATIONS, expected_s
 from workspace import CONFIG, TIMEOUT_S, Workspace
 
+from mt_cli.artefacts.metrics import append_metrics
+from mt_cli.artefacts.run_facts import STATUS, write_facts
 from mt_cli.config import read_toml
 
 pytestmark = pytest.mark.processes
@@ -110,22 +113,26 @@ def test_the_last_model_is_trained_on_what_the_first_two_said(project: Path) -> 
 
 
 def test_duration_is_that_of_all_trainings_at_the_pace_of_the_first_minute(tmp_path: Path) -> None:
-    lines = [  # half a second an update, but for the first and for a wait of a minute
-        {"kind": "step", "step": step, "elapsed_s": seconds}
-        for step, seconds in ((5, 10), (10, 12.5), (15, 15), (20, 77.5), (25, 80))
-    ]
-    tmp_path.joinpath("metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    tmp_path.joinpath("status.json").write_text(json.dumps({"total_steps": 1000}))
-    configs = {"first": ("", 10), "second": ("", 5), "third": ("more.a = {}\nmore.b = {}", 10)}
+    for step, seconds in ((5, 10.0), (10, 12.5), (15, 15.0), (20, 77.5), (25, 80.0)):
+        # half a second an update, but for the first and for a wait of a minute
+        append_metrics(tmp_path / "metrics.jsonl", {"kind": "step", "step": step, "elapsed_s": seconds})
+    write_facts(tmp_path, STATUS, {"total_steps": 1000})
+    more = '{ src = "a", tgt = "b" }'
+    configs = {"first": ("", 10), "second": ("", 5), "third": (f"more.a = {more}\nmore.b = {more}", 10)}
     for name, (data, epochs) in configs.items():
-        text = f"[data]\n{data}\n[training]\nmax_epochs = {epochs}\n"
+        text = f'[data]\ncorpus = "multi30k"\n{data}\n[training]\nmax_epochs = {epochs}\n'
         tmp_path.joinpath(f"{name}.toml").write_text(text)
     outcome = subprocess.run(
         [sys.executable, ROOT / "scripts" / "best_duration.py", ".", *(f"{name}.toml" for name in configs)],
         capture_output=True, text=True, timeout=TIMEOUT_S, check=True, cwd=tmp_path,
     )  # fmt: skip
-    minutes = round(0.5 * 1000 * (10 + 5 + 30) / 10 * 1.15 / 60)
+    minutes = round(0.5 * 1000 * (10 + 5 + 30) / 10 * VALIDATIONS_AND_TRANSLATIONS / 60)
     assert outcome.stdout == f"All of it takes about 0 h {minutes} min here, if nothing else runs.\n"
+
+
+def test_a_minute_without_an_update_does_not_end_the_script(tmp_path: Path) -> None:
+    write_facts(tmp_path, STATUS, {"total_steps": 1000})
+    assert expected_s(tmp_path, [ROOT / "configs" / "sample.toml"]) is None
 
 
 @pytest.mark.parametrize("args", [("--set", "x=y"), ("--from",), ("--from", "a", "b"), ("more",)])

@@ -73,7 +73,7 @@ def impostors() -> Iterator[Malformation]:
                 (0, 3),
             )
     for kind, put in IMPOSTORS.items():
-        for name in ("train.log", "metrics.jsonl"):  # whose content may be anything
+        for name in ("train.log", "metrics.jsonl"):
             yield Malformation(
                 f"{kind} for {name}", partial(_replace, name=RUN / name, put=put), RESUME, (3, 5)
             )

@@ -186,7 +186,6 @@ def _malformed_names() -> Iterator[Malformation]:
         "metrics of noise",
         partial(_write, path=RUN / "metrics.jsonl", content=bytes(range(256)) * 999),
         INSPECT,
-        (0, 3),
     )
     yield Malformation("metrics without end", _huge_metrics, INSPECT)
     for place in ("/dev/zero", "/", "/etc/passwd", "corpus"):

@@ -1,5 +1,6 @@
 """Small copies of runs: as usable as the run, and honest about what they cannot do."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,21 @@ def test_training_goes_on_from_a_run_and_not_from_its_copy(
     begun = ("train", "tiny.toml", "--run", tmp_path / "new", "--init-from", copy, "--max-steps", "1")
     outcome = workspace.call(*begun)
     assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize(
+    "damaged", ["status.json", "env.json", "metrics.jsonl", "eval/*/scores.json", "manifest.json"]
+)
+def test_what_is_damaged_is_not_handed_on(
+    workspace: Workspace, run: Path, tmp_path: Path, damaged: str
+) -> None:
+    own = shutil.copytree(run, tmp_path / "run")
+    path = next(own.glob(damaged))
+    path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
+    outcome = export(workspace, own, tmp_path / "copy")
+    assert outcome.code == 3
+    assert str(path) in outcome.err
+    assert not tmp_path.joinpath("copy").exists()
 
 
 def test_damaged_copy_is_refused(workspace: Workspace, run: Path, tmp_path: Path) -> None:
