@@ -29,7 +29,7 @@ RerankWeightsFlag = Annotated[
     typer.Option(
         "--rerank-weights",
         metavar="LAMBDA,MU",
-        help="For --rerank-with: weights of its log-probability and of each token. [default: 1,0]",
+        help="For --rerank-with: weights of its log-probability and of each token. [default: 0.3,0.25]",
     ),
 ]
 
@@ -54,5 +54,5 @@ def reranking_of(run_dir: Path | None, weights: str | None, beam_size: int | Non
     except ValueError:
         reverse = length = math.nan
     if not (math.isfinite(reverse) and math.isfinite(length)):
-        raise UsageError(f"--rerank-weights {weights!r}: expected two numbers, LAMBDA,MU, such as 1,0.5")
+        raise UsageError(f"--rerank-weights {weights!r}: expected two numbers, LAMBDA,MU, such as 0.3,0.25")
     return Reranking(run_dir, RerankWeights(reverse, length), num_candidates)

@@ -26,7 +26,9 @@ ENDED = ("finished", "early_stop")
 SEARCH = re.compile(
     r"(greedy|beam\d+-alpha-?[\d.]+)(-norepeat\d+)?(-no-replace-unk)?(-(bf16|fp16))?", re.ASCII
 )
-"""A search by the best checkpoint of one run; other checkpoints, backends and ensembles have other names."""
+"""A search by best checkpoints; other checkpoints and backends have other names."""
+WITH_OTHERS = re.compile(r"-(with|reranked)-.*")
+"""What follows the search in the name of a folder, if more than one run made its translations."""
 NOT_OF_THE_MODEL = ("runtime.", "decoding.")
 """Keys that say where and how a model is run; the record has the facts."""
 ROUNDING = 1e-6
@@ -141,15 +143,14 @@ def _validation(run: Run, checkpoint: str) -> Validation:
 
 
 def _evaluations(run: Run, checkpoint: str) -> Iterator[Evaluation]:
-    """Each kept evaluation of a split by the best checkpoint alone; the log names those left out."""
+    """Each kept evaluation of a split by best checkpoints; the log names those left out."""
     for folder in kept_evaluations(run.folder):
         split, search = test_set_and_decoding(folder.name, run.config.data.splits)
+        search = WITH_OTHERS.sub("", search)
         if SEARCH.fullmatch(search):
             yield _evaluation(run, folder, split, search, checkpoint)
         else:
-            log.info(
-                "%s: left out; a record has the splits that the best checkpoint alone translated", folder
-            )
+            log.info("%s: left out; a record has the splits that best checkpoints translated", folder)
 
 
 def _evaluation(run: Run, folder: Path, split: str, search: str, checkpoint: str) -> Evaluation:
@@ -171,7 +172,7 @@ def _evaluation(run: Run, folder: Path, split: str, search: str, checkpoint: str
     assert isinstance(digests, dict)  # it is that of the files
     return Evaluation(
         split,
-        search,
+        search + other_runs(kept.record),
         n=len(kept.hyps),
         bleu=bleu,
         chrf=_metric(kept.record, "chrf", folder),
@@ -180,6 +181,20 @@ def _evaluation(run: Run, folder: Path, split: str, search: str, checkpoint: str
         sha256=digests,
         statistics=pack(counts),
     )
+
+
+def other_runs(record: Mapping[str, object]) -> str:
+    """The other runs that a system is made of, in words; nothing of a model alone."""
+    members = record.get("with", [])
+    assert isinstance(members, list)
+    names = [str(member["run"]) for member in members]
+    match record.get("rerank_weights"):
+        case {"reverse": float(reverse), "length": float(length)}:
+            *names, reranker = names
+            reranked = f", reranked by {reranker} ({reverse:g}, {length:g})"
+        case _:
+            reranked = ""
+    return (f", with {' and '.join(names)}" if names else "") + reranked
 
 
 def _metric(record: Mapping[str, object], name: str, folder: Path) -> Metric:

@@ -11,7 +11,7 @@ from recorded import change_json, git
 from records.page import RECORDS
 from records.record import Record
 from records.results import add
-from records.taking import configs_in, nearest_config, take_record
+from records.taking import configs_in, nearest_config, other_runs, take_record
 from sacrebleu_command import command_intervals, command_scores
 from workspace import Workspace
 
@@ -137,6 +137,27 @@ def test_evaluations_of_others_are_left_out(workspace: Workspace, own_run: Path,
         "beam2-alpha0.5",
         "greedy",
     ]
+
+
+def test_a_system_of_several_runs_names_the_others(
+    workspace: Workspace, own_run: Path, repository: Path
+) -> None:
+    other = shutil.copytree(own_run, own_run.with_name("other"))
+    assert workspace.call("evaluate", own_run, other, "--quiet").code == 0
+    searches = [each.search for each in take_record(own_run, root=repository).evaluations]
+    assert searches == ["beam2-alpha0.5", "greedy", "greedy, with other"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        (["back"], ", reranked by back (0.3, 2)"),
+        (["a", "b", "back"], ", with a and b, reranked by back (0.3, 2)"),
+    ],
+)
+def test_a_reranked_system_names_who_chose(runs: list[str], words: str) -> None:
+    record = {"with": [{"run": name} for name in runs], "rerank_weights": {"reverse": 0.3, "length": 2.0}}
+    assert other_runs(record) == words
 
 
 def test_nearest_config_differs_in_the_fewest_keys(repository: Path) -> None:
