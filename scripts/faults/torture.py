@@ -32,7 +32,7 @@ from faults.workspace import build_template
 SCRATCH = "MT_CLI_TORTURE_SCRATCH"
 """Variable that tells the process under the shim where it may write."""
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-FAILED = 6
+FAILED, WRONG_USE = 6, 2
 LATE_IMPORTS = (
     "sacrebleu",
     "sentencepiece",
@@ -95,6 +95,9 @@ def _torture(options: argparse.Namespace, scratch: Path) -> int:
         _tell(
             f"{name}: {sum(each.tried for each in own):,} tried, {time.monotonic() - started_at:.0f} s so far"
         )
+    if options.match and not outcomes:
+        _tell(f"no fault is called {options.match!r}; a fault that failed was told with its name")
+        return WRONG_USE
     broken = failures(outcomes, seed=options.seed)
     for line in broken:
         print(line, file=sys.stderr)

@@ -37,6 +37,13 @@ def test_family_that_does_not_exist_is_refused() -> None:
     assert "earthquakes" in done.stderr
 
 
+@pytest.mark.processes
+def test_name_that_no_fault_has_is_refused() -> None:
+    done = torture("--only", "lines", "--match", "an earthquake")
+    assert done.returncode == 2
+    assert "no fault is called 'an earthquake'" in done.stderr
+
+
 def test_chosen_calls_are_spread_over_all_of_them() -> None:
     chosen = spread(100, 10, random.Random(1))
     assert [(call - 1) // 10 for call in chosen] == list(range(10))
