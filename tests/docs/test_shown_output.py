@@ -1,34 +1,45 @@
-"""Output that docs/ show of commands that need no model: it is what the commands print today."""
+"""Output that the pages show of commands that need no model of yours: it is what they print today."""
 
 import shlex
 from pathlib import Path
 
 import pytest
 import spanish
-from pages import DOCS, ROOT, Shown, arguments_of, blocks_in, name_of, read, shown_in, simple_commands
+from pages import DOCS, README, ROOT, Shown, arguments_of, blocks_in, name_of, read, shown_in, simple_commands
 from workspace import Workspace
 
 NEW = ("config", "new", "--train", "corpus.es", "corpus.en", "-o", "mine.toml")
 FOREIGN = ("runs/", "captions.")
 """What commands name that need a model, or text that does not come with the project."""
+READY = "data/models/multi30k-tiny"
+"""The model that comes with the project."""
 
 
 def is_repeatable(shown: Shown) -> bool:
     """Whether a command needs the project alone, and the page shows what it prints."""
     args = arguments_of(simple_commands(shown.line)[0])
     is_config = args is not None and args[:1] == ["config"]
-    return is_config and any(shown.output) and not any(word in shown.line for word in FOREIGN)
+    needs_ready_model = args is not None and args[:1] == ["translate"] and READY in args
+    return (
+        (is_config or needs_ready_model)
+        and any(shown.output)
+        and not any(word in shown.line for word in FOREIGN)
+    )
 
 
 REPEATABLE = [
-    (name_of(page), shown) for page in DOCS for shown in shown_in(read(page)) if is_repeatable(shown)
+    (name_of(page), shown)
+    for page in (README, *DOCS)
+    for shown in shown_in(read(page))
+    if is_repeatable(shown)
 ]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the project's configs and a corpus."""
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    for name in ("configs", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
     spanish.write(tmp_path)
     return tmp_path
 
@@ -44,6 +55,10 @@ def test_command_prints_what_the_page_shows(
     assert outcome.code == 0, outcome.err
     printed = [*outcome.err.splitlines(), *outcome.text.splitlines()]
     assert printed == [line for line in shown.output if line]
+
+
+def test_readmes_first_example_is_repeated() -> None:
+    assert any(page == name_of(README) and READY in shown.line for page, shown in REPEATABLE)
 
 
 def test_there_are_commands_to_repeat() -> None:

@@ -1,0 +1,22 @@
+"""The small model that comes with the repository: small, whole, and without texts of the corpus."""
+
+from pathlib import Path
+
+from mt_cli.artefacts.metrics import read_metrics
+from mt_cli.artefacts.run import open_run
+from mt_cli.artefacts.run_facts import STATUS, read_facts
+from mt_cli.model.shapes import num_parameters
+
+MODEL = Path(__file__).resolve().parents[1] / "data" / "models" / "multi30k-tiny"
+MOST_BYTES, MOST_PARAMETERS = 6_000_000, 3_000_000
+
+
+def test_the_ready_model_is_small() -> None:
+    assert sum(path.stat().st_size for path in MODEL.rglob("*")) < MOST_BYTES
+    assert num_parameters(open_run(MODEL).parameter_shapes) < MOST_PARAMETERS
+
+
+def test_the_ready_model_was_trained_to_its_end_and_holds_no_text_of_the_corpus() -> None:
+    assert read_facts(MODEL, STATUS)["state"] == "finished"
+    assert any(record.kind == "validation" for record in read_metrics(MODEL / "metrics.jsonl"))
+    assert {path.name for path in MODEL.rglob("*.txt")} == {"best.txt", "last.txt"}
