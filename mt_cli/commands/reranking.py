@@ -4,6 +4,7 @@ Knows their spelling, not how translations are chosen.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,8 @@ RerankWith = Annotated[
     typer.Option(
         "--rerank-with",
         metavar="RUN",
-        help="A run of the other direction, which chooses among the beams, 20 by default.",
+        help="A run of the other direction, which chooses among the beams: 20, unless --beam-size says "
+        "otherwise.",
         autocompletion=complete_runs,
     ),
 ]
@@ -38,7 +40,7 @@ def reranking_of(run_dir: Path | None, weights: str | None, beam_size: int | Non
     """How to rerank, if that is asked for; all of `beam_size` are candidates.
 
     Raises:
-        UsageError: `weights` are no two numbers, or there is no run for them.
+        UsageError: `weights` are no two numbers, there is no run for them, or but one beam.
     """
     if run_dir is None:
         if weights is not None:
@@ -47,6 +49,8 @@ def reranking_of(run_dir: Path | None, weights: str | None, beam_size: int | Non
     from mt_cli.translation.reranker import Reranking, RerankWeights
 
     num_candidates = beam_size or Reranking.num_candidates
+    if num_candidates < 2:
+        raise UsageError("--rerank-with chooses among beams; --beam-size has to be 2 or more")
     if weights is None:
         return Reranking(run_dir, RerankWeights(), num_candidates)
     try:
@@ -56,3 +60,15 @@ def reranking_of(run_dir: Path | None, weights: str | None, beam_size: int | Non
     if not (math.isfinite(reverse) and math.isfinite(length)):
         raise UsageError(f"--rerank-weights {weights!r}: expected two numbers, LAMBDA,MU, such as 0.3,0.25")
     return Reranking(run_dir, RerankWeights(reverse, length), num_candidates)
+
+
+def check_direction(reranking: "Reranking | None", *, of: Sequence[Path]) -> None:
+    """Make sure that the reranking run, if there is one, translates back what the runs `of` translate.
+
+    Raises:
+        UsageError: it does not, or there is no such run.
+    """
+    if reranking is not None:
+        from mt_cli.artefacts.exported_run import open_any_runs
+
+        reranking.open_run(of=open_any_runs(of)[0])

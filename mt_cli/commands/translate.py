@@ -30,7 +30,7 @@ from mt_cli.commands.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.commands.reranking import RerankWeightsFlag, RerankWith, reranking_of
+from mt_cli.commands.reranking import RerankWeightsFlag, RerankWith, check_direction, reranking_of
 from mt_cli.commands.terminal import exit_codes, json_text, set_up_logging, write_bytes
 from mt_cli.errors import UsageError, command_line
 
@@ -131,6 +131,7 @@ def translate(
             "--with-alignment, --sample, --attention and --json"
         )
     _check_runs(runs)
+    check_direction(reranking, of=runs)
     view.check(text, taken=None if output == "-" else Path(output))
     sampling = _sampling(sample, beam_size, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     from mt_cli.machine.progress import ProgressDisplay
@@ -158,8 +159,8 @@ def translate(
         )
 
         best = translator if reranking is None else Reranker.load(
-            translator, runs, reranking, checkpoint=checkpoint, device=device or "auto",
-            threads=threads or 0, search={"batch_size": batch_size, "precision": precision},
+            translator, reranking, device=device or "auto", threads=threads or 0,
+            search={"batch_size": batch_size, "precision": precision},
         )  # fmt: skip
 
         # Before anything is written: which layers and heads there are, only the model knows.

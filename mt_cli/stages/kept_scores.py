@@ -10,6 +10,8 @@ from mt_cli.artefacts.evaluation import kept_evaluations, read_scores
 from mt_cli.artefacts.run import Run
 
 METRICS = ("bleu", "chrf", "ter")
+OF_SEVERAL = {"with", "reranked_by"}
+"""Keys of the scores of a system: an ensemble, or a model whose translations another one chose."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class KeptScore:
 
 
 def kept_scores(run: Run, *, checkpoint: str | None) -> tuple[KeptScore, ...]:
-    """Every score of the translations that `checkpoint` alone has made; an ensemble's are not its own.
+    """Every score of the translations that `checkpoint` alone has made; a system's are not its own.
 
     Raises:
         DataError: a file is damaged.
@@ -53,7 +55,7 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> tuple[KeptScore, ...]:
 def _scores_in(
     record: Mapping[str, object], evaluation: str, *, splits: Sequence[str], checkpoint: str | None
 ) -> Iterator[KeptScore]:
-    if checkpoint is None or record.get("checkpoint") != checkpoint or "with" in record:
+    if checkpoint is None or record.get("checkpoint") != checkpoint or record.keys() & OF_SEVERAL:
         return
     test_set, decoding = test_set_and_decoding(evaluation, splits)
     for metric in METRICS:

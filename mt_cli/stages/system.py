@@ -12,14 +12,14 @@ from pathlib import Path
 
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
 from mt_cli.artefacts.evaluation import Evaluation, keep_evaluation, open_evaluation
-from mt_cli.artefacts.exported_run import AnyRun, open_any_runs
+from mt_cli.artefacts.exported_run import open_any_runs
 from mt_cli.artefacts.files import sha256_bytes
-from mt_cli.artefacts.run import Run, open_run
+from mt_cli.artefacts.run import Run
 from mt_cli.config import Backend, Device, decoding_with
-from mt_cli.errors import DataError, ResourceError, UsageError
+from mt_cli.errors import DataError, ResourceError
 from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.translation.options import SearchOptions, search_name
-from mt_cli.translation.reranker import Reranker, Reranking, check_is_reverse
+from mt_cli.translation.reranker import Reranker, Reranking
 from mt_cli.translation.scoring import Scores, score
 from mt_cli.translation.symptoms import symptoms
 from mt_cli.translation.translator import Translator
@@ -109,7 +109,6 @@ class System:
         """The first, in whose folder results are kept."""
         # By name from here on: what `best` means may change while this runs.
         self._checkpoints = [each.resolve_checkpoint(checkpoint) for each in self._runs]
-        self._checkpoint = checkpoint
         self._backend, self._device, self._threads = backend, device, threads
         self._search: SearchOptions = search or {}
         self._reranking = reranking
@@ -120,7 +119,10 @@ class System:
             for each, name in zip(self._runs[1:], self._checkpoints[1:], strict=True)
             if isinstance(each, Run)
         ]
-        self._reverse = None if reranking is None else _reverse_member(reranking.run_dir, self.run)
+        self._reverse = None
+        if reranking is not None:
+            reverse = reranking.open_run(of=self.run)
+            self._reverse = Member.of(reverse, reverse.resolve_checkpoint("best"))
         decoding = decoding_with(self.run.config.decoding, self._search)
         variant = [part for part, usual in ((backend, "scratch"), (checkpoint, "best")) if part != usual]
         name = search_name(decoding, knows_all_words=self.run.tokenizers.kind != "spacy")
@@ -144,7 +146,7 @@ class System:
 
         What looks wrong with the translations is logged as a warning.
         """
-        translator = self.translator if self._reranking is None else self._reranker(self._reranking)
+        translator = self._reranker or self.translator
         started_at = time.perf_counter()
         label, total = f"translating {test_set.name}", len(test_set.sources)
         with ProgressDisplay(label, unit="lines", total=total) as progress:
@@ -186,12 +188,15 @@ class System:
             search=self._search,
         )
 
-    def _reranker(self, reranking: Reranking) -> Reranker:
+    @cached_property
+    def _reranker(self) -> Reranker | None:
+        """Who chooses among the translations of `translator`, if anyone does."""
+        if self._reranking is None or self._reverse is None:
+            return None
         return Reranker.load(
             self.translator,
-            [each.folder for each in self._runs],
-            reranking,
-            checkpoint=self._checkpoint,
+            self._reranking,
+            checkpoint=self._reverse.checkpoint,
             device=self._device,
             threads=self._threads,
             search=self._search,
@@ -200,10 +205,12 @@ class System:
     @property
     def _made_by(self) -> dict[str, object]:
         """Whose translations they are, because a run that goes on makes others later."""
-        others = [*self._members, *([self._reverse] if self._reverse else [])]
-        together = {"with": [asdict(each) for each in others]} if others else {}
-        weights = {"rerank_weights": asdict(self._reranking.weights)} if self._reranking else {}
-        return {"checkpoint": self._checkpoints[0], **together, **weights}
+        made_by: dict[str, object] = {"checkpoint": self._checkpoints[0]}
+        if self._members:
+            made_by["with"] = [asdict(each) for each in self._members]
+        if self._reranking is not None and self._reverse is not None:
+            made_by["reranked_by"] = {**asdict(self._reverse), "weights": asdict(self._reranking.weights)}
+        return made_by
 
     def _reranked_name(self) -> str:
         """What tells the folder of reranked translations from others; nothing of those that are not."""
@@ -227,15 +234,6 @@ class System:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
         else:
             log.info("%s: %s, translations in %s", test_set.name, speed, folder)
-
-
-def _reverse_member(run_dir: Path, of: AnyRun) -> Member:
-    """The best checkpoint of the run in `run_dir`, which translates back what `of` translates."""
-    if not isinstance(of, Run):
-        raise UsageError(f"{of.folder}: an exported model cannot be reranked; name the run that it is of")
-    reverse = open_run(run_dir)
-    check_is_reverse(reverse, of=of)
-    return Member.of(reverse, reverse.resolve_checkpoint("best"))
 
 
 def _ensemble_name(others: Sequence[Member]) -> str:

@@ -28,6 +28,8 @@ class Translation:
     src_tokens: tuple[str, ...] = field(default=(), repr=False)
     alignment: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     """(place in `src_tokens`, place in `tokens`) for each of `tokens`, where it was asked for."""
+    log_prob: float = field(default=0.0, repr=False)
+    """Natural logarithm of its probability, without the length penalty; of a line in parts, their sum."""
 
     def _repr_html_(self) -> str:
         aligned = {
@@ -143,6 +145,7 @@ def joined(parts: Sequence[Translation]) -> Translation:
             for part, src_start, start in zip(parts, src_starts, starts, strict=False)
             for src, tgt in part.alignment
         ),
+        log_prob=sum(part.log_prob for part in parts),
     )
 
 

@@ -284,8 +284,7 @@ class Translator:
     ) -> list[Translation]:
         """All that is known of each of `hyps`, one for each of `parts`."""
         ids = [hyp.ids for hyp in hyps]
-        sources = [part.ids for part in parts]
-        aligned = self._engine.align(sources, ids) if with_alignment else [[] for _ in hyps]
+        aligned = self._engine.align([part.ids for part in parts], ids) if with_alignment else [[] for _ in hyps]
         return [
             Translation(
                 text,
@@ -293,6 +292,7 @@ class Translator:
                 tokens=tuple(self._tokenizers.tgt.tokens(hyp.ids)),
                 src_tokens=tuple(self._tokenizers.src.tokens(part.ids)),
                 alignment=tuple((src, tgt) for tgt, src in enumerate(places)),
+                log_prob=hyp.log_prob,
             )
             for part, hyp, text, places in zip(
                 parts, hyps, self._detokenize(parts, ids), aligned, strict=True

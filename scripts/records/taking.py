@@ -26,7 +26,7 @@ ENDED = ("finished", "early_stop")
 SEARCH = re.compile(
     r"(greedy|beam\d+-alpha-?[\d.]+)(-norepeat\d+)?(-no-replace-unk)?(-(bf16|fp16))?", re.ASCII
 )
-"""A search by best checkpoints; other checkpoints and backends have other names."""
+"""A search by the best checkpoint of the run; other checkpoints and backends have other names."""
 WITH_OTHERS = re.compile(r"-(with|reranked)-.*")
 """What follows the search in the name of a folder, if more than one run made its translations."""
 NOT_OF_THE_MODEL = ("runtime.", "decoding.")
@@ -143,14 +143,22 @@ def _validation(run: Run, checkpoint: str) -> Validation:
 
 
 def _evaluations(run: Run, checkpoint: str) -> Iterator[Evaluation]:
-    """Each kept evaluation of a split by best checkpoints; the log names those left out."""
+    """Each kept evaluation of a split by the best checkpoint; the log names those left out.
+
+    Raises:
+        UsageError: two systems have the same name, as after another run was trained anew.
+    """
+    taken: dict[tuple[str, str], Path] = {}
     for folder in kept_evaluations(run.folder):
         split, search = test_set_and_decoding(folder.name, run.config.data.splits)
         search = WITH_OTHERS.sub("", search)
         if SEARCH.fullmatch(search):
-            yield _evaluation(run, folder, split, search, checkpoint)
+            found = _evaluation(run, folder, split, search, checkpoint)
+            if (other := taken.setdefault((found.split, found.search), folder)) != folder:
+                raise UsageError(f"{other} and {folder.name} are both {found.search}; remove the older one")
+            yield found
         else:
-            log.info("%s: left out; a record has the splits that best checkpoints translated", folder)
+            log.info("%s: left out; a record has the splits that the best checkpoint translated", folder)
 
 
 def _evaluation(run: Run, folder: Path, split: str, search: str, checkpoint: str) -> Evaluation:
@@ -185,16 +193,14 @@ def _evaluation(run: Run, folder: Path, split: str, search: str, checkpoint: str
 
 def other_runs(record: Mapping[str, object]) -> str:
     """The other runs that a system is made of, in words; nothing of a model alone."""
-    members = record.get("with", [])
-    assert isinstance(members, list)
-    names = [str(member["run"]) for member in members]
-    match record.get("rerank_weights"):
-        case {"reverse": float(reverse), "length": float(length)}:
-            *names, reranker = names
-            reranked = f", reranked by {reranker} ({reverse:g}, {length:g})"
-        case _:
-            reranked = ""
-    return (f", with {' and '.join(names)}" if names else "") + reranked
+    members = record.get("with")
+    words = ""
+    if isinstance(members, list):
+        words = f", with {' and '.join(str(member['run']) for member in members)}"
+    match record.get("reranked_by"):
+        case {"run": str(run), "weights": {"reverse": int(reverse) | float(reverse), "length": length}}:
+            words += f", reranked by {run} ({reverse:g}, {length:g})"
+    return words
 
 
 def _metric(record: Mapping[str, object], name: str, folder: Path) -> Metric:

@@ -38,7 +38,8 @@ REPEATABLE = [
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the project's configs and a corpus."""
-    for name in ("configs", "data"):
+    (tmp_path / "data").mkdir()
+    for name in ("configs", "data/models"):
         (tmp_path / name).symlink_to(ROOT / name)
     spanish.write(tmp_path)
     return tmp_path

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from workspace import Workspace
 
+from mt_cli.translation.lines import Translation
 from mt_cli.translation.pair_scorer import PairScore
 from mt_cli.translation.reranker import RerankWeights
+from mt_cli.translation.translator import Translator
 
 BEAM = 4
-SEARCH = ("--beam-size", BEAM, "--length-penalty", 0.6)
+ALPHA = 0.6
+SEARCH = ("--beam-size", BEAM, "--length-penalty", ALPHA)
 
 
 @pytest.fixture(scope="module")
@@ -32,29 +35,41 @@ def reverse(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> P
 def best_by_brute_force(
     workspace: Workspace, reverse: Path, folder: Path, *, weights: tuple[float, float]
 ) -> list[str]:
-    """Of each line's n-best list, the candidate with the best sum of what `mt-cli score` says both ways."""
-    n_best = workspace.call("translate", "runs/tiny", "-i", "corpus/test.de", *SEARCH, "--n-best", BEAM).lines
+    """Of each line's n-best list, the candidate with the best sum of its own and `mt-cli score`'s."""
     sources = workspace.corpus("test.de").read_text(encoding="utf-8").splitlines()
+    translator = Translator.load(workspace.run, beam_size=BEAM, length_penalty=ALPHA)
+    found = translator.translate_n_best(sources, n_best=BEAM)
+    n_best = [each for of_line in found for each in of_line]
     folder.joinpath("src").write_text("".join(f"{line}\n" * BEAM for line in sources), encoding="utf-8")
-    folder.joinpath("tgt").write_text("".join(f"{line}\n" for line in n_best), encoding="utf-8")
-    forward, backward = (
-        [json.loads(line) for line in workspace.call("score", *args, "--json").lines]
-        for args in (
-            ("runs/tiny", "--src", folder / "src", "--tgt", folder / "tgt"),
-            (reverse, "--src", folder / "tgt", "--tgt", folder / "src"),
-        )
-    )
+    folder.joinpath("tgt").write_text("".join(f"{each.text}\n" for each in n_best), encoding="utf-8")
+    files = ("--src", folder / "tgt", "--tgt", folder / "src")
+    backward = [json.loads(line) for line in workspace.call("score", reverse, *files, "--json").lines]
     best = []
     for begin in range(0, len(n_best), BEAM):
         totals = {}
         for place in range(begin, begin + BEAM):
-            one, other = forward[place]["log_prob"], backward[place]["log_prob"]
-            if one is None or other is None:  # impossible
+            other, length = backward[place]["log_prob"], len(n_best[place].tokens) + 1
+            if other is None:  # impossible
                 totals[place] = -math.inf
             else:
-                totals[place] = one + weights[0] * other + weights[1] * forward[place]["tokens"]
-        best.append(n_best[max(totals, key=lambda place: totals[place])])
+                totals[place] = n_best[place].log_prob + weights[0] * other + weights[1] * length
+        best.append(n_best[max(totals, key=lambda place: totals[place])].text)
     return best
+
+
+def test_log_probability_is_the_score_without_a_length_penalty(workspace: Workspace) -> None:
+    sources = workspace.corpus("test.de").read_text(encoding="utf-8").splitlines()[:20]
+    plain = Translator.load(workspace.run, beam_size=BEAM, length_penalty=0.0)
+    found = [each for of_line in plain.translate_n_best(sources, n_best=BEAM) for each in of_line]
+    assert [each.log_prob for each in found] == [each.score for each in found]
+    penalised = Translator.load(workspace.run, beam_size=BEAM, length_penalty=ALPHA)
+    known = {(tuple(each.src_tokens), each.tokens): each.log_prob for each in found}
+    again = [each for of_line in penalised.translate_n_best(sources, n_best=BEAM) for each in of_line]
+    both = [each for each in again if (tuple(each.src_tokens), each.tokens) in known]
+    assert len(both) > len(sources)
+    assert [each.log_prob for each in both] == pytest.approx(
+        [known[tuple(each.src_tokens), each.tokens] for each in both], abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.3, 2.5), (0.0, 0.0)])
@@ -100,8 +115,9 @@ def test_evaluation_is_kept_apart_from_the_models_own(
     (folder,) = (run / "eval").iterdir()
     assert folder.name.startswith("test-beam4-alpha0.6-reranked-reverse-")
     record = json.loads((folder / "scores.json").read_bytes())
-    assert record["rerank_weights"] == {"reverse": 0.3, "length": 2.5}
-    assert [each["run"] for each in record["with"]] == ["reverse"]
+    assert record["reranked_by"]["run"] == "reverse"
+    assert record["reranked_by"]["weights"] == {"reverse": 0.3, "length": 2.5}
+    assert "with" not in record
     translated = workspace.call("translate", run, "-i", "corpus/test.de", *SEARCH, *flags)
     assert (folder / "hyp.txt").read_text(encoding="utf-8") == translated.text
     assert "reranked" not in (run / "README.md").read_text(encoding="utf-8")
@@ -129,6 +145,6 @@ def test_wrong_use_exits_2_and_says_why(
 
 
 def test_score_weighs_both_directions_and_the_length() -> None:
-    forward, reverse = PairScore(-3.0, 4), PairScore(-5.0, 7)
-    assert RerankWeights(0.5, 0.25).total(forward, reverse) == -3.0 - 2.5 + 1.0
-    assert RerankWeights(0.0, 0.0).total(forward, PairScore(-math.inf, 1)) == -math.inf
+    candidate = Translation("A dog.", -1.0, ("A", "dog", "."), log_prob=-3.0)
+    assert RerankWeights(0.5, 0.25).total(candidate, PairScore(-5.0, 7)) == -3.0 - 2.5 + 1.0
+    assert RerankWeights(0.0, 0.0).total(candidate, PairScore(-math.inf, 1)) == -math.inf

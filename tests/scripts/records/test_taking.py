@@ -149,15 +149,25 @@ def test_a_system_of_several_runs_names_the_others(
 
 
 @pytest.mark.parametrize(
-    ("runs", "words"),
+    ("members", "words"),
     [
-        (["back"], ", reranked by back (0.3, 2)"),
-        (["a", "b", "back"], ", with a and b, reranked by back (0.3, 2)"),
+        ({}, ", reranked by back (0.3, 2)"),
+        ({"with": [{"run": "a"}, {"run": "b"}]}, ", with a and b, reranked by back (0.3, 2)"),
     ],
 )
-def test_a_reranked_system_names_who_chose(runs: list[str], words: str) -> None:
-    record = {"with": [{"run": name} for name in runs], "rerank_weights": {"reverse": 0.3, "length": 2.0}}
-    assert other_runs(record) == words
+def test_a_reranked_system_names_who_chose(members: dict[str, object], words: str) -> None:
+    reranked_by = {"run": "back", "weights": {"reverse": 0.3, "length": 2}}
+    assert other_runs({**members, "reranked_by": reranked_by}) == words
+
+
+def test_two_systems_of_one_name_are_refused(workspace: Workspace, own_run: Path, repository: Path) -> None:
+    other = shutil.copytree(own_run, own_run.with_name("other"))
+    assert workspace.call("evaluate", own_run, other, "--quiet").code == 0
+    (folder,) = own_run.glob("eval/test-greedy-with-*")
+    folder.rename(folder.with_name("test-greedy-with-other-00000000"))
+    assert workspace.call("evaluate", own_run, other, "--quiet").code == 0
+    with pytest.raises(UsageError, match=r"are both greedy, with other; remove the older one"):
+        take_record(own_run, root=repository)
 
 
 def test_nearest_config_differs_in_the_fewest_keys(repository: Path) -> None:
