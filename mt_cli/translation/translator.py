@@ -188,9 +188,7 @@ class Translator:
             [part.ids for part in parts], n_best=n_best, on_done=counting_lines(of_lines, on_progress)
         )
         repeated = [part for part in parts for _ in range(n_best)]
-        flat = self._describe(
-            repeated, [hyp for hyps in found for hyp in hyps], with_alignment=with_alignment
-        )
+        flat = self._describe(repeated, [hyp for hyps in found for hyp in hyps], with_alignment)
         of_parts = (flat[begin : begin + n_best] for begin in range(0, len(flat), n_best))
         nothing = [Translation("", 0.0)] * n_best
         return [
@@ -280,11 +278,12 @@ class Translator:
         return texts
 
     def _describe(
-        self, parts: Sequence[Part], hyps: Sequence[Hyp], *, with_alignment: bool
+        self, parts: Sequence[Part], hyps: Sequence[Hyp], with_alignment: bool
     ) -> list[Translation]:
         """All that is known of each of `hyps`, one for each of `parts`."""
         ids = [hyp.ids for hyp in hyps]
-        aligned = self._engine.align([part.ids for part in parts], ids) if with_alignment else [[] for _ in hyps]
+        sources = [part.ids for part in parts]
+        aligned = self._engine.align(sources, ids) if with_alignment else [[] for _ in hyps]
         return [
             Translation(
                 text,
