@@ -118,4 +118,4 @@ def test_damaged_metrics_exit_3_and_leave_the_older_picture(workspace: Workspace
     outcome = plot(workspace, "runs/tiny", run, "-o", picture)
     assert (outcome.code, outcome.out, picture.read_text()) == (3, b"", "old")
     assert outcome.err.startswith(f"error: {run}/metrics.jsonl: line ")
-    assert outcome.err.endswith("; the file is damaged\n")
+    assert outcome.err.endswith("; delete this line; the others are still good\n")
