@@ -1,7 +1,8 @@
 """Write the sample corpus: German captions with English translations, from a small grammar.
 
-Owns the splits, and which combinations of words training never shows; what is drawn is in `sample_sentences`,
-forms and order in `sample_corpus.grammar`, the words in `sample_corpus.lexicon` and `sample_corpus.verbs`.
+Owns the splits, and which combinations of words training never shows. What is drawn is in
+`sample_corpus.sentences`, forms and order in `sample_corpus.grammar`, the words in `sample_corpus.lexicon`
+and `sample_corpus.verbs`.
 """
 
 import argparse

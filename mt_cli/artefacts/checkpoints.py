@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 POINTERS = ("best", "last")
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
-OWN_FOLDER = re.compile(r"step-\d{8,}|\.step-\d{8,}\.((\d+\.)?partial|old)")
+OWN_FOLDER = re.compile(r"step-\d{8,}|\.step-\d{8,}\.(([\d@a-f]+\.)?partial|old)")
 MOST_POINTER_BYTES = 1 << 10
 POINTER_READINGS = 5
 """A training that goes on meanwhile may have deleted the checkpoint that a pointer has just named."""
@@ -64,15 +64,15 @@ def read_pointer(run: Path, name: str) -> str | None:
     """Name of the checkpoint that `best` or `last` points to, if there is one.
 
     One flipped bit can make the name of one checkpoint that of another. So neither pointer is trusted alone:
-    the last checkpoint is the newest, and the best one says so itself. (`last.txt` may lag behind: a process
-    may have been killed after it had saved a checkpoint and before it wrote the pointer.)
+    the last checkpoint is the newest, and the best one says so itself. (`last.txt` may lag behind or be
+    missing: a process may have been killed after it had saved a checkpoint and before it wrote the pointer.)
 
     Raises:
         DataError: what it says is no such name, or not that of the best.
     """
     path = run / f"{name}.txt"
     if not is_there(path):
-        return None
+        return max(checkpoint_names(run), default=None) if name == "last" else None
     target = read_file(path, most=MOST_POINTER_BYTES).strip().decode(errors="replace")
     if not CHECKPOINT_NAME.fullmatch(target):
         raise DataError(f"{path}: names no checkpoint: {target!r}; write the name of one into it")
@@ -91,15 +91,16 @@ def write_pointer(run: Path, name: str, *, step: int) -> None:
     write_atomically(run / f"{name}.txt", f"{checkpoint_name(step)}\n".encode())
 
 
-def remove_unused_checkpoints(run: Path) -> None:
-    """Delete checkpoints that neither `best` nor `last` points to, and those that are unfinished.
+def remove_unused_checkpoints(run: Path, *, last: int) -> None:
+    """Delete checkpoints but the best and that of step `last`, and those that are unfinished.
 
-    One that cannot be deleted stays, with a warning: nobody needs it to be gone.
+    A newer one than `last` is unused too: it is damaged, and training went on from one before it. One that
+    cannot be deleted stays, with a warning: nobody needs it to be gone.
 
     Raises:
         DataError: a link stands in place of the folder that holds them; what it points to is left alone.
     """
-    used = {read_pointer(run, name) for name in POINTERS}
+    used = {read_pointer(run, "best"), checkpoint_name(last)}
     with opened_folder(run / CHECKPOINTS) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 — a descriptor is no path
             if OWN_FOLDER.fullmatch(name) and name not in used:

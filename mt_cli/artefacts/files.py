@@ -273,10 +273,11 @@ def _opened_folder(path: Path, *, below: Path | None, makes_folders: bool = Fals
 
 def _remove_leftovers(folder: int, *, of: str) -> None:
     """Remove what killed processes left of the file called `of`, and this process itself."""
-    for entry in os.listdir(folder):
-        if is_abandoned(entry, of=of) or entry == partial_name(of):
-            with suppress(OSError):
-                os.unlink(entry, dir_fd=folder)
+    with os.scandir(folder) as entries:
+        abandoned = [each.name for each in entries if is_abandoned(each, of=of)]
+    for name in {*abandoned, partial_name(of)}:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
 
 
 @contextmanager

@@ -39,15 +39,17 @@ def check_replaceable(
     """Make sure that `folder` is free, or may be replaced: it is `kind`, known by its `own_files`.
 
     Raises:
-        UsageError: it is something else, or `is_wanted` is off; `ways_out` then says what to do.
+        UsageError: it is something else, or the folder that the user is in, or `is_wanted` is off; `ways_out`
+            then says what to do.
     """
     recover(folder)
-    if is_free(folder):
-        return
-    if not is_wanted:
-        raise UsageError(f"{folder} exists; {ways_out}")
-    if not all((folder / name).is_file() for name in own_files):
-        raise UsageError(f"{folder} is not {kind}, so --overwrite leaves it alone; name another")
+    if not is_free(folder):
+        if not is_wanted:
+            raise UsageError(f"{folder} exists; {ways_out}")
+        if not all((folder / name).is_file() for name in own_files):
+            raise UsageError(f"{folder} is not {kind}, so --overwrite leaves it alone; name another")
+    if Path.cwd().is_relative_to(folder.resolve()):
+        raise UsageError(f"{folder}: a new folder would take the place of the one you are in; name another")
 
 
 @contextmanager
@@ -91,7 +93,7 @@ def put_in_place(new: Path, folder: Path, *, replaces: bool = True) -> None:
 def recover(folder: Path) -> None:
     """Put back the old `folder` if a process was killed after it had moved that aside, and before the end."""
     place = folder.resolve()
-    if is_there(place) or not _aside(place).is_dir():
+    if is_there(place) or not os.path.isdir(_aside(place)):  # noqa: PTH112 — a name may be too long
         return
     time.sleep(MOMENT_S)  # its maker may be alive and about to put the new one there
     if not is_there(place):
@@ -101,13 +103,13 @@ def recover(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path, *, of: str | None = None) -> None:
-    """Remove what killed processes of this machine left in `folder` (of the entry `of`, where given).
+    """Remove what killed processes left in `folder` (of the entry `of`, where given).
 
     Partials of processes that run stay.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if is_abandoned(entry.name, of=of):
+            if is_abandoned(entry, of=of):
                 remove(Path(entry.path))
     if of is not None and is_there(folder / of):
         remove(_aside(folder / of))

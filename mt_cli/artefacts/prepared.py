@@ -152,12 +152,12 @@ def open_prepared(folder: Path, *, verify: bool = True, warns: bool = True) -> P
             path, early_keys=Manifest.model_fields, below=folder, seal_command=SEAL_COMMAND if warns else None
         )
         manifest = Manifest.model_validate(document)
+        if verify:
+            check_hashes(folder, manifest.outputs)
     except DataError as error:
         raise PreparedDataError(str(error)) from error
     except ValidationError as error:
         raise PreparedDataError(f"{path}: damaged, or of another version of mt-cli") from error
-    if verify:
-        check_hashes(folder, manifest.outputs)
     return Prepared(folder, manifest)
 
 

@@ -132,9 +132,9 @@ class Run:
         """Let `best` or `last` point to the checkpoint after `step`."""
         checkpoints.write_pointer(self.folder, name, step=step)
 
-    def remove_unused_checkpoints(self) -> None:
-        """Delete checkpoints that neither `best` nor `last` points to, and those that are unfinished."""
-        checkpoints.remove_unused_checkpoints(self.folder)
+    def remove_unused_checkpoints(self, *, last: int) -> None:
+        """Delete checkpoints but the best and that of step `last`, and those that are unfinished."""
+        checkpoints.remove_unused_checkpoints(self.folder, last=last)
 
     def remove_leftovers(self) -> None:
         """Remove what killed processes left unfinished in this folder, and of its replacement beside it."""

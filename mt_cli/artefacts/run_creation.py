@@ -22,7 +22,6 @@ from mt_cli.artefacts.run_facts import ENVIRONMENT, write_facts
 from mt_cli.artefacts.run_lock import busy, is_locked, locked
 from mt_cli.artefacts.write_errors import WriteError, write_errors_explained
 from mt_cli.config import Config, dump_config
-from mt_cli.errors import UsageError
 
 PARTIAL = re.compile(r".+\.[0-9a-f]{32}\.partial", re.DOTALL)
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -61,8 +60,6 @@ def created_run(
         if not is_new:
             locks.enter_context(locked(folder))
         place = folder.resolve()
-        if Path.cwd().is_relative_to(place):
-            raise UsageError(f"{folder}: a new run takes the place of the folder you are in; name another")
         # Built beside its place: a kill leaves either no run or a whole one.
         # The name is random, because a process on another machine may have this one's number.
         partial = place.with_name(f".{place.name}.{uuid.uuid4().hex}.partial")

@@ -33,9 +33,7 @@ def doctor(
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     from mt_cli.stages.doctor import examine_run
 
-    checks = examine_run(
-        run, checkpoint=checkpoint, is_slow=slow, device=device or "cpu", precision=precision or "fp32"
-    )
+    checks = examine_run(run, checkpoint=checkpoint, is_slow=slow, device=device, precision=precision)
     print_result(
         "\n".join(str(check) for check in checks),
         {"checks": [check.as_json() for check in checks]},

@@ -11,13 +11,13 @@ from mt_cli.commands.flags import (
     DeviceFlag,
     Json,
     LengthPenalty,
+    ModelPaths,
     NoRepeatNgram,
     OwnReferences,
     OwnSources,
     PreparedDir,
     Quiet,
     ReplaceUnk,
-    RunPaths,
     SplitNames,
     Threads,
     Verbose,
@@ -29,7 +29,7 @@ from mt_cli.commands.terminal import exit_codes, is_terminal, print_result, set_
 
 @exit_codes
 def evaluate(
-    runs: RunPaths,
+    runs: ModelPaths,
     split: SplitNames = None,
     src: OwnSources = None,
     ref: OwnReferences = None,

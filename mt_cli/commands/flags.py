@@ -37,6 +37,14 @@ RunPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN...",
+        help="A run folder, such as runs/sample; several runs form an ensemble.",
+        autocompletion=complete_runs,
+    ),
+]
+ModelPaths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN...",
         help="A run folder, such as runs/sample, or an exported model; several runs form an ensemble.",
         autocompletion=complete_runs,
     ),
@@ -51,7 +59,7 @@ Settings = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout in place of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only on stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors on stderr.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Details on stderr.")]
 DeviceFlag = Annotated[Device | None, typer.Option("--device", help="auto takes a GPU if there is one.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads; one a core by default.")]
@@ -135,7 +143,9 @@ LengthPenalty = Annotated[
 ]
 NoRepeatNgram = Annotated[
     int | None,
-    typer.Option("--no-repeat-ngram", min=0, metavar="N", help="No N tokens in a row twice; 0 lets them be."),
+    typer.Option(
+        "--no-repeat-ngram", min=0, metavar="N", help="Never repeat a sequence of N tokens; 0 is no limit."
+    ),
 ]
 ReplaceUnk = Annotated[
     bool | None,

@@ -153,7 +153,7 @@ PAGES: Mapping[str, HelpPage] = {
     ),
     "config check": HelpPage(
         ("config check mine.toml", "config check configs/*.toml"),
-        "For each config what is wrong, what will probably not work, or ok.",
+        "For each config: what is wrong, what will probably not work, or good.",
         (3,),
         "docs/own-corpus.md#check-it-before-you-train",
     ),

@@ -79,4 +79,4 @@ def report(
             "precision": precision,
         },
     )
-    print_result(str(output), {"page": str(output), **findings.as_json()}, as_json=as_json)
+    print_result(output, {"page": str(output), **findings.as_json()}, as_json=as_json)

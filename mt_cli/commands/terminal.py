@@ -29,8 +29,9 @@ P = ParamSpec("P")
 
 BUG = "this is a bug in mt-cli; the lines above say where"
 NARROWEST = 40
-LONGEST_MESSAGE = 10_000
 """Columns below which no view becomes narrower."""
+LONGEST_MESSAGE = 10_000
+"""Characters."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 

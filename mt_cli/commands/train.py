@@ -29,7 +29,7 @@ from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError
 def train(
     config: ConfigPath,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="Run folder; runs/<config name>.")
+        Path | None, typer.Option("--run", metavar="DIR", help="Run folder, by default runs/<config name>.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
@@ -39,12 +39,16 @@ def train(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Prepared folder; data/prepared/<config name>."),
+        typer.Option(
+            "--data", metavar="DIR", help="Prepared folder, by default data/prepared/<config name>."
+        ),
     ] = None,
     settings: Settings = None,
     device: DeviceFlag = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")] = None,
-    max_steps: Annotated[int | None, typer.Option("--max-steps", min=1, help="Updates to end after.")] = None,
+    max_steps: Annotated[
+        int | None, typer.Option("--max-steps", min=1, help="Updates after which training ends.")
+    ] = None,
     time_limit: Annotated[
         str | None, typer.Option("--time-limit", metavar="TIME", help="Stop, saved, after 90s, 10m or 2h.")
     ] = None,
@@ -109,6 +113,7 @@ def train(
             "--precision": precision,
         }
         words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
+        words += ["--tensorboard"] if tensorboard else []
         again = command_line("train", config, *setting_flags(settings), *words, "--resume")
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if result is None:  # another process says it

@@ -28,6 +28,8 @@ def find_config(name: Path) -> Path:
         return name / RUN_CONFIG
     if name.is_file() or name.suffix:
         return name
+    if not name.name:
+        raise ConfigError(f"{name}: a folder without a config; name a TOML file or a run folder")
     beside = name.with_name(f"{name.name}.toml")
     bundled = bundled_configs()
     if beside.is_file():

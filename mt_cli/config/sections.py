@@ -89,7 +89,7 @@ class TokenizerConfig(Section):
     kind: Literal["spacy", "bpe", "unigram"] = "bpe"
     """`spacy` words, or SentencePiece subwords learned by `bpe` or `unigram`."""
     vocab_size: int = Field(default=8000, ge=8, le=MOST_ENTRIES)
-    """Most entries of a vocabulary (exactly that many for subwords, where the text allows)."""
+    """Largest number of entries in a vocabulary (exactly that many for subwords, where the text allows)."""
     tgt_vocab_size: int | None = Field(default=None, ge=8, le=MOST_ENTRIES)
     """The same for the target side, where it differs and `joint` is off."""
     min_freq: int = Field(default=2, ge=1, le=MOST_ENTRIES)
@@ -164,7 +164,7 @@ class TrainingConfig(Section):
     max_steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
     """Updates, where they should end training before `max_epochs`."""
     tokens_per_batch: int = Field(default=4096, ge=1, le=MOST_AT_ONCE)
-    """Most tokens of one side in a batch, padding included."""
+    """Largest number of tokens on one side of a batch, padding included."""
     accumulation: int = Field(default=1, ge=1, le=MOST_AT_ONCE)
     """Batches summed into one update."""
     optimizer: OptimizerKind = "adamw"
@@ -184,8 +184,8 @@ class TrainingConfig(Section):
     label_smoothing: Probability = 0.1
     """Probability mass spread uniformly over the vocabulary (Szegedy et al. 2016)."""
     r_drop: float = Field(default=0.0, ge=0)
-    """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, in twice the time, and both passes must
-    agree; 0 is off."""
+    """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, and both passes must agree, for 2 to 2.5
+    times the time; 0 is off."""
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
@@ -218,7 +218,7 @@ class DecodingConfig(Section):
     max_len_extra: int = Field(default=10, ge=1, le=LONGEST)
     """See `max_len_factor`."""
     min_len: int = Field(default=0, ge=0, le=LONGEST)
-    """Fewest tokens of a translation, its end not counted, where its limit is not lower."""
+    """Smallest number of tokens in a translation, its end not counted; its largest number comes first."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=LONGEST)
     """No sequence of so many tokens occurs twice in a translation; 0 lets all occur."""
     replace_unk: bool = True

@@ -1,1 +1,1 @@
-"""Text and ids: normalisation, tokenizers, encoded sentences and batches. Opens no files."""
+"""Ids: encoded sentences and batches. Opens no files."""

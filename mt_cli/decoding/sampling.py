@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.search import Hyp, State, extend_until_end
+from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, Hyp, State, extend_until_end, penalty
 from mt_cli.decoding.selection import top_k as largest
 from mt_cli.errors import Option, UsageError
 
@@ -55,24 +55,36 @@ def sample_search(
     max_lens: Tensor,
     sampling: Sampling,
     rules: Rules,
+    *,
+    length_penalty: float = 0.0,
 ) -> list[Hyp]:
     """A random hypothesis of each sentence, drawn token by token; see `extend_until_end`.
 
     `step` gives logits (M, 1, V), which are overwritten. `draws` (B, longest limit) are uniform in [0, 1),
     one for every token. A sentence's hypothesis depends on its own draws, not on the rest of the batch.
-    Scores are log-probabilities over the tokens that `rules` allow, before `sampling` is applied.
+    Log-probabilities are over the tokens that `rules` allow, before `sampling` is applied; `length_penalty`
+    is the alpha of `penalty`, by which scores are divided.
     """
-    log_probs = torch.zeros(len(max_lens), device=max_lens.device)
-    hide = rules.hiding(max_lens.device)
+    device = max_lens.device
+    log_probs = torch.zeros(len(max_lens), device=device)
+    is_live = torch.ones(len(max_lens), dtype=torch.bool, device=device)
+    hide = rules.hiding(device)
 
     def choose(logits: Tensor, so_far: Tensor, rows: Tensor) -> Tensor:
+        length = so_far.shape[1]
         logits = hide(logits, so_far)
-        ids = draw(logits, draws[rows, so_far.shape[1]], sampling)
-        log_probs[rows] += logits.float().log_softmax(-1).gather(1, ids.unsqueeze(1)).squeeze(1)
+        ids = draw(logits, draws[rows, length], sampling)
+        added = logits.float().log_softmax(-1).gather(1, ids.unsqueeze(1)).squeeze(1)
+        log_probs[rows] += added.where(is_live[rows] & (length < max_lens[rows]), 0.0)
+        is_live[rows] &= ids != rules.eos_id
         return ids
 
-    hyps = extend_until_end(step, state, max_lens, choose, rules)
-    return [Hyp(ids, each, each) for ids, each in zip(hyps, log_probs.tolist(), strict=True)]
+    every = STEPS_BETWEEN_CHECKS[device.type]
+    hyps = extend_until_end(step, state, max_lens, choose, rules, check_every=every)
+    return [
+        Hyp(ids, log_prob / float(penalty(min(len(ids) + 1, limit), length_penalty)), log_prob)
+        for ids, log_prob, limit in zip(hyps, log_probs.tolist(), max_lens.tolist(), strict=True)
+    ]
 
 
 def draw(logits: Tensor, draws: Tensor, sampling: Sampling) -> Tensor:

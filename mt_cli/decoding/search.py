@@ -14,8 +14,8 @@ from torch import Tensor
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.selection import argmax, top_log_probs
 
-STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8, "meta": 1}
-"""How often finished sentences leave the batch. To see which they are, the host waits for a GPU."""
+STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8}
+"""How often finished sentences may leave the batch. To see which they are, the host waits for a GPU."""
 
 SHARE_THAT_STAYS = 0.05
 """So many of a batch may be finished before they leave it: to move the others costs more than a few rows."""
@@ -81,7 +81,8 @@ def extend_until_end(
 
     `step` takes the latest ids (M, 1) and the state. `choose` gets its output without the second dimension
     and has to apply the `rules`. `max_lens` (B,) limits each sentence, `eos_id` not counted.
-    Finished sentences leave the batch every `check_every` steps; until then, `choose` gets them too.
+    Finished sentences leave the batch once they are more than a few, at steps that `check_every` divides;
+    until then, `choose` gets them too.
     Returns B id sequences without `bos_id` and `eos_id`.
     """
     limits = max_lens  # (M,)

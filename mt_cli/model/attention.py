@@ -12,15 +12,15 @@ from torch.nn import functional as F
 from mt_cli.model.fused import biased_softmax
 
 
-def attention_weights(q: Tensor, k: Tensor, bias: Tensor) -> Tensor:
-    """softmax(q kᵀ / √K), (B, H, T, S): each row is a distribution over the keys that `bias` allows.
+def attention_weights(q: Tensor, k: Tensor, attn_bias: Tensor) -> Tensor:
+    """softmax(q kᵀ / √K), (B, H, T, S): each row is a distribution over the keys that `attn_bias` allows.
 
-    `q` is (B, H, T, K), `k` is (B, H, S, K). `bias` is a mask converted by `as_bias`; it broadcasts to
+    `q` is (B, H, T, K), `k` is (B, H, S, K). `attn_bias` is a mask converted by `as_bias`; it broadcasts to
     (B, H, T, S). A query that may attend to nothing gives NaN.
     """
-    assert bias.is_floating_point(), "a mask has to go through as_bias first"
+    assert attn_bias.is_floating_point(), "a mask has to go through as_bias first"
     # Without the division the dot products grow with K and the softmax saturates.
-    return biased_softmax(q @ k.mT, bias, scale=1 / math.sqrt(q.shape[-1]))
+    return biased_softmax(q @ k.mT, attn_bias, scale=1 / math.sqrt(q.shape[-1]))
 
 
 class ScaledDotProductAttention(nn.Module):
@@ -33,10 +33,10 @@ class ScaledDotProductAttention(nn.Module):
         super().__init__()
         self.dropout = dropout
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-        """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `bias` (…, S) allows: (B, H, T, K)."""
-        assert bias.shape[-1] == k.shape[-2], "a bias says something of every key"
-        mean: Tensor = self.dropout(attention_weights(q, k, bias)) @ v
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
+        """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `attn_bias` (…, S) allows: (B, H, T, K)."""
+        assert attn_bias.shape[-1] == k.shape[-2], "a bias says something of every key"
+        mean: Tensor = self.dropout(attention_weights(q, k, attn_bias)) @ v
         return mean
 
 
@@ -54,10 +54,10 @@ class MultiHeadAttention(nn.Module):
         self.out_proj = nn.Linear(d_model, d_model)
         self.attention = ScaledDotProductAttention(dropout)
 
-    def forward(self, x: Tensor, bias: Tensor, *, memory: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, attn_bias: Tensor, *, memory: Tensor | None = None) -> Tensor:
         """`x` (B, T, D) attends to `memory` (B, S, D), or without one to itself: (B, T, D).
 
-        `bias` (…, S) is a mask converted by `as_bias`; it broadcasts to (B, H, T, S).
+        `attn_bias` (…, S) is a mask converted by `as_bias`; it broadcasts to (B, H, T, S).
         """
         D = x.shape[-1]
         if memory is None:
@@ -66,7 +66,7 @@ class MultiHeadAttention(nn.Module):
         else:
             q = self._split_heads(F.linear(x, self.in_proj_weight[:D], self.in_proj_bias[:D]))
             k, v = self.project_memory(memory)
-        heads = self.attention(q, k, v, bias)  # (B, H, T, K)
+        heads = self.attention(q, k, v, attn_bias)  # (B, H, T, K)
         joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
         return joined
 

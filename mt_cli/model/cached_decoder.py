@@ -71,8 +71,8 @@ class CachedState:
 def start(layers: list[DecoderLayer], memory: Tensor, src_mask: Tensor) -> CachedState:
     """State of the decoder `layers` over `memory` (B, S, D) under the boolean `src_mask` (B, S)."""
     cached = [CachedLayer(layer, memory) for layer in layers]
-    hidden = pad_bias(as_bias(src_mask))[:, None, None, :]  # (B, 1, 1, S)
-    every_head = hidden.expand(-1, cached[0].num_heads, -1, -1).contiguous()
+    src_bias = pad_bias(as_bias(src_mask))[:, None, None, :]  # (B, 1, 1, S)
+    every_head = src_bias.expand(-1, cached[0].num_heads, -1, -1).contiguous()
     return CachedState(cached, every_head, memory.new_empty(len(memory), 1, 0))
 
 
@@ -161,14 +161,14 @@ class CachedLayer:
         self._across_k, self._across_v = self.memory_k.flatten(0, 1), self.memory_v.flatten(0, 1)
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+def _attention(q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
     """`q` (B, N, H, K) attends to `k` (B·H, K, S) and `v` (B·H, S, K): (R, D).
 
-    `bias` (B·H, 1 or N, S) is a mask converted by `as_bias`.
+    `attn_bias` (B·H, 1 or N, S) is a mask converted by `as_bias`.
     """
     B, N, H, K = q.shape
     q = q.transpose(1, 2).reshape(B * H, N, K)
-    weights = torch.baddbmm(bias, q, k, alpha=1 / math.sqrt(K)).softmax(-1)  # (B·H, N, S)
+    weights = torch.baddbmm(attn_bias, q, k, alpha=1 / math.sqrt(K)).softmax(-1)  # (B·H, N, S)
     heads = torch.bmm(weights, v).view(B, H, N, K)
     return heads.transpose(1, 2).reshape(B * N, H * K)
 

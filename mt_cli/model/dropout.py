@@ -31,7 +31,7 @@ class Dropout(nn.Dropout):
     def add_to(self, x: Tensor, input: Tensor) -> Tensor:
         """`x` plus `input` of the same shape, dropped out while training."""
         if self.training and self.p and self._draws_bytes(input):
-            return add_scaled(x, input, _draw(input, self.p), scale=_scale(self.p))
+            return add_scaled(x, input, _kept(input, self.p), scale=_scale(self.p))
         total: Tensor = x + self(input)
         return total
 
@@ -42,7 +42,7 @@ class Dropout(nn.Dropout):
 class _ByteDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:  # noqa: ANN401
-        kept = _draw(x, p)
+        kept = _kept(x, p)
         ctx.save_for_backward(kept)
         ctx.scale = _scale(p)
         # Two products: as one factor, bf16 would round the scale, by up to 0.4 %, for every element alike.
@@ -55,7 +55,7 @@ class _ByteDropout(torch.autograd.Function):
         return kept.to(grad.dtype).mul_(grad).mul_(ctx.scale), None
 
 
-def _draw(x: Tensor, p: float) -> Tensor:
+def _kept(x: Tensor, p: float) -> Tensor:
     """Bytes of the shape of `x`: 0 with probability `p`, else 1."""
     threshold = round(p * 256)
     draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64)

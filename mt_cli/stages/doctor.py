@@ -157,7 +157,7 @@ def check_overfits(model: TranslationModel) -> Check:
     batch = Batch.of(src_ids, torch.cat([tgt_in, ends], dim=1))
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-4)
     for _ in range(OVERFIT_STEPS):
-        loss = batch_loss(model.train(), batch, label_smoothing=0.0).smoothed / batch.tgt_out.numel()
+        loss = batch_loss(model.train(), batch, label_smoothing=0.0).minimised / batch.tgt_out.numel()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -3,6 +3,7 @@
 Reads what `evaluate` has written; scores nothing.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from mt_cli.artefacts.evaluation import kept_evaluations, read_scores
 from mt_cli.artefacts.run import Run
 
 METRICS = ("bleu", "chrf", "ter")
+DIGEST = re.compile(r"[0-9a-f]{8}-")
 OF_SEVERAL = {"with", "reranked_by"}
 """Keys of the scores of a system: an ensemble, or a model whose translations another one chose."""
 
@@ -65,8 +67,12 @@ def _scores_in(
 
 
 def test_set_and_decoding(evaluation: str, splits: Sequence[str]) -> tuple[str, str]:
-    """Split and search in the name of a folder; the whole name and nothing, if it begins with no split."""
+    """Split and search in the name of a folder; of somebody's own files, the whole name and nothing.
+
+    Such files may be called like a split, but a digest follows.
+    """
     for split in sorted(splits, key=len, reverse=True):  # one may begin like another
-        if evaluation.startswith(f"{split}-"):
-            return split, evaluation.removeprefix(f"{split}-")
+        search = evaluation.removeprefix(f"{split}-")
+        if search != evaluation and not DIGEST.match(search):
+            return split, search
     return evaluation, ""

@@ -50,9 +50,9 @@ $ mt-cli translate . -i FILE
 
 ## Its limits
 
-It has read the training pairs of its corpus and nothing else: of other matters and in another style it
-translates badly, and sounds no less sure of itself. It can leave out what the source says, and say what the
-source does not. What may be done with it, the terms of that corpus decide too.
+It has learnt from the pairs named above and nothing else. It translates other subjects and styles badly, and
+sounds just as sure of itself. It can leave out what the source says, and say what the source does not. The
+terms of the corpus also limit what you may do with the model.
 """
 
 

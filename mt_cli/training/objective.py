@@ -24,8 +24,8 @@ BLOCK_LOGITS = 1 << 19
 class Loss:
     """Sums over the tokens of a batch, kept as tensors so that nothing waits for the device."""
 
-    smoothed: Tensor
-    """Scalar: the minimised loss."""
+    minimised: Tensor
+    """Scalar: cross-entropy with smoothed labels, and R-Drop's divergence where that is on."""
     nll: Tensor
     """Scalar: minus the log-probability of the tokens, in nats, without a gradient."""
 

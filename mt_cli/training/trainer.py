@@ -215,8 +215,8 @@ class Trainer:
                 r_drop=self._config.r_drop,
             )
         with record_function("backward"):
-            (loss.smoothed / tgt_tokens).backward()  # type: ignore[no-untyped-call]
-        return torch.stack([loss.smoothed.detach(), loss.nll])
+            (loss.minimised / tgt_tokens).backward()  # type: ignore[no-untyped-call]
+        return torch.stack([loss.minimised.detach(), loss.nll])
 
     def _add_up_gradients(self, sums: Tensor) -> None:
         """Sum the gradients and `sums` (2,) over all processes; each then has those of the whole update."""

@@ -23,12 +23,13 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.normalize import normalize
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.translation.halving import Halving
 from mt_cli.translation.options import SearchOptions
 
 log = logging.getLogger(__name__)
 
-TOKENS_AT_ONCE = {"cpu": 1 << 11, "cuda": 1 << 15}
-"""Positions of a batch, padding included. At each, the whole vocabulary is predicted."""
+LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
+"""Of a batch: its positions, padding included, times the vocabulary, all of which is predicted at each."""
 
 Ids = list[int]
 
@@ -65,6 +66,7 @@ class PairScorer:
         self._tokenizers = tokenizers
         self._runtime = runtime
         self._batch_size = batch_size
+        self._halving = Halving(runtime.device, if_single=("a single pair does not fit",))
 
     @classmethod
     def load(
@@ -112,7 +114,7 @@ class PairScorer:
             elif not tgt:
                 scores[i] = PairScore(0.0, 1)
         for batch in self._batches(possible, src_ids, tgt_ids):
-            found = self._log_probs([src_ids[i] for i in batch], [tgt_ids[i] for i in batch])
+            found = self._halving.map(self._log_probs, [(src_ids[i], tgt_ids[i]) for i in batch])
             for i, log_prob in zip(batch, found, strict=True):
                 scores[i] = PairScore(log_prob, len(tgt_ids[i]) + 1)
         return scores
@@ -120,7 +122,10 @@ class PairScorer:
     def _encode(self, lines: Sequence[str], *, side: Literal["src", "tgt"]) -> list[Ids]:
         tokenizer = self._tokenizers.src if side == "src" else self._tokenizers.tgt
         lowercase = self._tokenizers.options.lowercase
-        return tokenizer.encode([normalize(line, lowercase=lowercase) for line in lines])
+        distinct = list(dict.fromkeys(lines))  # a line may have many translations
+        ids = tokenizer.encode([normalize(line, lowercase=lowercase) for line in distinct])
+        by_line = dict(zip(distinct, ids, strict=True))
+        return [by_line[line] for line in lines]
 
     def _batches(
         self, places: Sequence[int], src_ids: Sequence[Ids], tgt_ids: Sequence[Ids]
@@ -130,24 +135,21 @@ class PairScorer:
         def length(i: int) -> int:
             return max(len(src_ids[i]), len(tgt_ids[i])) + 1
 
+        positions = LOGITS_AT_ONCE[self._runtime.device.type] // self._tokenizers.tgt.vocab_size
         order = sorted(places, key=length, reverse=True)
         while order:
-            most = max(1, TOKENS_AT_ONCE[self._runtime.device.type] // length(order[0]))
+            most = max(1, positions // length(order[0]))
             size = min(most, self._batch_size or most)
             yield order[:size]
             order = order[size:]
 
-    def _log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[float]:
-        """Log-probability of each of `targets`, teacher-forced; probabilities are the models' mean."""
+    def _log_probs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
+        """Log-probability of each target, teacher-forced; probabilities are the models' mean."""
+        sources, targets = zip(*pairs, strict=True)
         src_ids = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self._runtime.device)  # (B, S)
         tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(self._runtime.device)  # (B, T)
         tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(self._runtime.device)  # (B, T)
-        hint = f"lower --batch-size (now {len(sources)})"
-        with (
-            self._runtime.without_gradients(),
-            self._runtime.autocast(),
-            memory_errors_explained(hint),
-        ):
+        with self._runtime.without_gradients(), self._runtime.autocast():
             of_models = torch.stack(
                 [_token_log_probs(model, src_ids, tgt_in, tgt_out) for model in self._models]
             )

@@ -3,10 +3,9 @@
 Knows ids, a model and a device; never sees text.
 """
 
-import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -19,16 +18,15 @@ from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling, sample_search
 from mt_cli.decoding.search import Hyp, beam_search, greedy_search
-from mt_cli.errors import Option, OutOfMemoryError
-from mt_cli.machine.device import Runtime, memory_errors_explained, release_memory
+from mt_cli.errors import Option
+from mt_cli.machine.device import Runtime
 from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.few_shapes import FewShapes
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID
-
-log = logging.getLogger(__name__)
+from mt_cli.translation.halving import Halving
 
 Found = TypeVar("Found")
 Ids = Sequence[int]
@@ -76,7 +74,8 @@ class Searcher:
         self._seed = seed
         self._threads = torch.get_num_threads()
         self._pool: ThreadPoolExecutor | None = None
-        self._has_warned = False
+        too_large = ("a single sentence does not fit; lower ", Option("beam_size"))
+        self._halving = Halving(runtime.device, if_single=too_large)
 
     @property
     def longest_sentence(self) -> int:
@@ -103,10 +102,10 @@ class Searcher:
     ) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first."""
         if self._sampling is None:
-            search, hyps_each = self._beams, self._config.beam_size
-        else:
-            search, hyps_each = partial(self._samples, sampling=self._sampling), n_best
-        return self._in_batches(sources, partial(search, n_best=n_best), hyps_each=hyps_each, on_done=on_done)
+            beams = partial(self._beams, n_best=n_best)
+            return self._in_batches(sources, beams, hyps_each=self._config.beam_size, on_done=on_done)
+        samples = partial(self._samples, n_best=n_best, sampling=self._sampling)
+        return self._in_batches(sources, samples, hyps_each=n_best, copies=n_best, on_done=on_done)
 
     def align(
         self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
@@ -119,19 +118,28 @@ class Searcher:
         Of several models, the first is asked.
         """
         self.first.eval()
+        places = [range(len(ids)) for ids in sources] if among is None else among
+        triples = list(zip(sources, hyps, places, strict=True))
+        longer = [max(src, hyp, key=len) for src, hyp in zip(sources, hyps, strict=True)]
         aligned: list[list[int]] = [[] for _ in sources]
-        for batch in self._batches(sources, hyps_each=1, workers=1):
-            src_ids = _with_ends([sources[i] for i in batch]).to(self._runtime.device)
-            tgt_in = pad_ids([[BOS_ID, *hyps[i]] for i in batch]).to(self._runtime.device)
-            with _memory_errors_explained(len(batch)):
-                (maps,) = attention_maps(
-                    self.first, src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
-                ).values()
-            weights = maps[0].mean(1)  # (B, T, S), of the last layer but one, or the only one
-            for row, i in enumerate(batch):
-                places = list(range(len(sources[i])) if among is None else among[i])
-                best = weights[row, : len(hyps[i]), places].argmax(-1).tolist()  # (T,)
-                aligned[i] = [places[each] for each in best]
+        for batch in self._batches(longer, hyps_each=1, copies=1, workers=1):
+            found = self._halving.map(self._align, [triples[i] for i in batch])
+            for i, of_pair in zip(batch, found, strict=True):
+                aligned[i] = of_pair
+        return aligned
+
+    def _align(self, triples: Sequence[tuple[Ids, Ids, Sequence[int]]]) -> list[list[int]]:
+        """`align` for a batch of sources, hypotheses and the places that count."""
+        src_ids = _with_ends([src for src, _, _ in triples]).to(self._runtime.device)
+        tgt_in = pad_ids([[BOS_ID, *hyp] for _, hyp, _ in triples]).to(self._runtime.device)
+        (maps,) = attention_maps(
+            self.first, src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
+        ).values()
+        weights = maps[0].mean(1)  # (B, T, S), of the last layer but one, or the only one
+        aligned = []
+        for of_pair, (_, hyp, places) in zip(weights, triples, strict=True):
+            best = of_pair[: len(hyp), list(places)].argmax(-1).tolist()  # (T,)
+            aligned.append([places[each] for each in best])
         return aligned
 
     def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
@@ -153,10 +161,11 @@ class Searcher:
     def _samples(self, sources: Sequence[Ids], *, n_best: int, sampling: Sampling) -> list[list[Hyp]]:
         """`n_best` independent samples of each of `sources`, the likeliest first."""
         repeated = [ids for ids in sources for _ in range(n_best)]
+        longest = max(self.limit(len(ids)) for ids in sources)
         with self._ready(repeated) as (state, limits):
             draws = [
                 # Of the seed and the sentence alone, so that neither batches nor other lines matter.
-                np.random.default_rng((self._seed, number, *ids)).random(int(limits.max()), dtype=np.float32)
+                np.random.default_rng((self._seed, number, *ids)).random(longest, dtype=np.float32)
                 for ids in sources
                 for number in range(n_best)
             ]
@@ -167,6 +176,7 @@ class Searcher:
                 limits,
                 sampling,
                 self._rules,
+                length_penalty=self._config.length_penalty,
             )
         of_each = (hyps[begin : begin + n_best] for begin in range(0, len(hyps), n_best))
         return [sorted(samples, key=lambda hyp: -hyp.score) for samples in of_each]
@@ -177,6 +187,7 @@ class Searcher:
         search: Callable[[list[Ids]], list[Found]],
         *,
         hyps_each: int,
+        copies: int = 1,
         on_done: OnDone | None,
     ) -> list[Found]:
         """What `search` finds for each of `sources`: a thread for every core, each with batches of its own.
@@ -185,8 +196,8 @@ class Searcher:
         never split, and nobody waits.
         """
         workers = self._threads if self._runtime.device.type == "cpu" else 1
-        batches = self._batches(sources, hyps_each=hyps_each, workers=workers)
-        search = partial(self._within_memory, search)
+        batches = self._batches(sources, hyps_each=hyps_each, copies=copies, workers=workers)
+        search = partial(self._halving.map, search)
         groups = ([sources[i] for i in batch] for batch in batches)
         map_groups = self._one_by_one if workers == 1 or len(batches) == 1 else self._side_by_side
         found: list[list[Found]] = [[] for _ in batches]
@@ -198,28 +209,6 @@ class Searcher:
         in_order = {i: each for batch, of_batch in zip(batches, found, strict=True)
                     for i, each in zip(batch, of_batch, strict=True)}  # fmt: skip
         return [in_order[i] for i in range(len(sources))]
-
-    def _within_memory(self, search: Callable[[list[Ids]], list[Found]], sources: list[Ids]) -> list[Found]:
-        """What `search` finds for `sources`, searched in halves wherever memory runs out."""
-        try:
-            return search(sources)
-        except OutOfMemoryError as error:
-            if len(sources) == 1:
-                raise
-            self._warn_of_memory(error)
-        release_memory(self._runtime.device)
-        half = len(sources) // 2
-        return [
-            found for part in (sources[:half], sources[half:]) for found in self._within_memory(search, part)
-        ]
-
-    def _warn_of_memory(self, error: OutOfMemoryError) -> None:
-        """Say once that `error` makes the search slower."""
-        if not self._has_warned:
-            self._has_warned = True
-            log.warning(
-                "%s; batches that do not fit are searched in halves, which is slower", error.with_flags()
-            )
 
     @staticmethod
     def _one_by_one(
@@ -245,8 +234,13 @@ class Searcher:
             wait(futures)
             torch.set_num_threads(self._threads)  # which the workers' own setting has changed in part
 
-    def _batches(self, sources: Sequence[Ids], *, hyps_each: int, workers: int) -> list[list[int]]:
-        """The places of all `sources`, like lengths together, which wastes no padding."""
+    def _batches(
+        self, sources: Sequence[Ids], *, hyps_each: int, copies: int, workers: int
+    ) -> list[list[int]]:
+        """The places of all `sources`, like lengths together, which wastes no padding.
+
+        `copies` is how often the search reads each source.
+        """
         device = self._runtime.device.type
         most = self._config.batch_size or min(
             SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // hyps_each)
@@ -259,7 +253,7 @@ class Searcher:
         while order:
             longest = len(sources[order[0]]) + 1
             share = -(-len(order) // workers) if workers > 1 else len(order)
-            size = max(1, min(most, max(fewest, share), TOKENS_AT_ONCE[device] // longest))
+            size = max(1, min(most, max(fewest, share), TOKENS_AT_ONCE[device] // (longest * copies)))
             batches.append(order[:size])
             order = order[size:]
         return batches
@@ -269,19 +263,9 @@ class Searcher:
         """The state of a search over `sources`, and the longest that each translation may be, (B,)."""
         src_ids = _with_ends(sources).to(self._runtime.device)
         self._model.eval()
-        with (
-            self._runtime.without_gradients(),
-            self._runtime.autocast(),
-            _memory_errors_explained(len(sources)),
-        ):
+        with self._runtime.without_gradients(), self._runtime.autocast():
             limits = [self.limit(len(ids)) for ids in sources]
             yield self._model.start(src_ids), torch.tensor(limits, device=src_ids.device)
-
-
-def _memory_errors_explained(batch_size: int) -> AbstractContextManager[None]:
-    if batch_size == 1:
-        return memory_errors_explained("a single sentence does not fit; lower ", Option("beam_size"))
-    return memory_errors_explained("lower ", Option("batch_size"), f" (now {batch_size})")
 
 
 def _with_ends(sources: Sequence[Ids]) -> Tensor:

@@ -5,7 +5,6 @@ through the real commands; memory is that of the whole family of processes, look
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.memory import Memory, watched
+from mt_cli.artefacts.metrics import read_metrics
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.split_files import SIDES
 from mt_cli.commands.flags import prepared_dir
@@ -112,8 +112,7 @@ def main() -> None:
 
 def first_update_after(run: Path) -> float:
     """Seconds from the start of the training in `run` to the end of its first update."""
-    record = json.loads(run.joinpath("metrics.jsonl").read_text().splitlines()[0])
-    return float(record["elapsed_s"])
+    return next(read_metrics(run / "metrics.jsonl")).number("elapsed_s")
 
 
 if __name__ == "__main__":

@@ -186,6 +186,7 @@ def _follow_up_training(target: Target, case: Case) -> None:
         old.exists() and (old / "config.toml").read_bytes() == (run / "config.toml").read_bytes()
     )
     has_best, has_last = (run / "best.txt").exists(), (run / "last.txt").exists()
+    has_checkpoint = any(run.glob("checkpoints/step-*"))
     again = target.again
     if "--overwrite" in target.command and not is_new:
         expect(tree_of(run) == tree_of(old), "the old run is not whole")
@@ -196,7 +197,7 @@ def _follow_up_training(target: Target, case: Case) -> None:
     else:
         again = target.command
     went_on = case.succeed(*again)
-    if has_last and "--resume" in again:
+    if has_checkpoint and "--resume" in again:
         expect("resumed after update" in went_on.err, "it began anew, though there was a checkpoint")
     unlike = differences(facts_of(run), facts_of(target.end / RUN))
     expect(not unlike, f"not what an uninterrupted run gives: {', '.join(unlike)}")

@@ -14,7 +14,7 @@ from generated_docs.marks import with_part
 FOLDERS = ("mt_cli", "scripts", "tests")
 BEGIN = "<!-- file map: made by scripts/write_docs -->"
 END = "<!-- end of the file map -->"
-COMMENT = re.compile(r"^(?:(?:# .*\n)+|(?:// .*\n)+|/\*.*?\*/|<!-- .*?-->)", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"^(?:(?:# [^\n]*\n)+|(?:// [^\n]*\n)+|/\*.*?\*/|<!-- .*?-->)", re.MULTILINE | re.DOTALL)
 """The first comment of a script, a style sheet or a page; `#!` begins none."""
 
 

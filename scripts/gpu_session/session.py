@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_session.plan import Device, Step, Training, plan, trainings
+from mt_cli.artefacts.metrics import read_metrics
 
 SCORES = (38.0, 39.5, 41.0, 42.0)
 """Validation BLEU whose time is told."""
@@ -96,14 +97,13 @@ def _is_trained(run: Path) -> bool:
 
 def seconds_to_scores(training: Training) -> str:
     """When its validations first reached each of `SCORES`, and the best of them."""
-    path = training.run / "metrics.jsonl"
-    if not path.exists():
+    records = list(read_metrics(training.run / "metrics.jsonl"))
+    if not records:
         return "not trained"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
     scored = [
-        (record["bleu"], record["elapsed_s"], record["step"])
+        (record.number("bleu"), record.number("elapsed_s"), record.step)
         for record in records
-        if record["kind"] == "validation"
+        if record.kind == "validation"
     ]
     if not scored:
         return "no validation"

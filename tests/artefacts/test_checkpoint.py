@@ -27,6 +27,7 @@ from mt_cli.artefacts.checkpoint import (
     shapes_of,
 )
 from mt_cli.artefacts.json_files import sealed, write_json
+from mt_cli.artefacts.leftovers import partial_name
 from mt_cli.config import TrainingConfig
 from mt_cli.errors import DataError, ResourceError
 from mt_cli.model.translation_model import TranslationModel
@@ -268,7 +269,7 @@ def test_nothing_is_left_beside_a_checkpoint(folder: Path) -> None:
 
 
 def test_leftovers_of_a_crash_do_not_matter(tmp_path: Path) -> None:
-    leftover = tmp_path / f".x.{os.getpid()}.partial"
+    leftover = tmp_path / partial_name("x")
     leftover.mkdir()
     (leftover / "stray").write_bytes(b"x")
     assert names_in(save(tmp_path / "x")) == FILES

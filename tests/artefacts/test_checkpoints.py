@@ -44,7 +44,7 @@ def test_nothing_behind_a_linked_checkpoints_folder_is_deleted(run: Path, tmp_pa
     (run / "checkpoints").symlink_to(tmp_path / "elsewhere")
     before = all_below(tmp_path / "elsewhere")
     with pytest.raises(DataError, match=r"run/checkpoints: a link, and links inside a run .* not followed"):
-        remove_unused_checkpoints(run)
+        remove_unused_checkpoints(run, last=200)
     assert all_below(tmp_path / "elsewhere") == before
 
 
@@ -54,7 +54,7 @@ def test_nothing_behind_a_linked_checkpoint_is_deleted(
     folder = run / "checkpoints" / "step-00000150"
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
-    remove_unused_checkpoints(run)
+    remove_unused_checkpoints(run, last=200)
     assert "step-00000150: cannot be deleted: Cannot call rmtree on a symbolic link" in caplog.text
     assert all_below(tmp_path / "elsewhere") == ["inner"]
 
@@ -71,7 +71,7 @@ def test_no_checkpoint_is_found_or_placed_behind_a_link(run: Path, tmp_path: Pat
 
 def test_whole_run_may_be_reached_by_a_link(run: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(run)
-    remove_unused_checkpoints(tmp_path / "link")
+    remove_unused_checkpoints(tmp_path / "link", last=200)
     assert checkpoint_names(run) == ["step-00000100", "step-00000200"]
     assert find_checkpoint(tmp_path / "link", "best") == tmp_path / "link/checkpoints/step-00000100"
 
@@ -83,7 +83,7 @@ def test_checkpoint_that_cannot_be_deleted_stays_with_a_warning(
         raise PermissionError(errno.EACCES, "Permission denied", name)
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
-    remove_unused_checkpoints(run)
+    remove_unused_checkpoints(run, last=200)
     assert caplog.messages == [f"{run}/checkpoints/step-00000150: cannot be deleted: Permission denied"]
 
 
@@ -112,8 +112,20 @@ def flipped_to_name_another(run: Path, name: str, *, step: int) -> None:
 def test_last_is_the_newest_whatever_older_one_its_pointer_names(run: Path) -> None:
     flipped_to_name_another(run, "last", step=150)
     assert read_pointer(run, "last") == "step-00000200"
-    remove_unused_checkpoints(run)
+    remove_unused_checkpoints(run, last=200)
     assert checkpoint_names(run) == ["step-00000100", "step-00000200"]
+
+
+def test_last_is_the_newest_before_its_pointer_is_written(run: Path) -> None:
+    (run / "last.txt").unlink()
+    assert read_pointer(run, "last") == "step-00000200"
+    shutil.rmtree(run / "checkpoints")
+    assert read_pointer(run, "last") is None
+
+
+def test_newer_checkpoint_than_the_one_just_saved_is_unused(run: Path) -> None:
+    remove_unused_checkpoints(run, last=150)
+    assert checkpoint_names(run) == ["step-00000100", "step-00000150"]
 
 
 def test_best_that_does_not_call_itself_the_best_is_damage(run: Path) -> None:
@@ -124,7 +136,7 @@ def test_best_that_does_not_call_itself_the_best_is_damage(run: Path) -> None:
     assert read_pointer(run, "best") == "step-00000100"
     flipped_to_name_another(run, "best", step=200)
     complaint = r"best\.txt: names step-00000200, which says that step-00000100 is the best"
-    for use in (lambda: find_checkpoint(run, "best"), lambda: remove_unused_checkpoints(run)):
+    for use in (lambda: find_checkpoint(run, "best"), lambda: remove_unused_checkpoints(run, last=200)):
         with pytest.raises(DataError, match=complaint):
             use()
     assert len(checkpoint_names(run)) == len(STEPS)

@@ -4,12 +4,14 @@ import errno
 import hashlib
 import io
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from damage import IMPOSTORS, replace_by
 
+from mt_cli.artefacts import leftovers
 from mt_cli.artefacts.files import (
     check_hashes,
     open_to_append,
@@ -19,6 +21,7 @@ from mt_cli.artefacts.files import (
     sha256_file,
     write_atomically,
 )
+from mt_cli.artefacts.leftovers import partial_name
 from mt_cli.artefacts.write_errors import write_errors_explained
 from mt_cli.errors import DataError, ResourceError
 
@@ -260,9 +263,42 @@ def test_no_more_is_read_than_a_file_of_its_kind_has(tmp_path: Path) -> None:
 
 
 def test_partials_of_the_dead_are_removed_and_those_of_the_living_stay(tmp_path: Path) -> None:
-    names = {number: f".x.{number}.partial" for number in (os.getpid(), os.getppid(), BEYOND_ANY_PID)}
-    for name in (*names.values(), ".y.9999999999.partial", "x.partial"):
+    own = partial_name("x")
+    dead, alive = (own.replace(f"{os.getpid()}@", f"{pid}@") for pid in (BEYOND_ANY_PID, os.getppid()))
+    for name in (
+        own,
+        dead,
+        alive,
+        f".x.{BEYOND_ANY_PID}.partial",
+        f".y.{BEYOND_ANY_PID}.partial",
+        "x.partial",
+    ):
         (tmp_path / name).touch()
     write_atomically(tmp_path / "x", b"1")
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"x", names[os.getppid()], ".y.9999999999.partial", "x.partial"}
+    assert left == {"x", alive, f".y.{BEYOND_ANY_PID}.partial", "x.partial"}
+
+
+def test_partials_of_another_machine_stay_for_a_day_whatever_runs_here(tmp_path: Path) -> None:
+    new, old = (tmp_path / f".x.{pid}@0123abcd.partial" for pid in (BEYOND_ANY_PID, os.getpid()))
+    for path in (new, old):
+        path.touch()
+    os.utime(old, (0, 0))
+    write_atomically(tmp_path / "x", b"1")
+    assert {path.name for path in tmp_path.iterdir()} == {"x", new.name}
+
+
+def test_no_process_of_another_machine_has_this_ones_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = partial_name("x")
+    leftovers._this_machine.cache_clear()
+    try:
+        monkeypatch.setattr(socket, "gethostname", lambda: "another")
+        there = partial_name("x")
+        (tmp_path / here).touch()
+        write_atomically(tmp_path / "x", b"1")
+    finally:
+        leftovers._this_machine.cache_clear()
+    assert there != here
+    assert {path.name for path in tmp_path.iterdir()} == {"x", here}

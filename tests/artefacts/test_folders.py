@@ -7,8 +7,8 @@ import pytest
 
 from mt_cli.artefacts.exchange import exchange
 from mt_cli.artefacts.files import write_atomically
-from mt_cli.artefacts.folders import built_beside, recover, remove
-from mt_cli.errors import ResourceError
+from mt_cli.artefacts.folders import built_beside, check_replaceable, recover, remove
+from mt_cli.errors import ResourceError, UsageError
 
 BEYOND_ANY_PID = 9_999_999_999
 
@@ -107,6 +107,13 @@ def test_leftovers_beside_a_folder_are_removed(tmp_path: Path) -> None:
     with built_beside(tmp_path / "ref"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == [".other.old", "ref"]
+
+
+def test_folder_that_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path(), tmp_path, tmp_path.parent):
+        with pytest.raises(UsageError, match=r"take the place of the one you are in; name another"):
+            check_replaceable(folder, is_wanted=True, own_files=(), kind="any folder", ways_out="")
 
 
 def test_removing_a_link_leaves_what_it_points_to(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from damage import IMPOSTORS, accepted_flips, replace_by, without_seal
 from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared, seal_prepared
 from mt_cli.config import Config, DataConfig, FilesConfig, ModelConfig, TokenizerConfig
-from mt_cli.errors import DataError
+from mt_cli.errors import DataError, PreparedDataError
 from mt_cli.stages.prepare.prepare import prepare_corpus
 
 LINES = {
@@ -90,7 +90,7 @@ def test_flipped_byte_is_noticed(folder: Path, name: str) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=f"{name}: altered or damaged"):
+    with pytest.raises(PreparedDataError, match=f"{name}: altered or damaged"):
         open_prepared(folder)
 
 

@@ -180,7 +180,7 @@ def test_the_folder_that_one_is_in_is_not_replaced(
 ) -> None:
     inside = run.folder / "tokenizer" if name == ".." else run.folder
     monkeypatch.chdir(inside)
-    with pytest.raises(UsageError, match=r"exists|takes the place of the folder you are in; name another"):
+    with pytest.raises(UsageError, match=r"exists|take the place of the one you are in; name another"):
         create(Path(name), overwrite=overwrite)
     assert open_run(run.folder) == run
 
@@ -189,7 +189,7 @@ def test_an_empty_folder_that_one_is_in_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"takes the place of the folder you are in"):
+    with pytest.raises(UsageError, match=r"take the place of the one you are in"):
         create(Path())
 
 
@@ -322,7 +322,7 @@ def test_an_untrained_run_points_nowhere(run: Run) -> None:
 
 def test_only_unused_checkpoints_are_removed(trained: Run) -> None:
     add_checkpoint(trained, 150)
-    trained.remove_unused_checkpoints()
+    trained.remove_unused_checkpoints(last=200)
     left = sorted(path.name for path in (trained.folder / "checkpoints").iterdir())
     assert left == ["step-00000100", "step-00000200"]
 

@@ -126,7 +126,7 @@ def test_run_of_which_no_config_is_known_is_answered_with_the_form_of_the_comman
     assert refused.err == "error: runs/none: no such run folder; mt-cli train CONFIG makes one\n"
 
 
-@pytest.mark.parametrize("text", ["Ein Mann schläft.", "Hund", "-5 Hunde/Katzen 'bellen'"])
+@pytest.mark.parametrize("text", ["Ein Mann schläft.", "Hund", "-5 Hunde/Katzen 'bellen'", "Hund " * 60])
 def test_text_in_place_of_a_second_run_is_translated_as_advised(workspace: Workspace, text: str) -> None:
     refused = workspace.call("translate", "runs/tiny", "--", text)
     assert (refused.code, "no run folder; to translate text: " in refused.err) == (2, True)

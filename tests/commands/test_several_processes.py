@@ -117,6 +117,9 @@ def test_slurm_script_trains_in_two_processes_with_the_losses_of_one_and_goes_on
     assert len((together / "metrics.jsonl").read_text().splitlines()) == 52
     assert json.loads((together / "env.json").read_text())["processes"] == 2
 
+    options[:0] = ["--run", "runs/another"]
+    assert "\n--resume\n" not in submit('printf "%s\\n" "$@"')
+    options[:2] = ["--run=runs/tiny"]
     _, _, command = submit('printf "%s\\n" "$@"').partition("\nmt_cli\n")
     assert workspace.call(*command.splitlines(), "--max-steps", 52, cwd=tmp_path).code == 0
     assert len(losses(together)) == 52

@@ -43,6 +43,15 @@ def test_unknown_name_lists_those_that_there_are() -> None:
     assert str(caught.value).endswith("multi30k-words, sample")
 
 
+@pytest.mark.parametrize("name", ["", ".", "/"])
+@pytest.mark.usefixtures("empty_folder")
+def test_folder_without_a_name_is_no_config(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^[./]: a folder without a config; name a TOML file or a run folder"
+    ):
+        find_config(Path(name))
+
+
 def test_missing_file_is_never_a_bundled_config() -> None:
     with pytest.raises(ConfigError, match=r"sample\.toml: no such config file"):
         load_config(Path("sample.toml"))

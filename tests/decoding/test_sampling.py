@@ -181,6 +181,28 @@ def test_hypotheses_and_their_scores_are_those_drawn_by_hand(backend: str, seed:
     assert [hyp.score for hyp in found] == [hyp.log_prob for hyp in found]
 
 
+@torch.no_grad()
+def test_what_has_ended_counts_no_more_while_it_stays_in_the_batch() -> None:
+    model, times = model_of("scratch"), 40
+    draws = torch.rand(len(SOURCES) * times, max(LIMITS), generator=torch.Generator().manual_seed(3))
+    found = sample_search(
+        model.step,
+        model.start(pad_ids(SOURCES * times)),
+        draws,
+        torch.tensor(LIMITS * times),
+        WARM,
+        Rules(BOS_ID, EOS_ID, FORBIDDEN),
+        length_penalty=1.0,
+    )
+    pairs = zip(SOURCES * times, LIMITS * times, draws.tolist(), strict=True)
+    expected = [sample_by_hand(*each, WARM) for each in pairs]
+    assert [hyp.ids for hyp in found] == [hyp.ids for hyp in expected]
+    assert [hyp.log_prob for hyp in found] == pytest.approx([hyp.log_prob for hyp in expected], abs=1e-4)
+    tokens = [min(len(hyp.ids) + 1, limit) for hyp, limit in zip(found, LIMITS * times, strict=True)]
+    by_length = [hyp.log_prob * 6 / (5 + length) for hyp, length in zip(found, tokens, strict=True)]
+    assert [hyp.score for hyp in found] == pytest.approx(by_length)
+
+
 def test_hypotheses_end_in_both_ways() -> None:
     found = [hyp for seed in range(5) for hyp in samples(uniform(seed))]
     at_limit = [len(hyp.ids) == limit for hyp, limit in zip(found, LIMITS * 5, strict=True)]

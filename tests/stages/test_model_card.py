@@ -125,6 +125,19 @@ def test_odd_name_of_a_folder_is_no_obstacle(workspace: Workspace, tmp_path: Pat
     assert "\n# caf\\udce9 #\n" in run.joinpath("README.md").read_text(encoding="utf-8")
 
 
+def test_own_files_that_are_called_like_a_split_are_not_the_split(workspace: Workspace, run: Path) -> None:
+    files = {
+        flag: workspace.folder / "corpus" / f"test.{side}"
+        for flag, side in (("--src", "de"), ("--ref", "en"))
+    }
+    outcome = workspace.call("evaluate", run, *(word for pair in files.items() for word in pair))
+    assert outcome.code == 0, outcome.err
+    (folder,) = (run / "eval").iterdir()
+    assert folder.name.startswith("test-")
+    for each in ModelCard.load(run / "README.md").data.eval_results:
+        assert (each.dataset_type, each.dataset_split) == ("files", folder.name)
+
+
 # What the Hugging Face Hub reads, by its own library
 
 

@@ -61,7 +61,7 @@ def test_value_equals_torch(smoothing: float, chunk: int, monkeypatch: pytest.Mo
     monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
-    assert_close(loss.smoothed, expected_loss(hidden, weight, bias, targets, smoothing))
+    assert_close(loss.minimised, expected_loss(hidden, weight, bias, targets, smoothing))
 
 
 @every_smoothing
@@ -83,13 +83,13 @@ def test_gradients_equal_torch(smoothing: float, chunk: int, monkeypatch: pytest
     hidden, weight, bias, targets = operands()
     loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
     expected = expected_loss(hidden, weight, bias, targets, smoothing)
-    assert_close(gradients(loss.smoothed, hidden, weight, bias), gradients(expected, hidden, weight, bias))
+    assert_close(gradients(loss.minimised, hidden, weight, bias), gradients(expected, hidden, weight, bias))
 
 
 @every_smoothing
 def test_bias_may_be_absent(smoothing: float) -> None:
     hidden, weight, _, targets = operands()
-    loss = smoothed_cross_entropy(hidden, weight, None, targets, label_smoothing=smoothing).smoothed
+    loss = smoothed_cross_entropy(hidden, weight, None, targets, label_smoothing=smoothing).minimised
     expected = expected_loss(hidden, weight, None, targets, smoothing)
     assert_close(loss, expected)
     assert_close(gradients(loss, hidden, weight), gradients(expected, hidden, weight))
@@ -98,7 +98,7 @@ def test_bias_may_be_absent(smoothing: float) -> None:
 @pytest.mark.parametrize("scale", [0.0, -2.0, 1 / 4096])
 def test_gradients_follow_the_scale_of_what_comes_after(scale: float) -> None:
     hidden, weight, bias, targets = operands()
-    loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1).smoothed
+    loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1).minimised
     expected = expected_loss(hidden, weight, bias, targets, 0.1)
     assert_close(
         gradients(scale * loss, hidden, weight, bias), gradients(scale * expected, hidden, weight, bias)
@@ -118,7 +118,7 @@ def test_any_shape_equals_torch(
     hidden, weight, bias, targets = operands(num_tokens=num_tokens, d_model=d_model, vocab_size=vocab_size)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
-        loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing).smoothed
+        loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing).minimised
     expected = expected_loss(hidden, weight, bias, targets, smoothing)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(
@@ -131,19 +131,19 @@ def test_a_hand_worked_case() -> None:
     hidden, weight = torch.tensor([[1.0]]), torch.tensor([[3.0], [1.0]]).log()
     loss = smoothed_cross_entropy(hidden, weight, None, torch.tensor([0]), label_smoothing=0.2)
     assert loss.nll.item() == pytest.approx(0.2876820724)
-    assert loss.smoothed.item() == pytest.approx(0.9 * 0.2876820724 + 0.1 * 1.3862943611)
+    assert loss.minimised.item() == pytest.approx(0.9 * 0.2876820724 + 0.1 * 1.3862943611)
 
 
 def test_huge_logits_stay_finite() -> None:
     hidden, weight, bias, targets = operands()
-    loss = smoothed_cross_entropy(hidden * 1e6, weight, bias, targets, label_smoothing=0.1).smoothed
+    loss = smoothed_cross_entropy(hidden * 1e6, weight, bias, targets, label_smoothing=0.1).minimised
     assert loss.isfinite()
     assert torch.cat([g.flatten() for g in gradients(loss, hidden, weight, bias)]).isfinite().all()
 
 
 def test_bf16_hidden_is_close_to_fp32() -> None:
     hidden, weight, bias, targets = operands(num_tokens=200, d_model=32, vocab_size=100)
-    loss = smoothed_cross_entropy(hidden.bfloat16(), weight, bias, targets, label_smoothing=0.1).smoothed
+    loss = smoothed_cross_entropy(hidden.bfloat16(), weight, bias, targets, label_smoothing=0.1).minimised
     expected = expected_loss(hidden, weight, bias, targets, 0.1)
     torch.testing.assert_close(loss, expected, rtol=5e-3, atol=0)
     errors = [
@@ -158,7 +158,7 @@ def test_bf16_hidden_is_close_to_fp32() -> None:
 def test_bf16_gradients_have_the_types_of_what_they_are_of() -> None:
     hidden, weight, bias, targets = operands()
     low = hidden.detach().bfloat16().requires_grad_()
-    loss = smoothed_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).smoothed
+    loss = smoothed_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimised
     types = [g.dtype for g in gradients(loss, low, weight, bias)]
     assert types == [torch.bfloat16, torch.float32, torch.float32]
 
@@ -166,9 +166,9 @@ def test_bf16_gradients_have_the_types_of_what_they_are_of() -> None:
 def test_bf16_gradients_are_scaled_exactly() -> None:
     hidden, weight, bias, targets = operands()
     low = hidden.detach().bfloat16().requires_grad_()
-    loss = smoothed_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).smoothed
+    loss = smoothed_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimised
     (whole,) = gradients(loss, low)
-    loss = smoothed_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).smoothed
+    loss = smoothed_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimised
     (share,) = gradients(loss / 3001, low)  # a number that bf16 rounds by 0.18 %
     # Rounded once: to the nearest bf16 of what it should be.
     assert torch.equal(share, (whole.float() / 3001).bfloat16())
@@ -179,8 +179,8 @@ def test_no_gradients_are_computed_where_none_are_wanted(monkeypatch: pytest.Mon
     hidden, weight, bias, targets = operands()
     with torch.no_grad():
         loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1)
-    assert not loss.smoothed.requires_grad
-    assert_close(loss.smoothed, expected_loss(hidden, weight, bias, targets, 0.1).detach())
+    assert not loss.minimised.requires_grad
+    assert_close(loss.minimised, expected_loss(hidden, weight, bias, targets, 0.1).detach())
 
 
 @pytest.mark.parametrize("output_bias", [True, False], ids=["bias", "no bias"])
@@ -188,7 +188,7 @@ def test_no_gradients_are_computed_where_none_are_wanted(monkeypatch: pytest.Mon
 def test_batch_loss_counts_real_tokens_only(tie: str, output_bias: bool) -> None:
     model = randomised(tiny_model(tie=tie, output_bias=output_bias))
     batch = collate(split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])]), [0, 1])
-    loss = batch_loss(model, batch, label_smoothing=0.1).smoothed
+    loss = batch_loss(model, batch, label_smoothing=0.1).minimised
     logits = model(batch.src_ids, batch.tgt_in)
     expected = F.cross_entropy(
         logits.transpose(1, 2), batch.tgt_out, ignore_index=0, label_smoothing=0.1, reduction="sum"
@@ -200,8 +200,8 @@ def test_batch_loss_counts_real_tokens_only(tie: str, output_bias: bool) -> None
 def test_batch_loss_is_the_sum_of_its_pairs_losses() -> None:
     model = randomised(tiny_model())
     split = split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])])
-    alone = [batch_loss(model, collate(split, [i]), label_smoothing=0.1).smoothed for i in (0, 1)]
-    together = batch_loss(model, collate(split, [0, 1]), label_smoothing=0.1).smoothed
+    alone = [batch_loss(model, collate(split, [i]), label_smoothing=0.1).minimised for i in (0, 1)]
+    together = batch_loss(model, collate(split, [0, 1]), label_smoothing=0.1).minimised
     assert_close(together, torch.stack(alone).sum())
 
 
@@ -214,10 +214,10 @@ def test_empty_rows_and_wider_padding_change_nothing(backend: str, alpha: float)
         collate(split, [0, 1], shape) for shape in (None, Shape(rows=5, src_width=6, tgt_width=7))
     )
     losses = [batch_loss(model, each, label_smoothing=0.1, r_drop=alpha) for each in (exact, padded)]
-    assert_close(losses[1].smoothed, losses[0].smoothed)
+    assert_close(losses[1].minimised, losses[0].minimised)
     assert_close(losses[1].nll, losses[0].nll)
     wanted = list(model.parameters())
-    assert_close(gradients(losses[1].smoothed, *wanted), gradients(losses[0].smoothed, *wanted))
+    assert_close(gradients(losses[1].minimised, *wanted), gradients(losses[0].minimised, *wanted))
 
 
 def test_targets_of_a_fresh_model_cost_about_log_v() -> None:

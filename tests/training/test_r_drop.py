@@ -61,7 +61,7 @@ def test_value_and_gradients_equal_those_of_torch(
     used_bias = bias if has_bias else None
     loss = smoothed_cross_entropy(
         hidden, weight, used_bias, targets, label_smoothing=smoothing, r_drop=alpha
-    ).smoothed
+    ).minimised
     expected = expected_loss(hidden, weight, used_bias, targets, smoothing=smoothing, alpha=alpha)
     assert_close(loss, expected)
     wanted = (hidden, weight, bias) if has_bias else (hidden, weight)
@@ -79,8 +79,8 @@ def test_nll_is_the_mean_of_both_passes() -> None:
 def test_huge_logits_stay_finite() -> None:
     hidden, weight, bias, targets = operands()
     loss = smoothed_cross_entropy(hidden * 1e4, weight, bias, targets, label_smoothing=0.1, r_drop=5.0)
-    assert loss.smoothed.isfinite()
-    assert all(grad.isfinite().all() for grad in torch.autograd.grad(loss.smoothed, (hidden, weight, bias)))
+    assert loss.minimised.isfinite()
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(loss.minimised, (hidden, weight, bias)))
 
 
 @pytest.mark.parametrize("chunk", [2 * V, 1 << 20])
@@ -92,10 +92,10 @@ def test_bf16_is_close_to_fp32(chunk: int, has_bias: bool, monkeypatch: pytest.M
     exact = smoothed_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = smoothed_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)
-    torch.testing.assert_close(rounded.smoothed, exact.smoothed, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(rounded.minimised, exact.minimised, rtol=0.02, atol=0.02)
     for each, other in zip(
-        torch.autograd.grad(rounded.smoothed, (hidden, weight)),
-        torch.autograd.grad(exact.smoothed, (hidden, weight)),
+        torch.autograd.grad(rounded.minimised, (hidden, weight)),
+        torch.autograd.grad(exact.minimised, (hidden, weight)),
         strict=True,
     ):
         assert each.dtype == torch.float32
@@ -108,10 +108,10 @@ def test_without_dropout_both_passes_agree_and_only_the_entropy_is_left(tie: str
     batch = collate(split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])]), [0, 1])
     plain = batch_loss(model, batch, label_smoothing=0.1)
     twice = batch_loss(model, batch, label_smoothing=0.1, r_drop=5.0)
-    assert_close((twice.smoothed, twice.nll), (plain.smoothed, plain.nll))
+    assert_close((twice.minimised, twice.nll), (plain.minimised, plain.nll))
     parameters = list(model.parameters())
     assert_close(
-        torch.autograd.grad(twice.smoothed, parameters), torch.autograd.grad(plain.smoothed, parameters)
+        torch.autograd.grad(twice.minimised, parameters), torch.autograd.grad(plain.minimised, parameters)
     )
 
 
@@ -121,5 +121,5 @@ def test_with_dropout_the_passes_differ_and_that_costs() -> None:
     found = []
     for r_drop in (1e-9, 5.0):
         torch.manual_seed(0)
-        found.append(batch_loss(model, batch, label_smoothing=0.1, r_drop=r_drop).smoothed.item())
+        found.append(batch_loss(model, batch, label_smoothing=0.1, r_drop=r_drop).minimised.item())
     assert found[1] > found[0] + 0.01

@@ -8,6 +8,7 @@ import pytest
 import torch
 from learned import learn_tokenizers
 from tiny import CPU, randomised, tiny_model
+from torch import Tensor
 
 from mt_cli.config import TokenizerConfig
 from mt_cli.model.translation_model import TranslationModel
@@ -62,6 +63,31 @@ def test_batches_change_no_score(batch_size: int) -> None:
     together = scorer_of(*MODELS).score(SOURCES, TARGETS)
     apart = scorer_of(*MODELS, batch_size=batch_size).score(SOURCES, TARGETS)
     assert [each.log_prob for each in apart] == pytest.approx([each.log_prob for each in together], abs=1e-5)
+
+
+def test_too_little_memory_gives_the_same_from_smaller_batches_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    together = scorer_of(*MODELS).score(SOURCES, TARGETS)
+    forward = TranslationModel.forward
+
+    def lacks_memory(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
+        if len(src_ids) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(model, src_ids, tgt_in)
+
+    monkeypatch.setattr(TranslationModel, "forward", lacks_memory)
+    apart = scorer_of(*MODELS).score(SOURCES, TARGETS)
+    assert [each.log_prob for each in apart] == pytest.approx([each.log_prob for each in together], abs=1e-5)
+    (message,) = caplog.messages
+    assert message.startswith("out of GPU memory; lower --batch-size (now 4); batches that do not fit")
+
+
+def test_line_that_occurs_twice_is_scored_twice() -> None:
+    once = scorer_of(*MODELS).score(SOURCES, TARGETS)
+    twice = scorer_of(*MODELS).score([*SOURCES, *SOURCES], [*TARGETS, *reversed(TARGETS)])
+    assert [each.log_prob for each in twice[:4]] == pytest.approx([each.log_prob for each in once], abs=1e-5)
+    assert [each.num_tokens for each in twice[4:]] == [each.num_tokens for each in reversed(once)]
 
 
 def test_end_of_sentence_counts_as_a_token() -> None:

@@ -58,7 +58,7 @@ def compare_systems(
     systems = {
         path: System([path], checkpoint=checkpoint, device=device, threads=threads, search=search)
         for path in paths
-        if not path.is_file()
+        if path.is_dir() or not path.exists()  # a pipe is a file of translations too
     }
     first = next(iter(systems.values()), None)
     if ref_path is not None:

@@ -34,13 +34,13 @@ class CorpusSize:
         return self.num_bytes // BYTES_PER_TOKEN
 
 
-def measure(pairs: Iterable[RawPair], *, lowercase: bool = False) -> CorpusSize:
+def measure(pairs: Iterable[RawPair]) -> CorpusSize:
     """Read `pairs` once and count."""
     num_pairs = num_bytes = 0
     words: set[str] = set()
     letters: set[str] = set()
     for pair in pairs:
-        src, tgt = (normalize(decode_line(raw), lowercase=lowercase) for raw in pair)
+        src, tgt = (normalize(decode_line(raw), lowercase=False) for raw in pair)
         if src and tgt:
             num_pairs += 1
             num_bytes += len(src.encode()) + len(tgt.encode())

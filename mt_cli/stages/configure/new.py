@@ -56,6 +56,8 @@ def new_config(
         UsageError: a place is taken, or a flag is missing.
         DataError: the files are missing, do not align, or hold too few pairs.
     """
+    if output is not None and not _is_text(str(output)):
+        raise UsageError(f"{output}: its name is not UTF-8, and the config says it; choose another")
     if output is not None and output.exists() and not overwrite:
         raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
     data = DataConfig()
@@ -77,6 +79,9 @@ def new_config(
 def _data_config(files: Mapping[str, FilePair], *, src_lang: str | None, tgt_lang: str | None) -> DataConfig:
     if TRAIN not in files:
         raise UsageError("--val and --test need training pairs beside them; name them with --train SRC TGT")
+    for path in (path for pair in files.values() for path in pair):
+        if not _is_text(str(path)):
+            raise UsageError(f"{path}: its name is not UTF-8, and a config cannot hold it; rename it")
     src, tgt = files[TRAIN]
     splits = list(dict.fromkeys((TRAIN, VAL, *files)))
     tables: Tables = {
@@ -90,6 +95,11 @@ def _data_config(files: Mapping[str, FilePair], *, src_lang: str | None, tgt_lan
         }
     }
     return parse_config(tables, origin="config new").data
+
+
+def _is_text(name: str) -> bool:
+    """Whether `name` was UTF-8 on disk."""
+    return name == name.encode(errors="replace").decode()
 
 
 def _file_table(pair: FilePair) -> dict[str, str]:

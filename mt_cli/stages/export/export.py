@@ -112,7 +112,10 @@ def export_run(
             exported = _convert(run, model, partial, checkpoint=name, quantization=quantization)
         proof = None if prepared is None else prove(run, model, exported, prepared, threads=threads)
         if to == "ctranslate2":
-            write_atomically(partial / "README.md", readme_of(run, name, quantization, proof).encode())
+            write_atomically(
+                partial / "README.md",
+                readme_of(run, name, quantization, proof).encode(errors="backslashreplace"),
+            )
     if to == "run":
         write_card(open_run(folder))  # which says where it is
     log.info("%s of %s exported to %s", name, run_dir, folder)

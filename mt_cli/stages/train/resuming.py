@@ -54,7 +54,7 @@ def finish_saving(run: Run, state: CheckpointState) -> None:
     """
     if run.pointer("last") == checkpoint_name(state.step):
         run.point("last", step=state.step)
-        run.remove_unused_checkpoints()
+        run.remove_unused_checkpoints(last=state.step)
 
 
 def _load(folder: Path, trainer: Trainer, meter: Meter) -> CheckpointState:

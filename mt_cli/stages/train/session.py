@@ -56,7 +56,7 @@ class Session:
     ) -> None:
         """In a `world` of several processes, the first scores, saves and decides, and the others follow."""
         self._run, self._config = run, config
-        self._started_at, self._time_limit_s = started_at, time_limit_s
+        self._started_at, self._limit_s = started_at, math.inf if time_limit_s is None else time_limit_s
         seed = config.runtime.seed
         self._model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
         split = prepared.split("train")
@@ -136,6 +136,7 @@ class Session:
 
     def follow(self) -> None:
         """Train along with the first process until it says that it is over."""
+        self._score_start()
         if self._is_out_of_patience():
             return
         for _ in self._trainer.run():
@@ -143,8 +144,7 @@ class Session:
                 return
 
     def _loop(self, signals: StopSignals) -> str:
-        if self._run.init_from is not None and self._state.best_step is None:
-            self._validate()  # the score that training starts from
+        self._score_start()
         if self._is_out_of_patience():
             return "early_stop"
         for report in self._trainer.run():
@@ -157,6 +157,11 @@ class Session:
             if reason is not None:
                 return reason
         return "finished"
+
+    def _score_start(self) -> None:
+        """If training starts from the weights of another run, score those while other processes wait."""
+        if self._run.init_from is not None and self._state.best_step is None:
+            self._world.after_first(self._validate, lambda: None)
 
     def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
         """Log, score and save what is due after an update; gives the reason to end, if there is one."""
@@ -174,7 +179,7 @@ class Session:
             self._stop(signals.received)
         if self._is_out_of_patience():
             return "early_stop"
-        if self._limit_left_s() < 0:
+        if not is_last and self._limit_left_s() < 0:
             self._save_at_limit()
             return "time_limit"
         return None
@@ -184,8 +189,7 @@ class Session:
         return report.step % every == 0 if every else report.is_end_of_epoch
 
     def _is_out_of_patience(self) -> bool:
-        patience = self._config.training.patience
-        return bool(patience) and self._state.validations_without_gain >= patience
+        return 0 < self._config.training.patience <= self._state.validations_without_gain
 
     def _validate(self) -> None:
         """Score the model, save a checkpoint, and remember whether it is the best."""
@@ -235,7 +239,7 @@ class Session:
         if is_best:
             self._run.point("best", step=progress.step)
         self._run.point("last", step=progress.step)
-        self._run.remove_unused_checkpoints()
+        self._run.remove_unused_checkpoints(last=progress.step)
 
     def _restore(self) -> None:
         self._state = restore(self._run, self._trainer, self._meter)
@@ -261,17 +265,16 @@ class Session:
         """Stop if anything was found wrong."""
         if found is not None:
             self._write_status("diverged")
-            step = self._trainer.progress.step
-            raise diverged(found, step=step, has_checkpoint=bool(self._run.checkpoints))
+            has_checkpoint = bool(self._run.checkpoints)
+            raise diverged(found, step=self._trainer.progress.step, has_checkpoint=has_checkpoint)
 
     def _stop(self, signal_number: int) -> Never:
         step = self._trainer.progress.step
         if self._state.step != step:
             self._save(is_best=False)
         self._write_status("stopped")
-        if not step:
-            message = "stopped before the first update; --resume starts with it"
-        else:
+        message = "stopped before the first update; --resume starts with it"
+        if step:
             message = f"stopped at step {step}; the state is saved, --resume goes on from there"
         raise StoppedError(message, signal_number=signal_number)
 
@@ -294,6 +297,4 @@ class Session:
 
     def _limit_left_s(self) -> float:
         """Seconds that the time limit leaves."""
-        if self._time_limit_s is None:
-            return math.inf
-        return self._time_limit_s - (time.monotonic() - self._started_at)
+        return self._limit_s - (time.monotonic() - self._started_at)

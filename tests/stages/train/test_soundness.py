@@ -67,11 +67,11 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def spoiled(model: TranslationModel, batch: Batch, **options: float) -> Loss:
             nonlocal made
             loss = batch_loss(model, batch, **options)
-            if not loss.smoothed.requires_grad:
+            if not loss.minimised.requires_grad:
                 return loss  # of a validation
             made += 1
             if made in steps:
-                loss.smoothed.register_hook(lambda gradient: gradient * NAN)  # type: ignore[no-untyped-call]
+                loss.minimised.register_hook(lambda gradient: gradient * NAN)  # type: ignore[no-untyped-call]
                 then()
             return loss
 
@@ -211,6 +211,26 @@ def test_resume_falls_back_to_the_newest_checkpoint_that_is_whole_and_finite(
     assert told in outcome.err
     assert [record["step"] for record in records(resumable, "validation")] == [4, 8, 12]
     assert last(resumable).name == "step-00000012"
+
+
+def test_what_is_saved_after_a_fall_back_is_gone_on_from(workspace: Workspace, resumable: Path) -> None:
+    with_a_flipped_bit(last(resumable))
+    assert train(workspace, resumable, "--resume", "--max-steps", 6).code == 0
+    assert last(resumable).name == "step-00000006"
+    assert not resumable.joinpath("checkpoints", "step-00000008").exists()
+    outcome = train(workspace, resumable, "--resume")
+    assert outcome.code == 0, outcome.err
+    assert "resumed after update 6" in outcome.err
+
+
+def test_checkpoint_saved_before_the_first_pointer_is_gone_on_from(
+    workspace: Workspace, resumable: Path
+) -> None:
+    for pointer in ("best.txt", "last.txt"):
+        resumable.joinpath(pointer).unlink()
+    outcome = train(workspace, resumable, "--resume")
+    assert outcome.code == 0, outcome.err
+    assert "resumed after update 8" in outcome.err
 
 
 def test_resume_without_a_usable_checkpoint_says_so_and_changes_nothing(

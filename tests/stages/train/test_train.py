@@ -486,6 +486,12 @@ def test_time_limit_exits_0_with_a_usable_run(workspace: Workspace, tmp_path: Pa
     assert workspace.call("translate", run, "--text", "Ein Hund.").code == 0
 
 
+def test_training_that_ends_as_its_time_does_is_finished(workspace: Workspace, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert train(workspace, run, "--time-limit", "0s", "--max-steps", 1).code == 0
+    assert (status(run)["state"], status(run)["step"]) == ("finished", 1)
+
+
 def test_time_limit_that_is_none_exits_2_before_anything_begins(workspace: Workspace, tmp_path: Path) -> None:
     outcome = train(workspace, tmp_path / "run", "--time-limit", "soon")
     message = "error: --time-limit 'soon': expected a time such as 90s, 10m or 2h\n"
