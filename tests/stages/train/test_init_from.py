@@ -108,6 +108,7 @@ def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Pa
     manifest = json.loads(run.joinpath("manifest.json").read_text())
     manifest["init_from"]["sha256"] = "0" * 64
     write_json(run / "manifest.json", sealed(manifest))
+    shutil.rmtree(run / "checkpoints")
     run.joinpath("last.txt").unlink()
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
