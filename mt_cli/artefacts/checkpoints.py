@@ -94,7 +94,7 @@ def write_pointer(run: Path, name: str, *, step: int) -> None:
 def remove_unused_checkpoints(run: Path, *, last: int) -> None:
     """Delete checkpoints but the best and that of step `last`, and those that are unfinished.
 
-    A newer one than `last` is unused too: it is damaged, and training went on from one before it. One that
+    A newer one than `last` is unused too: it could not be used, so training went on from another. One that
     cannot be deleted stays, with a warning: nobody needs it to be gone.
 
     Raises:

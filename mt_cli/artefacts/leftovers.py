@@ -15,11 +15,11 @@ from pathlib import Path
 PARTIAL = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)(@(?P<machine>[0-9a-f]{8}))?\.partial", re.DOTALL)
 """Names without a machine are of earlier versions."""
 LONGEST_WORK_S = 24 * 60 * 60
-"""Whether a process of another machine still runs cannot be asked; it writes something in this time."""
+"""Whether a process of another machine still runs cannot be asked; in this time it writes a new file."""
 
 
 def partial_name(name: str) -> str:
-    """What this process calls `name` until it is complete. No other process does, on any machine."""
+    """What this process alone calls `name` until it is complete, among machines of different names."""
     return f".{name}.{os.getpid()}@{_this_machine()}.partial"
 
 

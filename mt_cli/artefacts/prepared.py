@@ -140,8 +140,7 @@ def open_prepared(folder: Path, *, verify: bool = True, warns: bool = True) -> P
     `warns` says whether to warn of a manifest without a seal.
 
     Raises:
-        PreparedDataError: nothing is prepared there.
-        DataError: a file is missing or altered.
+        PreparedDataError: nothing is prepared there, or a file is missing, altered or damaged.
     """
     recover(folder)
     path = folder / MANIFEST

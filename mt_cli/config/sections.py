@@ -218,7 +218,7 @@ class DecodingConfig(Section):
     max_len_extra: int = Field(default=10, ge=1, le=LONGEST)
     """See `max_len_factor`."""
     min_len: int = Field(default=0, ge=0, le=LONGEST)
-    """Smallest number of tokens in a translation, its end not counted; its largest number comes first."""
+    """Smallest number of tokens in a translation, its end not counted; a lower limit on its length wins."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=LONGEST)
     """No sequence of so many tokens occurs twice in a translation; 0 lets all occur."""
     replace_unk: bool = True

@@ -11,7 +11,7 @@ from mt_cli.artefacts.evaluation import kept_evaluations, read_scores
 from mt_cli.artefacts.run import Run
 
 METRICS = ("bleu", "chrf", "ter")
-DIGEST = re.compile(r"[0-9a-f]{8}-")
+SEARCH = re.compile(r"greedy|beam\d+-alpha")
 OF_SEVERAL = {"with", "reranked_by"}
 """Keys of the scores of a system: an ensemble, or a model whose translations another one chose."""
 
@@ -69,10 +69,10 @@ def _scores_in(
 def test_set_and_decoding(evaluation: str, splits: Sequence[str]) -> tuple[str, str]:
     """Split and search in the name of a folder; of somebody's own files, the whole name and nothing.
 
-    Such files may be called like a split, but a digest follows.
+    Such files may be called like a split, but no search follows.
     """
     for split in sorted(splits, key=len, reverse=True):  # one may begin like another
         search = evaluation.removeprefix(f"{split}-")
-        if search != evaluation and not DIGEST.match(search):
+        if search != evaluation and SEARCH.match(search):
             return split, search
     return evaluation, ""

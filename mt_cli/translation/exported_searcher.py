@@ -149,7 +149,7 @@ class ExportedSearcher:
         return aligned
 
     def _samples(self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None) -> list[list[Hyp]]:
-        """`n_best` independent samples of each of `sources`, the likeliest first."""
+        """`n_best` independent samples of each of `sources`, the highest score first."""
         repeated = [ids for ids in sources for _ in range(n_best)]
 
         def tell(places: Sequence[int]) -> None:

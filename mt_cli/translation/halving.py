@@ -50,5 +50,5 @@ class Halving:
         if not self._has_warned:
             self._has_warned = True
             log.warning(
-                "%s; batches that do not fit are searched in halves, which is slower", error.with_flags()
+                "%s; batches that do not fit are divided in halves, which is slower", error.with_flags()
             )

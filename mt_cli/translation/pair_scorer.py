@@ -28,8 +28,10 @@ from mt_cli.translation.options import SearchOptions
 
 log = logging.getLogger(__name__)
 
+TOKENS_AT_ONCE = {"cpu": 1 << 11, "cuda": 1 << 15}
+"""Positions of a batch, padding included."""
 LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
-"""Of a batch: its positions, padding included, times the vocabulary, all of which is predicted at each."""
+"""At each position, the whole vocabulary is predicted."""
 
 Ids = list[int]
 
@@ -135,7 +137,8 @@ class PairScorer:
         def length(i: int) -> int:
             return max(len(src_ids[i]), len(tgt_ids[i])) + 1
 
-        positions = LOGITS_AT_ONCE[self._runtime.device.type] // self._tokenizers.tgt.vocab_size
+        device = self._runtime.device.type
+        positions = min(TOKENS_AT_ONCE[device], LOGITS_AT_ONCE[device] // self._tokenizers.tgt.vocab_size)
         order = sorted(places, key=length, reverse=True)
         while order:
             most = max(1, positions // length(order[0]))

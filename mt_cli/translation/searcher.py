@@ -74,8 +74,12 @@ class Searcher:
         self._seed = seed
         self._threads = torch.get_num_threads()
         self._pool: ThreadPoolExecutor | None = None
-        too_large = ("a single sentence does not fit; lower ", Option("beam_size"))
-        self._halving = Halving(runtime.device, if_single=too_large)
+        remedy: tuple[str | Option, ...] = ()
+        if sampling is not None:
+            remedy = ("; lower ", Option("n_best"))
+        elif config.beam_size > 1:
+            remedy = ("; lower ", Option("beam_size"))
+        self._halving = Halving(runtime.device, if_single=("a single sentence does not fit", *remedy))
 
     @property
     def longest_sentence(self) -> int:
@@ -159,7 +163,7 @@ class Searcher:
             )
 
     def _samples(self, sources: Sequence[Ids], *, n_best: int, sampling: Sampling) -> list[list[Hyp]]:
-        """`n_best` independent samples of each of `sources`, the likeliest first."""
+        """`n_best` independent samples of each of `sources`, the highest score first."""
         repeated = [ids for ids in sources for _ in range(n_best)]
         longest = max(self.limit(len(ids)) for ids in sources)
         with self._ready(repeated) as (state, limits):

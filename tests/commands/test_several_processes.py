@@ -119,10 +119,22 @@ def test_slurm_script_trains_in_two_processes_with_the_losses_of_one_and_goes_on
 
     options[:0] = ["--run", "runs/another"]
     assert "\n--resume\n" not in submit('printf "%s\\n" "$@"')
-    options[:2] = ["--run=runs/tiny"]
+    options[:2] = ["--run=runs/tiny", "--init-from", "elsewhere"]
     _, _, command = submit('printf "%s\\n" "$@"').partition("\nmt_cli\n")
     assert workspace.call(*command.splitlines(), "--max-steps", 52, cwd=tmp_path).code == 0
     assert len(losses(together)) == 52
+
+
+def test_fine_tuning_begins_in_all_after_the_start_is_scored(
+    workspace: Workspace, tmp_path: Path, start_second: Start
+) -> None:
+    run = tmp_path / "run"
+    args = ("--run", run, "--init-from", "runs/tiny", "--max-steps", 2, *PLAIN)
+    second = start_second(*args)
+    outcome = workspace.call("train", "tiny.toml", *args)
+    assert (outcome.code, ending(second)[0]) == (0, 0), outcome.err
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines if '"validation"' in line] == [0, 2]
 
 
 def test_others_end_where_one_is_killed(

@@ -15,7 +15,7 @@ from torch import Tensor
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling, draw, sample_search
-from mt_cli.decoding.search import Hyp
+from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, Hyp
 from mt_cli.errors import UsageError
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
@@ -181,8 +181,12 @@ def test_hypotheses_and_their_scores_are_those_drawn_by_hand(backend: str, seed:
     assert [hyp.score for hyp in found] == [hyp.log_prob for hyp in found]
 
 
+@pytest.mark.parametrize("check_every", [1, 3, 8])
 @torch.no_grad()
-def test_what_has_ended_counts_no_more_while_it_stays_in_the_batch() -> None:
+def test_what_has_ended_counts_no_more_while_it_stays_in_the_batch(
+    monkeypatch: pytest.MonkeyPatch, check_every: int
+) -> None:
+    monkeypatch.setitem(STEPS_BETWEEN_CHECKS, "cpu", check_every)
     model, times = model_of("scratch"), 40
     draws = torch.rand(len(SOURCES) * times, max(LIMITS), generator=torch.Generator().manual_seed(3))
     found = sample_search(

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -125,12 +126,15 @@ def test_odd_name_of_a_folder_is_no_obstacle(workspace: Workspace, tmp_path: Pat
     assert "\n# caf\\udce9 #\n" in run.joinpath("README.md").read_text(encoding="utf-8")
 
 
-def test_own_files_that_are_called_like_a_split_are_not_the_split(workspace: Workspace, run: Path) -> None:
-    files = {
-        flag: workspace.folder / "corpus" / f"test.{side}"
-        for flag, side in (("--src", "de"), ("--ref", "en"))
-    }
-    outcome = workspace.call("evaluate", run, *(word for pair in files.items() for word in pair))
+@pytest.mark.parametrize("stem", ["test", "test-2019"])
+def test_own_files_that_are_called_like_a_split_are_not_the_split(
+    workspace: Workspace, run: Path, tmp_path: Path, stem: str
+) -> None:
+    src, ref = (
+        Path(shutil.copy(workspace.folder / "corpus" / f"test.{side}", tmp_path / f"{stem}.{side}"))
+        for side in ("de", "en")
+    )
+    outcome = workspace.call("evaluate", run, "--src", src, "--ref", ref)
     assert outcome.code == 0, outcome.err
     (folder,) = (run / "eval").iterdir()
     assert folder.name.startswith("test-")

@@ -53,11 +53,14 @@ def new_config(
     `parent` run, the config goes on from that run's weights, with its tokenizer.
 
     Raises:
-        UsageError: a place is taken, or a flag is missing.
+        UsageError: a place is taken, a name is not UTF-8, or a flag is missing.
         DataError: the files are missing, do not align, or hold too few pairs.
     """
-    if output is not None and not _is_text(str(output)):
-        raise UsageError(f"{output}: its name is not UTF-8, and the config says it; choose another")
+    for place in (output, parent):
+        if place is not None and not _is_text(str(place)):
+            raise UsageError(
+                f"{place}: its name is not UTF-8, and the config's header cannot hold it; rename it"
+            )
     if output is not None and output.exists() and not overwrite:
         raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
     data = DataConfig()

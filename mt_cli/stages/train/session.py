@@ -109,11 +109,10 @@ class Session:
 
     def run(self, signals: StopSignals) -> TrainResult:
         """Train until the end, a limit, or one of `signals`."""
-        trainer = self._trainer
         if signals.received is not None and self._world.size == 1:  # others have begun their first update
             self._stop(signals.received)
         self._narrator.tell_opening(self._opening)
-        if not trainer.progress.step:
+        if not self._trainer.progress.step:
             log_warnings(before_training(self._config, self._plan))
         self._write_status("running")
         try:
@@ -129,9 +128,13 @@ class Session:
         if self._judged is not None and reason != "time_limit":
             bleu, hyps = self._judged.bleu.score, self._judged.hyps
             log_warnings(after_training(bleu, hyps=hyps, sources=self._validator.sources))
-        log.info("%s  step %d  elapsed %.0f s", reason, trainer.progress.step, self._elapsed_s())
+        log.info("%s  step %d  elapsed %.0f s", reason, self._trainer.progress.step, self._elapsed_s())
         return TrainResult(
-            self._run.folder, reason, trainer.progress.step, self._state.best_step, self._state.best_score
+            self._run.folder,
+            reason,
+            self._trainer.progress.step,
+            self._state.best_step,
+            self._state.best_score,
         )
 
     def follow(self) -> None:
@@ -160,8 +163,9 @@ class Session:
 
     def _score_start(self) -> None:
         """If training starts from the weights of another run, score those while other processes wait."""
-        if self._run.init_from is not None and self._state.best_step is None:
-            self._world.after_first(self._validate, lambda: None)
+        if self._run.init_from is not None:  # and not only where no score is known: the others may see it
+            has_score = self._state.best_step is not None
+            self._world.after_first((lambda: None) if has_score else self._validate, lambda: None)
 
     def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
         """Log, score and save what is due after an update; gives the reason to end, if there is one."""

@@ -475,6 +475,7 @@ def test_signal_saves_the_state_and_gives_its_code(workspace: Workspace, stopped
     words = shlex.split(advised)
     assert words == ["train", "tiny.toml", *ENDLESS, "--run", str(stopped.run), "--resume"]
     resumed = workspace.call(*words, "--time-limit", "0s", "--json")
+    assert resumed.code == 0, resumed.err
     assert json.loads(resumed.out)["step"] == step + 1
 
 
