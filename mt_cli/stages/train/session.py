@@ -128,14 +128,9 @@ class Session:
         if self._judged is not None and reason != "time_limit":
             bleu, hyps = self._judged.bleu.score, self._judged.hyps
             log_warnings(after_training(bleu, hyps=hyps, sources=self._validator.sources))
-        log.info("%s  step %d  elapsed %.0f s", reason, self._trainer.progress.step, self._elapsed_s())
-        return TrainResult(
-            self._run.folder,
-            reason,
-            self._trainer.progress.step,
-            self._state.best_step,
-            self._state.best_score,
-        )
+        step = self._trainer.progress.step
+        log.info("%s  step %d  elapsed %.0f s", reason, step, self._elapsed_s())
+        return TrainResult(self._run.folder, reason, step, self._state.best_step, self._state.best_score)
 
     def follow(self) -> None:
         """Train along with the first process until it says that it is over."""
