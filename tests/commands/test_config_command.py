@@ -118,6 +118,14 @@ def test_new_leaves_a_strange_folder_alone(call: Call, folder: Path) -> None:
         (("--train", "text", "corpus.en"), "text: its name does not say in which language it is; add --src-"),
         (("--train", "no.es", "corpus.en", "-o", "x.toml"), "no.es: no such file"),
         (("--train", "short.es", "corpus.en", "-o", "x.toml"), "corpus.en: 300 lines, but short.es has 1;"),
+        (
+            ("--train", "ma\udcf1ana.es", "corpus.en", "-o", "x.toml"),
+            "not UTF-8, and a config cannot hold it",
+        ),
+        (
+            ("--train", *PAIR, "-o", "x\udcf1.toml"),
+            "not UTF-8, and the config's header cannot hold it; rename",
+        ),
     ],
 )
 def test_new_says_what_is_missing(call: Call, folder: Path, args: tuple[str, ...], complaint: str) -> None:
