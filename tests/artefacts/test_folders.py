@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mt_cli.artefacts import folders
 from mt_cli.artefacts.exchange import exchange
 from mt_cli.artefacts.files import write_atomically
 from mt_cli.artefacts.folders import built_beside, check_replaceable, recover, remove
@@ -80,8 +81,25 @@ def test_exchange_swaps_two_names(tmp_path: Path) -> None:
 
 def test_exchange_with_nothing_is_told_and_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
-    assert not exchange(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(FileNotFoundError, match=r"'.*/b'$"):
+        exchange(tmp_path / "a", tmp_path / "b")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_disk_that_fails_the_exchange_is_told_and_not_what_fails_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_atomically(tmp_path / "ref" / "x", b"dear")
+
+    def fail(_: Path, other: Path) -> bool:
+        monkeypatch.setattr(Path, "rename", full_disk)
+        raise OSError(errno.EIO, "Input/output error", str(other))
+
+    monkeypatch.setattr(folders, "exchange", fail)
+    complaint = r"ref: cannot be written: Input/output error"
+    with pytest.raises(ResourceError, match=complaint), built_beside(tmp_path / "ref"):
+        pass
+    assert (tmp_path / "ref" / "x").read_bytes() == b"dear"
 
 
 def test_folder_that_was_moved_aside_by_a_killed_process_is_put_back(
