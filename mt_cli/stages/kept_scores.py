@@ -12,6 +12,7 @@ from mt_cli.artefacts.run import Run
 
 METRICS = ("bleu", "chrf", "ter")
 SEARCH = re.compile(r"greedy|beam\d+-alpha")
+"""How the name of a search begins."""
 OF_SEVERAL = {"with", "reranked_by"}
 """Keys of the scores of a system: an ensemble, or a model whose translations another one chose."""
 

@@ -158,7 +158,7 @@ class Session:
 
     def _score_start(self) -> None:
         """If training starts from the weights of another run, score those while other processes wait."""
-        if self._run.init_from is not None:  # and not only where no score is known: the others may see it
+        if self._run.init_from is not None:  # in all processes alike, whatever scores they have found saved
             has_score = self._state.best_step is not None
             self._world.after_first((lambda: None) if has_score else self._validate, lambda: None)
 
