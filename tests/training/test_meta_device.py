@@ -15,7 +15,7 @@ from torch import Tensor
 from mt_cli.config import TrainingConfig
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.training import early_gradients
+from mt_cli.training import linear_cross_entropy
 from mt_cli.training.trainer import Trainer
 
 META = Runtime(torch.device("meta"), "fp32")
@@ -24,7 +24,7 @@ PLAIN = TrainingConfig(max_epochs=1, tokens_per_batch=60, schedule="constant", w
 
 @pytest.fixture(autouse=True)
 def accept_meta_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "meta", 1 << 20)
+    monkeypatch.setitem(linear_cross_entropy.CHUNK_LOGITS, "meta", 1 << 20)
     # PyTorch's autocast does not know the device.
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())

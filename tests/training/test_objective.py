@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.data.batching import Shape, collate
-from mt_cli.training import early_gradients, objective
+from mt_cli.training import linear_cross_entropy
 from mt_cli.training.objective import batch_loss, smoothed_cross_entropy
 
 N, D, V = 7, 5, 11
@@ -31,8 +31,8 @@ def operands(
 def small_pieces() -> Iterator[None]:
     """Few as the tokens here are, they make several pieces, and a piece several blocks."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(early_gradients, "PIECE_STEP", 2)
-        monkeypatch.setattr(objective, "BLOCK_LOGITS", 3 * V)
+        monkeypatch.setattr(linear_cross_entropy, "PIECE_STEP", 2)
+        monkeypatch.setattr(linear_cross_entropy, "BLOCK_LOGITS", 3 * V)
         yield
 
 
@@ -58,7 +58,7 @@ every_chunk = pytest.mark.parametrize("chunk", [1, V - 1, V, 2 * V, 3 * V + 1, N
 @every_smoothing
 @every_chunk
 def test_value_equals_torch(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(linear_cross_entropy.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
     assert_close(loss.minimised, expected_loss(hidden, weight, bias, targets, smoothing))
@@ -69,7 +69,7 @@ def test_value_equals_torch(smoothing: float, chunk: int, monkeypatch: pytest.Mo
 def test_nll_is_the_loss_without_smoothing(
     smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(linear_cross_entropy.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
     assert_close(loss.nll, expected_loss(hidden, weight, bias, targets, 0.0).detach())
@@ -79,7 +79,7 @@ def test_nll_is_the_loss_without_smoothing(
 @every_smoothing
 @every_chunk
 def test_gradients_equal_torch(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(linear_cross_entropy.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
     expected = expected_loss(hidden, weight, bias, targets, smoothing)
@@ -117,7 +117,7 @@ def test_any_shape_equals_torch(
 ) -> None:
     hidden, weight, bias, targets = operands(num_tokens=num_tokens, d_model=d_model, vocab_size=vocab_size)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
+        monkeypatch.setitem(linear_cross_entropy.CHUNK_LOGITS, "cpu", chunk)
         loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing).minimised
     expected = expected_loss(hidden, weight, bias, targets, smoothing)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
@@ -175,7 +175,9 @@ def test_bf16_gradients_are_scaled_exactly() -> None:
 
 
 def test_no_gradients_are_computed_where_none_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objective, "add_product", lambda *_: pytest.fail("a gradient was computed"))
+    monkeypatch.setattr(
+        linear_cross_entropy, "_add_product", lambda *_: pytest.fail("a gradient was computed")
+    )
     hidden, weight, bias, targets = operands()
     with torch.no_grad():
         loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1)

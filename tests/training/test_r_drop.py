@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.data.batching import collate
-from mt_cli.training import early_gradients
+from mt_cli.training import linear_cross_entropy
 from mt_cli.training.objective import batch_loss, smoothed_cross_entropy
 
 N, D, V = 7, 5, 11
@@ -41,7 +41,7 @@ def expected_loss(
 def small_pieces() -> Iterator[None]:
     """Few as the tokens here are, they make several pieces."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(early_gradients, "PIECE_STEP", 2)
+        monkeypatch.setattr(linear_cross_entropy, "PIECE_STEP", 2)
         yield
 
 
@@ -56,7 +56,7 @@ def assert_close(actual: object, expected: object) -> None:
 def test_value_and_gradients_equal_those_of_torch(
     smoothing: float, alpha: float, chunk: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(linear_cross_entropy.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     used_bias = bias if has_bias else None
     loss = smoothed_cross_entropy(
@@ -86,7 +86,7 @@ def test_huge_logits_stay_finite() -> None:
 @pytest.mark.parametrize("chunk", [2 * V, 1 << 20])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_bf16_is_close_to_fp32(chunk: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(early_gradients.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(linear_cross_entropy.CHUNK_LOGITS, "cpu", chunk)
     hidden, weight, bias, targets = operands()
     used_bias = bias if has_bias else None
     exact = smoothed_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)

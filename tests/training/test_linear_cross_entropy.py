@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt_cli.training.early_gradients import PIECE_STEP, fill_up, piece_size
+from mt_cli.training.linear_cross_entropy import PIECE_STEP, fill_up, piece_size
 
 
 @given(num_tokens=st.integers(0, 10**5), most=st.integers(0, 10**4))
