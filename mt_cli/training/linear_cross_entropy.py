@@ -127,7 +127,7 @@ def fill_up(rows: Tensor, size: int) -> Tensor:
 def _blocks(logits: Tensor) -> Iterator[slice]:
     """Tokens of `logits` (K, n, V) that go together through the passes over them."""
     K, n, V = logits.shape
-    size = max(1, BLOCK_LOGITS // (K * K * V)) if logits.is_cpu else n  # two passes have twice the arrays
+    size = max(1, BLOCK_LOGITS // (K * V)) if logits.is_cpu else n
     return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))
 
 
