@@ -45,11 +45,12 @@ def deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def trainer_on(
-    device: torch.device, backend: str, *, precision: Precision = "fp32", **model: object
+    device: torch.device, backend: str, *, precision: Precision = "fp32", r_drop: float = 0.0, **model: object
 ) -> Trainer:
     """A trainer that always begins with the same weights."""
     started = tiny_model(backend, d_model=32, d_ff=64, options=model).to(device)
-    return Trainer(started, split_of(PAIRS), TRAINING, runtime=Runtime(device, precision), seed=1)
+    config = TRAINING.model_copy(update={"r_drop": r_drop})
+    return Trainer(started, split_of(PAIRS), config, runtime=Runtime(device, precision), seed=1)
 
 
 def losses(trainer: Trainer, most: int | None = None) -> list[float]:
@@ -74,8 +75,9 @@ def test_a_resumed_training_is_bitwise_the_uninterrupted_one(
 
 
 @each_backend
-def test_training_has_the_losses_of_a_cpu(device: torch.device, backend: str) -> None:
-    on_device, on_cpu = (losses(trainer_on(each, backend)) for each in (device, CPU.device))
+@pytest.mark.parametrize("r_drop", [0.0, 1.0], ids=["one-pass", "r-drop"])
+def test_training_has_the_losses_of_a_cpu(device: torch.device, backend: str, r_drop: float) -> None:
+    on_device, on_cpu = (losses(trainer_on(each, backend, r_drop=r_drop)) for each in (device, CPU.device))
     assert on_device == pytest.approx(on_cpu, rel=1e-3)
 
 

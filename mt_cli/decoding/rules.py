@@ -1,6 +1,6 @@
 """Rules on which tokens may follow a hypothesis, whatever the model's scores are.
 
-Letters: R rows, T length, V vocabulary.
+Letters: R rows, T length, V vocabulary, F forbidden ids, P pairs of a row and an id.
 """
 
 from collections.abc import Callable, Sequence

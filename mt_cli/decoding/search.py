@@ -18,7 +18,7 @@ STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8}
 """How often finished sentences may leave the batch. To see which they are, the host waits for a GPU."""
 
 SHARE_THAT_STAYS = 0.05
-"""So many of a batch may be finished before they leave it: to move the others costs more than a few rows."""
+"""Share of a batch that may be finished before it leaves: to move the others costs more than a few rows."""
 
 
 class SearchState(Protocol):

@@ -19,7 +19,7 @@ def attention_weights(q: Tensor, k: Tensor, attn_bias: Tensor) -> Tensor:
     (B, H, T, S). A query that may attend to nothing gives NaN.
     """
     assert attn_bias.is_floating_point(), "a mask has to go through as_bias first"
-    # Without the division the dot products grow with K and the softmax saturates.
+    # A dot product of K terms has a variance of about K; undivided, it would saturate the softmax.
     return biased_softmax(q @ k.mT, attn_bias, scale=1 / math.sqrt(q.shape[-1]))
 
 

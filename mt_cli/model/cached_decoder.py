@@ -82,24 +82,24 @@ class CachedLayer:
     def __init__(self, layer: DecoderLayer, memory: Tensor) -> None:
         """Prepare `layer` for decoding over `memory` (B, S, D)."""
         D = memory.shape[-1]
-        itself, across = layer.self_attn, layer.multihead_attn
-        k, v = pad_keys(*across.project_memory(memory))  # each (B, H, S, K)
+        self_attn, cross_attn = layer.self_attn, layer.multihead_attn
+        k, v = pad_keys(*cross_attn.project_memory(memory))  # each (B, H, S, K)
         B, H, _, K = k.shape
         self.num_heads = H
         self.memory_k, self.memory_v = k.mT.contiguous(), v.contiguous()  # (B, H, K, S) and (B, H, S, K)
         # Of the target so far: one slot for each position of each beam, in order of arrival.
         self.self_k, self.self_v = k.new_empty(B, H, K, 0), k.new_empty(B, H, 0, K)
         self._refresh_views(0)
-        self._project_all = _linear(itself.in_proj_weight, itself.in_proj_bias)
-        self._project_query = _linear(across.in_proj_weight[:D], across.in_proj_bias[:D])
-        self._widen = _linear(layer.linear1.weight, layer.linear1.bias)
+        self._project_all = _linear(self_attn.in_proj_weight, self_attn.in_proj_bias)
+        self._project_query = _linear(cross_attn.in_proj_weight[:D], cross_attn.in_proj_bias[:D])
+        self._linear1 = _linear(layer.linear1.weight, layer.linear1.bias)
         self._activation = layer.activation
         self._is_pre_norm = layer.is_pre_norm
         # Plain functions: bound methods would make a reference cycle that keeps the tensors alive.
         self._sublayers = (
-            (_norm(layer.norm1), type(self)._attend_to_past, _residual(itself.out_proj)),
-            (_norm(layer.norm2), type(self)._attend_to_memory, _residual(across.out_proj)),
-            (_norm(layer.norm3), type(self)._widen_and_activate, _residual(layer.linear2)),
+            (_norm(layer.norm1), type(self)._attend_to_past, _residual(self_attn.out_proj)),
+            (_norm(layer.norm2), type(self)._attend_to_memory, _residual(cross_attn.out_proj)),
+            (_norm(layer.norm3), type(self)._feed_forward_hidden, _residual(layer.linear2)),
         )
 
     def step(self, x: Tensor, state: CachedState) -> Tensor:
@@ -135,10 +135,10 @@ class CachedLayer:
         # All beams of a sentence share its memory: they are N queries of one attention.
         B, N, _ = state.past.shape
         q = self._project_query(x).view(B, N, self.num_heads, -1)
-        return _attention(q, self._across_k, self._across_v, state.src_of_heads)
+        return _attention(q, self._cross_k, self._cross_v, state.src_of_heads)
 
-    def _widen_and_activate(self, x: Tensor, _state: CachedState) -> Tensor:
-        return self._activation(self._widen(x))
+    def _feed_forward_hidden(self, x: Tensor, _state: CachedState) -> Tensor:
+        return self._activation(self._linear1(x))  # (R, F); the residual applies linear2
 
     def _make_room(self, shown: int, *, filled: int) -> None:
         """Make sure of at least `shown` slots; the first `filled` are in use."""
@@ -158,7 +158,7 @@ class CachedLayer:
         self._shown = shown
         self._past_k = self.self_k.flatten(0, 1)[..., :shown]
         self._past_v = self.self_v.flatten(0, 1)[:, :shown]
-        self._across_k, self._across_v = self.memory_k.flatten(0, 1), self.memory_v.flatten(0, 1)
+        self._cross_k, self._cross_v = self.memory_k.flatten(0, 1), self.memory_v.flatten(0, 1)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:

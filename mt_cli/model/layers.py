@@ -91,7 +91,10 @@ class DecoderLayer(Layer):
         self.norm3 = nn.LayerNorm(options.d_model)
 
     def forward(self, x: Tensor, memory: Tensor, tgt_bias: Tensor, src_bias: Tensor) -> Tensor:
-        """`x` (B, T, D) and `memory` (B, S, D) under `tgt_bias` (T, T) and `src_bias` (B, 1, 1, S)."""
+        """`x` (B, T, D) and `memory` (B, S, D) to (B, T, D).
+
+        `tgt_bias` (T, T) masks self-attention, `src_bias` (B, 1, 1, S) attention to the memory.
+        """
         x = self.residual(x, self.norm1, lambda y: self.self_attn(y, tgt_bias))
         x = self.residual(x, self.norm2, lambda y: self.multihead_attn(y, src_bias, memory=memory))
         return self.residual(x, self.norm3, self.feed_forward)

@@ -1,6 +1,6 @@
-"""Output layer and loss in one function, so that the logits of a whole batch never exist at once.
+"""Output layer and cross-entropy in one function, piece by piece, so that logits take bounded memory.
 
-It computes its gradients in the forward pass, piece by piece, while the logits are in memory.
+Its gradients are computed in the forward pass, while the logits of a piece are there.
 Letters: K passes, N tokens, D d_model, V target vocabulary, P tokens of a piece, n of them real, R tokens of
 a block.
 """
@@ -14,23 +14,59 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from mt_cli.training.r_drop import divergence
+from mt_cli.training.r_drop import penalty_and_gradient
 
-CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 28}
-"""Logits computed at a time: few enough for a CPU's cache, enough to keep a GPU busy."""
-BLOCK_LOGITS = 1 << 19
-"""Logits that a CPU works on at a time between two products: few enough for the caches of its cores."""
+PIECE_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 28}
+"""Logits of one matrix product: they bound memory, and are enough to keep the device busy."""
+BLOCK_LOGITS = {"cpu": 1 << 19, "cuda": 1 << 26}
+"""Logits that are turned into gradients at a time, in fp32: on a CPU, few enough for its caches."""
 PIECE_STEP = 32
 """Piece sizes are multiples of this many tokens, so that there are few sizes."""
 
 
-class LinearCrossEntropy(torch.autograd.Function):
-    """Maps `hidden` (K, N, D), `weight` (V, D), `bias` (V,) and `targets` (N,) to (loss, nll).
+@dataclass(frozen=True)
+class Loss:
+    """Sums over the tokens of a batch, kept as tensors so that nothing waits for the device."""
 
-    Both are sums over the tokens and means over the passes. With p = softmax(z) and smoothed label q, the
-    loss is -Σ q log p and its gradient in z is p - q. Every pass over all logits is slow, so p is never
-    divided by its sum. The even part of q, ε/V on every token, takes D numbers per token, not V: the mean of
-    z over V is h times the mean of the weight's rows. With two passes, R-Drop's divergence joins the loss.
+    minimised: Tensor
+    """Scalar: cross-entropy with smoothed labels, and R-Drop's penalty where that is on."""
+    nll: Tensor
+    """Scalar: minus the log-probability of the tokens, in nats, without a gradient."""
+
+
+def linear_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    label_smoothing: float,
+    r_drop: float = 0.0,
+) -> Loss:
+    """Mean over K passes of cross-entropy with smoothed labels (Szegedy et al. 2016, 7).
+
+    Logits are `hidden` (K, N, D) times `weight` (V, D) transposed, plus `bias` (V,); `targets` are (N,). Each
+    label is 1 - `label_smoothing` on its token plus `label_smoothing` spread evenly over all V. With
+    `r_drop`, R-Drop's alpha, there are two passes, and the loss is half of the paper's (Liang et al. 2021,
+    equation 3), so it is as large as that of one pass.
+    """
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        hidden = hidden.to(torch.get_autocast_dtype(device))
+    with torch.autocast(device, enabled=False):
+        loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            hidden, weight, bias, targets, label_smoothing, r_drop, torch.is_grad_enabled()
+        )
+    return Loss(loss, nll)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """What is known as fused linear cross-entropy.
+
+    With p = softmax(z) and smoothed label q, the loss is -Σ q log p, and its gradient in z is p - q. To read
+    or write all logits is slow, so exp(z - max z) is not divided by its sum: the vectors of D numbers that
+    are made from it are. The uniform part of q, ε/V on every token, needs no logits: the mean of z over V is
+    h times the mean row of the weight, plus the mean bias.
     """
 
     @staticmethod
@@ -44,9 +80,9 @@ class LinearCrossEntropy(torch.autograd.Function):
         r_drop: float,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
-        """The loss, and the nll, which has no gradient. `r_drop` is R-Drop's alpha; without it, it is 0."""
+        """Loss and nll; only the loss has a gradient."""
         (K, N, D), V = hidden.shape, len(weight)
-        size = piece_size(N, most=CHUNK_LOGITS[hidden.device.type] // (K * V))
+        size = piece_size(N, most=PIECE_LOGITS[hidden.device.type] // (K * V))
         grad_hidden = torch.empty_like(hidden) if needs_grad else hidden
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else weight
         grad_bias = torch.zeros_like(weight[:, 0], dtype=torch.float32)
@@ -58,37 +94,27 @@ class LinearCrossEntropy(torch.autograd.Function):
             n = piece.stop - begin
             h = fill_up(hidden[:, piece], size).flatten(0, 1)  # (K P, D)
             logits = (h @ low_weight.mT).view(K, size, V)
-            share = h.new_zeros(K, size, 1, dtype=torch.float32)
+            inverse_total = h.new_zeros(K, size, 1, dtype=torch.float32)
             for rows in _blocks(logits[:, :n]):
-                y = targets[piece][rows, None].expand(K, -1, -1)  # (K, R, 1)
-                z = logits[:, rows].float()
-                if bias is not None:
-                    z += bias
-                difference = z[0] - z[1] if r_drop else None
-                of = _exponentials(z, y)
-                nll += (of.log_total - of.logit_y).sum()
-                loss += (of.log_total - (1 - label_smoothing) * of.logit_y).sum()
-                unscaled = of.unscaled
-                if difference is not None:
-                    apart, unscaled = divergence(unscaled, of.total, difference, alpha=r_drop)
-                    loss += apart
+                block = _block(logits[:, rows], bias, targets[piece][rows], label_smoothing, r_drop)
+                loss += block.loss
+                nll += block.nll
                 if needs_grad:
-                    unscaled.scatter_add_(-1, y, of.total * (label_smoothing - 1))
-                    share[:, rows] = 1 / of.total
+                    inverse_total[:, rows] = 1 / block.total
                     if bias is not None:
-                        grad_bias += (unscaled.mT @ share[:, rows]).sum(0).squeeze(1)
-                    logits[:, rows] = unscaled
+                        grad_bias += (block.gradient.mT @ inverse_total[:, rows]).sum(0).squeeze(1)
+                    logits[:, rows] = block.gradient
             loss -= label_smoothing * ((h @ mean_row).view(K, size)[:, :n].float() + mean_bias).sum()
             if needs_grad:
                 logits[:, n:] = 0
-                unscaled = logits.flatten(0, 1)  # (K P, V)
-                product = (unscaled @ low_weight).view(K, size, D) * share
+                gradient = logits.flatten(0, 1)  # (K P, V)
+                product = (gradient @ low_weight).view(K, size, D) * inverse_total
                 grad_hidden[:, piece] = product[:, :n].sub_(mean_row, alpha=label_smoothing)
-                _add_product(grad_weight, unscaled.mT, (h * share.view(-1, 1)).to(h.dtype))
+                _add_product(grad_weight, gradient.mT, (h * inverse_total.view(-1, 1)).to(h.dtype))
         if needs_grad:
-            even = label_smoothing / V
-            grad_weight.sub_(hidden.float().sum((0, 1)), alpha=even)
-            grad_bias.sub_(even * K * N)
+            uniform = label_smoothing / V
+            grad_weight.sub_(hidden.float().sum((0, 1)), alpha=uniform)
+            grad_bias.sub_(uniform * K * N)
         loss, nll = loss / K, nll / K
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
@@ -98,11 +124,14 @@ class LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """The saved gradients, which are sums over the passes, times `grad`; None for the other inputs."""
+        """Gradients of the loss, times `grad`; None for the other inputs.
+
+        What was saved is the gradient of the passes' sum, and the loss is their mean.
+        """
         grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         grad = grad / len(grad_hidden)
         return (
-            (grad_hidden.float() * grad).to(grad_hidden.dtype),  # rounded last, so that `grad` is not
+            (grad_hidden.float() * grad).to(grad_hidden.dtype),  # in fp32: bf16 would round `grad` itself
             (grad_weight * grad).to(ctx.weight_dtype),
             grad_bias * grad if ctx.has_bias else None,
             *(None,) * (len(ctx.needs_input_grad) - 3),
@@ -125,37 +154,51 @@ def fill_up(rows: Tensor, size: int) -> Tensor:
 
 
 def _blocks(logits: Tensor) -> Iterator[slice]:
-    """Tokens of `logits` (K, n, V) that go together through the passes over them."""
+    """Slices of the n tokens of `logits` (K, n, V) that are worked on together."""
     K, n, V = logits.shape
-    size = max(1, BLOCK_LOGITS // (K * V)) if logits.is_cpu else n
+    size = max(1, BLOCK_LOGITS[logits.device.type] // (K * V))
     return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))
 
 
 @dataclass(frozen=True)
-class _Exponentials:
-    """What is known of R tokens, in each of K passes, with V logits each."""
+class _Block:
+    """Loss and gradient of R tokens in K passes, without the uniform part of the labels."""
 
-    unscaled: Tensor
-    """(K, R, V), fp32: the probabilities, times `total`."""
+    loss: Tensor
+    """Scalar, a sum over tokens and passes."""
+    nll: Tensor
+    """Scalar, as `loss`."""
+    gradient: Tensor
+    """(K, R, V), fp32: that of `loss` in the logits, times `total`."""
     total: Tensor
-    """(K, R, 1)."""
-    log_total: Tensor
-    """(K, R, 1): log of the sum of exp of the logits."""
-    logit_y: Tensor
-    """(K, R, 1): logits of the labels."""
+    """(K, R, 1): sum of exp(z - max z)."""
 
 
-def _exponentials(z: Tensor, y: Tensor) -> _Exponentials:
-    """Of the logits `z` (K, R, V), which are overwritten, with labels `y` (K, R, 1)."""
+def _block(
+    logits: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float, r_drop: float
+) -> _Block:
+    """Of `logits` (K, R, V), which are overwritten if they are fp32, plus `bias` (V,); `targets` (R,)."""
+    z = logits.float()
+    if bias is not None:
+        z += bias
+    y = targets[:, None].expand(len(z), -1, -1)  # (K, R, 1)
     logit_y = z.gather(-1, y)
+    difference = z[0] - z[1] if r_drop else None
     peak = z.amax(-1, keepdim=True)  # so that exp cannot overflow
-    unscaled = z.sub_(peak).exp_()
-    total = unscaled.sum(-1, keepdim=True)
-    return _Exponentials(unscaled, total, total.log() + peak, logit_y)
+    exps = z.sub_(peak).exp_()
+    total = exps.sum(-1, keepdim=True)
+    logsumexp = total.log() + peak
+    loss = (logsumexp - (1 - label_smoothing) * logit_y).sum()
+    gradient = exps
+    if difference is not None:
+        penalty, gradient = penalty_and_gradient(exps, total, difference, alpha=r_drop)
+        loss += penalty
+    gradient.scatter_add_(-1, y, total * (label_smoothing - 1))
+    return _Block(loss, (logsumexp - logit_y).sum(), gradient, total)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add `a` (V, N) times `b` (N, D) to `total` (V, D), which stays in fp32."""
+    """Add `a` (V, K P) times `b` (K P, D) to `total` (V, D), which stays in fp32."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
     else:

@@ -191,7 +191,10 @@ class Trainer:
             release_memory(self._runtime.device)
 
     def _try_gradients(self, shares: Update, *, tgt_tokens: int) -> Tensor | None:
-        """The same, or None if there was too little memory; then there are more parts than before."""
+        """Summed loss and nll of `shares`, (2,), with their gradient left in the model.
+
+        None if memory ran out; the share that had no room then has more parts than before.
+        """
         sums = torch.zeros(2, device=self._runtime.device)
         for share in shares:
             try:

@@ -8,6 +8,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from mt_cli.translation.scoring import sentence_chrf
+
 WORD = re.compile(r"\w+")
 LENGTHS = (5, 10, 15, 20, 30, 50)
 """Most words of a sentence in each bucket; one more bucket has all that is longer."""
@@ -61,25 +63,22 @@ def find_changes(
     lowercase: bool = False,
 ) -> tuple[Change, ...]:
     """The sentences that `hyps` and `baseline` do not share, in order."""
-    from sacrebleu.metrics.chrf import CHRF
-
-    metric = CHRF(lowercase=lowercase)
-
-    def chrf(hyp: str, ref: str) -> float:
-        return float(metric.sentence_score(hyp, [ref]).score)
-
+    changed = [i for i, (old, new, _) in enumerate(zip(baseline, hyps, refs, strict=True)) if old != new]
+    of_refs = [refs[i] for i in changed]
+    baseline_chrf, chrf = (
+        sentence_chrf([lines[i] for i in changed], of_refs, lowercase=lowercase) for lines in (baseline, hyps)
+    )
     return tuple(
         Change(
             line=i + 1,
             source=sources[i] if sources is not None else None,
-            ref=ref,
-            baseline_hyp=old,
-            hyp=new,
-            baseline_chrf=chrf(old, ref),
-            chrf=chrf(new, ref),
+            ref=refs[i],
+            baseline_hyp=baseline[i],
+            hyp=hyps[i],
+            baseline_chrf=before,
+            chrf=after,
         )
-        for i, (old, new, ref) in enumerate(zip(baseline, hyps, refs, strict=True))
-        if old != new
+        for i, before, after in zip(changed, baseline_chrf, chrf, strict=True)
     )
 
 

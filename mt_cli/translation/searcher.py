@@ -34,14 +34,14 @@ OnDone = Callable[[Sequence[int]], None]
 """Is told the places of the sources whose search has just ended; always in the calling thread."""
 
 HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192}
-"""Rows of a step's matrix products: fewer leave it idle, more fall out of its caches (CPU: measured)."""
+"""Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches (measured)."""
 SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192}
 TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
 FEWEST_SENTENCES = 8
-"""A batch is not split any further to give every core one."""
+"""Fewest sentences of a batch that is split so that every core has one."""
 FEWEST_HYPS = 64
-"""Nor are the last batches, which get smaller so that all cores end together; fewer rows are slower."""
+"""Fewest rows of the last batches, which get smaller so that all cores end together."""
 
 
 class Searcher:
@@ -225,7 +225,7 @@ class Searcher:
     def _side_by_side(
         self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
     ) -> Generator[tuple[int, list[Found]], None, None]:
-        """The same in the order in which they are done, one of them in each thread at a time."""
+        """As `_one_by_one`, but a group at a time in each thread, in the order in which they end."""
         if self._pool is None:  # kept, because every new thread takes memory that is not given back
             self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
         futures = {self._pool.submit(search, group): number for number, group in enumerate(groups)}

@@ -24,7 +24,8 @@ PLAIN = TrainingConfig(max_epochs=1, tokens_per_batch=60, schedule="constant", w
 
 @pytest.fixture(autouse=True)
 def accept_meta_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(linear_cross_entropy.CHUNK_LOGITS, "meta", 1 << 20)
+    monkeypatch.setitem(linear_cross_entropy.PIECE_LOGITS, "meta", 1 << 20)
+    monkeypatch.setitem(linear_cross_entropy.BLOCK_LOGITS, "meta", 1 << 18)
     # PyTorch's autocast does not know the device.
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.data.batching import collate
-from mt_cli.training import linear_cross_entropy
-from mt_cli.training.objective import batch_loss, smoothed_cross_entropy
+from mt_cli.training import linear_cross_entropy as module
+from mt_cli.training.linear_cross_entropy import linear_cross_entropy
+from mt_cli.training.objective import batch_loss
 
 N, D, V = 7, 5, 11
 
@@ -29,19 +30,22 @@ def expected_loss(
     """Half of equation 3 of Liang et al. (2021)."""
     logits = [F.linear(each, weight, bias) for each in hidden]
     first, second = (F.log_softmax(each, -1) for each in logits)
-    entropies = [F.cross_entropy(z, targets, label_smoothing=smoothing, reduction="sum") for z in logits]
+    cross_entropies = [
+        F.cross_entropy(z, targets, label_smoothing=smoothing, reduction="sum") for z in logits
+    ]
     divergences = [
         F.kl_div(second, first, log_target=True, reduction="sum"),
         F.kl_div(first, second, log_target=True, reduction="sum"),
     ]
-    return (sum(entropies, torch.zeros(())) + alpha / 2 * sum(divergences, torch.zeros(()))) / 2
+    return (sum(cross_entropies, torch.zeros(())) + alpha / 2 * sum(divergences, torch.zeros(()))) / 2
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_pieces() -> Iterator[None]:
-    """Few as the tokens here are, they make several pieces."""
+    """Few as the tokens here are, they make several pieces, and a piece several blocks."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(linear_cross_entropy, "PIECE_STEP", 2)
+        monkeypatch.setattr(module, "PIECE_STEP", 2)
+        monkeypatch.setitem(module.BLOCK_LOGITS, "cpu", 2 * 3 * V)
         yield
 
 
@@ -51,15 +55,15 @@ def assert_close(actual: object, expected: object) -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("alpha", [0.5, 5.0])
-@pytest.mark.parametrize("chunk", [1, 2 * V, 6 * V, 1 << 20])
+@pytest.mark.parametrize("piece", [1, 2 * V, 6 * V, 1 << 20])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_value_and_gradients_equal_those_of_torch(
-    smoothing: float, alpha: float, chunk: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch
+    smoothing: float, alpha: float, piece: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(linear_cross_entropy.CHUNK_LOGITS, "cpu", chunk)
+    monkeypatch.setitem(module.PIECE_LOGITS, "cpu", piece)
     hidden, weight, bias, targets = operands()
     used_bias = bias if has_bias else None
-    loss = smoothed_cross_entropy(
+    loss = linear_cross_entropy(
         hidden, weight, used_bias, targets, label_smoothing=smoothing, r_drop=alpha
     ).minimised
     expected = expected_loss(hidden, weight, used_bias, targets, smoothing=smoothing, alpha=alpha)
@@ -70,32 +74,35 @@ def test_value_and_gradients_equal_those_of_torch(
 
 def test_nll_is_the_mean_of_both_passes() -> None:
     hidden, weight, bias, targets = operands()
-    loss = smoothed_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1, r_drop=5.0)
-    alone = [smoothed_cross_entropy(each, weight, bias, targets, label_smoothing=0.1).nll for each in hidden]
+    loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1, r_drop=5.0)
+    alone = [
+        linear_cross_entropy(each[None], weight, bias, targets, label_smoothing=0.1).nll for each in hidden
+    ]
     assert_close(loss.nll, (alone[0] + alone[1]) / 2)
     assert not loss.nll.requires_grad
 
 
 def test_huge_logits_stay_finite() -> None:
     hidden, weight, bias, targets = operands()
-    loss = smoothed_cross_entropy(hidden * 1e4, weight, bias, targets, label_smoothing=0.1, r_drop=5.0)
+    loss = linear_cross_entropy(hidden * 1e4, weight, bias, targets, label_smoothing=0.1, r_drop=5.0)
     assert loss.minimised.isfinite()
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(loss.minimised, (hidden, weight, bias)))
 
 
-@pytest.mark.parametrize("chunk", [2 * V, 1 << 20])
+@pytest.mark.parametrize("piece", [2 * V, 1 << 20])
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_bf16_is_close_to_fp32(chunk: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(linear_cross_entropy.CHUNK_LOGITS, "cpu", chunk)
+def test_bf16_is_close_to_fp32(piece: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module.PIECE_LOGITS, "cpu", piece)
     hidden, weight, bias, targets = operands()
     used_bias = bias if has_bias else None
-    exact = smoothed_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)
+    exact = linear_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = smoothed_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)
+        rounded = linear_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)
     torch.testing.assert_close(rounded.minimised, exact.minimised, rtol=0.02, atol=0.02)
+    wanted = (hidden, weight, bias) if has_bias else (hidden, weight)
     for each, other in zip(
-        torch.autograd.grad(rounded.minimised, (hidden, weight)),
-        torch.autograd.grad(exact.minimised, (hidden, weight)),
+        torch.autograd.grad(rounded.minimised, wanted),
+        torch.autograd.grad(exact.minimised, wanted),
         strict=True,
     ):
         assert each.dtype == torch.float32
@@ -103,7 +110,7 @@ def test_bf16_is_close_to_fp32(chunk: int, has_bias: bool, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("tie", ["none", "all"])
-def test_without_dropout_both_passes_agree_and_only_the_entropy_is_left(tie: str) -> None:
+def test_without_dropout_r_drop_adds_nothing(tie: str) -> None:
     model = randomised(tiny_model(tie=tie))
     batch = collate(split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])]), [0, 1])
     plain = batch_loss(model, batch, label_smoothing=0.1)

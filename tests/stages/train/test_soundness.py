@@ -21,7 +21,8 @@ from mt_cli.machine.log_file import LogFile
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.train.divergence import MOST_SKIPS
 from mt_cli.training import trainer
-from mt_cli.training.objective import Loss, batch_loss
+from mt_cli.training.linear_cross_entropy import Loss
+from mt_cli.training.objective import batch_loss
 from mt_cli.training.optimiser import Optimiser
 
 SHORT = ("--max-steps", "12", "--set", "training.validate_every=4")
