@@ -14,11 +14,11 @@ from mt_cli.errors import ConfigError
 
 AnyConfig = Annotated[
     Path,
-    typer.Argument(metavar="CONFIG", help="A TOML file, a run folder, or a name: sample."),
+    typer.Argument(metavar="CONFIG", help="A TOML file, a run folder, or a name such as sample."),
 ]
 config = typer.Typer(
     name="config",
-    help="Write a config that suits a corpus; show, check and compare configs.",
+    help="Write a config for a corpus; show, check or compare configs.",
     cls=Program,
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -108,7 +108,7 @@ def show(
 def check(
     configs: Annotated[
         list[Path],
-        typer.Argument(metavar="CONFIG...", help="TOML files, run folders, or names: sample."),
+        typer.Argument(metavar="CONFIG...", help="TOML files, run folders, or names such as sample."),
     ],
     settings: Settings = None,
     as_json: Json = False,

@@ -27,20 +27,21 @@ def export(
             "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
         ],
         typer.Option(
-            "--quantization", help="What matrices are stored as; none is float32. A run: none or float16."
+            "--quantization", help="How matrices are stored; none is float32. With --to run: none or float16."
         ),
     ] = "none",
     checkpoint: Checkpoint = "best",
     data: PreparedDir = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an exported model in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export in DIR.")] = False,
     threads: Threads = None,
     as_json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Convert a model for another engine, or to a small copy of the run.
+    """Convert a model for another engine, or make a small copy.
 
-    Both translate the validation split, and how alike they do is printed.
+    The run and the export then translate the validation split, and the number of lines that are the same is
+    printed. A copy of the same weights needs no such proof.
     """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     from mt_cli.stages.export.export import export_run

@@ -25,7 +25,7 @@ ConfigPath = Annotated[
     Path,
     typer.Argument(
         metavar="CONFIG",
-        help="TOML file, a run folder for its config, or the name of one that comes with mt-cli: sample.",
+        help="TOML file, a run folder for its config, or the name of one of mt-cli's own, such as sample.",
         autocompletion=complete_configs,
     ),
 ]

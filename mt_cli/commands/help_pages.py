@@ -30,12 +30,12 @@ class HelpPage:
     prints: str
     """What comes to stdout; lines of at most 76 letters."""
     exit_codes: tuple[int, ...]
-    """Beside 0, 1, 2, 130 and 141, which every verb has."""
+    """Beside 0, 1, 2, 130, 141 and 143, which every verb has."""
     docs: str
     """The page and heading of the documentation that says more."""
 
     def __str__(self) -> str:
-        codes = sorted({0, 1, 2, 130, 141, *self.exit_codes})
+        codes = sorted({0, 1, 2, 130, 141, 143, *self.exit_codes})
         return "\n".join(
             [
                 "Examples:",
@@ -62,7 +62,7 @@ PAGES: Mapping[str, HelpPage] = {
             "translate runs/sample --text 'Ein Hund bellt.'",
         ),
         "The result on stdout, everything else on stderr; mt-cli COMMAND --help\nsays more.",
-        (3, 4, 5, 6, 143),
+        (3, 4, 5, 6),
         "README.md",
     ),
     "prepare": HelpPage(
@@ -78,7 +78,7 @@ PAGES: Mapping[str, HelpPage] = {
             "train configs/sample.toml --resume --time-limit 10m",
         ),
         "The run folder's path; with --json, how training ended too.",
-        (3, 4, 5, 143),
+        (3, 4, 5),
         "docs/commands.md#train",
     ),
     "evaluate": HelpPage(
@@ -132,7 +132,7 @@ PAGES: Mapping[str, HelpPage] = {
             "config check mine.toml",
             "config diff sample mine.toml",
         ),
-        "What the verb was asked for; each has a page of its own.",
+        "Depends on the command; see mt-cli config COMMAND --help.",
         (3, 5),
         "docs/commands.md#config",
     ),
@@ -181,7 +181,7 @@ PAGES: Mapping[str, HelpPage] = {
     ),
     "export": HelpPage(
         ("export runs/sample exported --to ctranslate2 --quantization int8",),
-        "The new folder, then both engines' scores, speeds and identical lines.",
+        "The new folder, then the scores, speeds and identical lines of both.",
         (3, 5, 6),
         "docs/commands.md#export",
     ),

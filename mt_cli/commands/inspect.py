@@ -42,7 +42,7 @@ def inspect(
     ] = False,
     level: Annotated[
         Literal["model", "layer", "block", "head", "attention"] | None,
-        typer.Option("--level", help="How near --shapes looks; each shows those before it."),
+        typer.Option("--level", help="Detail of --shapes; each level has those before it."),
     ] = None,
     masks: Annotated[
         Path | None,

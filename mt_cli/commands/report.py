@@ -56,7 +56,7 @@ def report(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show a run, or two side by side, on one page that opens in any browser."""
+    """Show a run, or two side by side, on one page for any browser."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     from mt_cli.stages.report.report import write_report
 

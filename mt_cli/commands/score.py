@@ -41,7 +41,7 @@ def score(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print the log-probability of given translations, one line for one pair."""
+    """Print the log-probability of given translations, line by line."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     from mt_cli.stages.score import open_pairs, score_pairs
     from mt_cli.translation.pair_scorer import PairScorer

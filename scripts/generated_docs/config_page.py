@@ -135,8 +135,12 @@ def _limits(schema: Schema) -> str:
 
 
 def _number(value: object) -> str:
-    is_power = isinstance(value, int) and value > LARGE and value & (value - 1) == 0
-    return f"2^{value.bit_length() - 1}" if isinstance(value, int) and is_power else f"{value:g}"
+    if isinstance(value, int) and value > LARGE:
+        if value & (value - 1) == 0:
+            return f"2^{value.bit_length() - 1}"
+        if value & (value + 1) == 0:
+            return f"2^{value.bit_length()} - 1"
+    return f"{value:g}"
 
 
 def _meaning(schema: Schema) -> str:

@@ -40,7 +40,7 @@ class SentenceTrace:
     pair: TeacherForced
     trace: ShapeTrace
     level: Level
-    """How near one looks."""
+    """Detail; each level has those before it."""
 
     @property
     def tensors(self) -> list[TracedTensor]:
