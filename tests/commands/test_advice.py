@@ -24,7 +24,8 @@ ADVISERS = {
 }
 """Modules that advise a command. Each has its cases below, but for a stopped training (test_train.py),
 exports of before (test_exported_run.py), and new configs (test_config_command.py, test_init_from.py)."""
-ADVISED = re.compile(r"mt-cli (?P<words>(?:prepare|train|evaluate|translate|inspect|doctor|export) [^\n]*)")
+VERBS = "prepare|train|plot|evaluate|compare|report|translate|score|inspect|doctor|export"
+ADVISED = re.compile(rf"mt-cli (?P<words>(?:{VERBS}) [^\n]*)")
 ONE_STEP = ("--max-steps", "1")
 SPACED = 'data.files.test={src = "corpus/val.de", tgt = "corpus/val.en"}'
 

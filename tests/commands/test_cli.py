@@ -12,7 +12,20 @@ from mt_cli import __version__
 from mt_cli.commands.train import parse_duration
 from mt_cli.errors import UsageError
 
-VERBS = ("prepare", "train", "evaluate", "report", "translate", "export", "inspect", "doctor")
+VERBS = (
+    "prepare",
+    "train",
+    "plot",
+    "evaluate",
+    "compare",
+    "report",
+    "translate",
+    "score",
+    "inspect",
+    "doctor",
+    "export",
+)
+"""All but `config`, which has verbs of its own."""
 HEAVY = {"torch", "spacy", "sentencepiece", "sacrebleu", "torchtext", "numpy", "matplotlib"}
 
 IMPORTED_BY_HELP = """

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from tiny import BACKENDS, random_ids, randomised, tiny_model
+from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
@@ -140,6 +141,28 @@ def test_stopping_early_loses_none_of_the_best(n_best: int) -> None:
     every = beams_of(model, limits=limits, beam_size=4, alpha=1.0, n_best=4)
     for some, hyps in zip(few, every, strict=True):
         assert_same(some, hyps[:n_best])
+
+
+class NothingKept:
+    """The state of a model that looks at the last word alone."""
+
+    def keep(self, rows: Tensor) -> None: ...
+
+    def arrange(self, beams: Tensor) -> None: ...
+
+
+def test_search_goes_on_while_a_longer_hypothesis_can_still_win() -> None:
+    # </s> at once: ln 0.6 = -0.51. The other way is certain up to its limit: ln 0.4 / (14/6) = -0.39.
+    def step(ids: Tensor, _: NothingKept) -> Tensor:
+        logits, is_first = torch.full((*ids.shape, VOCAB_SIZE), -1e9), ids == BOS_ID
+        logits[..., EOS_ID] = torch.where(is_first, math.log(0.6), -1e9)
+        logits[..., 4] = torch.where(is_first, math.log(0.4), 0.0)
+        return logits
+
+    rules, limits = Rules(BOS_ID, EOS_ID, ()), torch.tensor([9])
+    ((hyp,),) = beam_search(step, NothingKept(), limits, rules, beam_size=2, length_penalty=1.0)
+    assert hyp.ids == [4] * 9
+    assert (hyp.score, hyp.log_prob) == pytest.approx((math.log(0.4) * 6 / 14, math.log(0.4)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -15,7 +15,7 @@ from torch import Tensor
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling, draw, sample_search
-from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, Hyp
+from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, Hyp, greedy_search
 from mt_cli.errors import UsageError
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
@@ -225,9 +225,13 @@ def test_other_draws_give_others() -> None:
     assert [hyp.ids for hyp in samples(uniform(1))] != [hyp.ids for hyp in samples(uniform(2))]
 
 
-def test_only_the_likeliest_is_greedy_search() -> None:
-    greedy = samples(uniform(1), sampling=Sampling(top_k=1))
-    assert greedy == samples(uniform(2), sampling=Sampling(top_k=1, temperature=3))
+@pytest.mark.parametrize(("seed", "temperature"), [(1, 1.0), (2, 3.0)])
+def test_only_the_likeliest_is_greedy_search(seed: int, temperature: float) -> None:
+    model, rules = model_of(), Rules(BOS_ID, EOS_ID, FORBIDDEN)
+    with torch.no_grad():
+        greedy = greedy_search(model.step, model.start(pad_ids(SOURCES)), torch.tensor(LIMITS), rules)
+    found = samples(uniform(seed), sampling=Sampling(top_k=1, temperature=temperature))
+    assert [hyp.ids for hyp in found] == greedy
 
 
 def test_no_token_is_drawn_twice_where_none_may_be() -> None:

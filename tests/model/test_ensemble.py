@@ -8,7 +8,7 @@ from mt_cli.config import DecodingConfig
 from mt_cli.decoding.search import Hyp
 from mt_cli.model.ensemble import Ensemble
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import BOS_ID, PAD_ID
+from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.translation.searcher import Searcher
 
 SMALL = randomised(tiny_model(decoder_layers=2), seed=3, std=0.4)
@@ -65,15 +65,14 @@ def test_a_batch_finds_what_its_sentences_find_alone(beam_size: int) -> None:
 def test_greedy_search_takes_the_likeliest_by_the_mean() -> None:
     ensemble = Ensemble([SMALL, WIDE])
     searcher = Searcher(ensemble, DecodingConfig(), runtime=CPU, forbidden_ids=(PAD_ID, BOS_ID))
-    (hyp,) = searcher.best(SOURCES[:1])
-    src_ids = SRC_IDS[:1]
+    (hyp,) = searcher.best(SOURCES[1:2])
+    src_ids = torch.tensor([[*SOURCES[1], EOS_ID]])
+    tgt_in = torch.tensor([[BOS_ID, *hyp]])
     with torch.no_grad():
-        for t, chosen in enumerate(hyp):
-            tgt_in = torch.tensor([[BOS_ID, *hyp[:t]]])
-            mean = sum(torch.softmax(member(src_ids, tgt_in)[0, -1], -1) for member in (SMALL, WIDE))
-            assert isinstance(mean, torch.Tensor)
-            mean[[PAD_ID, BOS_ID]] = 0
-            assert mean.argmax() == chosen
+        probs = torch.stack([member(src_ids, tgt_in)[0].softmax(-1) for member in (SMALL, WIDE)])
+    probs[..., [PAD_ID, BOS_ID]] = 0
+    assert probs.mean(0).argmax(-1).tolist() == [*hyp, EOS_ID]
+    assert [*hyp, EOS_ID] not in probs.argmax(-1).tolist(), "neither member alone takes these"
 
 
 def test_the_shortest_member_sets_the_limit() -> None:

@@ -79,6 +79,18 @@ def test_sentences_that_change_places_take_their_past_along(model: TranslationMo
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
 
 
-def test_widths_stop_at_what_the_model_takes() -> None:
-    model = randomised(tiny_model(max_len=10))
+@pytest.mark.parametrize(("max_len", "width"), [(16, 10), (9, 9)], ids=["a rung", "the model's"])
+def test_widths_are_rounded_up_as_far_as_the_model_takes(
+    max_len: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = randomised(tiny_model(max_len=max_len))
+    widths: list[int] = []
+    start = model.start
+
+    def watched(src_ids: torch.Tensor) -> DecoderState:
+        widths.append(src_ids.shape[1])
+        return start(src_ids)
+
+    monkeypatch.setattr(model, "start", watched)
     FewShapes(model).start(random_ids(2, 9))
+    assert widths == [width]

@@ -166,17 +166,28 @@ def test_a_stopped_sweep_goes_on_where_it_was(folder: Path, here: Here) -> None:
 
 
 @pytest.mark.processes
-def test_a_failing_training_ends_the_others_saved(folder: Path, sweep: Here) -> None:
+def test_a_failing_training_ends_the_others_saved(
+    folder: Path, sweep: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = SWEEP.replace("max_steps = 12", "max_epochs = 300").replace(SMALL, "[variants.small]\n")
     folder.joinpath("sweep.toml").write_text(text, encoding="utf-8")
     runs = folder / "runs" / "sweep" / "runs"
     runs.joinpath("small-3").mkdir(parents=True)
     runs.joinpath("small-3", "notes.txt").touch()
+    plain = runs / "plain-3" / "status.json"
+
+    def after_plain(job: Job, commands: Commands, side_by_side: int, deadline: float) -> None:
+        until = time.monotonic() + TIMEOUT_S
+        while job.variant == "small" and not plain.exists():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        train(job, commands, side_by_side, deadline)
+
+    monkeypatch.setattr("sweeps.sweep.train", after_plain)
     code, out, err = sweep("--jobs", 2)
     assert (code, out) == (2, "")
     assert "small-3: no run folder" in err
-    plain = runs / "plain-3" / "status.json"
-    assert not plain.exists() or json.loads(plain.read_bytes())["state"] == "stopped"
+    assert status_of(plain.parent)["state"] == "stopped"
 
 
 def test_a_failing_command_ends_the_sweep_with_its_exit_code(folder: Path, here: Here) -> None:

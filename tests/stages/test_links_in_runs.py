@@ -1,12 +1,13 @@
 """Commands and links inside of a run: nothing outside is written to, and nothing there is deleted."""
 
+import json
 from pathlib import Path
 
 import pytest
 from damage import IMPOSTORS, replace_by
 from workspace import Workspace
 
-MORE = ("--resume", "--set", "training.max_epochs=81")
+MORE = ("--resume", "--set", "training.max_epochs=90")  # than the run has
 
 
 @pytest.fixture
@@ -43,9 +44,7 @@ def test_training_does_not_go_on_through_a_link(
 ) -> None:
     link(run / name, elsewhere if name == "checkpoints" else elsewhere / ".bashrc")
     before = contents(elsewhere)
-    outcome = workspace.call(
-        "train", "tiny.toml", "--run", run, "--resume", "--set", "training.max_epochs=81"
-    )
+    outcome = workspace.call("train", "tiny.toml", "--run", run, *MORE)
     assert (outcome.code, outcome.out) == (3, b"")
     assert f"{run / name}: a link, and links inside a run or prepared data are not followed" in outcome.err
     assert contents(elsewhere) == before
@@ -56,9 +55,7 @@ def test_moved_checkpoints_behind_a_link_stay_untouched(
 ) -> None:
     link(run / "checkpoints", tmp_path / "moved")
     before = sorted((tmp_path / "moved").rglob("*"))
-    outcome = workspace.call(
-        "train", "tiny.toml", "--run", run, "--resume", "--set", "training.max_epochs=81"
-    )
+    outcome = workspace.call("train", "tiny.toml", "--run", run, *MORE)
     assert (outcome.code, f"{run}/checkpoints: a link" in outcome.err) == (3, True)
     assert sorted((tmp_path / "moved").rglob("*")) == before
 
@@ -85,7 +82,9 @@ def test_card_behind_a_link_is_left_alone(workspace: Workspace, run: Path, elsew
 def test_link_to_a_whole_run_is_as_good_as_the_run(workspace: Workspace, run: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(run)
     assert workspace.call("evaluate", tmp_path / "link").code == 0
+    before = json.loads((run / "status.json").read_bytes())["step"]
     assert workspace.call("train", "tiny.toml", "--run", tmp_path / "link", *MORE).code == 0
+    assert json.loads((run / "status.json").read_bytes())["step"] > before
     assert (run / "eval" / "test-greedy" / "scores.json").is_file()
 
 

@@ -112,6 +112,7 @@ def test_words_are_remembered_only_up_to_a_limit(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(words, "REMEMBERED_CHUNKS", 2)
     texts = ["a b c d", "c d e f", "a b."]
     assert [join_words(split_words([text], "en")[0]) for text in texts] == texts
+    assert words._load_splitter("en")._known.keys() == {"a", "b."}
 
 
 def test_words_are_counted() -> None:

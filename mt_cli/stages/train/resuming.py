@@ -18,7 +18,6 @@ from mt_cli.artefacts.checkpoint import (
 from mt_cli.artefacts.run import Run
 from mt_cli.errors import DataError
 from mt_cli.stages.train.meter import Meter
-from mt_cli.training.finite import all_finite
 from mt_cli.training.trainer import Progress, Trainer
 
 log = logging.getLogger(__name__)
@@ -62,8 +61,6 @@ def _load(folder: Path, trainer: Trainer, meter: Meter) -> CheckpointState:
     state = load_state(folder)
     tensors = load_training_tensors(folder, shapes_of(trainer.model))
     load_weights(folder, trainer.model)
-    if not all_finite([*trainer.model.parameters(), *tensors.values()]):
-        raise DataError(f"{folder}: holds numbers that are not finite")
     try:
         trainer.restore(Progress(state.step, state.epoch, state.update_of_epoch), tensors)
     except KeyError as error:

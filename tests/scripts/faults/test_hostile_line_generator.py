@@ -1,8 +1,10 @@
 """Hostile lines: the same ones each time, none of them two, and every kind among them."""
 
+import random
 import unicodedata
 
-from faults.hostile_text import KINDS, LONG, hostile_lines
+import pytest
+from faults.hostile_text import KINDS, LONG, Draw, hostile_lines
 
 LINES = hostile_lines(3000, seed=1)
 
@@ -29,5 +31,8 @@ def test_what_is_hostile_is_among_them() -> None:
     assert sum(unicodedata.category(letter) == "Cc" for letter in letters) > 50
 
 
-def test_every_kind_can_be_drawn_and_is_drawn_from_chance_alone() -> None:
-    assert len({*KINDS, *LONG}) >= 20
+@pytest.mark.parametrize("kind", [*KINDS, *LONG])
+def test_every_kind_can_be_drawn_and_is_drawn_from_chance_alone(kind: Draw) -> None:
+    first, again = ([kind(chance) for _ in range(20)] for chance in (random.Random(3), random.Random(3)))
+    assert first == again
+    assert any(first)

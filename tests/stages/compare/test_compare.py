@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from workspace import Outcome, Workspace
 
+from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.translation.translator import Translator
 
 FEW = ("--resamples", 100, "--trials", 100)
@@ -164,7 +165,7 @@ def test_kept_translations_of_another_checkpoint_are_not_taken(workspace: Worksp
     assert workspace.call("evaluate", run).code == 0
     scores = run / "eval" / "test-greedy" / "scores.json"
     record = json.loads(scores.read_bytes())
-    scores.write_text(json.dumps({**record, "checkpoint": "step-00000001"}), encoding="utf-8")
+    write_json(scores, sealed({**record, "checkpoint": "step-00000001"}))
     assert f"test: {run} translates\n" in compare(workspace, run, run).err
 
 

@@ -11,6 +11,7 @@ from mt_cli.config import Config, parse_config
 from mt_cli.config.sections import MorePairsConfig
 from mt_cli.data.split import Portion
 from mt_cli.errors import ConfigError, DataError
+from mt_cli.stages.prepare import survey
 
 MADE = [("Der Hund fällt.", "A dog falls."), ("Ein Tisch.", "A table."), ("", "Nothing.")]
 
@@ -82,7 +83,8 @@ def test_a_test_line_that_is_trained_on_is_reported(corpus: Corpus) -> None:
     assert (report["train+back"].src_in_train, report["train+back"].pairs_in_train) == (1, 1)
 
 
-def test_any_number_of_workers_gives_the_same(corpus: Corpus) -> None:
+def test_any_number_of_workers_gives_the_same(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "PAIRS_PER_JOB", 2)
     config = config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))
     corpus.prepare(config)
     alone = hashes(corpus.out)

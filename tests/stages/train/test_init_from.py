@@ -167,8 +167,10 @@ def test_data_are_prepared_again_when_the_parents_tokenizer_has_changed(
     prepared = folder / "data" / "prepared" / "fine" / "manifest.json"
     manifest = json.loads(prepared.read_text())
     manifest["inputs"]["tokenizer/joint.model"] = "0" * 64
-    prepared.write_text(json.dumps(manifest))
-    assert "nothing has changed" not in prepare(workspace, folder).err
+    write_json(prepared, sealed(manifest))
+    again = prepare(workspace, folder)
+    assert again.code == 0
+    assert [said for said in ("nothing has changed", "preparing again") if said in again.err] == []
 
 
 def test_new_config_for_fine_tuning_has_the_parents_model_and_tokenizer(

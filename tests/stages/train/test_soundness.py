@@ -185,9 +185,20 @@ def resumable(workspace: Workspace, tmp_path: Path) -> Path:
 
 def with_nan(checkpoint: Path) -> None:
     """Put a NaN among the weights, as earlier versions did, with sums that fit."""
-    path = checkpoint / "model.safetensors"
-    tensors = safetensors.torch.load_file(path)
+    tensors = safetensors.torch.load_file(checkpoint / "model.safetensors")
     next(iter(tensors.values())).view(-1)[0] = NAN
+    replace_tensors(checkpoint / "model.safetensors", tensors)
+
+
+def without_a_tensor(checkpoint: Path) -> None:
+    """Leave one of the optimiser's tensors out, with sums that fit."""
+    tensors = safetensors.torch.load_file(checkpoint / "state.safetensors")
+    del tensors[next(name for name in tensors if name.endswith(":exp_avg"))]
+    replace_tensors(checkpoint / "state.safetensors", tensors)
+
+
+def replace_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    checkpoint = path.parent
     path.write_bytes(safetensors.torch.save(tensors))
     manifest = json.loads(checkpoint.joinpath("manifest.json").read_bytes())
     manifest["sha256"][path.name] = sha256_file(path)
@@ -200,7 +211,7 @@ def with_a_flipped_bit(checkpoint: Path) -> None:
     checkpoint.joinpath("state.safetensors").write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", [with_nan, with_a_flipped_bit, shutil.rmtree])
+@pytest.mark.parametrize("damage", [with_nan, without_a_tensor, with_a_flipped_bit, shutil.rmtree])
 def test_resume_falls_back_to_the_newest_checkpoint_that_is_whole_and_finite(
     workspace: Workspace, resumable: Path, damage: Callable[[Path], None]
 ) -> None:
