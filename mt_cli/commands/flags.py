@@ -62,7 +62,9 @@ Json = Annotated[bool, typer.Option("--json", help="JSON on stdout in place of t
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors on stderr.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Details on stderr.")]
 DeviceFlag = Annotated[Device | None, typer.Option("--device", help="auto takes a GPU if there is one.")]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads; one a core by default.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="CPU threads; by default the config's, or one a core.")
+]
 TrainingPrecision = Annotated[
     PrecisionChoice | None,
     typer.Option("--precision", help="Precision of training; auto is bf16 where that is faster."),

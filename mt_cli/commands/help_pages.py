@@ -14,6 +14,7 @@ EXIT_CODES = {
     4: "training diverged",
     5: "lack of memory, disk, network or device",
     6: "a check failed",
+    129: "the terminal closed (SIGHUP); training is saved",
     130: "Ctrl-C",
     141: "the reader closed the pipe",
     143: "SIGTERM",
@@ -78,7 +79,7 @@ PAGES: Mapping[str, HelpPage] = {
             "train configs/sample.toml --resume --time-limit 10m",
         ),
         "The run folder's path; with --json, how training ended too.",
-        (3, 4, 5),
+        (3, 4, 5, 129),
         "docs/commands.md#train",
     ),
     "evaluate": HelpPage(
@@ -148,19 +149,19 @@ PAGES: Mapping[str, HelpPage] = {
     "config show": HelpPage(
         ("config show sample", "config show runs/sample --set decoding.beam_size=5"),
         "The whole config as TOML, defaults too.",
-        (3,),
+        (5,),
         "docs/config.md",
     ),
     "config check": HelpPage(
         ("config check mine.toml", "config check configs/*.toml"),
         "For each config: what is wrong, what will probably not work, or good.",
-        (3,),
+        (5,),
         "docs/own-corpus.md#check-it-before-you-train",
     ),
     "config diff": HelpPage(
         ("config diff multi30k multi30k-tiny",),
         "A line for each key that differs; nothing if none does.",
-        (3,),
+        (5,),
         "docs/commands.md#config",
     ),
     "inspect": HelpPage(

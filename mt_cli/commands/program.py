@@ -83,6 +83,10 @@ class Program(TyperGroup):
             message = _in_plain_words(error.format_message()).rstrip(".")
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
             fail(f"error: {message[:1].lower()}{message[1:]}; see {where} --help", UsageError.exit_code)
+        except SystemExit as leaving:
+            if isinstance(leaving.__context__, BrokenPipeError):  # where Typer would leave with 1
+                raise leaving.__context__ from None
+            raise
         raise SystemExit(code if isinstance(code, int) else 0)
 
     def format_epilog(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override] # noqa: ANN401

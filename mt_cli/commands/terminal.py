@@ -99,6 +99,14 @@ def print_path(path: Path) -> None:
         write_bytes(os.fsencode(path) + b"\n")
 
 
+def print_document(text: str) -> None:
+    """Write `text` and a line end to stdout: to a script as it is, to a terminal fit to be shown."""
+    if is_terminal(sys.stdout):
+        print_lines(text)
+    else:
+        write_bytes(f"{text}\n".encode())
+
+
 def print_json(value: object) -> None:
     """Write one JSON document to stdout."""
     print_lines(json_text(value, indent=2))

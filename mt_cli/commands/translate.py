@@ -76,7 +76,10 @@ def translate(
     ] = False,
     with_alignment: Annotated[
         bool,
-        typer.Option("--with-alignment", help="A tab and pairs of places, source-target, after each."),
+        typer.Option(
+            "--with-alignment",
+            help="A tab and the alignment after each: token positions source-target, from 0.",
+        ),
     ] = False,
     sample: Annotated[
         bool, typer.Option("--sample", help="Draw translations at random in place of the likeliest.")
@@ -230,7 +233,7 @@ def _language(code: str) -> str:
     name = LANGUAGES.get(code)
     if name is None:
         return f"a '{code}'"
-    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
 def _sampling(

@@ -30,7 +30,7 @@ from mt_cli.config.sections import (
     TokenizerConfig,
     TrainingConfig,
 )
-from mt_cli.config.values import Section
+from mt_cli.config.values import Language, Section
 
 __all__ = [
     "Backend",
@@ -39,6 +39,7 @@ __all__ = [
     "DecodingConfig",
     "Device",
     "FilesConfig",
+    "Language",
     "ModelConfig",
     "OptimizerKind",
     "Precision",

@@ -57,6 +57,8 @@ def _complaints(detail: ErrorDetails) -> list[str]:
     match detail["type"]:
         case "extra_forbidden":
             return [_unknown_key(location)]
+        case "missing" if isinstance(detail["loc"][-1], int):
+            return [f"{'.'.join(location[:-1])}: expected more values, found {_as_toml(detail['input'])}"]
         case "missing":
             return [f"{'.'.join(location[:-1])}: needs the key '{location[-1]}'"]
         case "value_error":

@@ -218,9 +218,9 @@ class DecodingConfig(Section):
     max_len_extra: int = Field(default=10, ge=1, le=LONGEST)
     """See `max_len_factor`."""
     min_len: int = Field(default=0, ge=0, le=LONGEST)
-    """Smallest number of tokens in a translation, its end not counted; a lower limit on its length wins."""
+    """Smallest number of tokens in a translation, `</s>` not counted; its largest number wins."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=LONGEST)
-    """No sequence of so many tokens occurs twice in a translation; 0 lets all occur."""
+    """No sequence of so many tokens occurs twice in a translation; 0 is no limit."""
     replace_unk: bool = True
     """An unknown word is translated by itself, as it stands in the source. Subwords know every word."""
     batch_size: int = Field(default=0, ge=0, le=MOST_AT_ONCE)

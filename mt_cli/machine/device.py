@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import os
 import platform
-import random
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -75,8 +74,7 @@ def set_up_runtime(
 
 
 def seed_everything(seed: int) -> None:
-    """Seed torch's global generators, which dropout draws from, and Python's."""
-    random.seed(seed)
+    """Seed torch's global generators, which dropout draws from."""
     torch.manual_seed(seed)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from mt_cli.errors import ResourceError
+from mt_cli.errors import ResourceError, UsageError
 
 Result = TypeVar("Result")
 
@@ -31,6 +31,8 @@ TIME_TO_ADD_UP = timedelta(minutes=10)
 """How long a process on a GPU waits for the others in the middle of an update."""
 TIME_TO_MEET = timedelta(minutes=10)
 """How long all wait for the last of them to start."""
+NUMBERS = ("WORLD_SIZE", "RANK", "MASTER_PORT")
+"""What torchrun tells each process, beside the first one's address."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,10 @@ def joined_world() -> Iterator[World]:
     """Join the processes that torchrun started, if it did.
 
     Raises:
+        UsageError: the environment names other processes, but not all that is needed to find them.
         ResourceError: they cannot be reached.
     """
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = _world_size()
     if size == 1:
         yield World()
         return
@@ -114,6 +117,20 @@ def joined_world() -> Iterator[World]:
         yield World(rank, size, sums)
     finally:
         dist.destroy_process_group()
+
+
+def _world_size() -> int:
+    """Number of processes, which torchrun tells in the environment; 1 without it."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size == "1":
+        return 1
+    wrong = [name for name in NUMBERS if not os.environ.get(name, "").isdecimal()]
+    if wrong:
+        raise UsageError(
+            f"WORLD_SIZE is {size!r} in the environment, which asks for several processes, but no number is "
+            f"in {', '.join(wrong)}; start with torchrun, or unset WORLD_SIZE"
+        )
+    return int(size)
 
 
 @contextmanager

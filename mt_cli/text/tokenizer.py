@@ -5,17 +5,16 @@ Knows normalised text, ids and named bytes, never files.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from mt_cli.config import Language
 from mt_cli.errors import DataError
 from mt_cli.text.subwords import SubwordTokenizer
 from mt_cli.text.words import WordTokenizer
 
 Kind = Literal["spacy", "bpe", "unigram"]
-Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
-"""A language code such as `de`, as configs have it."""
 
 DESCRIPTION = "tokenizer.json"
 FORMAT: Literal[1] = 1

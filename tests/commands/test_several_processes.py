@@ -184,6 +184,19 @@ def test_an_address_that_is_none_is_told(
     for name, value in place.items():
         monkeypatch.setenv(name, value)
     outcome = workspace.call("train", "tiny.toml", "--run", tmp_path / "run")
-    assert outcome.code == 5
-    assert "another process of this training cannot be reached" in outcome.err
+    assert outcome.code == 2
+    assert "no number is in MASTER_PORT; start with torchrun, or unset WORLD_SIZE" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "lacking"), [("2", "RANK, MASTER_PORT"), ("two", "WORLD_SIZE, RANK, MASTER_PORT")]
+)
+def test_several_processes_without_torchrun_are_refused(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str, lacking: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", size)
+    outcome = workspace.call("train", "tiny.toml", "--run", tmp_path / "run")
+    assert outcome.code == 2
+    assert f"no number is in {lacking}; start with torchrun" in outcome.err
     assert not (tmp_path / "run").exists()

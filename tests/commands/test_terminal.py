@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -190,6 +191,13 @@ def test_error_with_closed_stderr_keeps_its_code() -> None:
 def test_reader_that_leaves_ends_the_command_with_141_and_no_word() -> None:
     body = "[print_lines('x' * 999) for _ in range(999)]"
     done = run(body, redirection="> >(head -n 1 >/dev/null)")
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.processes
+def test_help_that_nobody_reads_ends_with_141() -> None:
+    command = f"{shlex.quote(sys.executable)} -m mt_cli --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (141, "")
 
 
