@@ -153,7 +153,7 @@ def test_show_prints_every_key_of_a_name_a_file_or_a_run(call: Call, workspace: 
 
 def test_show_writes_toml_that_can_be_read_whatever_letters_a_path_has(call: Call) -> None:
     path = "a\u00a0b\u202fc.de"
-    outcome = call("show", "sample", "--set", f'data.files.train={{src = "{path}", tgt = "b"}}')
+    outcome = call("show", "recipe.toml", "--set", f'data.files.train={{src = "{path}", tgt = "b"}}')
     assert outcome.code == 0
     assert tomllib.loads(outcome.text)["data"]["files"]["train"]["src"] == path
 
