@@ -1,11 +1,13 @@
 """Damage done to files on purpose: every flipped bit, and things that stand in place of a file."""
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
+from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.errors import MtCliError
 
 IMPOSTORS: dict[str, Callable[[Path], None]] = {
@@ -30,6 +32,14 @@ def without_seal(document: Path) -> bytes:
     unsealed = {key: value for key, value in json.loads(before).items() if key != "seal"}
     document.write_text(json.dumps(unsealed), encoding="utf-8")
     return before
+
+
+def rehash(folder: Path, name: str, data: bytes) -> None:
+    """Replace a file, and its hash in the folder's manifest with it, as no accident would."""
+    (folder / name).write_bytes(data)
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["sha256"][name] = hashlib.sha256(data).hexdigest()
+    write_json(folder / "manifest.json", sealed(manifest))
 
 
 def accepted_flips(path: Path, read: Callable[[], object]) -> list[str]:

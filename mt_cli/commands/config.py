@@ -8,7 +8,7 @@ import typer
 
 from mt_cli.commands.flags import Json, Quiet, Settings, Verbose
 from mt_cli.commands.program import Program, Verb, show_help_without_verb
-from mt_cli.commands.terminal import exit_codes, print_document, print_json, print_result, set_up_logging
+from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
 from mt_cli.config import differences, dump_config, load_config
 from mt_cli.errors import ConfigError
 
@@ -85,10 +85,8 @@ def new(
         overwrite=overwrite,
     )
     document = {"config": None if made.path is None else str(made.path), "cut_off": made.pairs}
-    if made.path is None and not as_json:
-        print_document(made.text.rstrip("\n"))
-    else:
-        print_result(made.path or "", document | {"text": made.text}, as_json=as_json)
+    found = made.path or made.text.rstrip("\n").encode()
+    print_result(found, document | {"text": made.text}, as_json=as_json)
 
 
 @config.command(cls=Verb)
@@ -103,10 +101,8 @@ def show(
     """Print every key with its value, defaults too."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     loaded = load_config(config, settings or ())
-    if as_json:
-        print_json(loaded.model_dump(mode="json"))
-    else:
-        print_document(dump_config(loaded).rstrip("\n"))
+    text = dump_config(loaded).rstrip("\n")
+    print_result(text.encode(), loaded.model_dump(mode="json"), as_json=as_json)
 
 
 @config.command(cls=Verb)

@@ -93,18 +93,14 @@ def print_lines(text: str) -> None:
 
 def print_path(path: Path) -> None:
     """Write `path` to stdout: to a script as it is, byte by byte, and to a terminal fit to be shown."""
-    if is_terminal(sys.stdout):
-        print_lines(str(path))
-    else:
-        write_bytes(os.fsencode(path) + b"\n")
+    _print_exactly(os.fsencode(path), shown=str(path))
 
 
-def print_document(text: str) -> None:
-    """Write `text` and a line end to stdout: to a script as it is, to a terminal fit to be shown."""
+def _print_exactly(data: bytes, *, shown: str) -> None:
     if is_terminal(sys.stdout):
-        print_lines(text)
+        print_lines(shown)
     else:
-        write_bytes(f"{text}\n".encode())
+        write_bytes(data + b"\n")
 
 
 def print_json(value: object) -> None:
@@ -140,12 +136,17 @@ def _escaped(letter: str) -> str:
     return f"\\{spelled(letter)}" if is_surrogate else json.dumps(letter)[1:-1]
 
 
-def print_result(result: str | Path, document: object, *, as_json: bool) -> None:
-    """Write what a command found to stdout: `result`, or the JSON `document` in its place."""
+def print_result(result: str | Path | bytes, document: object, *, as_json: bool) -> None:
+    """Write what a command found to stdout: `result`, or the JSON `document` in its place.
+
+    A path, and bytes, which are UTF-8 for a program to read, reach a script as they are.
+    """
     if as_json:
         print_json(document)
     elif isinstance(result, Path):
         print_path(result)
+    elif isinstance(result, bytes):
+        _print_exactly(result, shown=result.decode())
     else:
         print_lines(result)
 

@@ -218,7 +218,7 @@ class DecodingConfig(Section):
     max_len_extra: int = Field(default=10, ge=1, le=LONGEST)
     """See `max_len_factor`."""
     min_len: int = Field(default=0, ge=0, le=LONGEST)
-    """Smallest number of tokens in a translation, `</s>` not counted; its largest number wins."""
+    """Smallest number of tokens in a translation, `</s>` not counted; a smaller maximum wins."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=LONGEST)
     """No sequence of so many tokens occurs twice in a translation; 0 is no limit."""
     replace_unk: bool = True

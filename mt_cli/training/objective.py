@@ -20,7 +20,7 @@ def batch_loss(model: TranslationModel, batch: Batch, *, label_smoothing: float,
     begins = torch.arange(K, device=batch.real.device)[:, None] * batch.tgt_out.numel()
     places = (begins + batch.real).flatten()  # of the real tokens of all passes
     return linear_cross_entropy(
-        hidden.flatten(0, 1).index_select(0, places).view(K, len(batch.real), -1),
+        hidden.flatten(0, 1).index_select(0, places).view(K, -1, hidden.shape[-1]),
         model.output.weight,
         model.output.bias,
         batch.tgt_out.flatten()[batch.real],

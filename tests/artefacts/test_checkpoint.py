@@ -1,7 +1,6 @@
 """Checkpoints: what was saved comes back, and what was damaged is refused by name."""
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -11,7 +10,7 @@ from typing import Never
 import pytest
 import safetensors.torch
 import torch
-from damage import IMPOSTORS, accepted_flips, replace_by, without_seal
+from damage import IMPOSTORS, accepted_flips, rehash, replace_by, without_seal
 from tiny import BACKENDS, CPU, random_pairs, randomised, split_of, tiny_model
 from torch import Tensor
 
@@ -26,7 +25,6 @@ from mt_cli.artefacts.checkpoint import (
     save_checkpoint,
     shapes_of,
 )
-from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.leftovers import partial_name
 from mt_cli.config import TrainingConfig
 from mt_cli.errors import DataError, ResourceError
@@ -189,14 +187,6 @@ def test_a_manifest_without_a_seal_is_read_with_a_warning_that_names_the_run(
     checked_hashes(checkpoint, SHAPES, names=["state.json"])
     (message,) = caplog.messages
     assert message.endswith(f"to check and seal it: mt-cli inspect {tmp_path / 'runs' / 'tiny'} --seal")
-
-
-def rehash(folder: Path, name: str, data: bytes) -> None:
-    """Replace a file, and its hash with it, as no accident would."""
-    (folder / name).write_bytes(data)
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    manifest["sha256"][name] = hashlib.sha256(data).hexdigest()
-    write_json(folder / "manifest.json", sealed(manifest))
 
 
 def test_bytes_that_are_no_safetensors_are_refused(folder: Path) -> None:

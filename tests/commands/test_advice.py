@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from damage import without_seal
+from test_cli import VERBS
 from test_layers import TEXTS, calls_of, name_of
 from workspace import Outcome, Workspace
 
@@ -24,8 +25,7 @@ ADVISERS = {
 }
 """Modules that advise a command. Each has its cases below, but for a stopped training (test_train.py),
 exports of before (test_exported_run.py), and new configs (test_config_command.py, test_init_from.py)."""
-VERBS = "prepare|train|plot|evaluate|compare|report|translate|score|inspect|doctor|export"
-ADVISED = re.compile(rf"mt-cli (?P<words>(?:{VERBS}) [^\n]*)")
+ADVISED = re.compile(rf"mt-cli (?P<words>(?:{'|'.join(VERBS)}) [^\n]*)")
 ONE_STEP = ("--max-steps", "1")
 SPACED = 'data.files.test={src = "corpus/val.de", tgt = "corpus/val.en"}'
 

@@ -1,6 +1,5 @@
 """An exported model as a run: the commands that take it, and what the others say."""
 
-import hashlib
 import json
 import re
 import shutil
@@ -10,11 +9,10 @@ from pathlib import Path
 
 import ctranslate2
 import pytest
+from damage import rehash
 from sacrebleu_command import command_scores
 from sentencepiece import SentencePieceProcessor
 from workspace import Outcome, Workspace
-
-from mt_cli.artefacts.json_files import sealed
 
 RUN = "runs/tiny"
 HOSTILE = (
@@ -157,10 +155,7 @@ def test_altered_file_exits_3_and_is_named(workspace: Workspace, own: Path, name
 def test_file_that_a_stranger_wrote_and_listed_exits_3(
     workspace: Workspace, own: Path, name: str, content: bytes, complaint: str
 ) -> None:
-    own.joinpath(name).write_bytes(content)
-    manifest = json.loads(own.joinpath("manifest.json").read_bytes())
-    manifest["sha256"][name] = hashlib.sha256(content).hexdigest()
-    own.joinpath("manifest.json").write_text(json.dumps(sealed(manifest)))
+    rehash(own, name, content)
     outcome = workspace.call("translate", own, "--text", "Ein Hund.")
     assert (outcome.code, outcome.out) == (3, b"")
     assert complaint in outcome.err

@@ -167,17 +167,18 @@ def test_a_lower_precision_converts_each_weight_once_however_many_steps(beam_siz
 
 
 def test_a_search_in_bf16_fills_its_batches_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "SOURCES", [source for source in SOURCES if len(source) < 15])
     searcher = Searcher(MODEL, DecodingConfig(batch_size=9), runtime=BF16, forbidden_ids=FORBIDDEN)
-    shapes = batch_shapes(monkeypatch, searcher)
+    shapes = batch_shapes(monkeypatch, searcher, [source for source in SOURCES if len(source) < 15])
     assert sorted(shapes) == [(10, 3), (10, 7), (10, 14)]  # of nine sentences with 3, 7 and 13 tokens
 
 
 # Batches
 
 
-def batch_shapes(monkeypatch: pytest.MonkeyPatch, searcher: Searcher) -> list[tuple[int, ...]]:
-    """Sizes (B, S) of what the model is given for `SOURCES`, as it comes."""
+def batch_shapes(
+    monkeypatch: pytest.MonkeyPatch, searcher: Searcher, sources: Sequence[list[int]] = SOURCES
+) -> list[tuple[int, ...]]:
+    """Sizes (B, S) of what the model is given for `sources`, as it comes."""
     shapes: list[tuple[int, ...]] = []
     start = TranslationModel.start
 
@@ -186,7 +187,7 @@ def batch_shapes(monkeypatch: pytest.MonkeyPatch, searcher: Searcher) -> list[tu
         return start(model, src_ids)
 
     monkeypatch.setattr(TranslationModel, "start", watched)
-    searcher.best(SOURCES)
+    searcher.best(sources)
     return shapes
 
 
@@ -220,16 +221,16 @@ def test_every_core_has_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("three_threads")
 def test_last_batches_get_smaller_so_that_cores_end_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{__name__}.SOURCES", [[4, 5]] * 600)
     monkeypatch.setitem(module.SENTENCES_AT_ONCE, "cpu", 150)
-    sizes = sorted((size for size, _ in batch_shapes(monkeypatch, searcher_of())), reverse=True)
+    shapes = batch_shapes(monkeypatch, searcher_of(), [[4, 5]] * 600)
+    sizes = sorted((size for size, _ in shapes), reverse=True)
     assert sizes == [150, 150, 100, 67, 64, 64, 5]
 
 
 @pytest.mark.usefixtures("three_threads")
 def test_few_sentences_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{__name__}.SOURCES", SOURCES[:FEWEST_SENTENCES])
-    assert [size for size, _ in batch_shapes(monkeypatch, searcher_of())] == [FEWEST_SENTENCES]
+    shapes = batch_shapes(monkeypatch, searcher_of(), SOURCES[:FEWEST_SENTENCES])
+    assert [size for size, _ in shapes] == [FEWEST_SENTENCES]
 
 
 # Threads and errors

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from damage import rehash
 from workspace import Outcome, Workspace
 
-from mt_cli.artefacts.files import sha256_file
-from mt_cli.artefacts.json_files import sealed
 from mt_cli.data.batching import Batch
 from mt_cli.errors import ResourceError
 from mt_cli.machine.log_file import LogFile
@@ -187,22 +186,14 @@ def with_nan(checkpoint: Path) -> None:
     """Put a NaN among the weights, as earlier versions did, with sums that fit."""
     tensors = safetensors.torch.load_file(checkpoint / "model.safetensors")
     next(iter(tensors.values())).view(-1)[0] = NAN
-    replace_tensors(checkpoint / "model.safetensors", tensors)
+    rehash(checkpoint, "model.safetensors", safetensors.torch.save(tensors))
 
 
 def without_a_tensor(checkpoint: Path) -> None:
     """Leave one of the optimiser's tensors out, with sums that fit."""
     tensors = safetensors.torch.load_file(checkpoint / "state.safetensors")
     del tensors[next(name for name in tensors if name.endswith(":exp_avg"))]
-    replace_tensors(checkpoint / "state.safetensors", tensors)
-
-
-def replace_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    checkpoint = path.parent
-    path.write_bytes(safetensors.torch.save(tensors))
-    manifest = json.loads(checkpoint.joinpath("manifest.json").read_bytes())
-    manifest["sha256"][path.name] = sha256_file(path)
-    checkpoint.joinpath("manifest.json").write_text(json.dumps(sealed(manifest)))
+    rehash(checkpoint, "state.safetensors", safetensors.torch.save(tensors))
 
 
 def with_a_flipped_bit(checkpoint: Path) -> None:
