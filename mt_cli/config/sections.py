@@ -126,7 +126,7 @@ class ModelConfig(Section):
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position encodings: fixed waves, or parameters."""
     max_len: int = Field(default=256, ge=4, le=LONGEST)
-    """Longest sequence in tokens, `<s>` and `</s>` included."""
+    """Longest sequence in tokens, `<s>` or `</s>` included; no sequence has both."""
     scale_embeddings: bool = True
     """Multiply embeddings by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
     tie: Literal["none", "decoder", "all"] = "all"
@@ -260,9 +260,9 @@ class Config(Section):
     def _complaints(self) -> Iterator[str]:
         if self.model.tie == "all" and not self.tokenizer.joint:
             yield "model.tie = 'all' shares one embedding: it needs tokenizer.joint = true"
-        if self.data.max_len + 2 > self.model.max_len:
+        if self.data.max_len > self.model.longest_sentence:
             yield (
-                f"data.max_len {self.data.max_len} plus <s> and </s> exceeds "
+                f"data.max_len {self.data.max_len} plus <s> or </s> exceeds "
                 f"model.max_len {self.model.max_len}"
             )
         for name, more in self.data.more.items():

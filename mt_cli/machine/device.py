@@ -145,7 +145,13 @@ def _choose_device(device: Device) -> torch.device:
         return torch.device("cpu")
     if "LOCAL_RANK" not in os.environ:
         return torch.device("cuda")
-    own, found = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()  # torchrun starts one for each
+    local_rank, found = os.environ["LOCAL_RANK"], torch.cuda.device_count()  # torchrun starts one for each
+    if not local_rank.isdecimal():
+        raise ResourceError(
+            f"LOCAL_RANK is {local_rank!r} in the environment and has to be a number; start with torchrun, "
+            "or unset it"
+        )
+    own = int(local_rank)
     if found == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):  # the launcher shows each process one GPU
         own = 0
     if own >= found:

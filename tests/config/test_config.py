@@ -247,7 +247,7 @@ def test_files_belong_to_the_files_corpus() -> None:
         ({"data": {"splits": ["train", "val", "val"]}}, "data: splits must differ"),
         ({"tokenizer": {"tgt_vocab_size": 100}}, "tokenizer: tgt_vocab_size is for joint = false"),
         ({"tokenizer": {"joint": False}}, "model.tie = 'all' shares one embedding"),
-        ({"data": {"max_len": 255}}, "data.max_len 255 plus <s> and </s> exceeds model.max_len 256"),
+        ({"data": {"max_len": 256}}, "data.max_len 256 plus <s> or </s> exceeds model.max_len 256"),
     ],
 )
 def test_keys_must_agree(tables: dict[str, object], complaint: str) -> None:
@@ -276,14 +276,14 @@ def test_a_key_of_before_is_read_under_its_name_of_today() -> None:
 
 
 def test_all_broken_rules_are_reported_together() -> None:
-    text = complaints_about({"tokenizer": {"joint": False}, "data": {"max_len": 255}})
+    text = complaints_about({"tokenizer": {"joint": False}, "data": {"max_len": 256}})
     assert text.count("\n  ") == 2
     text = complaints_about({"model": {"d_model": 15}, "data": {"splits": ["val", "val"]}})
     assert text.count("\n  ") == 4
 
 
 def test_longest_training_pair_fits_the_model() -> None:
-    assert parse_config({"data": {"max_len": 254}}).data.max_len + 2 == ModelConfig().max_len
+    assert parse_config({"data": {"max_len": 255}}).data.max_len == ModelConfig().longest_sentence
 
 
 # Overrides

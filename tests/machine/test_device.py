@@ -231,12 +231,25 @@ def test_each_process_of_a_launcher_takes_its_own_gpu(
     assert str(set_up_runtime(device="cuda", precision="fp32").device) == expected
 
 
-def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_RANK", "1")
+@pytest.mark.parametrize(
+    ("local_rank", "complaint"),
+    [
+        ("1", "no GPU is left for process 2: this machine has 1"),
+        (
+            "first",
+            "LOCAL_RANK is 'first' in the environment and has to be a number; start with torchrun, or unset",
+        ),
+        ("", "LOCAL_RANK is '' in the environment"),
+    ],
+)
+def test_a_process_without_a_gpu_of_its_own_is_refused(
+    monkeypatch: pytest.MonkeyPatch, local_rank: str, complaint: str
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ResourceError, match="no GPU is left for process 2: this machine has 1"):
+    with pytest.raises(ResourceError, match=complaint):
         set_up_runtime(device="cuda")
 
 

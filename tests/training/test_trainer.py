@@ -222,6 +222,17 @@ def test_shapes_of_all_batches_are_known_before_the_first() -> None:
     assert trainer.shapes == {Shape(2, 6, 6), Shape(4, 3, 2), Shape(2, 3, 2)}
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sentences_as_long_as_the_model_takes_are_trained_on(backend: str) -> None:
+    model = tiny_model(backend, max_len=10)
+    pairs: Pairs = [([4] * model.longest_sentence, [5] * model.longest_sentence)]
+    expected = summed_loss(model, pairs, label_smoothing=0.1) / num_targets(pairs)
+    trainer = trainer_of(model, pairs=pairs)
+    assert trainer.shapes == {Shape(1, 10, 10)}
+    (report,) = trainer.run()
+    torch.testing.assert_close(report.loss, expected.detach())
+
+
 def test_a_finished_trainer_has_nothing_left_to_do() -> None:
     trainer = trainer_of(tiny_model(), max_epochs=2)
     list(trainer.run())
