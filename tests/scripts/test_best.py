@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,8 @@ def test_the_last_model_is_trained_on_what_the_first_two_said(project: Path) -> 
     first = best(project)
     assert first.returncode == 0, first.stderr
     scored = re.findall(r"^(test_201[67])_flickr  BLEU [\d.]+  ", first.stdout, flags=re.MULTILINE)
-    assert scored == ["test_2016", "test_2017"] * 3  # greedily, with a beam, and the system of all three
+    # strong and best, greedily and with a beam, and the system of all three
+    assert scored == ["test_2016", "test_2017"] * 5
 
     told = [line for line in first.stderr.splitlines() if line.startswith("All of it takes")]
     assert told == ["All of it takes about 0 h 00 min here, if nothing else runs."]
@@ -135,7 +137,39 @@ def test_a_minute_without_an_update_does_not_end_the_script(tmp_path: Path) -> N
     assert expected_s(tmp_path, [ROOT / "configs" / "sample.toml"]) is None
 
 
-@pytest.mark.parametrize("args", [("--set", "x=y"), ("--from",), ("--from", "a", "b"), ("more",)])
+def test_strong_and_best_are_trained_and_scored_with_each_seed(tmp_path: Path) -> None:
+    project = with_script(tmp_path, mt_cli='echo "$@"')
+    executable(project / ".venv" / "bin" / "python", '#!/usr/bin/env bash\necho "$@"\n')
+    outcome = best(project, "--seeds", "3")
+    assert outcome.returncode == 0, outcome.stderr
+    trained = re.findall(
+        r"^train configs/(\S+)\.toml --run runs/(\S+) --seed (\d)$", outcome.stdout, re.MULTILINE
+    )
+    further = [(name, f"{name}-seed{n}", n) for n in "23" for name in ("multi30k-strong", "multi30k-best")]
+    assert trained == [(f"multi30k-{name}",) * 2 + ("1",) for name in ("strong", "reverse", "best")] + further
+
+    scored = re.findall(r"^evaluate runs/(\S+)( --beam-size 5)?", outcome.stdout, re.MULTILINE)
+    folders = ["multi30k-strong", "multi30k-best", *(folder for _, folder, _ in further)]
+    system = ("multi30k-best", "")
+    assert scored == [*product(folders, ("", " --beam-size 5")), system]
+
+    configs = " ".join(f"configs/{name}.toml" for name, _, _ in trained)
+    assert f"\nscripts/best_duration.py data/translated/.first-minute {configs}\n" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--set", "x=y"),
+        ("--from",),
+        ("--from", "a", "b"),
+        ("more",),
+        ("--seeds",),
+        ("--seeds", "0"),
+        ("--seeds", "x"),
+        ("--seeds", "2x"),
+    ],
+)
 def test_another_option_is_refused_before_anything_begins(tmp_path: Path, args: tuple[str, ...]) -> None:
     outcome = best(with_script(tmp_path, mt_cli="exit 9"), *args)
     assert outcome.returncode == 2
