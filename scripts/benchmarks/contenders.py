@@ -6,6 +6,7 @@ So that its peak memory can be told, and that it works only while the others wai
 import multiprocessing
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,7 +28,11 @@ class Contender(Generic[Task, Answer]):
     peak_mb: float = 0.0
 
     def ask(self, task: Task) -> Answer:
-        """Its answer; the time that it took, and the most memory so far, are kept."""
+        """Its answer; the time that it took, and the most memory so far, are kept.
+
+        Raises:
+            EOFError: the process has ended; it says why on stderr.
+        """
         self.pipe.send(task)
         answer: Answer
         answer, seconds, self.peak_mb = self.pipe.recv()
@@ -45,7 +50,11 @@ class Contender(Generic[Task, Answer]):
 
 
 def start(build: Callable[..., Callable[[Task], Answer]], *args: object) -> Contender[Task, Answer]:
-    """A new process that calls `build(*args)` once, and what that gives with each task."""
+    """A new process that calls `build(*args)` once, and what that gives with each task.
+
+    Raises:
+        EOFError: the process has ended; it says why on stderr.
+    """
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     begin = time.perf_counter()
@@ -64,5 +73,12 @@ def _serve(
         begin = time.perf_counter()
         answer = work(task)
         seconds = time.perf_counter() - begin
-        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        pipe.send((answer, seconds, peak_mb))
+        pipe.send((answer, seconds, _peak_mb()))
+
+
+def _peak_mb() -> float:
+    """The most memory so far: of the GPU where PyTorch has used one, else of this process."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return float(torch.cuda.max_memory_allocated() / 2**20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -50,6 +50,11 @@ class Row:
     threads: int = 0
     """Of CTranslate2 for one sentence at a time; 0 is one."""
 
+    @property
+    def name(self) -> str:
+        """In a line of progress."""
+        return f"{self.engine} {self.precision} {self.search}, batch {self.batch}"
+
 
 @dataclass(frozen=True)
 class Context:
@@ -226,11 +231,24 @@ def exported_precisions(device: str) -> list[str]:
 
 
 def export(run: Path, folder: Path, precision: str) -> None:
-    """Export `run` in `precision` to a folder in `folder`."""
+    """Export `run` in `precision` to a folder in `folder`. Where that fails, it says why, and makes none."""
     quantization = "none" if precision == "float32" else precision
     command = [sys.executable, "-m", "mt_cli", "export", str(run), str(folder / precision)]
     options = ["--to", "ctranslate2", "--quantization", quantization, "--quiet"]
-    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, *options], check=False, stdout=subprocess.DEVNULL)
+
+
+def warmed_up(row: Row, context: Context, lines: list[str]) -> Entry | None:
+    """The engine for `row`, which has translated once; None where it cannot, as without an exported model."""
+    print(f"warm-up: {row.name}", file=sys.stderr)
+    own = lines[:SINGLE_LINES] if row.batch == 1 else lines
+    try:
+        contender: Contender[Sequence[str], list[str]] = start(engine_for, row, context)
+        contender.ask(own)
+    except EOFError:
+        print(f"left out: {row.name}: its process has ended, see above", file=sys.stderr)
+        return None
+    return Entry(row, contender, own)
 
 
 def table(
@@ -286,16 +304,12 @@ def main() -> None:
         for precision in exported_precisions(args.device):
             export(args.run, exported, precision)
         context = Context(args.run, exported, args.device, args.threads, args.length_penalty)
-        entries = [
-            Entry(row, start(engine_for, row, context), lines[:SINGLE_LINES] if row.batch == 1 else lines)
-            for row in rows_for(args.device, args.beam_size, args.threads)
-        ]
-        for number in range(args.rounds + 1):
+        rows = rows_for(args.device, args.beam_size, args.threads)
+        entries = [entry for row in rows if (entry := warmed_up(row, context, lines)) is not None]
+        for number in range(args.rounds):
             for each in entries:
                 each.texts = each.contender.ask(each.lines)
-                what = f"{each.row.engine} {each.row.precision} {each.row.search}, batch {each.row.batch}"
-                label = "warm-up" if number == 0 else f"round {number}"
-                print(f"{label}: {what}: {'' if number == 0 else f'{each.speed:.1f}/s'}", file=sys.stderr)
+                print(f"round {number + 1}: {each.row.name}: {each.speed:.1f}/s", file=sys.stderr)
         for each in entries:
             each.contender.dismiss()
     tokenizers = run.tokenizers

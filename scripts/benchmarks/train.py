@@ -253,9 +253,10 @@ def main() -> None:
     joeynmt = args.joeynmt and measure(args.joeynmt, setting.config, setting.data, **numbers)
     print(machine(setting.device, setting.threads))
     print(f"\n{table(contenders, tokens, joeynmt)}")
-    of_phases = phases(setting, args.updates)
-    whole = sum(of_phases.values())
-    print(f"\n{ALL}: " + ", ".join(f"{name} {s / whole:.0%}" for name, s in of_phases.items()))
+    if setting.device == "cpu":  # of a GPU, the profiler's CPU times are those of launching its kernels
+        of_phases = phases(setting, args.updates)
+        whole = sum(of_phases.values())
+        print(f"\n{ALL}: " + ", ".join(f"{name} {s / whole:.0%}" for name, s in of_phases.items()))
     print(f"shapes: all {epoch.num_shapes} of an epoch had come before the first round of mt_cli")
     print(f"padding: classic {epoch.padding_of_classic:.1%}, mt_cli {epoch.padding:.1%}")
 

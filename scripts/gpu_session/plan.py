@@ -3,6 +3,7 @@
 Knows commands and folders, never how they are run.
 """
 
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,18 +13,22 @@ from typing import Literal
 Device = Literal["cuda", "cpu"]
 
 
+READY_MODEL = Path("data/models/multi30k-tiny")
+"""It lies in the repository, so the checks of a model wait for no training."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One command, in order."""
 
     name: str
     command: tuple[str, ...]
-    limit_s: float
-    """It is told to end after so many seconds."""
+    limit_s: float = math.inf
+    """It is told to end after so many seconds, or when the session's time is over."""
     needs: tuple[Path, ...] = ()
     """Without one of these, the step is left out."""
     run: Path | None = None
-    """The run folder of a training, which is over when its status says so."""
+    """The run folder of a training. It has all the time that is left, and is over when its status says so."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +37,12 @@ class Training:
 
     config: Path
     run: Path
-    limit_s: float
-    translated: tuple[Path, ...] = ()
-    """Translations of the training text that the config adds."""
 
 
 def trainings(out: Path, *, is_quick: bool) -> list[Training]:
     """The trainings of a session that writes below `out`."""
-    if is_quick:
-        return [Training(Path("configs/sample.toml"), out / "runs" / "sample", 60)]
-    translated = (Path("data/translated/train.en"), Path("data/translated/train.de"))
-    return [
-        Training(Path("configs/multi30k-strong.toml"), out / "runs" / "multi30k-strong", 120),
-        Training(Path("configs/multi30k-best.toml"), out / "runs" / "multi30k-best", 180, translated),
-    ]
+    names = ["sample"] if is_quick else ["multi30k-strong", "multi30k-best"]
+    return [Training(Path(f"configs/{name}.toml"), out / "runs" / name) for name in names]
 
 
 def plan(out: Path, device: Device, *, is_quick: bool) -> Iterator[Step]:
@@ -55,52 +52,52 @@ def plan(out: Path, device: Device, *, is_quick: bool) -> Iterator[Step]:
         (*_module("pytest"), "-m", "gpu", "--gpu-device", device, "-rs", "tests/test_gpu.py"),
         120,
     )
-    first, *others = trainings(out, is_quick=is_quick)
-    yield _train(first, device, is_quick=is_quick)
-    yield _evaluate(first, device)
     for precision in ("fp32", "bf16"):
         yield Step(
             f"doctor, {precision}",
-            (*_mt_cli("doctor"), str(first.run), "--device", device, "--precision", precision),
+            (*_mt_cli("doctor"), str(READY_MODEL), "--device", device, "--precision", precision),
             60,
-            (first.run / "best.txt",),
         )
-    on_device = (str(first.config), "--device", device)
-    rounds = ["--rounds", "1", "--updates", "3"] if is_quick else ["--rounds", "2", "--updates", "60"]
-    yield Step("bench train", (*_module("benchmarks.train"), *on_device, *rounds), 90)
+    first, *others = trainings(out, is_quick=is_quick)
+    yield from _train_and_evaluate(first, device, is_quick=is_quick)
     lines = ["--split", "test", "--rounds", "1", "--lines", "20"] if is_quick else ["--rounds", "2"]
     yield Step(
         "bench decode",
         (*_module("benchmarks.decode"), str(first.run), "--device", device, *lines),
-        90,
+        420,
         (first.run / "best.txt",),
     )
+    on_device = (str(first.config), "--device", device)
+    rounds = ["--rounds", "1", "--updates", "3"] if is_quick else ["--rounds", "2", "--updates", "60"]
+    yield Step(
+        "bench train", (*_module("benchmarks.train"), *on_device, *rounds), 300, (_prepared_for(first),)
+    )
     for training in others:
-        yield _train(training, device, is_quick=is_quick)
-        yield _evaluate(training, device)
+        yield from _train_and_evaluate(training, device, is_quick=is_quick)
 
 
-def _train(training: Training, device: Device, *, is_quick: bool) -> Step:
+def _train_and_evaluate(training: Training, device: Device, *, is_quick: bool) -> Iterator[Step]:
+    name = training.config.stem
     options = ["--run", str(training.run), "--device", device]
     options += ["--max-steps", "80"] if is_quick else []
     options += ["--resume"] if (training.run / "manifest.json").exists() else []
-    prepared = Path("data/prepared") / training.config.stem
-    return Step(
-        f"train {training.config.stem}",
-        (*_mt_cli("train"), str(training.config), *options, "--time-limit", f"{training.limit_s}s"),
-        training.limit_s + 30,
-        (prepared, *training.translated),
-        training.run,
+    yield Step(
+        f"train {name}",
+        (*_mt_cli("train"), str(training.config), *options),
+        needs=(_prepared_for(training),),
+        run=training.run,
     )
+    for search, flags in (("greedy", ()), ("beam 5", ("--beam-size", "5", "--length-penalty", "1.4"))):
+        yield Step(
+            f"evaluate {name}, {search}",
+            (*_mt_cli("evaluate"), str(training.run), "--device", device, *flags),
+            90,
+            (training.run / "best.txt",),
+        )
 
 
-def _evaluate(training: Training, device: Device) -> Step:
-    return Step(
-        f"evaluate {training.config.stem}",
-        (*_mt_cli("evaluate"), str(training.run), "--device", device),
-        60,
-        (training.run / "best.txt",),
-    )
+def _prepared_for(training: Training) -> Path:
+    return Path("data/prepared") / training.config.stem
 
 
 def _module(name: str) -> tuple[str, ...]:

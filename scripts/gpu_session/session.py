@@ -5,6 +5,7 @@ Called again with the same --out, it goes on: what has succeeded is not repeated
 
 import argparse
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -18,10 +19,12 @@ from typing import Literal
 from gpu_session.plan import Device, Step, Training, plan, trainings
 from mt_cli.artefacts.metrics import read_metrics
 
-SCORES = (38.0, 39.5, 41.0, 42.0)
+SCORES = (38.0, 39.5, 41.0, 42.0, 43.0, 44.0)
 """Validation BLEU whose time is told."""
 GRACE_S = 20
 """What a command is given to save its state before it is killed."""
+LAST_S = 30
+"""What a training is left to validate and to save, once its time is over."""
 
 State = Literal["passed", "failed", "out of time", "left out"]
 
@@ -44,12 +47,19 @@ def run_session(out: Path, device: Device, *, minutes: float, is_quick: bool) ->
     outcomes = (
         {each["name"]: Outcome(**each) for each in json.loads(kept.read_text())} if kept.exists() else {}
     )
-    for step in plan(out, device, is_quick=is_quick):
+    steps = list(plan(out, device, is_quick=is_quick))
+    for step in steps:
         before = outcomes.get(step.name)
         if before is None or before.state != "passed":
-            outcomes[step.name] = _run(step, out / "log.txt", deadline)
+            outcome = _run(step, out / "log.txt", deadline)
+            if step.run is not None and outcome.state != "left out":
+                # What was measured of the model before it was trained further has to be measured again.
+                for other in steps:
+                    if any(path.is_relative_to(step.run) for path in other.needs):
+                        outcomes.pop(other.name, None)
+            outcomes[step.name] = outcome
             kept.write_text(json.dumps([asdict(each) for each in outcomes.values()], indent=2))
-    return list(outcomes.values())
+    return [outcomes[step.name] for step in steps]
 
 
 def _run(step: Step, log: Path, deadline: float) -> Outcome:
@@ -57,15 +67,18 @@ def _run(step: Step, log: Path, deadline: float) -> Outcome:
     if missing:
         return Outcome(step.name, "left out", 0.0, f"{missing[0]} is missing")
     seconds = min(step.limit_s, deadline - time.monotonic())
-    if seconds <= 0:
+    if seconds <= (LAST_S if step.run else 0):
         return Outcome(step.name, "left out", 0.0, "no time is left")
+    command = step.command
+    if step.run:
+        command += ("--time-limit", f"{math.ceil(seconds - LAST_S)}s")
     print(f"{step.name} …", file=sys.stderr)
     begin = time.monotonic()
     with log.open("ab") as file:
-        file.write(f"\n$ {' '.join(step.command)}\n".encode())
+        file.write(f"\n$ {' '.join(command)}\n".encode())
         file.flush()
         start = file.tell()
-        with subprocess.Popen(step.command, stdout=file, stderr=subprocess.STDOUT) as process:
+        with subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) as process:
             is_late = _is_late(process, seconds)
     state: State = "passed"
     if is_late or (step.run and not process.returncode and not _is_trained(step.run)):

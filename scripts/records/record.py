@@ -79,6 +79,8 @@ class Record:
     """env.json: versions, device, processor, precision of training, threads."""
     validation: Validation
     evaluations: tuple[Evaluation, ...]
+    prepared_sha256: str | None = None
+    """Of the manifest of the prepared data, which names every file; none in records of November 2026."""
 
     @property
     def seed(self) -> int:
@@ -89,6 +91,11 @@ class Record:
     def precision(self) -> str:
         """Of training."""
         return str(self.environment.get("precision", "unknown"))
+
+    @property
+    def device(self) -> str:
+        """Kind of device it was trained on: `cpu` or `cuda`."""
+        return str(self.environment.get("device", "cpu")).partition(":")[0]
 
 
 def write_record(path: Path, record: Record) -> None:

@@ -1,4 +1,4 @@
-"""Records that are seeds of one system: the same config, changes and precision of training.
+"""Records that are seeds of one system: the same config, changes, precision and kind of device.
 
 Knows records and configs, not how they are shown.
 """
@@ -9,8 +9,10 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 
 from mt_cli.config import Config, parse_config
+from mt_cli.errors import DataError
 from records.record import Evaluation, Record
 from records.sentence_statistics import Counts, p_value, unpack
 from records.taking import model_differences
@@ -30,6 +32,8 @@ class System:
     """Keys of model and training that were set otherwise than that config sets them today."""
     precision: str
     """Of training."""
+    device: str
+    """Kind of device it was trained on."""
     init_from: str | None
     seeds: Mapping[int, Record]
 
@@ -40,7 +44,7 @@ class System:
 
     @property
     def name(self) -> str:
-        """Markdown: the config, what was changed of it, and the precision of training."""
+        """Markdown: the config, what was changed of it, precision of training, and device if it is no CPU."""
         path = f"configs/{self.config_name}.toml"
         parts = [f"`{path}`" if self.is_published else f"`{self.config_name}` (a config that is gone)"]
         if self.changes:
@@ -49,7 +53,12 @@ class System:
             )
         if self.init_from is not None:
             parts.append(f"begun with the weights of `{self.init_from}`")
-        return f"{' '.join(parts)}, {self.precision}"
+        return f"{' '.join(parts)}, {self.precision}{'' if self.device == 'cpu' else f' on {self.device}'}"
+
+    @property
+    def differ_in_data(self) -> bool:
+        """Whether the seeds were trained on data of their own, as far as the records tell."""
+        return len({each.prepared_sha256 for each in self.records} - {None}) > 1
 
 
 @dataclass(frozen=True)
@@ -64,16 +73,17 @@ class Row:
     @property
     def mean_bleu(self) -> float:
         """Over the seeds."""
-        return statistics.mean(self._of_seeds)
+        return statistics.mean(self.of_seeds)
 
     @property
-    def spread(self) -> float | None:
+    def deviation(self) -> float | None:
         """Standard deviation of BLEU over the seeds; none of a single one."""
-        return statistics.stdev(self._of_seeds) if len(self._of_seeds) > 1 else None
+        return statistics.stdev(self.of_seeds) if len(self.of_seeds) > 1 else None
 
     @property
-    def _of_seeds(self) -> list[float]:
-        return [each.bleu.score for each in self.evaluations.values()]
+    def of_seeds(self) -> list[float]:
+        """BLEU of each seed, in their order."""
+        return [self.evaluations[seed].bleu.score for seed in sorted(self.evaluations)]
 
     @property
     def kind(self) -> str:
@@ -87,13 +97,18 @@ class Row:
 
 
 def systems_of(records: Iterable[Record], published: Mapping[str, Config]) -> list[System]:
-    """The systems that `records` are seeds of; `published` are the configs of today."""
+    """The systems that `records` are seeds of; `published` are the configs of today.
+
+    Raises:
+        DataError: two records are of one seed of a system.
+    """
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         key = (
             record.config_name,
             json.dumps(changes_of(record, published)),
             record.precision,
+            record.device,
             record.init_from,
         )
         groups.setdefault(key, []).append(record)
@@ -103,11 +118,23 @@ def systems_of(records: Iterable[Record], published: Mapping[str, Config]) -> li
             first.config_name in published,
             changes_of(first, published),
             first.precision,
+            first.device,
             first.init_from,
-            {each.seed: each for each in (first, *others)},
+            _by_seed([first, *others]),
         )
         for first, *others in groups.values()
     ]
+
+
+def _by_seed(records: Iterable[Record]) -> dict[int, Record]:
+    seeds: dict[int, Record] = {}
+    for record in records:
+        if seeds.setdefault(record.seed, record) is not record:
+            raise DataError(
+                f"two records are of {record.config_name} with seed {record.seed}, trained with the same "
+                "settings; remove one of them"
+            )
+    return seeds
 
 
 def changes_of(record: Record, published: Mapping[str, Config]) -> dict[str, object]:
@@ -122,20 +149,25 @@ def file_name(record: Record, published: Mapping[str, Config]) -> str:
     """What the record's file is called, such as `multi30k-strong-r_drop-1.0-bf16-seed1.json`."""
     changes = changes_of(record, published).items()
     words = "-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in changes)
-    parts = [record.config_name, words[:MOST_IN_A_NAME], record.precision, f"seed{record.seed}"]
+    parts = [
+        record.config_name,
+        words[:MOST_IN_A_NAME],
+        record.init_from and f"from-{PurePath(record.init_from).name}",
+        record.precision,
+        "" if record.device == "cpu" else record.device,
+        f"seed{record.seed}",
+    ]
     return re.sub(r"[^\w.-]+", "_", "-".join(filter(None, parts))) + ".json"
 
 
 def p_between(above: Row, below: Row) -> float | None:
     """The p-value of the difference of BLEU between two rows of one test set.
 
-    The counts of a sentence are summed over the seeds that both have: chance swaps sentences, not seeds.
-    None where no seed is common, or there is nothing to test.
+    The counts of a sentence are summed over the seeds: chance swaps sentences, not seeds. None where the rows
+    have other seeds, or there is nothing to test.
     """
-    common = sorted(above.evaluations.keys() & below.evaluations.keys())
-    if not common:
+    if above.evaluations.keys() != below.evaluations.keys():
         return None
-    first, second = (
-        sum((row.counts[seed] for seed in common[1:]), row.counts[common[0]]) for row in (above, below)
-    )
+    one, *others = sorted(above.evaluations)
+    first, second = (sum((row.counts[seed] for seed in others), row.counts[one]) for row in (above, below))
     return p_value(first, second)

@@ -17,15 +17,18 @@ MissedChanges = Callable[[str], tuple[TrainingChange, ...] | None]
 SHORT_HASH = 9
 NO_RECORDS = "No training has been recorded yet."
 EXPLANATION = """\
-- Scores are against the untouched references. A row of several seeds shows the mean; for BLEU, ± is the
-  standard deviation over the seeds.
+- Scores are against the untouched references. A row of several seeds shows the mean; for BLEU, the score of
+  each seed follows, and sd is the standard deviation over the seeds.
 - 95 %: half the width of BLEU's bootstrap interval, the mean over the seeds. It covers the choice of test
   sentences only.
 - p: paired approximate randomisation of BLEU against the row above, if both have the same kind of search and
-  a seed in common. The counts of each sentence are summed over the common seeds.
-- Minutes are those of training, with all that ran beside it."""
+  the same seeds. The counts of each sentence are summed over the seeds. It swaps sentences only, so it does
+  not cover the choice of seeds.
+- Minutes are those of training, with all that ran beside it. Machine, cores and commit are those it began
+  with."""
 UNKNOWN = "The history of this repository does not tell whether the commit is older than a change of training"
 MODIFIED = "Trained with changes that were not committed"
+OTHER_DATA = "The seeds were trained on data that were prepared apart, and may differ."
 
 
 def results_tables(
@@ -57,6 +60,8 @@ class _Notes:
     def mark(self, system: System) -> str:
         """The numbers of the notes on `system`, as its name is followed by."""
         found = {text: None for record in system.records for text in self._of(record)}
+        if system.differ_in_data:
+            found[OTHER_DATA] = None
         numbers = [self._numbers.setdefault(text, len(self._numbers) + 1) for text in found]
         return f" ({', '.join(map(str, numbers))})" if numbers else ""
 
@@ -115,30 +120,32 @@ def _score_table(rows: Sequence[Row], notes: _Notes) -> str:
                 _search(row.search),
                 _numbers(row.evaluations),
                 _bleu(row),
+                "–" if row.deviation is None else f"{row.deviation:.2f}",
                 _interval([e.bleu.half_width for e in each]),
                 "–" if p is None else f"{p:.4f}",
                 _mean([e.chrf.score for e in each]),
                 _mean([e.ter.score for e in each]),
             ]
         )
-    return _table(["model", "search", "seeds", "BLEU", "95 %", "p", "chrF2", "TER"], lines)
+    return _table(["model", "search", "seeds", "BLEU", "sd", "95 %", "p", "chrF2", "TER"], lines)
 
 
 def _training_table(systems: Sequence[System], notes: _Notes) -> str:
     lines = [
         [
             system.name + notes.mark(system),
-            _numbers(system.seeds),
-            _alternatives(f"{record.parameters:,}" for record in system.records),
-            _alternatives(f"{_number(record.status.get('step')):,.0f}" for record in system.records),
-            f"{statistics.mean(_number(each.status.get('elapsed_s')) for each in system.records) / 60:.0f}",
-            _alternatives(map(_machine, system.records)),
-            _alternatives(f"PyTorch {record.environment.get('torch')}" for record in system.records),
-            _alternatives(f"`{record.commit[:SHORT_HASH]}`" for record in system.records),
+            str(record.seed),
+            f"{record.parameters:,}",
+            f"{_number(record.status.get('step')):,.0f}",
+            f"{_number(record.status.get('elapsed_s')) / 60:.0f}",
+            _machine(record),
+            f"PyTorch {record.environment.get('torch')}",
+            f"`{record.commit[:SHORT_HASH]}`",
         ]
         for system in systems
+        for record in system.records
     ]
-    heads = ["model", "seeds", "parameters", "updates", "minutes", "machine", "with", "commit"]
+    heads = ["model", "seed", "parameters", "updates", "minutes", "machine", "with", "commit"]
     return _table(heads, lines)
 
 
@@ -165,7 +172,8 @@ def _signatures(systems: Sequence[System]) -> str:
 
 
 def _bleu(row: Row) -> str:
-    return f"{row.mean_bleu:.2f}" + ("" if row.spread is None else f" ± {row.spread:.2f}")
+    each = f" ({', '.join(f'{score:.2f}' for score in row.of_seeds)})" if len(row.of_seeds) > 1 else ""
+    return f"{row.mean_bleu:.2f}{each}"
 
 
 def _search(name: str) -> str:
@@ -190,10 +198,6 @@ def _number(value: object) -> float:
 
 def _numbers(seeds: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(seeds)))
-
-
-def _alternatives(texts: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(texts))
 
 
 def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -76,6 +76,7 @@ def take_record(
         environment=environment,
         validation=_validation(run, checkpoint),
         evaluations=evaluations,
+        prepared_sha256=run.prepared.sha256,
     )
 
 

@@ -125,6 +125,15 @@ def test_slurm_script_trains_in_two_processes_with_the_losses_of_one_and_goes_on
     assert len(losses(together)) == 52
 
 
+def test_slurm_script_refuses_to_begin_anew_at_each_requeue(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [ROOT / "scripts" / "train.slurm", "tiny.toml", "--overwrite"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.endswith("each time that the job is requeued; remove the run instead\n")
+
+
 def test_fine_tuning_begins_in_all_after_the_start_is_scored(
     workspace: Workspace, tmp_path: Path, start_second: Start
 ) -> None:

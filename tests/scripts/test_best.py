@@ -168,6 +168,8 @@ def test_strong_and_best_are_trained_and_scored_with_each_seed(tmp_path: Path) -
         ("--seeds", "0"),
         ("--seeds", "x"),
         ("--seeds", "2x"),
+        ("--seeds=2",),
+        ("--from=a", "b"),
     ],
 )
 def test_another_option_is_refused_before_anything_begins(tmp_path: Path, args: tuple[str, ...]) -> None:

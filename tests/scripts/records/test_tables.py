@@ -43,9 +43,9 @@ def test_table_has_a_row_for_each_search_and_its_figures(record: Record, reposit
     text = results_tables([record], configs_in(repository / "configs"), no_changes)
     beam, greedy = record.evaluations
     name = "`configs/tiny.toml`, fp32"
-    assert [row[:5] for row in rows_below("files, test, de to en", text)] == [
-        [name, "greedy", "4", f"{greedy.bleu.score:.2f}", f"± {greedy.bleu.half_width:.2f}"],
-        [name, "beam 2, alpha 0.5", "4", f"{beam.bleu.score:.2f}", f"± {beam.bleu.half_width:.2f}"],
+    assert [row[:6] for row in rows_below("files, test, de to en", text)] == [
+        [name, "greedy", "4", f"{greedy.bleu.score:.2f}", "–", f"± {greedy.bleu.half_width:.2f}"],
+        [name, "beam 2, alpha 0.5", "4", f"{beam.bleu.score:.2f}", "–", f"± {beam.bleu.half_width:.2f}"],
     ]
     (training,) = rows_below("How they were trained", text)
     assert training[:3] == [name, "4", f"{record.parameters:,}"]
@@ -53,11 +53,29 @@ def test_table_has_a_row_for_each_search_and_its_figures(record: Record, reposit
     assert f"- BLEU's signature: `{greedy.bleu.signature}`" in text
 
 
-def test_seeds_of_a_config_are_one_row_with_their_spread(record: Record, repository: Path) -> None:
-    seeds = [seeded(record, seed, bleu=bleu) for seed, bleu in ((1, 40.0), (2, 41.0), (3, 42.0))]
+def test_seeds_of_a_config_are_one_row_of_scores_and_one_each_of_training(
+    record: Record, repository: Path
+) -> None:
+    seeds = [seeded(record, seed, bleu=bleu) for seed, bleu in ((3, 42.0), (1, 41.0), (2, 40.0))]
     text = results_tables(seeds, configs_in(repository / "configs"), no_changes)
     greedy, _ = rows_below("files, test, de to en", text)
-    assert greedy[2:4] == ["1, 2, 3", "41.00 ± 1.00"]
+    assert greedy[2:5] == ["1, 2, 3", "41.00 (41.00, 40.00, 42.00)", "1.00"]
+    assert [row[1] for row in rows_below("How they were trained", text)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("prepared", "is_noted"), [(("a", "b"), True), (("a", "a"), False), (("a", None), False)]
+)
+def test_seeds_of_data_that_were_prepared_apart_are_noted(
+    record: Record, repository: Path, prepared: tuple[str | None, ...], is_noted: bool
+) -> None:
+    seeds = [
+        replace(seeded(record, seed, bleu=40.0), prepared_sha256=sha256)
+        for seed, sha256 in enumerate(prepared)
+    ]
+    text = results_tables(seeds, configs_in(repository / "configs"), no_changes)
+    assert ("1. The seeds were trained on data that were prepared apart" in text) == is_noted
+    assert ("`configs/tiny.toml`, fp32 (1)" in text) == is_noted
 
 
 def test_best_row_of_a_search_is_first_and_the_next_is_tested_against_it(
@@ -81,7 +99,7 @@ def test_best_row_of_a_search_is_first_and_the_next_is_tested_against_it(
     expected = [f"`configs/{name}.toml`, fp32" for name in order]
     assert [row[0] for row in rows] == [*expected, *expected]
     assert [row[1] for row in rows] == ["greedy"] * 2 + ["beam 2, alpha 0.5"] * 2
-    assert [row[5] for row in rows] == ["–", f"{p:.4f}"] * 2
+    assert [row[6] for row in rows] == ["–", f"{p:.4f}"] * 2
 
 
 def test_other_lines_under_one_name_are_refused(record: Record, repository: Path) -> None:
