@@ -1,5 +1,6 @@
 """`mt-cli score`."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ from mt_cli.commands.flags import (
     Threads,
     Verbose,
 )
-from mt_cli.commands.terminal import exit_codes, json_text, print_lines, set_up_logging
+from mt_cli.commands.terminal import exit_codes, is_terminal, json_text, print_lines, set_up_logging
 
 if TYPE_CHECKING:  # torch is imported when something is scored
     from mt_cli.stages.score import ScoredPair
@@ -43,7 +44,9 @@ def score(
 ) -> None:
     """Print the log-probability of given translations, line by line."""
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
+    from mt_cli.machine.progress import ProgressDisplay
     from mt_cli.stages.score import open_pairs, score_pairs
+    from mt_cli.stages.translate import count_lines
     from mt_cli.translation.pair_scorer import PairScorer
 
     with open_pairs(src, tgt) as (sources, translations):
@@ -54,9 +57,13 @@ def score(
             threads=threads or 0,
             search={"batch_size": batch_size, "precision": precision},
         )
-        for pairs in score_pairs(scorer, sources, translations):
-            as_line = _as_json if as_json else _as_text
-            print_lines("\n".join(as_line(pair, normalise=normalise) for pair in pairs))
+        as_line = _as_json if as_json else _as_text
+        # On a terminal the scores themselves show how far it is.
+        total, is_hidden = count_lines(sources), is_terminal(sys.stdout)
+        with ProgressDisplay("scoring", unit="lines", total=total, is_hidden=is_hidden) as progress:
+            for pairs in score_pairs(scorer, sources, translations):
+                print_lines("\n".join(as_line(pair, normalise=normalise) for pair in pairs))
+                progress.update(len(pairs))
 
 
 def _value(pair: "ScoredPair", *, normalise: bool) -> float:

@@ -14,12 +14,9 @@ from mt_cli.artefacts.text_files import as_lines, check_aligned, read_bytes
 from mt_cli.config import Backend, Device
 from mt_cli.errors import DataError, UsageError
 from mt_cli.stages.model_card import write_card
-from mt_cli.stages.system import Assessment, EvalSet, System
+from mt_cli.stages.system import Assessment, EvalSet, System, shortened_name
 from mt_cli.translation.options import SearchOptions
 from mt_cli.translation.reranker import Reranking
-
-LONGEST_STEM = 60
-"""Characters of a file's name in a folder's."""
 
 
 def score_splits(
@@ -77,10 +74,10 @@ def split_test_sets(run: AnyRun, splits: Sequence[str], *, data_dir: Path | None
         UsageError: there is no such split.
         DataError: the data are gone or are not those of the run.
     """
-    otherwise = ", or score files of your own with --src FILE --ref FILE"
+    otherwise = ", or score files of your own with mt-cli evaluate --src FILE --ref FILE"
     prepared = open_prepared_of(run, data_dir, otherwise=otherwise)
     return [
-        EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), kept_as=name)
+        EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), name, run.config.data)
         for name in chosen_splits(run, splits)
     ]
 
@@ -113,5 +110,5 @@ def read_test_set(src_path: Path, ref_path: Path) -> EvalSet:
     if not sources:
         raise DataError(f"{src_path}: empty; there is nothing to score")
     digest = sha256_bytes(sha256_bytes(src).encode() + sha256_bytes(ref).encode())
-    stem = re.sub(r"[^\w.-]+", "_", src_path.stem).lstrip(".")[:LONGEST_STEM]
-    return EvalSet("files", sources, refs, kept_as=f"{stem}-{digest[:8]}")
+    stem = re.sub(r"[^\w.-]+", "_", src_path.stem).lstrip(".")
+    return EvalSet("files", sources, refs, kept_as=f"{shortened_name(stem)}-{digest[:8]}")

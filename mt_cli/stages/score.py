@@ -11,8 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from mt_cli.errors import DataError, UsageError
-from mt_cli.stages.translate import open_source
-from mt_cli.text.normalize import decode_line
+from mt_cli.stages.translate import decoded, open_source
 from mt_cli.translation.pair_scorer import PairScore, PairScorer
 
 PAIRS_AT_ONCE = 2048
@@ -79,6 +78,6 @@ def open_pairs(src: str, tgt: str) -> Iterator[tuple[io.BufferedIOBase, io.Buffe
 
 
 def _scored(scorer: PairScorer, src: list[bytes], tgt: list[bytes], *, first_line: int) -> list[ScoredPair]:
-    sources, targets = list(map(decode_line, src)), list(map(decode_line, tgt))
+    sources, targets = ([decoded(raw, first_line + i) for i, raw in enumerate(side)] for side in (src, tgt))
     scores = scorer.score(sources, targets, first_line=first_line)
     return [ScoredPair(*each) for each in zip(sources, targets, scores, strict=True)]

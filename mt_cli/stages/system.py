@@ -15,7 +15,7 @@ from mt_cli.artefacts.evaluation import Evaluation, keep_evaluation, open_evalua
 from mt_cli.artefacts.exported_run import open_any_runs
 from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.run import Run
-from mt_cli.config import Backend, Device, decoding_with
+from mt_cli.config import Backend, DataConfig, Device, decoding_with
 from mt_cli.errors import DataError, ResourceError
 from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.translation.options import SearchOptions, search_name
@@ -27,8 +27,8 @@ from mt_cli.translation.unknown_words import unk_rate
 
 log = logging.getLogger(__name__)
 
-LONGEST_NAME = 100
-"""Characters of other runs' names in a folder's."""
+LONGEST_NAME = 50
+"""Bytes of a file's name, or of other runs' names, in that of a folder, which has 255 at most."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,14 @@ class EvalSet:
     sources: list[str]
     refs: list[str]
     kept_as: str
-    """Its name in `eval/`, which no other set may have."""
+    """Its name in `eval/` of a run whose split it is, or if it is nobody's split."""
+    data: DataConfig | None = None
+    """The data whose split it is; none of files that the user named."""
+
+    @property
+    def digest(self) -> str:
+        """Eight letters that stand for its text."""
+        return sha256_bytes("\n".join([*self.sources, *self.refs]).encode())[:8]
 
 
 @dataclass(frozen=True)
@@ -165,7 +172,7 @@ class System:
 
     def kept_hyps(self, test_set: EvalSet) -> list[str] | None:
         """Translations of `test_set` that this system has made earlier, with the same weights and search."""
-        kept = self.kept(test_set.kept_as)
+        kept = self.kept(self._name_of(test_set))
         if kept is None or kept.sources != test_set.sources or kept.refs != test_set.refs:
             return None
         return kept.hyps
@@ -218,13 +225,20 @@ class System:
             return ""
         weights = self._reranking.weights
         digest = sha256_bytes(f"{self._reverse.sha256} {weights.reverse} {weights.length}".encode())
-        return f"-reranked-{self._reverse.run[:LONGEST_NAME]}-{digest[:8]}"
+        return f"-reranked-{shortened_name(self._reverse.run)}-{digest[:8]}"
+
+    def _name_of(self, test_set: EvalSet) -> str:
+        """Its name in `eval/`: another run's split must not take the place of this run's of that name."""
+        own, other = self.run.config.data, test_set.data
+        if other is None or _has_same_split(own, other, test_set.name):
+            return test_set.kept_as
+        return f"{test_set.kept_as}-{test_set.digest}"
 
     def _folder(self, kept_as: str) -> Path:
         return self.run.folder / "eval" / f"{kept_as}-{self._decoding}"
 
     def _keep(self, test_set: EvalSet, assessment: Assessment) -> None:
-        folder = self._folder(test_set.kept_as)
+        folder = self._folder(self._name_of(test_set))
         record = {**assessment.as_json(), **self._made_by}
         speed = f"{len(assessment.hyps)} sentences, {assessment.sentences_per_s:.0f} a second"
         try:
@@ -236,9 +250,20 @@ class System:
             log.info("%s: %s, translations in %s", test_set.name, speed, folder)
 
 
+def shortened_name(name: str) -> str:
+    """As many letters of `name` as have room in the name of a folder."""
+    return name.encode()[:LONGEST_NAME].decode(errors="ignore")
+
+
+def _has_same_split(one: DataConfig, other: DataConfig, split: str) -> bool:
+    """Whether `split` is made of the same files in both."""
+    where = [(data.corpus, data.src_lang, data.tgt_lang, data.files.get(split)) for data in (one, other)]
+    return where[0] == where[1]
+
+
 def _ensemble_name(others: Sequence[Member]) -> str:
     """What tells the folder of an ensemble's scores from those of other ensembles; nothing of one model."""
     if not others:
         return ""
     digest = sha256_bytes("".join(member.sha256 for member in others).encode())
-    return f"-with-{'-'.join(member.run for member in others)[:LONGEST_NAME]}-{digest[:8]}"
+    return f"-with-{shortened_name('-'.join(member.run for member in others))}-{digest[:8]}"

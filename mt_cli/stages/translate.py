@@ -41,7 +41,7 @@ def translate_lines(
     """
     num_lines = 0
     for chunk in _chunks(source):
-        lines = [_decode(raw, number) for number, raw in enumerate(chunk, start=num_lines + 1)]
+        lines = [decoded(raw, number) for number, raw in enumerate(chunk, start=num_lines + 1)]
         write(lines, translate(lines))
         num_lines += len(lines)
     return num_lines
@@ -49,10 +49,11 @@ def translate_lines(
 
 def decode_argument(text: str) -> str:
     """A line given on the command line, where Python has kept bytes that are no UTF-8 as surrogates."""
-    return _decode(text.encode("utf-8", "surrogateescape"), 1)
+    return decoded(text.encode("utf-8", "surrogateescape"), 1)
 
 
-def _decode(raw: bytes, number: int) -> str:
+def decoded(raw: bytes, number: int) -> str:
+    """The text of line `number`, with a warning if it is not UTF-8."""
     if not is_valid_utf8(raw):
         log.warning("line %d: not valid UTF-8; what could not be read was left out", number)
     return decode_line(raw)
@@ -103,10 +104,10 @@ def open_target(name: str) -> Iterator[BinaryIO]:
             raise ResourceError("standard output is closed; name a file with --output")
         yield sys.stdout.buffer
         return
-    path = Path(name).resolve()  # behind a link, the file is replaced and not the link
-    with write_errors_explained(Path(name), path):
-        is_pipe = path.exists() and not path.is_file()  # or a device: neither must be replaced
-        with path.open("wb") if is_pipe else replaced(path) as file:
+    given, path = Path(name), Path(name).resolve()  # behind a link, the file is replaced and not the link
+    with write_errors_explained(given, given, path):
+        is_pipe = given.exists() and not given.is_file()  # or a device: neither must be replaced
+        with given.open("wb") if is_pipe else replaced(path) as file:
             yield file
 
 

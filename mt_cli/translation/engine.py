@@ -116,7 +116,7 @@ def check_engine_options(run: AnyRun, search: SearchOptions, *, backend: Backend
             f"{run.folder}: an exported model has no layers of ours; leave out ", Option("backend")
         )
     precision = search.get("precision")
-    own = "fp32" if run.quantization == "none" else run.quantization
+    own = {"none": "fp32", "bfloat16": "bf16"}.get(run.quantization, run.quantization)
     if precision not in (None, own):
         raise UsageError(
             f"{run.folder}: exported to compute in {own}; leave out ", Option("precision", precision)

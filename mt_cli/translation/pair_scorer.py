@@ -97,8 +97,8 @@ class PairScorer:
     ) -> list[PairScore]:
         """The score of each pair; `first_line` is the number of the first, for warnings.
 
-        The translation of an empty line is empty, for certain. A pair with a side that is too long for the
-        model is impossible, and a warning says so if this `warns`.
+        The translation of an empty line is empty, for certain, so any other is impossible. A pair with a side
+        that is too long for the model is impossible too, and a warning says so if this `warns`.
         """
         src_ids = self._encode(sources, side="src")
         tgt_ids = self._encode(targets, side="tgt")

@@ -29,7 +29,7 @@ def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
     if looping >= SHARE_LOOPING:
         found.append(
             f"{_count(is_looping, hyps)} say the same over and over, such as {_example(is_looping, hyps)}: "
-            "train longer, or decode with --no-repeat-ngram 4"
+            "train longer, or evaluate and translate with --no-repeat-ngram 4"
         )
     return found
 

@@ -137,6 +137,28 @@ def test_new_says_what_is_missing(call: Call, folder: Path, args: tuple[str, ...
     assert not folder.joinpath("x-corpus").exists()
 
 
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_new_never_replaces_pairs_that_it_was_given(call: Call, folder: Path, split: str) -> None:
+    assert call("new", "--train", *PAIR, "-o", "mine.toml").code == 0
+    before = {path: path.read_bytes() for path in folder.joinpath("mine-corpus").iterdir()}
+    given = {"train": PAIR, "val": PAIR} | {split: (f"mine-corpus/{split}.es", f"mine-corpus/{split}.en")}
+    pairs = ("--train", *given["train"]) + (("--val", *given["val"]) if split == "val" else ())
+    outcome = call("new", *pairs, "-o", "mine.toml", "--overwrite")
+    assert outcome.code == 2
+    assert outcome.err == (
+        f"error: mine-corpus/{split}.es lies in mine-corpus, which would be replaced; "
+        "name another place with --output\n"
+    )
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_new_opens_the_run_before_it_cuts_the_corpus(call: Call, folder: Path) -> None:
+    outcome = call("new", "--train", *PAIR, "--init-from", "runs/typo", "-o", "mine.toml")
+    assert outcome.code == 2
+    assert "runs/typo: no such run folder" in outcome.err
+    assert not folder.joinpath("mine-corpus").exists()
+
+
 # show
 
 
@@ -166,6 +188,14 @@ def test_check_warns_that_default_keys_do_not_suit_a_small_corpus(call: Call) ->
     assert outcome.code == 0
     assert outcome.text.startswith("recipe.toml:\n  warning: training makes only 12 updates, 1 an epoch of ")
     assert "  warning: the vocabulary of 8,000 entries is large for 300 training pairs" in outcome.text
+
+
+def test_check_counts_the_words_that_there_are_and_both_vocabularies(call: Call, folder: Path) -> None:
+    words = call("check", "recipe.toml", "--set", "tokenizer.kind=spacy")
+    assert "vocabulary" not in words.text  # 300 pairs have few words, and each occurs often
+    two = ("tokenizer.joint=false", "tokenizer.tgt_vocab_size=32000", "model.tie=decoder")
+    outcome = call("check", "recipe.toml", *(word for setting in two for word in ("--set", setting)))
+    assert "the vocabulary of 40,000 entries is large" in outcome.text
 
 
 def test_check_finds_nothing_wrong_with_a_new_config(call: Call) -> None:

@@ -264,6 +264,15 @@ def test_output_to_a_named_pipe_is_written_into_it(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+def test_output_to_an_open_pipe_of_the_shell_is_written_into_it() -> None:
+    reader, writer = os.pipe()  # as `-o >(gzip)` names one
+    with os.fdopen(reader, "rb") as received:
+        with open_target(f"/dev/fd/{writer}") as file:
+            file.write(b"A dog.\n")
+        os.close(writer)
+        assert received.read() == b"A dog.\n"
+
+
 def test_failed_translation_leaves_the_output_as_it_was(workspace: Workspace, two_lines: Path) -> None:
     target = two_lines.with_name("english.txt")
     target.write_text("precious\n")

@@ -12,7 +12,9 @@ from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.split_files import lines_path
 from mt_cli.artefacts.text_files import as_lines, read_bytes
 from mt_cli.config import Device
-from mt_cli.errors import DataError, UsageError
+from mt_cli.errors import DataError, ResourceError, UsageError
+from mt_cli.machine.hardware import GIB
+from mt_cli.machine.memory_limit import usable_memory
 from mt_cli.stages.compare.comparison import Comparison, Contrast
 from mt_cli.stages.evaluate import chosen_splits, read_test_set, split_test_sets
 from mt_cli.stages.model_card import write_card
@@ -20,7 +22,7 @@ from mt_cli.stages.system import EvalSet, System
 from mt_cli.text.normalize import decode_line, normalize
 from mt_cli.translation.changes import by_length, by_unseen_words, find_changes, words_of
 from mt_cli.translation.options import SearchOptions
-from mt_cli.translation.significance import RESAMPLES, TRIALS, judge, paired_tests
+from mt_cli.translation.significance import RESAMPLES, TRIALS, judge, memory_needed, paired_tests
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +57,17 @@ def compare_systems(
         raise UsageError("give either --split or --ref, not both")
     if src_path is not None and ref_path is None:
         raise UsageError("--src needs --ref: the references of its lines")
+    for path in paths:
+        if not path.exists() and ref_path is not None:
+            raise UsageError(f"{path}: no such run folder, and no such file of translations")
     systems = {
         path: System([path], checkpoint=checkpoint, device=device, threads=threads, search=search)
         for path in paths
         if path.is_dir() or not path.exists()  # a pipe is a file of translations too
     }
     first = next(iter(systems.values()), None)
+    if first is not None:
+        check_same_direction([system.run for system in systems.values()])
     if ref_path is not None:
         test_sets = [_files(src_path, ref_path, has_runs=first is not None)]
     elif first is not None:
@@ -70,6 +77,8 @@ def compare_systems(
     if len(systems) < len(set(paths)) and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
         raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
+    for test_set in test_sets:
+        check_tests_fit(test_set, resamples=resamples, trials=trials)
     unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=data_dir)
     return {
         test_set.name: compare_translations(
@@ -97,6 +106,37 @@ def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
     return EvalSet("files", [], refs, kept_as="files")
 
 
+def check_tests_fit(test_set: EvalSet, *, resamples: int, trials: int) -> None:
+    """Make sure that there is memory for the tests of `test_set`, before anything is translated.
+
+    Raises:
+        ResourceError: there is too little.
+    """
+    needed, memory = memory_needed(len(test_set.refs), resamples=resamples, trials=trials), usable_memory()
+    if memory is not None and needed > memory:
+        raise ResourceError(
+            f"{test_set.name}: the tests of {len(test_set.refs):,} lines take {needed / GIB:.1f} GiB of "
+            f"memory, and there are {memory / GIB:.1f}; lower --resamples and --trials, or compare fewer "
+            "lines"
+        )
+
+
+def check_same_direction(runs: Sequence[AnyRun]) -> None:
+    """Make sure that one test set suits all `runs`.
+
+    Raises:
+        UsageError: they do not translate between the same languages.
+    """
+    directions = {run.folder: f"{run.config.data.src_lang} to {run.config.data.tgt_lang}" for run in runs}
+    (first, of_first), *others = directions.items()
+    for other, of_other in others:
+        if of_other != of_first:
+            raise UsageError(
+                f"{other} translates {of_other}, but {first} {of_first}; only runs of one direction can be "
+                "compared"
+            )
+
+
 def test_splits_of(system: System, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
     """Test sets of `system`'s data; if those are gone, as `system` has kept them with its translations."""
     try:
@@ -106,7 +146,8 @@ def test_splits_of(system: System, splits: Sequence[str], *, data_dir: Path | No
         kept = [(name, found) for name in names if (found := system.kept(name)) is not None]
         if data_dir is not None or len(kept) < len(names):
             raise
-        return [EvalSet(name, found.sources, found.refs, kept_as=name) for name, found in kept]
+        data = system.run.config.data
+        return [EvalSet(name, found.sources, found.refs, name, data) for name, found in kept]
 
 
 def translations_of(path: Path, system: System | None, test_set: EvalSet) -> list[str]:

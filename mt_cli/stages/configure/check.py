@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mt_cli.artefacts.corpora import TRAIN, find_corpus, read_pairs
-from mt_cli.config import Config, load_config
+from mt_cli.config import Config, TokenizerConfig, load_config
 from mt_cli.errors import ConfigError, MtCliError, ResourceError
 from mt_cli.stages.configure.corpus_size import CorpusSize, measure
 from mt_cli.stages.configure.sizing import updates_per_epoch
@@ -50,6 +50,13 @@ def check_config(path: Path, overrides: Sequence[str] = ()) -> Findings:
     return Findings(str(path), warnings=before_training(config, _plan(config, size)))
 
 
+def _vocab_size(tokenizer: TokenizerConfig, size: CorpusSize) -> int:
+    """Entries of both sides, if the text has so many."""
+    tgt_size = 0 if tokenizer.joint else tokenizer.tgt_vocab_size or tokenizer.vocab_size
+    both = tokenizer.vocab_size + tgt_size
+    return min(both, size.num_words) if tokenizer.kind == "spacy" else both
+
+
 def _plan(config: Config, size: CorpusSize) -> Plan:
     """The size of the training, estimated from text that has no tokens yet."""
     training = config.training
@@ -60,7 +67,7 @@ def _plan(config: Config, size: CorpusSize) -> Plan:
     return Plan(
         num_pairs=size.num_pairs,
         num_tokens=size.num_tokens,
-        vocab_size=config.tokenizer.vocab_size * (1 if config.tokenizer.joint else 2),
+        vocab_size=_vocab_size(config.tokenizer, size),
         total_steps=min(total_steps, training.max_steps or total_steps),
         steps_per_epoch=per_epoch,
     )

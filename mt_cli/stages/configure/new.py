@@ -63,6 +63,7 @@ def new_config(
             )
     if output is not None and output.exists() and not overwrite:
         raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
+    trained = None if parent is None else open_run(parent).config
     data = DataConfig()
     if files:
         data = _data_config(files, src_lang=src_lang, tgt_lang=tgt_lang)
@@ -72,7 +73,7 @@ def new_config(
         data, pairs = _with_splits_cut_off(data, corpus, missing, output=output, overwrite=overwrite)
         corpus = find_corpus(data)
     size = measure(read_pairs(corpus[TRAIN]))
-    config = _suited(data, size, parent)
+    config = _suited(data, size, parent, trained)
     text = commented_toml(config, header=_header(config, size, output, pairs, parent))
     if output is not None:
         write_atomically(output, text.encode())
@@ -137,6 +138,11 @@ def _with_splits_cut_off(
         kind=f"a folder of {', '.join(names)}",
         ways_out="--overwrite replaces it, --output names another place",
     )
+    for path in (path for pair in data.files.values() for path in (pair.src, pair.tgt)):
+        if Path(path).resolve().is_relative_to(folder.resolve()):
+            raise UsageError(
+                f"{path} lies in {folder}, which would be replaced; name another place with --output"
+            )
     with built_beside(folder) as partial:
         paths = {split: _paths(data, partial, split) for split in (TRAIN, *missing)}
         report = cut_off(corpus[TRAIN], missing, paths=paths)
@@ -166,11 +172,10 @@ def _paths(data: DataConfig, folder: Path, split: str) -> FilePair:
     return folder / f"{split}.{src}", folder / f"{split}.{tgt}"
 
 
-def _suited(data: DataConfig, size: CorpusSize, parent: Path | None) -> Config:
+def _suited(data: DataConfig, size: CorpusSize, parent: Path | None, trained: Config | None) -> Config:
     tables: Tables = {"data": data.model_dump(mode="json")}
-    if parent is None:
+    if trained is None:
         return parse_config(tables | suited_to(size), origin="config new")
-    trained = open_run(parent).config
     suited = suited_to_fine_tuning(size, trained)
     suited["tokenizer"]["from_run"] = str(parent)
     tables["data"] |= {"lowercase": trained.data.lowercase, "max_len": trained.data.max_len}

@@ -25,7 +25,7 @@ Without it, this script, run in this folder, reads lines and writes their transl
 
 `beam_size=5` searches with a beam. CTranslate2's `length_penalty` is another than mt-cli's: it divides by the
 length to that power. A line of more than {longest} tokens is cut, where mt-cli splits it{unknown}.
-What the run's config says of `min_len` and `no_repeat_ngram` is not minded.
+What the run's config says of `max_len_factor`, `max_len_extra`, `min_len` and `no_repeat_ngram` is ignored.
 """
 
 OPTIONS = """\

@@ -4,9 +4,9 @@ Knows sections of names and values, nothing of where they come from.
 """
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from mt_cli.config import Config, dump_config, parse_config
+from mt_cli.config import Config, differences, dump_config, parse_config
 from mt_cli.stages.inspect.inspect import RunFacts
 
 SHORT_HASH = 12
@@ -29,8 +29,8 @@ def facts_that_fit(report: RunFacts, *, width: int) -> str:
         for name, facts in report.items()
         if name != "config" and facts
     ]
-    changed = list(_changed_values(parse_config(report["config"])))
-    rows = _fitting_rows(dict(changed), width) if changed else ["  as it is by default"]
+    changed = {path: own for path, (_, own) in differences(Config(), parse_config(report["config"])).items()}
+    rows = _fitting_rows(changed, width) if changed else ["  as it is by default"]
     return "\n\n".join([*sections, "\n".join(["config, where it is not the default", *rows])])
 
 
@@ -48,15 +48,6 @@ def _fitting_rows(facts: Mapping[str, object], width: int) -> list[str]:
 def _short(value: object) -> object:
     is_hash = isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
     return f"{str(value)[:SHORT_HASH]}…" if is_hash else value
-
-
-def _changed_values(config: Config) -> Iterator[tuple[str, object]]:
-    """Path and value of each key that is not at its default, in the order of the file."""
-    usual = Config().model_dump(mode="json")
-    for section, table in config.model_dump(mode="json").items():
-        for key, value in table.items():
-            if value != usual[section][key]:
-                yield f"{section}.{key}", value
 
 
 def _rows(facts: Mapping[str, object]) -> list[str]:

@@ -83,6 +83,7 @@ def prepare_corpus(
     if existing and pinned and _is_made_of(existing, config, pinned | taken):
         return _unchanged(existing)
     corpus = find_corpus(config.data, source=source, offline=offline)
+    _check_outside(out, corpus)
     inputs = corpus_hashes(corpus) | taken
     if existing and _is_made_of(existing, config, inputs):
         return _unchanged(existing)
@@ -110,6 +111,14 @@ def _open_existing(out: Path) -> Prepared | None:
     except DataError as error:
         log.warning("preparing again: %s", error)
         return None
+
+
+def _check_outside(out: Path, corpus: Corpus) -> None:
+    """Make sure that no file of `corpus` is in `out`, which will be replaced."""
+    for split in corpus.values():
+        for path in (split.src.path, split.tgt.path):
+            if path.resolve().is_relative_to(out.resolve()):
+                raise UsageError(f"{path} lies in {out}, which prepare replaces; copy it to another place")
 
 
 def _unchanged(existing: Prepared) -> PrepareResult:

@@ -59,6 +59,8 @@ def pick_examples(
         progress.update(1)
         return Example(place + 1, number + 1, shortened(source), shortened(ref), renderings)
 
+    for system in systems:
+        _ = system.translator  # loaded with all threads: it may have to translate another test set
     with one_thread(), ProgressDisplay(label, unit="lines", total=total) as progress:
         groups = [
             ExampleGroup(title, tuple(map(example, ranks)))

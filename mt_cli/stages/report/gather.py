@@ -14,6 +14,8 @@ from mt_cli.config import Backend, Config, Device, differences, dump_config
 from mt_cli.errors import DataError, UsageError
 from mt_cli.model.shapes import num_parameters
 from mt_cli.stages.compare.compare import (
+    check_same_direction,
+    check_tests_fit,
     compare_translations,
     test_splits_of,
     translations_of,
@@ -74,9 +76,13 @@ def gather_findings(
         for run_dir in run_dirs
     ]
     trained = [_trained(system) for system in systems]
+    check_same_direction(trained)
     names = labels_of(run_dirs)
     first = systems[0]
     test_sets = test_splits_of(first, splits, data_dir=data_dir)
+    if len(systems) == 2:
+        for test_set in test_sets:
+            check_tests_fit(test_set, resamples=resamples, trials=trials)
     unseen = unseen_words(first.run, test_sets, data_dir=data_dir)
     found = tuple(
         _gather_test_set(

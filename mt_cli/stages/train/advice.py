@@ -93,9 +93,12 @@ def _of_the_updates(config: Config, plan: Plan) -> list[str]:
             f"{tokens} and training.max_epochs = {epochs}, or let mt-cli config new choose"
         ]
     if plan.steps_per_epoch == 1:
+        update, cure = "a batch", "smaller batches learn"
+        if training.accumulation > 1:
+            update, cure = f"an update of {training.accumulation} batches", "a smaller accumulation learns"
         return [
-            f"a batch of training.tokens_per_batch = {training.tokens_per_batch} holds the whole corpus of "
-            f"{plan.num_pairs:,} pairs; smaller batches learn in fewer epochs"
+            f"{update} of training.tokens_per_batch = {training.tokens_per_batch} holds the whole corpus of "
+            f"{plan.num_pairs:,} pairs; {cure} in fewer epochs"
         ]
     return []
 

@@ -80,7 +80,8 @@ class Session:
         elif run.init_from is not None:
             load_parent(run.init_from, self._model)
         if world.is_first:
-            run.forget_metrics_after(self._state.step)
+            # Without a checkpoint, the score of the start is made anew too.
+            run.forget_metrics_after(self._state.step if run.pointer("last") else -1)
             finish_saving(run, self._state)
         self._opening = Opening(
             run.folder,
@@ -89,7 +90,7 @@ class Session:
             runtime,
             world,
             self._trainer,
-            num_train=len(prepared.split("train")),
+            num_train=len(split),
             num_val=self._validator.num_pairs,
         )
         events = EventFiles(run.folder, after_step=self._state.step) if has_tensorboard else None

@@ -1,14 +1,17 @@
 """The `compare` command: runs and files against a baseline."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import rehash
 from workspace import Outcome, Workspace
 
 from mt_cli.artefacts.json_files import sealed, write_json
+from mt_cli.stages.compare import compare as module
 from mt_cli.translation.translator import Translator
 
 FEW = ("--resamples", 100, "--trials", 100)
@@ -126,6 +129,33 @@ def test_file_of_another_length_exits_3_with_both_numbers(
     )
 
 
+def test_a_file_that_is_missing_is_not_called_a_run(
+    workspace: Workspace, files: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    ref, worse, _ = files
+    outcome = compare(workspace, worse, tmp_path / "wrose", "--ref", ref)
+    assert outcome.code == 2
+    assert outcome.err == (
+        f"error: {tmp_path / 'wrose'}: no such run folder, and no such file of translations\n"
+    )
+
+
+def test_tests_that_memory_cannot_hold_are_refused_before_anything_is_translated(
+    workspace: Workspace, files: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref, worse, perfect = files
+    needed = 30 * (72 * 100 + 2 * 100)
+    monkeypatch.setattr(module, "usable_memory", lambda: needed)
+    assert compare(workspace, worse, perfect, "--ref", ref).code == 0
+    monkeypatch.setattr(module, "usable_memory", lambda: needed - 1)
+    monkeypatch.setattr(Translator, "of_runs", None)
+    outcome = compare(workspace, worse, perfect, "--ref", ref)
+    assert outcome.code == 5
+    assert (
+        "error: files: the tests of 30 lines take 0.0 GiB of memory, and there are 0.0; lower" in outcome.err
+    )
+
+
 # Runs
 
 
@@ -159,6 +189,38 @@ def test_kept_translations_that_were_altered_are_made_anew(
     assert f"test: {run} translates\n" in outcome.err
     if name != "scores.json":
         assert path.read_bytes() == whole
+
+
+def test_another_runs_split_does_not_take_the_place_of_ones_own(workspace: Workspace, run: Path) -> None:
+    assert workspace.call("evaluate", run).code == 0
+    own = {path: path.read_bytes() for path in (run / "eval" / "test-greedy").iterdir()}
+    elsewhere = (run / "config.toml").read_bytes().replace(b"corpus/test.", b"elsewhere/test.")
+    rehash(run, "config.toml", elsewhere)
+    first = workspace.copy_run(run.with_name("first"))
+    for _ in range(2):  # translated, and then taken as kept
+        assert compare(workspace, first, run, "--data", workspace.prepared).code == 0
+    assert {path: path.read_bytes() for path in own} == own
+    (other,) = [path for path in (run / "eval").iterdir() if path.name != "test-greedy"]
+    assert re.fullmatch(r"test-[0-9a-f]{8}-greedy", other.name)
+    shown = workspace.call("inspect", run).out.decode()
+    assert f"{other.name} " in shown
+
+
+@pytest.mark.parametrize("command", [("compare",), ("report", "-o", "page.html")])
+def test_runs_of_two_directions_are_not_compared(
+    workspace: Workspace, run: Path, command: tuple[str, ...]
+) -> None:
+    config = (run / "config.toml").read_bytes()
+    assert b'src_lang = "de"' in config
+    rehash(run, "config.toml", config.replace(b'src_lang = "de"', b'src_lang = "fr"'))
+    outcome = workspace.call(*command, "runs/tiny", run)
+    assert outcome == Outcome(
+        2,
+        b"",
+        f"error: {run} translates fr to en, but runs/tiny de to en; "
+        "only runs of one direction can be compared\n",
+    )
+    assert not (run / "eval").exists()
 
 
 def test_kept_translations_of_another_checkpoint_are_not_taken(workspace: Workspace, run: Path) -> None:

@@ -10,7 +10,7 @@ from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.config import Config, parse_config
 from mt_cli.config.sections import MorePairsConfig
 from mt_cli.data.split import Portion
-from mt_cli.errors import ConfigError, DataError
+from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.stages.prepare import survey
 
 MADE = [("Der Hund fällt.", "A dog falls."), ("Ein Tisch.", "A table."), ("", "Nothing.")]
@@ -121,6 +121,16 @@ def test_missing_files_are_named(corpus: Corpus) -> None:
     config = config_with(corpus, forward=pairs_of(corpus, "gone"))
     with pytest.raises(DataError, match=r"gone.de: no such file; \[data.more\] names it, and 1 more"):
         corpus.prepare(config)
+
+
+def test_files_in_the_folder_that_is_replaced_are_refused(corpus: Corpus) -> None:
+    first = corpus.prepare(corpus.config())
+    lines = first.folder / "train.src.txt"
+    before = lines.read_bytes()
+    own = MorePairsConfig.model_validate({"src": str(lines), "tgt": str(first.folder / "train.tgt.txt")})
+    with pytest.raises(UsageError, match=r"train\.src\.txt lies in .*, which prepare replaces; copy it"):
+        corpus.prepare(config_with(corpus, forward=own))
+    assert lines.read_bytes() == before
 
 
 def test_files_without_a_usable_pair_are_named(corpus: Corpus) -> None:

@@ -86,16 +86,20 @@ def test_resumed_run_continues_without_its_parent(workspace: Workspace, folder: 
     assert [(v["step"], v["nll"]) for v in resumed] == [(v["step"], v["nll"]) for v in whole]
 
 
+@pytest.mark.parametrize("is_scored", [False, True], ids=["before the score of the start", "after it"])
 def test_run_killed_before_its_first_checkpoint_still_starts_with_its_parent(
-    workspace: Workspace, folder: Path
+    workspace: Workspace, folder: Path, is_scored: bool
 ) -> None:
     prepare(workspace, folder)
     assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
     run = folder / "runs" / "fine"
     whole = validations(run)
     shutil.rmtree(run / "checkpoints")
-    for name in ("best.txt", "last.txt", "metrics.jsonl"):
+    for name in ("best.txt", "last.txt"):
         run.joinpath(name).unlink()
+    scored, *_ = run.joinpath("metrics.jsonl").read_bytes().splitlines(keepends=True)
+    assert b'"step": 0' in scored
+    run.joinpath("metrics.jsonl").write_bytes(scored if is_scored else b"")
     run.joinpath("checkpoints").mkdir()
     assert train(workspace, folder, *FEW, "--resume").code == 0
     assert [v["nll"] for v in validations(run)] == [v["nll"] for v in whole]

@@ -43,6 +43,10 @@ def test_few_updates_that_were_asked_for_are_not_warned_about() -> None:
 def test_batch_that_holds_the_whole_corpus_is_warned_about() -> None:
     (warning,) = before_training(with_training(max_epochs=1500), replace(SOUND, steps_per_epoch=1))
     assert warning.startswith("a batch of training.tokens_per_batch = 4096 holds the whole corpus of 29,000")
+    accumulating = with_training(max_epochs=1500, accumulation=10)
+    (warning,) = before_training(accumulating, replace(SOUND, steps_per_epoch=1))
+    assert warning.startswith("an update of 10 batches of training.tokens_per_batch = 4096 holds the whole")
+    assert warning.endswith("; a smaller accumulation learns in fewer epochs")
 
 
 @pytest.mark.parametrize(
