@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mt_cli.config import TokenizerConfig
+from mt_cli.errors import DataError
 from mt_cli.text.subwords import learn_subwords
+from mt_cli.text.symbols import SPECIALS
 from mt_cli.text.tokenizer import TextOptions, Tokenizers
 from mt_cli.text.vocabulary import Vocabulary, learn_vocabulary
 from mt_cli.text.words import WordTokenizer, count_words
@@ -63,10 +65,19 @@ def count_pairs(pairs: Sequence[tuple[str, str]], options: TextOptions) -> WordC
 
 
 def build_word_tokenizers(counts: WordCounts, config: TokenizerConfig, options: TextOptions) -> Tokenizers:
-    """Tokenizers with spaCy's rules and vocabularies ordered by frequency."""
+    """Tokenizers with spaCy's rules and vocabularies ordered by frequency.
+
+    Raises:
+        DataError: a vocabulary has no word.
+    """
 
     def learn(words: Counter[str], size: int) -> Vocabulary:
-        return learn_vocabulary(words, max_size=size, min_freq=config.min_freq)
+        found = learn_vocabulary(words, max_size=size, min_freq=config.min_freq)
+        if len(found) == len(SPECIALS):
+            raise DataError(
+                f"no word occurs tokenizer.min_freq = {config.min_freq} times in the training text; lower it"
+            )
+        return found
 
     if config.joint:
         src = tgt = learn(counts.src + counts.tgt, config.vocab_size)

@@ -2,9 +2,11 @@
 
 from collections import Counter
 
+import pytest
 from learned import learn_tokenizers
 
 from mt_cli.config import TokenizerConfig
+from mt_cli.errors import DataError
 from mt_cli.text.learning import PairSample
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.text.words import WordTokenizer
@@ -36,6 +38,12 @@ def test_sides_may_differ_in_size() -> None:
     config = TokenizerConfig(kind="spacy", joint=False, min_freq=1, vocab_size=8, tgt_vocab_size=9)
     tokenizers = learn([("a b c d e f g", "a b c d e f g")], config)
     assert (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size) == (8, 9)
+
+
+def test_a_vocabulary_without_a_word_is_refused() -> None:
+    config = TokenizerConfig(kind="spacy", joint=False, min_freq=3)
+    with pytest.raises(DataError, match=r"no word occurs tokenizer\.min_freq = 3 times in the training text"):
+        learn(PAIRS, config)
 
 
 def test_counting_in_groups_changes_nothing() -> None:
