@@ -1,18 +1,20 @@
 """What a run says of itself beside its manifest: how far training came, and on what machine.
 
     status.json   written anew at each validation
-    env.json      written once
+    env.json      written at the start, and when training is resumed elsewhere or with other code
 
 Both are sealed. Knows the files and their keys, nothing of training.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from mt_cli.artefacts.files import is_there
 from mt_cli.artefacts.json_files import read_sealed, seal_command_of, sealed, write_json
 
 STATUS, ENVIRONMENT = "status.json", "env.json"
+RESUMED, AFTER_STEP = "resumed", "after_step"
+"""Key of env.json: a list of changes; and of each of them: the last update before."""
 EARLY_KEYS: Mapping[str, Collection[str]] = {
     STATUS: {
         "state", "step", "total_steps", "epoch", "best_step", "best_score", "best_by", "elapsed_s",
@@ -29,6 +31,34 @@ EARLY_KEYS: Mapping[str, Collection[str]] = {
 def write_facts(run: Path, name: str, facts: Mapping[str, object]) -> None:
     """Replace the file `name` of the run folder `run`, which is `STATUS` or `ENVIRONMENT`."""
     write_json(run / name, sealed(facts), below=run)
+
+
+def note_resumption(run: Path, environment: Mapping[str, object], *, after_step: int) -> None:
+    """Note in env.json what differs from before where training goes on after `after_step`; None: is no more.
+
+    Nothing is written if all is as before, or there is no env.json.
+    """
+    known = read_facts(run, ENVIRONMENT)
+    if not known:
+        return
+    latest = {key: value for key, value in known.items() if key != RESUMED}
+    for earlier in resumptions(known):
+        latest |= earlier
+    changed = {
+        key: environment.get(key)
+        for key in dict.fromkeys((*latest, *environment))
+        if key != AFTER_STEP and latest.get(key) != environment.get(key)
+    }
+    if changed:
+        resumed = [*resumptions(known), {AFTER_STEP: after_step, **changed}]
+        write_facts(run, ENVIRONMENT, {**known, RESUMED: resumed})
+
+
+def resumptions(environment: Mapping[str, object]) -> Iterator[dict[str, object]]:
+    """What had changed each time that the training whose env.json says `environment` was resumed."""
+    noted = environment.get(RESUMED, [])
+    if isinstance(noted, list):
+        yield from (each for each in noted if isinstance(each, dict))
 
 
 def read_facts(run: Path, name: str, *, warns: bool = True) -> dict[str, object]:

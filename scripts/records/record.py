@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
+from mt_cli.artefacts.run_facts import resumptions
 from mt_cli.errors import DataError
 
 FORMAT = 1
@@ -91,6 +92,16 @@ class Record:
     def precision(self) -> str:
         """Of training."""
         return str(self.environment.get("precision", "unknown"))
+
+    @property
+    def resumptions(self) -> list[dict[str, object]]:
+        """What differed each time that training was resumed with other code or on another machine."""
+        return list(resumptions(self.environment))
+
+    @property
+    def commits(self) -> list[str]:
+        """Of all the code that trained it."""
+        return [self.commit, *(str(each["commit"]) for each in self.resumptions if "commit" in each)]
 
     @property
     def device(self) -> str:

@@ -6,6 +6,7 @@ Knows records and git's answer about their commits; touches no files.
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from mt_cli.artefacts.run_facts import AFTER_STEP
 from mt_cli.config import Config
 from mt_cli.errors import DataError
 from records.record import Evaluation, Record
@@ -25,7 +26,7 @@ EXPLANATION = """\
   the same seeds. The counts of each sentence are summed over the seeds. It swaps sentences only, so it does
   not cover the choice of seeds.
 - Minutes are those of training, with all that ran beside it. Machine, cores and commit are those it began
-  with."""
+  with; where it went on with others, a note says so (not of trainings before 2026-11-23)."""
 UNKNOWN = "The history of this repository does not tell whether the commit is older than a change of training"
 MODIFIED = "Trained with changes that were not committed"
 OTHER_DATA = "The seeds were trained on data that were prepared apart, and may differ."
@@ -66,14 +67,20 @@ class _Notes:
         return f" ({', '.join(map(str, numbers))})" if numbers else ""
 
     def _of(self, record: Record) -> Iterable[str]:
-        missed = self._missed_changes(record.commit)
-        if missed is None:
+        of_commits = [self._missed_changes(commit) for commit in record.commits]
+        missed = {change: None for of_commit in of_commits for change in of_commit or ()}
+        if None in of_commits:
             yield f"{UNKNOWN}."
-        elif missed:
+        if missed:
             reasons = " ".join(f"`{each.commit[:SHORT_HASH]}`: {each.what}" for each in missed)
             yield f"**Trained by older code**: today the same config and seed give another model. {reasons}"
         if record.environment.get("commit_modified"):
             yield f"{MODIFIED}."
+        for each in record.resumptions:
+            changes = ", ".join(
+                f"{key} {str(value)[:SHORT_HASH]}" for key, value in each.items() if key != AFTER_STEP
+            )
+            yield f"Seed {record.seed}, from update {each.get(AFTER_STEP)} on: {changes}."
 
     def paragraphs(self) -> list[str]:
         """One numbered list, if there is anything to say."""

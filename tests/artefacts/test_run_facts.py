@@ -6,7 +6,7 @@ import pytest
 from damage import accepted_flips, without_seal
 
 from mt_cli.artefacts.json_files import read_json
-from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts, write_facts
+from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, note_resumption, read_facts, write_facts
 from mt_cli.errors import DataError
 
 FACTS = {STATUS: {"state": "running", "step": 7}, ENVIRONMENT: {"torch": "2.x", "threads": 2}}
@@ -29,6 +29,26 @@ def test_facts_that_nobody_wrote_are_none(tmp_path: Path, name: str) -> None:
 def test_no_flipped_bit_changes_what_is_read(tmp_path: Path, name: str) -> None:
     write_facts(tmp_path, name, FACTS[name])
     assert accepted_flips(tmp_path / name, lambda: read_facts(tmp_path, name)) == []
+
+
+def test_each_resumption_notes_what_differs_from_the_one_before(tmp_path: Path) -> None:
+    note_resumption(tmp_path, {"threads": 1}, after_step=3)
+    assert not (tmp_path / ENVIRONMENT).exists()
+    start = {"commit": "a", "threads": 2, "gpu": "H"}
+    write_facts(tmp_path, ENVIRONMENT, start)
+    as_written = (tmp_path / ENVIRONMENT).read_bytes()
+    note_resumption(tmp_path, start, after_step=5)
+    assert (tmp_path / ENVIRONMENT).read_bytes() == as_written
+    later = {"commit": "b", "threads": 2, "amx": True}
+    for step in (10, 20):  # the second time, nothing is new
+        note_resumption(tmp_path, later, after_step=step)
+    note_resumption(tmp_path, start, after_step=30)
+    assert read_facts(tmp_path, ENVIRONMENT) == start | {
+        "resumed": [
+            {"after_step": 10, "commit": "b", "gpu": None, "amx": True},
+            {"after_step": 30, "commit": "a", "gpu": "H", "amx": None},
+        ]
+    }
 
 
 @each_file

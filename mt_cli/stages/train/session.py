@@ -6,17 +6,16 @@ Decides what follows from a score, a limit or a signal; knows nothing of how an 
 import logging
 import math
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Never
 
-from mt_cli.artefacts.checkpoint import (
-    CheckpointState,
-    save_checkpoint,
-)
+from mt_cli.artefacts.checkpoint import CheckpointState, save_checkpoint
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
+from mt_cli.artefacts.run_facts import note_resumption
 from mt_cli.config import Config
 from mt_cli.errors import DivergedError, MtCliError, StoppedError
 from mt_cli.machine.device import Runtime
@@ -49,6 +48,7 @@ class Session:
         runtime: Runtime,
         world: World,
         *,
+        environment: Mapping[str, object],
         config_path: Path,
         started_at: float,
         time_limit_s: float | None,
@@ -60,14 +60,7 @@ class Session:
         seed = config.runtime.seed
         self._model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
         split = prepared.split("train")
-        self._trainer = Trainer(
-            self._model,
-            split,
-            config.training,
-            runtime=runtime,
-            seed=seed,
-            world=world,
-        )
+        self._trainer = Trainer(self._model, split, config.training, runtime=runtime, seed=seed, world=world)
         self._plan = plan_of(config, split, run.tokenizers, total_steps=self._trainer.total_steps)
         self._world = world
         self._validator = Validator(self._model, run, prepared, config, runtime=runtime)
@@ -83,6 +76,8 @@ class Session:
             # Without a checkpoint, the score of the start is made anew too.
             run.forget_metrics_after(self._state.step if run.pointer("last") else -1)
             finish_saving(run, self._state)
+            if self._state.step < self._trainer.total_steps:
+                note_resumption(run.folder, environment, after_step=self._state.step)
         self._opening = Opening(
             run.folder,
             config_path,

@@ -114,6 +114,7 @@ def train_run(
             prepared,
             runtime,
             world,
+            environment=_environment(runtime, world),
             config_path=config_path or run.folder / "config.toml",
             started_at=started_at,
             time_limit_s=time_limit_s,
@@ -140,15 +141,20 @@ def _created(
         config,
         tokenizer_files=prepared.tokenizers.to_files(),
         prepared=PreparedReference(str(prepared.folder), prepared.sha256),
-        environment={
-            "mt_cli": __version__,
-            **describe_checkout(),
-            **describe_machine(runtime),
-            "processes": world.size,
-        },
+        environment=_environment(runtime, world),
         init_from=parent,
         overwrite=overwrite,
     )
+
+
+def _environment(runtime: Runtime, world: World) -> dict[str, object]:
+    """By which code and on what machine it is trained."""
+    return {
+        "mt_cli": __version__,
+        **describe_checkout(),
+        **describe_machine(runtime),
+        "processes": world.size,
+    }
 
 
 def _reopen(run_dir: Path, config: Config, prepared: Prepared) -> Run:

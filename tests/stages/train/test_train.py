@@ -325,6 +325,27 @@ def test_resume_of_a_finished_run_changes_nothing(workspace: Workspace, tmp_path
     assert status(run)["state"] == "finished"
 
 
+def test_resumption_with_other_code_is_noted(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    before = (run / "env.json").read_bytes()
+    monkeypatch.setattr("mt_cli.stages.train.train.describe_checkout", lambda: {"commit": "0" * 40})
+    assert train(workspace, run, "--resume").code == 0
+    assert (run / "env.json").read_bytes() == before  # it was finished: nothing is trained with other code
+    step = status(run)["step"]
+    assert isinstance(step, int)
+    assert (
+        train(workspace, run, "--resume", "--set", "training.max_epochs=100", "--max-steps", step + 1).code
+        == 0
+    )
+    (noted,) = json.loads((run / "env.json").read_bytes())["resumed"]
+    assert noted["after_step"] == step
+    assert noted["commit"] == "0" * 40
+    shown = workspace.call("inspect", run).out.decode()
+    assert f"after update {step}: " in shown
+
+
 @pytest.mark.parametrize("flag", ["--resume", "--overwrite"])
 def test_run_that_another_process_trains_is_left_to_it(
     workspace: Workspace, tmp_path: Path, flag: str
