@@ -6,15 +6,21 @@
 Both are sealed. Knows the files and their keys, nothing of training.
 """
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from mt_cli.artefacts.files import is_there
 from mt_cli.artefacts.json_files import read_sealed, seal_command_of, sealed, write_json
+from mt_cli.errors import DataError
+
+log = logging.getLogger(__name__)
 
 STATUS, ENVIRONMENT = "status.json", "env.json"
-RESUMED, AFTER_STEP = "resumed", "after_step"
-"""Key of env.json: a list of changes; and of each of them: the last update before."""
+RESUMED = "resumed"
+"""Key of env.json: what was different each time that training was resumed."""
+AFTER_STEP = "after_step"
+"""Key of each of these: the last update before."""
 EARLY_KEYS: Mapping[str, Collection[str]] = {
     STATUS: {
         "state", "step", "total_steps", "epoch", "best_step", "best_score", "best_by", "elapsed_s",
@@ -34,23 +40,32 @@ def write_facts(run: Path, name: str, facts: Mapping[str, object]) -> None:
 
 
 def note_resumption(run: Path, environment: Mapping[str, object], *, after_step: int) -> None:
-    """Note in env.json what differs from before where training goes on after `after_step`; None: is no more.
+    """Note in env.json what of `environment` differs from before, where training goes on after `after_step`.
 
-    Nothing is written if all is as before, or there is no env.json.
+    A value of None means that a key is gone. What was noted of updates that a kill has lost is forgotten. A
+    damaged env.json is warned of and left as it is: training does not depend on it.
     """
-    known = read_facts(run, ENVIRONMENT)
-    if not known:
+    try:
+        known = read_facts(run, ENVIRONMENT)
+    except DataError as error:
+        log.warning("%s", error)
         return
+    if after_step == 0:  # all is trained from here on
+        if known != environment:
+            write_facts(run, ENVIRONMENT, environment)
+        return
+    noted = list(resumptions(known))
+    still_true = [each for each in noted if each.get(AFTER_STEP) in range(after_step)]
     latest = {key: value for key, value in known.items() if key != RESUMED}
-    for earlier in resumptions(known):
+    for earlier in still_true:
         latest |= earlier
     changed = {
         key: environment.get(key)
         for key in dict.fromkeys((*latest, *environment))
         if key != AFTER_STEP and latest.get(key) != environment.get(key)
     }
-    if changed:
-        resumed = [*resumptions(known), {AFTER_STEP: after_step, **changed}]
+    resumed = [*still_true, *([{AFTER_STEP: after_step, **changed}] if changed else [])]
+    if known and resumed != noted:
         write_facts(run, ENVIRONMENT, {**known, RESUMED: resumed})
 
 

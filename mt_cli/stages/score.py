@@ -78,6 +78,9 @@ def open_pairs(src: str, tgt: str) -> Iterator[tuple[io.BufferedIOBase, io.Buffe
 
 
 def _scored(scorer: PairScorer, src: list[bytes], tgt: list[bytes], *, first_line: int) -> list[ScoredPair]:
-    sources, targets = ([decoded(raw, first_line + i) for i, raw in enumerate(side)] for side in (src, tgt))
+    sources, targets = (
+        [decoded(raw, first_line + i, side=side) for i, raw in enumerate(lines)]
+        for side, lines in (("source", src), ("translation", tgt))
+    )
     scores = scorer.score(sources, targets, first_line=first_line)
     return [ScoredPair(*each) for each in zip(sources, targets, scores, strict=True)]

@@ -230,9 +230,13 @@ class System:
     def _name_of(self, test_set: EvalSet) -> str:
         """Its name in `eval/`: another run's split must not take the place of this run's of that name."""
         own, other = self.run.config.data, test_set.data
-        if other is None or _has_same_split(own, other, test_set.name):
+        if other is None or other is own:
             return test_set.kept_as
-        return f"{test_set.kept_as}-{test_set.digest}"
+        kept = open_evaluation(self._folder(test_set.kept_as), run=self.run.folder)
+        has_other_text = kept is not None and (kept.sources, kept.refs) != (test_set.sources, test_set.refs)
+        if has_other_text or not _has_same_split(own, other, test_set.name):
+            return f"{test_set.kept_as}-{test_set.digest}"
+        return test_set.kept_as
 
     def _folder(self, kept_as: str) -> Path:
         return self.run.folder / "eval" / f"{kept_as}-{self._decoding}"

@@ -52,10 +52,11 @@ def decode_argument(text: str) -> str:
     return decoded(text.encode("utf-8", "surrogateescape"), 1)
 
 
-def decoded(raw: bytes, number: int) -> str:
-    """The text of line `number`, with a warning if it is not UTF-8."""
+def decoded(raw: bytes, number: int, *, side: str = "") -> str:
+    """The text of line `number` of a `side`, with a warning if it is not UTF-8."""
     if not is_valid_utf8(raw):
-        log.warning("line %d: not valid UTF-8; what could not be read was left out", number)
+        place = f"{side} line {number}".lstrip()
+        log.warning("%s: not valid UTF-8; what could not be read was left out", place)
     return decode_line(raw)
 
 

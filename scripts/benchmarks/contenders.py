@@ -33,9 +33,12 @@ class Contender(Generic[Task, Answer]):
         Raises:
             EOFError: the process has ended; it says why on stderr.
         """
-        self.pipe.send(task)
         answer: Answer
-        answer, seconds, self.peak_mb = self.pipe.recv()
+        try:
+            self.pipe.send(task)
+            answer, seconds, self.peak_mb = self.pipe.recv()
+        except OSError as error:
+            raise EOFError from error
         self.seconds.append(seconds)
         return answer
 

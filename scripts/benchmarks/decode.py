@@ -268,11 +268,11 @@ def table(
         batch = str(row.batch) if row.batch else "its own choice"
         if row.threads:
             batch += f", {row.threads} threads"
-        against = classics[1] if row.batch == 1 else max(classics.values())
+        against = classics.get(1) if row.batch == 1 else max(classics.values(), default=None)
         tokens = count(each.texts) * each.speed / len(each.lines)
         lines.append(
             f"| {row.engine} | {row.precision} | {row.search} | {batch} | {each.speed:.1f} | {tokens:.0f} "
-            f"| {bleu} | {each.contender.peak_mb:.0f} | {each.speed / against:.1f} |"
+            f"| {bleu} | {each.contender.peak_mb:.0f} | {f'{each.speed / against:.1f}' if against else '–'} |"
         )
     return "\n".join(lines)
 
@@ -307,8 +307,13 @@ def main() -> None:
         rows = rows_for(args.device, args.beam_size, args.threads)
         entries = [entry for row in rows if (entry := warmed_up(row, context, lines)) is not None]
         for number in range(args.rounds):
-            for each in entries:
-                each.texts = each.contender.ask(each.lines)
+            for each in list(entries):
+                try:
+                    each.texts = each.contender.ask(each.lines)
+                except EOFError:
+                    print(f"left out: {each.row.name}: its process has ended, see above", file=sys.stderr)
+                    entries.remove(each)
+                    continue
                 print(f"round {number + 1}: {each.row.name}: {each.speed:.1f}/s", file=sys.stderr)
         for each in entries:
             each.contender.dismiss()

@@ -26,7 +26,7 @@ EXPLANATION = """\
   the same seeds. The counts of each sentence are summed over the seeds. It swaps sentences only, so it does
   not cover the choice of seeds.
 - Minutes are those of training, with all that ran beside it. Machine, cores and commit are those it began
-  with; where it went on with others, a note says so (not of trainings before 2026-11-23)."""
+  with; where it went on with others, a note says so, if the code that resumed it did."""
 UNKNOWN = "The history of this repository does not tell whether the commit is older than a change of training"
 MODIFIED = "Trained with changes that were not committed"
 OTHER_DATA = "The seeds were trained on data that were prepared apart, and may differ."
@@ -78,7 +78,9 @@ class _Notes:
             yield f"{MODIFIED}."
         for each in record.resumptions:
             changes = ", ".join(
-                f"{key} {str(value)[:SHORT_HASH]}" for key, value in each.items() if key != AFTER_STEP
+                f"{key} {str(value)[: SHORT_HASH if key == 'commit' else None]}"
+                for key, value in each.items()
+                if key not in (AFTER_STEP, "commit_modified") and value is not None
             )
             yield f"Seed {record.seed}, from update {each.get(AFTER_STEP)} on: {changes}."
 

@@ -31,24 +31,46 @@ def test_no_flipped_bit_changes_what_is_read(tmp_path: Path, name: str) -> None:
     assert accepted_flips(tmp_path / name, lambda: read_facts(tmp_path, name)) == []
 
 
+START = {"commit": "a", "threads": 2, "gpu": "H"}
+LATER = {"commit": "b", "threads": 2, "amx": True}
+
+
 def test_each_resumption_notes_what_differs_from_the_one_before(tmp_path: Path) -> None:
-    note_resumption(tmp_path, {"threads": 1}, after_step=3)
+    note_resumption(tmp_path, START, after_step=3)
     assert not (tmp_path / ENVIRONMENT).exists()
-    start = {"commit": "a", "threads": 2, "gpu": "H"}
-    write_facts(tmp_path, ENVIRONMENT, start)
+    write_facts(tmp_path, ENVIRONMENT, START)
     as_written = (tmp_path / ENVIRONMENT).read_bytes()
-    note_resumption(tmp_path, start, after_step=5)
+    for step in (0, 5):
+        note_resumption(tmp_path, START, after_step=step)
     assert (tmp_path / ENVIRONMENT).read_bytes() == as_written
-    later = {"commit": "b", "threads": 2, "amx": True}
     for step in (10, 20):  # the second time, nothing is new
-        note_resumption(tmp_path, later, after_step=step)
-    note_resumption(tmp_path, start, after_step=30)
-    assert read_facts(tmp_path, ENVIRONMENT) == start | {
-        "resumed": [
-            {"after_step": 10, "commit": "b", "gpu": None, "amx": True},
-            {"after_step": 30, "commit": "a", "gpu": "H", "amx": None},
-        ]
-    }
+        note_resumption(tmp_path, LATER, after_step=step)
+    note_resumption(tmp_path, START, after_step=30)
+    noted = [
+        {"after_step": 10, "commit": "b", "gpu": None, "amx": True},
+        {"after_step": 30, "commit": "a", "gpu": "H", "amx": None},
+    ]
+    assert read_facts(tmp_path, ENVIRONMENT) == START | {"resumed": noted}
+
+
+def test_conditions_of_updates_that_a_kill_has_lost_are_forgotten(tmp_path: Path) -> None:
+    write_facts(tmp_path, ENVIRONMENT, START)
+    note_resumption(tmp_path, LATER, after_step=10)
+    note_resumption(tmp_path, START, after_step=10)
+    assert read_facts(tmp_path, ENVIRONMENT)["resumed"] == []
+    note_resumption(tmp_path, LATER, after_step=0)
+    assert read_facts(tmp_path, ENVIRONMENT) == LATER
+
+
+def test_a_damaged_environment_is_left_as_it_is_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_facts(tmp_path, ENVIRONMENT, START)
+    damaged = (tmp_path / ENVIRONMENT).read_bytes().replace(b"2", b"3", 1)
+    (tmp_path / ENVIRONMENT).write_bytes(damaged)
+    note_resumption(tmp_path, LATER, after_step=10)
+    assert (tmp_path / ENVIRONMENT).read_bytes() == damaged
+    assert "env.json" in caplog.text
 
 
 @each_file

@@ -46,7 +46,7 @@ def test_one_line_for_each_pair_whatever_it_holds(workspace: Workspace, tmp_path
     assert (nothing, too_long, from_nothing) == ("0.0000", "-inf", "-inf")
     assert first == last
     assert "warning: line 4: " in outcome.err
-    assert "warning: line 3: not valid UTF-8; " in outcome.err
+    assert "warning: source line 3: not valid UTF-8; " in outcome.err
 
 
 def test_normalise_divides_by_the_target_tokens(workspace: Workspace) -> None:

@@ -13,7 +13,7 @@ from mt_cli.artefacts.checkpoints import POINTERS
 from mt_cli.artefacts.evaluation import kept_evaluations, read_scores
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import Run, open_run
-from mt_cli.artefacts.run_facts import AFTER_STEP, ENVIRONMENT, RESUMED, STATUS, read_facts, resumptions
+from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
 from mt_cli.errors import DataError
 from mt_cli.model.shapes import Shape
 from mt_cli.text.symbols import SPECIALS
@@ -115,12 +115,7 @@ def describe_status(run: Run) -> dict[str, object]:
 
 def describe_environment(run: Run) -> dict[str, object]:
     """On what it was trained, as env.json says it; nothing where there is none."""
-    facts = read_facts(run.folder, ENVIRONMENT)
-    resumed = []
-    for each in resumptions(facts):
-        step = each.pop(AFTER_STEP, "?")
-        resumed.append(f"after update {step}: {', '.join(f'{key} {value}' for key, value in each.items())}")
-    return {**facts, RESUMED: resumed} if resumed else facts
+    return read_facts(run.folder, ENVIRONMENT)
 
 
 def describe_scores(run: Run, *, checkpoint: str | None) -> dict[str, object]:

@@ -58,6 +58,10 @@ def _rows(facts: Mapping[str, object]) -> list[str]:
     return [f"  {name:<{width}}  {value}" for name, value in zip(facts, values, strict=True)]
 
 
+def _changes(of_resumption: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} {_value(value)}" for key, value in of_resumption.items())
+
+
 def _value(value: object) -> str:
     match value:
         case {"bleu": {"score": float(score), "signature": signature}, **others}:
@@ -69,6 +73,6 @@ def _value(value: object) -> str:
         case int():
             return f"{value:,}"
         case list():
-            return "  ".join(map(str, value))
+            return "  ".join(_changes(each) if isinstance(each, dict) else str(each) for each in value)
         case _:
             return str(value)

@@ -72,11 +72,12 @@ class Session:
             self._restore()
         elif run.init_from is not None:
             load_parent(run.init_from, self._model)
+        # Without a checkpoint, the score of the start is made anew too.
+        last_kept = self._state.step if run.pointer("last") else -1
         if world.is_first:
-            # Without a checkpoint, the score of the start is made anew too.
-            run.forget_metrics_after(self._state.step if run.pointer("last") else -1)
+            run.forget_metrics_after(last_kept)
             finish_saving(run, self._state)
-            if self._state.step < self._trainer.total_steps:
+            if self._state.step < self._trainer.total_steps and not self._is_out_of_patience():
                 note_resumption(run.folder, environment, after_step=self._state.step)
         self._opening = Opening(
             run.folder,
@@ -88,7 +89,7 @@ class Session:
             num_train=len(split),
             num_val=self._validator.num_pairs,
         )
-        events = EventFiles(run.folder, after_step=self._state.step) if has_tensorboard else None
+        events = EventFiles(run.folder, after_step=last_kept) if has_tensorboard else None
         self._narrator = Narrator(
             run,
             self._trainer,

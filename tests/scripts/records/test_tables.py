@@ -134,7 +134,7 @@ def test_training_that_went_on_with_older_code_or_elsewhere_is_marked(
     record: Record, repository: Path
 ) -> None:
     change = TrainingChange("c" * 40, "Batches are new.")
-    resumed = [{"after_step": 7, "commit": "b" * 40, "threads": 1}]
+    resumed = [{"after_step": 7, "commit": "b" * 40, "processor": "AMD EPYC 9654", "gpu": None}]
     own = replace(record, environment={**record.environment, "resumed": resumed})
 
     def missed(commit: str) -> tuple[TrainingChange, ...]:
@@ -143,7 +143,7 @@ def test_training_that_went_on_with_older_code_or_elsewhere_is_marked(
     text = results_tables([own], configs_in(repository / "configs"), missed)
     assert "`configs/tiny.toml`, fp32 (1, 2)" in text
     assert "1. **Trained by older code**" in text
-    assert f"2. Seed 4, from update 7 on: commit {'b' * 9}, threads 1.\n" in f"{text}\n"
+    assert f"2. Seed 4, from update 7 on: commit {'b' * 9}, processor AMD EPYC 9654.\n" in f"{text}\n"
 
 
 @pytest.mark.parametrize(

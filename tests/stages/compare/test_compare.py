@@ -12,6 +12,7 @@ from workspace import Outcome, Workspace
 
 from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.stages.compare import compare as module
+from mt_cli.translation.significance import memory_needed
 from mt_cli.translation.translator import Translator
 
 FEW = ("--resamples", 100, "--trials", 100)
@@ -144,7 +145,7 @@ def test_tests_that_memory_cannot_hold_are_refused_before_anything_is_translated
     workspace: Workspace, files: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref, worse, perfect = files
-    needed = 30 * (72 * 100 + 2 * 100)
+    needed = memory_needed(30, resamples=100, trials=100)
     monkeypatch.setattr(module, "usable_memory", lambda: needed)
     assert compare(workspace, worse, perfect, "--ref", ref).code == 0
     monkeypatch.setattr(module, "usable_memory", lambda: needed - 1)

@@ -343,7 +343,7 @@ def test_resumption_with_other_code_is_noted(
     assert noted["after_step"] == step
     assert noted["commit"] == "0" * 40
     shown = workspace.call("inspect", run).out.decode()
-    assert f"after update {step}: " in shown
+    assert f"after_step {step:,}, " in shown
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--overwrite"])
