@@ -172,7 +172,7 @@ def _random_batch(model: TranslationModel, *, num_sentences: int = NUM_SENTENCES
     """Source ids (B, S) of different lengths, padded, and target ids (B, T) after `<s>`."""
     generator = torch.Generator().manual_seed(0)
     first = len(SPECIALS)
-    longest = min(LONGEST, model.longest_sentence)
+    longest = min(LONGEST, model.max_len - 2)
     src_vocab_size = model.src_embedding.num_embeddings
     tgt_vocab_size = model.tgt_embedding.num_embeddings
     src_ids = torch.randint(first, src_vocab_size, (num_sentences, longest + 1), generator=generator)

@@ -74,7 +74,7 @@ def split_test_sets(run: AnyRun, splits: Sequence[str], *, data_dir: Path | None
         UsageError: there is no such split.
         DataError: the data are gone or are not those of the run.
     """
-    otherwise = ", or score files of your own with mt-cli evaluate --src FILE --ref FILE"
+    otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
     prepared = open_prepared_of(run, data_dir, otherwise=otherwise)
     return [
         EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), name, run.config.data)

@@ -33,7 +33,7 @@ test_2017_flickr = { src = "corpus/test.de", tgt = "corpus/test.en" }
 @pytest.fixture
 def project(workspace: Workspace, tmp_path: Path) -> Path:
     """A project whose three configs are tiny ones, the best one's added pairs those of the real one."""
-    forward, replaced = re.subn(r"max_epochs = \d+", "max_epochs = 2", CONFIG)
+    forward, replaced = re.subn(r"max_epochs = \d+", "max_epochs = 4", CONFIG)
     assert replaced == 1
     forward = forward.replace('test = { src = "corpus/test.de", tgt = "corpus/test.en" }', TESTS)
     forward = forward.replace(

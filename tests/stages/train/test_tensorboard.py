@@ -72,7 +72,7 @@ def test_train_writes_events_and_hides_what_a_resumed_run_had_lost(
     args = ("train", "tiny.toml", "--run", tmp_path / "run", "--tensorboard", "--set", "training.log_every=2")
     assert workspace.call(*args, "--max-steps", 2).code == 0
     assert workspace.call(*args, "--max-steps", 4, "--resume").code == 0
-    assert [writer.purge_step for writer in stand_ins] == [1, 3]
+    assert [writer.purge_step for writer in stand_ins] == [0, 3]
     assert [step for writer in stand_ins for name, _, step in writer.scalars if name == "train/loss"] == [
         2,
         4,
