@@ -111,6 +111,11 @@ def corpus_hashes(corpus: Corpus) -> dict[str, str]:
     }
 
 
+def paths_of(corpus: Corpus) -> list[Path]:
+    """The files of all splits, both sides."""
+    return [path for split in corpus.values() for path in (split.src.path, split.tgt.path)]
+
+
 def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
     r"""The raw lines of both files, side by side. Only `\n` ends a line.
 

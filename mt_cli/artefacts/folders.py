@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -50,6 +50,17 @@ def check_replaceable(
             raise UsageError(f"{folder} is not {kind}, so --overwrite leaves it alone; name another")
     if Path.cwd().is_relative_to(folder.resolve()):
         raise UsageError(f"{folder}: a new folder would take the place of the one you are in; name another")
+
+
+def check_outside(folder: Path, inputs: Iterable[Path], *, way_out: str) -> None:
+    """Make sure that `folder`, which will be replaced, holds none of `inputs`.
+
+    Raises:
+        UsageError: it does; `way_out` then says what to do.
+    """
+    for path in inputs:
+        if path.resolve().is_relative_to(folder.resolve()):
+            raise UsageError(f"{path} lies in {folder}, which would be replaced; {way_out}")
 
 
 @contextmanager

@@ -232,11 +232,14 @@ class System:
         own, other = self.run.config.data, test_set.data
         if other is None or other is own:
             return test_set.kept_as
-        kept = open_evaluation(self._folder(test_set.kept_as), run=self.run.folder)
-        has_other_text = kept is not None and (kept.sources, kept.refs) != (test_set.sources, test_set.refs)
-        if has_other_text or not _has_same_split(own, other, test_set.name):
+        if not _has_same_split(own, other, test_set.name) or self._keeps_other_text(test_set):
             return f"{test_set.kept_as}-{test_set.digest}"
         return test_set.kept_as
+
+    def _keeps_other_text(self, test_set: EvalSet) -> bool:
+        """Whether the name of `test_set` is that of other text in `eval/`."""
+        kept = open_evaluation(self._folder(test_set.kept_as), run=self.run.folder)
+        return kept is not None and (kept.sources, kept.refs) != (test_set.sources, test_set.refs)
 
     def _folder(self, kept_as: str) -> Path:
         return self.run.folder / "eval" / f"{kept_as}-{self._decoding}"

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -242,13 +243,29 @@ def warmed_up(row: Row, context: Context, lines: list[str]) -> Entry | None:
     """The engine for `row`, which has translated once; None where it cannot, as without an exported model."""
     print(f"warm-up: {row.name}", file=sys.stderr)
     own = lines[:SINGLE_LINES] if row.batch == 1 else lines
-    try:
+    with _left_out_if_ended(row):
         contender: Contender[Sequence[str], list[str]] = start(engine_for, row, context)
         contender.ask(own)
+        return Entry(row, contender, own)
+    return None
+
+
+def translates_again(entry: Entry, *, round_number: int) -> bool:
+    """Let the engine of `entry` translate once more; False where its process has ended."""
+    with _left_out_if_ended(entry.row):
+        entry.texts = entry.contender.ask(entry.lines)
+        print(f"round {round_number}: {entry.row.name}: {entry.speed:.1f}/s", file=sys.stderr)
+        return True
+    return False
+
+
+@contextmanager
+def _left_out_if_ended(row: Row) -> Iterator[None]:
+    """Say that `row` is left out, where the process of its engine has ended."""
+    try:
+        yield
     except EOFError:
         print(f"left out: {row.name}: its process has ended, see above", file=sys.stderr)
-        return None
-    return Entry(row, contender, own)
 
 
 def table(
@@ -307,14 +324,7 @@ def main() -> None:
         rows = rows_for(args.device, args.beam_size, args.threads)
         entries = [entry for row in rows if (entry := warmed_up(row, context, lines)) is not None]
         for number in range(args.rounds):
-            for each in list(entries):
-                try:
-                    each.texts = each.contender.ask(each.lines)
-                except EOFError:
-                    print(f"left out: {each.row.name}: its process has ended, see above", file=sys.stderr)
-                    entries.remove(each)
-                    continue
-                print(f"round {number + 1}: {each.row.name}: {each.speed:.1f}/s", file=sys.stderr)
+            entries = [each for each in entries if translates_again(each, round_number=number + 1)]
         for each in entries:
             each.contender.dismiss()
     tokenizers = run.tokenizers

@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Training:
-    """A config that is trained, and how that is measured."""
+    """A config, and the run that is trained by it."""
 
     config: Path
     run: Path

@@ -77,8 +77,7 @@ def compare_systems(
     if len(systems) < len(set(paths)) and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
         raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
-    for test_set in test_sets:
-        check_tests_fit(test_set, resamples=resamples, trials=trials)
+    check_tests_fit(test_sets, resamples=resamples, trials=trials)
     unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=data_dir)
     return {
         test_set.name: compare_translations(
@@ -106,19 +105,21 @@ def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
     return EvalSet("files", [], refs, kept_as="files")
 
 
-def check_tests_fit(test_set: EvalSet, *, resamples: int, trials: int) -> None:
-    """Make sure that there is memory for the tests of `test_set`, before anything is translated.
+def check_tests_fit(test_sets: Sequence[EvalSet], *, resamples: int, trials: int) -> None:
+    """Make sure that there is memory for the tests of each of `test_sets`, before anything is translated.
 
     Raises:
         ResourceError: there is too little.
     """
-    needed, memory = memory_needed(len(test_set.refs), resamples=resamples, trials=trials), usable_memory()
-    if memory is not None and needed > memory:
-        raise ResourceError(
-            f"{test_set.name}: the tests of {len(test_set.refs):,} lines take {needed / GIB:.1f} GiB of "
-            f"memory, and there are {memory / GIB:.1f}; lower --resamples and --trials, or compare fewer "
-            "lines"
-        )
+    memory = usable_memory()
+    for test_set in test_sets:
+        needed = memory_needed(len(test_set.refs), resamples=resamples, trials=trials)
+        if memory is not None and needed > memory:
+            raise ResourceError(
+                f"{test_set.name}: the tests of {len(test_set.refs):,} lines take {needed / GIB:.1f} GiB of "
+                f"memory, and there are {memory / GIB:.1f}; lower --resamples and --trials, or compare fewer "
+                "lines"
+            )
 
 
 def check_same_direction(runs: Sequence[AnyRun]) -> None:

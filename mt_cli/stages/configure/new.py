@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mt_cli.artefacts.corpora import TRAIN, Corpus, find_corpus, read_pairs
+from mt_cli.artefacts.corpora import TRAIN, Corpus, find_corpus, paths_of, read_pairs
 from mt_cli.artefacts.files import write_atomically
-from mt_cli.artefacts.folders import built_beside, check_replaceable
+from mt_cli.artefacts.folders import built_beside, check_outside, check_replaceable
 from mt_cli.artefacts.run import open_run
 from mt_cli.config import Config, DataConfig, commented_toml, parse_config
 from mt_cli.errors import UsageError, command_line
@@ -138,11 +138,7 @@ def _with_splits_cut_off(
         kind=f"a folder of {', '.join(names)}",
         ways_out="--overwrite replaces it, --output names another place",
     )
-    for path in (path for pair in data.files.values() for path in (pair.src, pair.tgt)):
-        if Path(path).resolve().is_relative_to(folder.resolve()):
-            raise UsageError(
-                f"{path} lies in {folder}, which would be replaced; name another place with --output"
-            )
+    check_outside(folder, paths_of(corpus), way_out="name another place with --output")
     with built_beside(folder) as partial:
         paths = {split: _paths(data, partial, split) for split in (TRAIN, *missing)}
         report = cut_off(corpus[TRAIN], missing, paths=paths)

@@ -30,8 +30,19 @@ def facts_that_fit(report: RunFacts, *, width: int) -> str:
         if name != "config" and facts
     ]
     changed = {path: own for path, (_, own) in differences(Config(), parse_config(report["config"])).items()}
-    rows = _fitting_rows(changed, width) if changed else ["  as it is by default"]
+    rows = _fitting_rows(_by_inner_table(changed), width) if changed else ["  as it is by default"]
     return "\n\n".join([*sections, "\n".join(["config, where it is not the default", *rows])])
+
+
+def _by_inner_table(changed: Mapping[str, object]) -> dict[str, object]:
+    """The values by their paths; those of an inner table, such as `data.files.train`, as one."""
+    inner: dict[str, dict[str, object]] = {}
+    for path, value in changed.items():
+        table, _, key = path.rpartition(".")
+        if "." in table:
+            inner.setdefault(table, {})[key] = value
+    outer = {path: value for path, value in changed.items() if path.rpartition(".")[0] not in inner}
+    return outer | {table: _in_one(values) for table, values in inner.items()}
 
 
 def _fitting_rows(facts: Mapping[str, object], width: int) -> list[str]:
@@ -58,8 +69,9 @@ def _rows(facts: Mapping[str, object]) -> list[str]:
     return [f"  {name:<{width}}  {value}" for name, value in zip(facts, values, strict=True)]
 
 
-def _changes(of_resumption: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {_value(value)}" for key, value in of_resumption.items())
+def _in_one(facts: Mapping[str, object]) -> str:
+    """Several facts as one value."""
+    return ", ".join(f"{name} {_value(value)}" for name, value in facts.items())
 
 
 def _value(value: object) -> str:
@@ -73,6 +85,6 @@ def _value(value: object) -> str:
         case int():
             return f"{value:,}"
         case list():
-            return "  ".join(_changes(each) if isinstance(each, dict) else str(each) for each in value)
+            return "  ".join(_in_one(each) if isinstance(each, dict) else str(each) for each in value)
         case _:
             return str(value)

@@ -15,10 +15,11 @@ from mt_cli.artefacts.corpora import (
     corpus_hashes,
     find_corpus,
     is_trained_on,
+    paths_of,
     pinned_hashes,
 )
 from mt_cli.artefacts.files import is_there, write_atomically
-from mt_cli.artefacts.folders import built_beside, is_free, recover, remove_leftovers_of
+from mt_cli.artefacts.folders import built_beside, check_outside, is_free, recover, remove_leftovers_of
 from mt_cli.artefacts.prepared import (
     MANIFEST,
     TOKENIZER,
@@ -83,7 +84,7 @@ def prepare_corpus(
     if existing and pinned and _is_made_of(existing, config, pinned | taken):
         return _unchanged(existing)
     corpus = find_corpus(config.data, source=source, offline=offline)
-    _check_outside(out, corpus)
+    check_outside(out, paths_of(corpus), way_out="copy it to another place")
     inputs = corpus_hashes(corpus) | taken
     if existing and _is_made_of(existing, config, inputs):
         return _unchanged(existing)
@@ -113,14 +114,6 @@ def _open_existing(out: Path) -> Prepared | None:
         return None
 
 
-def _check_outside(out: Path, corpus: Corpus) -> None:
-    """Make sure that no file of `corpus` is in `out`, which will be replaced."""
-    for split in corpus.values():
-        for path in (split.src.path, split.tgt.path):
-            if path.resolve().is_relative_to(out.resolve()):
-                raise UsageError(f"{path} lies in {out}, which prepare replaces; copy it to another place")
-
-
 def _unchanged(existing: Prepared) -> PrepareResult:
     """What is there already, which gets a seal if an early version made it."""
     seal_prepared(existing)
@@ -132,8 +125,7 @@ def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str]) -> b
 
 
 def _choose_workers(corpus: Corpus) -> int:
-    paths = [path for split in corpus.values() for path in (split.src.path, split.tgt.path)]
-    num_bytes = sum(path.stat().st_size * (3 if path.suffix == ".gz" else 1) for path in paths)
+    num_bytes = sum(path.stat().st_size * (3 if path.suffix == ".gz" else 1) for path in paths_of(corpus))
     return usable_cores() if num_bytes >= WORTH_SEVERAL_WORKERS else 1
 
 

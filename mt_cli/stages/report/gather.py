@@ -81,8 +81,7 @@ def gather_findings(
     first = systems[0]
     test_sets = test_splits_of(first, splits, data_dir=data_dir)
     if len(systems) == 2:
-        for test_set in test_sets:
-            check_tests_fit(test_set, resamples=resamples, trials=trials)
+        check_tests_fit(test_sets, resamples=resamples, trials=trials)
     unseen = unseen_words(first.run, test_sets, data_dir=data_dir)
     found = tuple(
         _gather_test_set(

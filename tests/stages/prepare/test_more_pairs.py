@@ -128,7 +128,7 @@ def test_files_in_the_folder_that_is_replaced_are_refused(corpus: Corpus) -> Non
     lines = first.folder / "train.src.txt"
     before = lines.read_bytes()
     own = MorePairsConfig.model_validate({"src": str(lines), "tgt": str(first.folder / "train.tgt.txt")})
-    with pytest.raises(UsageError, match=r"train\.src\.txt lies in .*, which prepare replaces; copy it"):
+    with pytest.raises(UsageError, match=r"train\.src\.txt lies in .*, which would be replaced; copy it"):
         corpus.prepare(config_with(corpus, forward=own))
     assert lines.read_bytes() == before
 
