@@ -6,6 +6,7 @@ Owns how bytes become lines and back, and when to translate what has arrived; kn
 import io
 import logging
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ FIRST_LINES = 128
 """Few, so that the first translations come soon; each later portion is twice as large."""
 LINES_AT_ONCE = 2048
 """Enough that sorting by length fills batches evenly, few enough that memory stays small."""
+OPEN_FILE = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/\w+/fd/\d+")
+"""Names of what a shell has opened for this program, as in `-o /dev/stdout >> file`."""
 
 
 def translate_lines(
@@ -107,8 +110,9 @@ def open_target(name: str) -> Iterator[BinaryIO]:
         return
     given, path = Path(name), Path(name).resolve()  # behind a link, the file is replaced and not the link
     with write_errors_explained(given, given, path):
-        is_pipe = given.exists() and not given.is_file()  # or a device: neither must be replaced
-        with given.open("wb") if is_pipe else replaced(path) as file:
+        # What is open, and a pipe or a device, must not be replaced; nor what an open file holds already.
+        is_written_into = OPEN_FILE.fullmatch(name) or (given.exists() and not given.is_file())
+        with given.open("ab") if is_written_into else replaced(path) as file:
             yield file
 
 

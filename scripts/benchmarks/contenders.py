@@ -8,7 +8,8 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
@@ -65,6 +66,15 @@ def start(build: Callable[..., Callable[[Task], Answer]], *args: object) -> Cont
     there.close()
     here.recv()
     return Contender(here, time.perf_counter() - begin)
+
+
+@contextmanager
+def left_out_if_ended(name: str) -> Iterator[None]:
+    """Say on stderr that the contender `name` is left out, where its process has ended."""
+    try:
+        yield
+    except EOFError:
+        print(f"left out: {name}: its process has ended, see above", file=sys.stderr)
 
 
 def _serve(

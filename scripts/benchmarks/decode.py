@@ -14,13 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.contenders import Contender, start
+from benchmarks.contenders import Contender, left_out_if_ended, start
 from benchmarks.machine import machine
 from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import open_run
@@ -243,7 +242,7 @@ def warmed_up(row: Row, context: Context, lines: list[str]) -> Entry | None:
     """The engine for `row`, which has translated once; None where it cannot, as without an exported model."""
     print(f"warm-up: {row.name}", file=sys.stderr)
     own = lines[:SINGLE_LINES] if row.batch == 1 else lines
-    with _left_out_if_ended(row):
+    with left_out_if_ended(row.name):
         contender: Contender[Sequence[str], list[str]] = start(engine_for, row, context)
         contender.ask(own)
         return Entry(row, contender, own)
@@ -252,26 +251,25 @@ def warmed_up(row: Row, context: Context, lines: list[str]) -> Entry | None:
 
 def translates_again(entry: Entry, *, round_number: int) -> bool:
     """Let the engine of `entry` translate once more; False where its process has ended."""
-    with _left_out_if_ended(entry.row):
+    with left_out_if_ended(entry.row.name):
         entry.texts = entry.contender.ask(entry.lines)
         print(f"round {round_number}: {entry.row.name}: {entry.speed:.1f}/s", file=sys.stderr)
         return True
     return False
 
 
-@contextmanager
-def _left_out_if_ended(row: Row) -> Iterator[None]:
-    """Say that `row` is left out, where the process of its engine has ended."""
-    try:
-        yield
-    except EOFError:
-        print(f"left out: {row.name}: its process has ended, see above", file=sys.stderr)
-
-
 def table(
-    entries: Sequence[Entry], refs: Sequence[str], *, lowercase: bool, count: Callable[[list[str]], int]
+    entries: Sequence[Entry],
+    refs: Sequence[str],
+    *,
+    lowercase: bool,
+    count: Callable[[list[str]], int],
+    device: str,
 ) -> str:
-    """The results in Markdown; `count` gives the tokens of some translations."""
+    """The results in Markdown; `count` gives the tokens of some translations.
+
+    Of a GPU's memory, only what PyTorch took is known.
+    """
     classics = {each.row.batch: each.speed for each in entries if each.row.engine == "classic"}
     lines = [
         "| engine | precision | search | at once | sentences/s | tokens/s | BLEU | peak MB | × classic |",
@@ -287,9 +285,11 @@ def table(
             batch += f", {row.threads} threads"
         against = classics.get(1) if row.batch == 1 else max(classics.values(), default=None)
         tokens = count(each.texts) * each.speed / len(each.lines)
+        is_unknown = device == "cuda" and "CTranslate2" in row.engine
+        memory = "–" if is_unknown else f"{each.contender.peak_mb:.0f}"
         lines.append(
             f"| {row.engine} | {row.precision} | {row.search} | {batch} | {each.speed:.1f} | {tokens:.0f} "
-            f"| {bleu} | {each.contender.peak_mb:.0f} | {f'{each.speed / against:.1f}' if against else '–'} |"
+            f"| {bleu} | {memory} | {f'{each.speed / against:.1f}' if against else '–'} |"
         )
     return "\n".join(lines)
 
@@ -333,7 +333,8 @@ def main() -> None:
         return sum(len(ids) + 1 for ids in tokenizers.tgt.encode(texts))
 
     print(machine(args.device, args.threads), end="\n\n")
-    print(table(entries, refs, lowercase=tokenizers.options.lowercase, count=count))
+    lowercase = tokenizers.options.lowercase
+    print(table(entries, refs, lowercase=lowercase, count=count, device=args.device))
 
 
 if __name__ == "__main__":

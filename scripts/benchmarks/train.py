@@ -9,7 +9,7 @@ import argparse
 import os
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.contenders import Contender, start
+from benchmarks.contenders import Contender, left_out_if_ended, start
 from benchmarks.epoch import describe_epoch, new_shapes_first
 from benchmarks.joeynmt import Speed, measure
 from benchmarks.machine import machine
@@ -190,38 +190,48 @@ def table(
         ]
         for name, contender in contenders.items()
     }
+    classic_speeds = speeds.get(CLASSIC, [])
     for name, contender in contenders.items():
         # By rounds, because the pace of many machines changes from one minute to the next.
-        times_classic = [ours / theirs for ours, theirs in zip(speeds[name], speeds[CLASSIC], strict=True)]
+        times_classic = [ours / theirs for ours, theirs in zip(speeds[name], classic_speeds, strict=False)]
         lines.append(
-            f"| {name} | {statistics.median(speeds[name]):.0f} | {statistics.median(times_classic):.1f} "
+            f"| {name} | {statistics.median(speeds[name]):.0f} | {_median(times_classic)} "
             f"| {contender.ready_s + contender.seconds[0]:.1f} | {contender.peak_mb:.0f} |"
         )
     if joeynmt:
-        speed = joeynmt.tokens_per_s
+        times_classic = [joeynmt.tokens_per_s / theirs for theirs in classic_speeds]
         lines.append(
-            f"| JoeyNMT 2.3 | {speed:.0f} | {speed / statistics.median(speeds[CLASSIC]):.1f} "
+            f"| JoeyNMT 2.3 | {joeynmt.tokens_per_s:.0f} | {_median(times_classic)} "
             f"| {joeynmt.first_round_after_s:.1f} (a whole round) | {joeynmt.peak_mb:.0f} |"
         )
     return "\n".join(lines)
 
 
+def _median(ratios: Sequence[float]) -> str:
+    """For the table; a dash where there is nothing to compare with."""
+    return f"{statistics.median(ratios):.1f}" if ratios else "–"
+
+
 def start_all(setting: Setting) -> dict[str, Contender[int, int]]:
-    """Every contender in its process; rows in fp32 only where `auto` is something else."""
+    """Every contender that starts, in its process; rows in fp32 only where `auto` is something else."""
     from mt_cli.machine.device import set_up_runtime
 
     usual = set_up_runtime(device=setting.device).precision
     precisions: list[Precision] = ["fp32"] if usual == "fp32" else ["bf16", "fp32"]
     backends: tuple[Backend, ...] = ("scratch", "torch")
-    contenders = {CLASSIC: start(classic, setting, "fp32")}
+    builds: dict[str, Callable[[Setting], Work]] = {CLASSIC: partial(classic, precision="fp32")}
     if usual != "fp32":
-        contenders[f"classic, {usual}"] = start(classic, setting, usual)
+        builds[f"classic, {usual}"] = partial(classic, precision=usual)
     for backend in backends:
         for precision in precisions:
-            like_classic = partial(ours, backend=backend, precision=precision, changes=LIKE_CLASSIC)
-            contenders[f"mt_cli, {backend}, {precision}"] = start(like_classic, setting)
-    all_of_it = partial(ours, backend=setting.config.model.backend, precision="auto", changes={})
-    contenders[ALL] = start(all_of_it, setting)
+            builds[f"mt_cli, {backend}, {precision}"] = partial(
+                ours, backend=backend, precision=precision, changes=LIKE_CLASSIC
+            )
+    builds[ALL] = partial(ours, backend=setting.config.model.backend, precision="auto", changes={})
+    contenders = {}
+    for name, build in builds.items():
+        with left_out_if_ended(name):
+            contenders[name] = start(build, setting)
     return contenders
 
 
@@ -241,12 +251,15 @@ def main() -> None:
     epoch = describe_epoch(setting.config, setting.data, seed=SEED, rows_of_classic=CLASSIC_BATCH)
     tokens: dict[str, list[int]] = {name: [] for name in contenders}
     for number in range(-WARM_UP, args.rounds):
-        for name, contender in contenders.items():
+        for name, contender in list(contenders.items()):
             warm_up = 1 if number == -WARM_UP or name.startswith("classic") else max(1, epoch.num_shapes - 1)
-            tokens[name].append(contender.ask(warm_up if number < 0 else args.updates))
-            speed = tokens[name][-1] / contender.seconds[-1]
-            now = f"round {number + 1}" if number >= 0 else "warm-up"
-            print(f"{now}: {name}: {speed:.0f}/s", file=sys.stderr)
+            with left_out_if_ended(name):
+                tokens[name].append(contender.ask(warm_up if number < 0 else args.updates))
+                speed = tokens[name][-1] / contender.seconds[-1]
+                now = f"round {number + 1}" if number >= 0 else "warm-up"
+                print(f"{now}: {name}: {speed:.0f}/s", file=sys.stderr)
+                continue
+            del contenders[name]
     for contender in contenders.values():
         contender.dismiss()
     numbers = {"rounds": args.rounds, "updates": args.updates, "threads": setting.threads}

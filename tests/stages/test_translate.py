@@ -273,6 +273,14 @@ def test_output_to_an_open_pipe_of_the_shell_is_written_into_it() -> None:
         assert received.read() == b"A dog.\n"
 
 
+def test_output_to_a_file_that_the_shell_has_opened_is_added_to_it(tmp_path: Path) -> None:
+    place = tmp_path / "english.txt"
+    place.write_bytes(b"A cat.\n")
+    with place.open("ab") as opened, open_target(f"/dev/fd/{opened.fileno()}") as file:
+        file.write(b"A dog.\n")  # as `-o /dev/stdout >> english.txt` does
+    assert place.read_bytes() == b"A cat.\nA dog.\n"
+
+
 def test_failed_translation_leaves_the_output_as_it_was(workspace: Workspace, two_lines: Path) -> None:
     target = two_lines.with_name("english.txt")
     target.write_text("precious\n")
