@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import ctranslate2
@@ -13,6 +14,11 @@ from damage import rehash
 from sacrebleu_command import command_scores
 from sentencepiece import SentencePieceProcessor
 from workspace import Outcome, Workspace
+
+from mt_cli.artefacts.exported_run import open_exported_run
+from mt_cli.config import Precision
+from mt_cli.errors import UsageError
+from mt_cli.translation.engine import check_engine_options
 
 RUN = "runs/tiny"
 HOSTILE = (
@@ -272,6 +278,18 @@ def test_what_it_cannot_do_is_said_in_a_sentence_and_exits_2(
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, b"", 1)
     assert message in outcome.err
     assert not any(workspace.folder.glob("new*"))
+
+
+@pytest.mark.parametrize(
+    ("quantization", "own", "other"), [("none", "fp32", "bf16"), ("bfloat16", "bf16", "fp32")]
+)
+def test_precision_that_it_computes_in_may_be_named_and_no_other(
+    exported: Path, quantization: str, own: Precision, other: Precision
+) -> None:
+    run = replace(open_exported_run(exported), quantization=quantization)
+    check_engine_options(run, {"precision": own}, backend=None)
+    with pytest.raises(UsageError, match=f"exported to compute in {own}; leave out precision='{other}'"):
+        check_engine_options(run, {"precision": other}, backend=None)
 
 
 def test_training_never_takes_its_place(workspace: Workspace, own: Path) -> None:
