@@ -26,7 +26,7 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--gpu-device", choices=("cuda", "cpu"), default="cuda", help="for tests marked gpu")
+    parser.addoption("--gpu-device", choices=("cuda", "cpu"), help="for tests marked gpu")
 
 
 @pytest.fixture(scope="session")

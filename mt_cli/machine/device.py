@@ -68,6 +68,9 @@ def set_up_runtime(
     _keep_freed_memory()
     torch.set_float32_matmul_precision("highest")
     chosen = _choose_device(device)
+    if chosen.type == "cuda":
+        # cuDNN's attention makes a plan for each new shape, and sentences have many.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     if precision == "auto":
         precision = "bf16" if _is_fast_in_bf16(chosen) else "fp32"
     return Runtime(chosen, precision)

@@ -239,7 +239,10 @@ def export(run: Path, folder: Path, precision: str) -> None:
 
 
 def warmed_up(row: Row, context: Context, lines: list[str]) -> Entry | None:
-    """The engine for `row`, which has translated once; None where it cannot, as without an exported model."""
+    """The engine for `row`, which has translated once; None where it cannot."""
+    if "CTranslate2" in row.engine and not (context.exported / row.precision).exists():
+        print(f"left out: {row.name}: the model was not exported, see above", file=sys.stderr)
+        return None
     print(f"warm-up: {row.name}", file=sys.stderr)
     own = lines[:SINGLE_LINES] if row.batch == 1 else lines
     with left_out_if_ended(row.name):

@@ -16,15 +16,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from gpu_session.plan import Device, Step, Training, plan, trainings
+from gpu_session.plan import SAVING_S, Device, Step, Training, plan, trainings
 from mt_cli.artefacts.metrics import read_metrics
 
 SCORES = (38.0, 39.5, 41.0, 42.0, 43.0, 44.0)
 """Validation BLEU whose time is told."""
+TABLE = "table.md"
 GRACE_S = 20
 """What a command is given to save its state before it is killed."""
-LAST_S = 30
-"""What a training is left to validate and to save, once its time is over."""
 
 State = Literal["passed", "failed", "out of time", "left out"]
 
@@ -40,7 +39,7 @@ class Outcome:
 
 
 def run_session(out: Path, device: Device, *, minutes: float, is_quick: bool) -> list[Outcome]:
-    """Run what is left of the plan; outcomes are kept in `out` as they come."""
+    """Run what is left of the plan; outcomes and the table are kept in `out` as they come."""
     out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + 60 * minutes
     kept = out / "steps.json"
@@ -59,6 +58,9 @@ def run_session(out: Path, device: Device, *, minutes: float, is_quick: bool) ->
                         outcomes.pop(other.name, None)
             outcomes[step.name] = outcome
             kept.write_text(json.dumps([asdict(each) for each in outcomes.values()], indent=2))
+            so_far = [outcomes[each.name] for each in steps if each.name in outcomes]
+            text = table(so_far, trainings(out, is_quick=is_quick))
+            (out / TABLE).write_text(f"{text}\n", encoding="utf-8")
     return [outcomes[step.name] for step in steps]
 
 
@@ -67,11 +69,11 @@ def _run(step: Step, log: Path, deadline: float) -> Outcome:
     if missing:
         return Outcome(step.name, "left out", 0.0, f"{missing[0]} is missing")
     seconds = min(step.limit_s, deadline - time.monotonic())
-    if seconds <= (LAST_S if step.run else 0):
-        return Outcome(step.name, "left out", 0.0, "no time is left")
+    if seconds <= step.least_s:
+        return Outcome(step.name, "left out", 0.0, "too little time is left")
     command = step.command
     if step.run:
-        command += ("--time-limit", f"{math.ceil(seconds - LAST_S)}s")
+        command += ("--time-limit", f"{math.ceil(seconds - SAVING_S)}s")
     print(f"{step.name} …", file=sys.stderr)
     begin = time.monotonic()
     with log.open("ab") as file:
@@ -149,9 +151,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="logs, runs and the table")
     args = parser.parse_args()
     outcomes = run_session(args.out, args.device, minutes=args.minutes, is_quick=args.quick)
-    text = table(outcomes, trainings(args.out, is_quick=args.quick))
-    (args.out / "table.md").write_text(f"{text}\n", encoding="utf-8")
-    print(text)
+    print(table(outcomes, trainings(args.out, is_quick=args.quick)))
     sys.exit(0 if all(each.state == "passed" for each in outcomes) else 1)
 
 

@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from gpu_session import session
-from gpu_session.plan import Step, plan
+from gpu_session.plan import SAVING_S, Step, plan
 from gpu_session.session import Outcome, run_session
 
 WRITE_STATUS = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"
@@ -27,7 +28,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
     def steps(state: str) -> Iterator[Step]:
         yield Step("failing", python("raise SystemExit('no')"))
-        yield Step("train", python(WRITE_STATUS, run / "status.json", f'{{"state": "{state}"}}'), run=run)
+        train = python(WRITE_STATUS, run / "status.json", f'{{"state": "{state}"}}')
+        yield Step("train", train, least_s=SAVING_S, run=run)
         yield Step("evaluate", python("print('scored')"), needs=(run / "status.json",))
         yield Step("check", python("print('fine')"), needs=(tmp_path,))
 
@@ -68,7 +70,7 @@ def test_what_has_passed_is_not_repeated_but_scores_of_a_model_that_was_trained_
 
 def test_scores_of_a_model_stay_where_no_time_was_left_to_train_it_further(call: Session) -> None:
     call("stopped")
-    later = call("finished", minutes=session.LAST_S / 60)
+    later = call("finished", minutes=SAVING_S / 60)
     assert (later["train"].state, later["evaluate"].state) == ("left out", "passed")
 
 
@@ -76,7 +78,22 @@ def test_a_training_takes_the_time_that_is_left(call: Session, tmp_path: Path) -
     call("finished", minutes=10)
     (train,) = [each for each in commands_of(tmp_path / "out") if "status.json" in each]
     limit = int(train.rpartition(" --time-limit ")[2].removesuffix("s"))
-    assert 500 < limit <= 600 - session.LAST_S
+    assert 500 < limit <= 600 - SAVING_S
+
+
+def test_step_that_needs_more_time_than_is_left_is_left_out(tmp_path: Path) -> None:
+    outcome = session._run(
+        Step("bench", python("print('fast')"), least_s=60), tmp_path / "log.txt", monotonic()
+    )
+    assert (outcome.state, outcome.last_line) == ("left out", "too little time is left")
+    assert not (tmp_path / "log.txt").exists()
+
+
+def test_table_is_there_as_soon_as_a_step_has_ended(call: Session, tmp_path: Path) -> None:
+    first = tmp_path / "out" / session.TABLE
+    assert not first.exists()
+    call("finished")
+    assert "| evaluate | passed |" in first.read_text()
 
 
 @pytest.mark.parametrize("is_quick", [True, False])
