@@ -83,15 +83,15 @@ class Prepared:
         """Encoded pairs of split `name`, memory-mapped; `train` includes the pairs that the config adds."""
         self._check_has(name)
         split = open_split(self.folder, name)
-        parts = self._parts() if name == TRAIN else ()
-        expected = sum(part.size for part in parts) if parts else self.manifest.pairs[name]
+        portions = self._portions() if name == TRAIN else ()
+        expected = sum(portion.size for portion in portions) if portions else self.manifest.pairs[name]
         if len(split) != expected:
             raise PreparedDataError(
                 f"{self.folder}: {name} has {len(split):,} pairs, but {MANIFEST} says {expected:,}"
             )
         self._check_ids(name, "src", split.src)
         self._check_ids(name, "tgt", split.tgt)
-        return replace(split, parts=parts)
+        return replace(split, portions=portions)
 
     def lines(self, name: str, side: Side) -> list[str]:
         """The corpus's own lines of split `name`, not normalised; row i belongs to pair i."""
@@ -112,8 +112,8 @@ class Prepared:
             again = command_line("prepare", "CONFIG", "--force")
             raise PreparedDataError(f"{path}: damaged; to make it anew: {again}") from error
 
-    def _parts(self) -> tuple[Portion, ...]:
-        """The parts of the training split; empty if the config adds no pairs."""
+    def _portions(self) -> tuple[Portion, ...]:
+        """The portions of the training split; empty if the config adds no pairs."""
         pairs = self.manifest.pairs
         try:
             more = DataConfig.model_validate(self.manifest.data).more

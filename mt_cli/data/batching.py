@@ -1,7 +1,7 @@
 """Batches: which pairs go together, in which shape, and how they become padded tensors.
 
 Batches come in few shapes, because kernels are built per shape (see `machine.ladder`).
-Knows lengths and ids, never text. Letters: B batch, S source length, T target length, N real target tokens.
+Knows lengths and ids, never text. Letters: B batch, S source length, T target length, M real target tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ POOL_BATCHES = 100
 
 
 @dataclass(frozen=True)
-class Shape:
+class BatchShape:
     """The size of a batch, padding included."""
 
     rows: int
@@ -39,10 +39,10 @@ class PlannedBatch:
 
     indices: NDArray[np.int64]
     """At least one."""
-    shape: Shape
+    shape: BatchShape
 
-    def share(self, rank: int, *, of: int) -> "PlannedBatch | None":
-        """The part of process `rank` among `of` processes; None if there are too few pairs."""
+    def shard(self, rank: int, *, of: int) -> "PlannedBatch | None":
+        """The shard of process `rank` among `of` processes; None if there are too few pairs."""
         indices = self.indices[rank::of]
         if not len(indices):
             return None
@@ -58,7 +58,7 @@ class Batch:
     tgt_ids: Tensor
     """(B, T+1), each row between `<s>` and `</s>`."""
     real: Tensor
-    """(N,): places of real tokens in `tgt_out`, flattened; found on the CPU, so as not to wait for a GPU."""
+    """(M,): places of real tokens in `tgt_out`, flattened; found on the CPU, so as not to wait for a GPU."""
 
     @classmethod
     def of(cls, src_ids: Tensor, tgt_ids: Tensor) -> "Batch":
@@ -76,7 +76,7 @@ class Batch:
         return self.tgt_ids[:, 1:]
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on `device`. The host does not wait: a GPU copies from memory that stays in place."""
+        """The batch on `device`. From pinned memory, so the host does not wait for a GPU."""
         tensors = [self.src_ids, self.tgt_ids, self.real]
         if device.type == "cuda":
             tensors = [tensor.pin_memory() for tensor in tensors]
@@ -88,7 +88,7 @@ def plan_epoch(
 ) -> Iterator[PlannedBatch]:
     """Plan an epoch: every pair once, similar lengths in a batch, batches of a pool in random order.
 
-    If the split has parts, each pair comes as often as the share of its part says.
+    If the split has portions, each pair comes as often as the share of its portion says.
     A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` included; a longer pair is a
     batch of its own. Widths are rungs of the ladder, or `max_width`, which no pair may exceed. Memory does
     not grow with the corpus: one pool is planned at a time.
@@ -116,9 +116,11 @@ def plan_epoch(
 
 
 def _shuffled(split: EncodedSplit, rng: np.random.Generator) -> Shuffle | MixedShuffle:
-    if not split.parts:
+    if not split.portions:
         return Shuffle(len(split), rng)
-    return MixedShuffle([part.size for part in split.parts], [part.share for part in split.parts], rng)
+    return MixedShuffle(
+        [portion.size for portion in split.portions], [portion.share for portion in split.portions], rng
+    )
 
 
 def _group(
@@ -144,7 +146,7 @@ def _group(
         num_rows = int(rows[size - 1])
         if is_small:
             num_rows = min(num_rows, rung(size))
-        shape = Shape(num_rows, *(int(side[size - 1]) for side in widest))
+        shape = BatchShape(num_rows, *(int(side[size - 1]) for side in widest))
         yield PlannedBatch(pool[order[:size]], shape)
         order = order[size:]
 
@@ -155,7 +157,7 @@ def _rows(widths: NDArray[np.int64], tokens_per_batch: int) -> NDArray[np.int64]
 
 
 def collate(
-    split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], shape: Shape | None = None
+    split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], shape: BatchShape | None = None
 ) -> Batch:
     """The pairs at `indices`, padded to `shape`, or if it is None to the longest.
 
@@ -164,7 +166,7 @@ def collate(
     indices = np.asarray(indices, np.int64)
     if shape is None:
         src_width, tgt_width = (int(side.lengths_of(indices).max()) + 1 for side in (split.src, split.tgt))
-        shape = Shape(len(indices), src_width, tgt_width)
+        shape = BatchShape(len(indices), src_width, tgt_width)
     src = _rows_of(split.src, indices, rows=shape.rows, width=shape.src_width, first=0)
     src[len(indices) :, 0] = EOS_ID  # a row that may attend to nothing would give NaN
     tgt = _rows_of(split.tgt, indices, rows=shape.rows, width=shape.tgt_width + 1, first=1)
@@ -189,10 +191,9 @@ def _rows_of(
     return padded
 
 
-def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]], *, width: int | None = None) -> Tensor:
-    """Rows of ids as one tensor (B, `width`, or as long as the longest), filled with `<pad>` on the right."""
-    if width is None:
-        width = max((len(sequence) for sequence in sequences), default=0)
+def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
+    """Rows of ids as one tensor (B, as long as the longest), filled with `<pad>` on the right."""
+    width = max((len(sequence) for sequence in sequences), default=0)
     padded = np.full((len(sequences), width), PAD_ID, dtype=np.int64)
     for row, sequence in zip(padded, sequences, strict=True):
         row[: len(sequence)] = sequence

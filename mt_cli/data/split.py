@@ -68,8 +68,8 @@ class EncodedSplit:
 
     src: Sentences
     tgt: Sentences
-    parts: tuple[Portion, ...] = ()
-    """The parts that make up the split, in order; empty if it has only one."""
+    portions: tuple[Portion, ...] = ()
+    """The portions that make up the split, in order; empty if it has only one."""
 
     def slice(self, begin: int, end: int) -> "EncodedSplit":
         """Pairs `begin` to `end` - 1."""

@@ -4,7 +4,6 @@ Works on token ids and an opaque state, like `search`; the caller supplies the r
 Letters: B sentences, M of them still unfinished, R rows, V vocabulary.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,9 +11,12 @@ import torch
 from torch import Tensor
 
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, Hyp, State, extend_until_end, penalty
+from mt_cli.decoding.search import Hyp, State, extend_until_end, penalty
 from mt_cli.decoding.selection import top_k as largest
 from mt_cli.errors import Option, UsageError
+
+LEAST = 1e-6
+"""The least temperature. Logits that are divided by much less, or by much more than its inverse, overflow."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,9 @@ class Sampling:
         return f"-t{self.temperature:g}-k{self.top_k}-p{self.top_p:g}"
 
     def __post_init__(self) -> None:
-        if not _is_number(self.temperature) or not 0 < self.temperature < math.inf:
-            raise _refused("temperature", "expected a finite number above 0", self.temperature)
+        if not _is_number(self.temperature) or not LEAST <= self.temperature <= 1 / LEAST:
+            demand = f"expected a number from {LEAST:g} to {1 / LEAST:,.0f}"
+            raise _refused("temperature", demand, self.temperature)
         if type(self.top_k) is not int or self.top_k < 0:
             raise _refused("top_k", "expected a whole number from 0", self.top_k)
         if not _is_number(self.top_p) or not 0 <= self.top_p <= 1:
@@ -62,8 +65,8 @@ def sample_search(
 
     `step` gives logits (M, 1, V), which are overwritten. `draws` (B, longest limit) are uniform in [0, 1),
     one for every token. A sentence's hypothesis depends on its own draws, not on the rest of the batch.
-    Log-probabilities are over the tokens that `rules` allow, before `sampling` is applied; `length_penalty`
-    is the alpha of `penalty`, by which scores are divided.
+    Log-probabilities are the model's, as in `beam_search`: neither `rules` nor `sampling` change them.
+    `length_penalty` is the alpha of `penalty`, by which scores are divided.
     """
     device = max_lens.device
     log_probs = torch.zeros(len(max_lens), device=device)
@@ -72,22 +75,23 @@ def sample_search(
 
     def choose(logits: Tensor, so_far: Tensor, rows: Tensor) -> Tensor:
         length = so_far.shape[1]
+        logits = logits.float()
+        normalizer = logits.logsumexp(-1)
         logits = hide(logits, so_far)
-        ids = draw(logits, draws[rows, length], sampling)
-        added = logits.float().log_softmax(-1).gather(1, ids.unsqueeze(1)).squeeze(1)
+        ids = sample_ids(logits, draws[rows, length], sampling)
+        added = logits.gather(1, ids.unsqueeze(1)).squeeze(1) - normalizer
         log_probs[rows] += added.where(is_live[rows] & (length < max_lens[rows]), 0.0)
         is_live[rows] &= ids != rules.eos_id
         return ids
 
-    every = STEPS_BETWEEN_CHECKS[device.type]
-    hyps = extend_until_end(step, state, max_lens, choose, rules, check_every=every)
+    hyps = extend_until_end(step, state, max_lens, choose, rules)
     return [
         Hyp(ids, log_prob / float(penalty(min(len(ids) + 1, limit), length_penalty)), log_prob)
         for ids, log_prob, limit in zip(hyps, log_probs.tolist(), max_lens.tolist(), strict=True)
     ]
 
 
-def draw(logits: Tensor, draws: Tensor, sampling: Sampling) -> Tensor:
+def sample_ids(logits: Tensor, draws: Tensor, sampling: Sampling) -> Tensor:
     """Draw an id from each row of `logits` (R, V): the first whose cumulative probability exceeds the draw.
 
     `draws` (R,) are in [0, 1). Returns (R,). The ids are ordered by probability if `sampling` has a limit.

@@ -18,7 +18,8 @@ STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8}
 """How often finished sentences may leave the batch. To see which they are, the host waits for a GPU."""
 
 SHARE_THAT_STAYS = 0.05
-"""Share of a batch that may be finished before it leaves: to move the others costs more than a few rows."""
+"""Finished rows stay in the batch until they are more than this share: moving the others costs more than
+computing a few."""
 
 
 class SearchState(Protocol):
@@ -29,7 +30,10 @@ class SearchState(Protocol):
         ...
 
     def arrange(self, beams: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
+        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N).
+
+        N may exceed the number of present beams, as it does after the first step.
+        """
         ...
 
 
@@ -64,8 +68,7 @@ def greedy_search(
     def likeliest(logits: Tensor, hyps: Tensor, _rows: Tensor) -> Tensor:
         return argmax(hide(logits, hyps))
 
-    every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
-    return extend_until_end(step, state, max_lens, likeliest, rules, check_every=every)
+    return extend_until_end(step, state, max_lens, likeliest, rules)
 
 
 def extend_until_end(
@@ -74,17 +77,15 @@ def extend_until_end(
     max_lens: Tensor,
     choose: Choose,
     rules: Rules,
-    *,
-    check_every: int = 1,
 ) -> list[list[int]]:
     """Extend one hypothesis per sentence by what `choose` returns, until `eos_id` or the sentence's limit.
 
     `step` takes the latest ids (M, 1) and the state. `choose` gets its output without the second dimension
     and has to apply the `rules`. `max_lens` (B,) limits each sentence, `eos_id` not counted.
-    Finished sentences leave the batch once they are more than a few, at steps that `check_every` divides;
-    until then, `choose` gets them too.
+    Finished sentences leave the batch once they are more than a few; until then, `choose` gets them too.
     Returns B id sequences without `bos_id` and `eos_id`.
     """
+    check_every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
     limits = max_lens  # (M,)
     is_live = torch.ones_like(limits, dtype=torch.bool)  # (M,)
     rows = torch.arange(len(limits), device=limits.device)  # (M,): which sentence each live row is
@@ -105,7 +106,7 @@ def extend_until_end(
             break
         if len(rows) - num_live <= SHARE_THAT_STAYS * len(rows):
             continue
-        live = _close_up(is_live)
+        live = _compact(is_live)
         found[rows] = hyps
         rows, ids, hyps, limits, is_live = rows[live], ids[live], hyps[live], limits[live], is_live[live]
         state.keep(live)
@@ -164,7 +165,7 @@ def beam_search(
         shape = (*ids.shape, beam_size)
         beams, ids = search.extend(log_probs.view(shape), next_ids.view(shape))
         if (length + 1) % check_every == 0:
-            live = search.settle()
+            live = search.drop_finished()
             if len(live) == 0:
                 break
             if len(live) < len(beams):
@@ -185,7 +186,8 @@ class _Beams:
         self._free = torch.full((B,), beam_size, device=device)  # (M,): beams not yet ended
         self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
         self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
-        # The last slot takes what has not ended: to write everything needs no wait for which have.
+        # Beams that have not ended are written to the last slot, which is never read. So nothing waits to
+        # learn which have ended.
         slots = beam_size + 1
         self._ended_ids = torch.full((B, slots, _longest(max_lens)), eos_id, device=device)
         self._ended_log_probs = torch.full((B, slots), -torch.inf, device=device)
@@ -214,11 +216,11 @@ class _Beams:
         self._end(ids == self._eos_id)
         return beams, ids
 
-    def settle(self) -> Tensor:
+    def drop_finished(self) -> Tensor:
         """Drop the sentences that are done; returns the places (M,) of those that are not."""
         ended, _ = self._ended_scores[self._rows].topk(self._n_best)  # (M, n_best)
-        hope = self._log_probs.max(-1).values / penalty(self._limits, self._alpha)  # (M,)
-        live = _close_up(hope > ended[:, -1])
+        upper_bound = self._log_probs.max(-1).values / penalty(self._limits, self._alpha)  # (M,)
+        live = _compact(upper_bound > ended[:, -1])
         if len(live) < len(self._rows):
             self._rows, self._limits, self._free = self._rows[live], self._limits[live], self._free[live]
             self._log_probs, self._ids = self._log_probs[live], self._ids[live]
@@ -254,7 +256,7 @@ class _Beams:
         self._log_probs = self._log_probs.masked_fill(ends, -torch.inf)
 
 
-def _close_up(is_live: Tensor) -> Tensor:
+def _compact(is_live: Tensor) -> Tensor:
     """Rows that `is_live` (M,) marks; the last of them fill the gaps, so that few rows have to move."""
     num_live = int(is_live.sum())
     rows = torch.arange(num_live, device=is_live.device)

@@ -41,14 +41,14 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def top_log_probs(
-    logits: Tensor, k: int, *, forbidden: Tensor, banned: tuple[Tensor, Tensor] | None = None
+    logits: Tensor, k: int, *, forbidden: Tensor, banned: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids: both (R, k).
 
     Two kinds of ids are never returned, but keep their probability: those in `forbidden` (F,) for every row,
     and those that `banned` names by row (P,) and id (P,). Overwrites `logits`.
     """
-    if banned is not None and len(banned[0]) > 0:
+    if len(banned[0]) > 0:
         normalizer = logits.logsumexp(-1, keepdim=True)
         logits[banned] = -torch.inf
         logits.index_fill_(1, forbidden, -torch.inf)

@@ -77,8 +77,10 @@ def set_up_runtime(
 
 
 def seed_everything(seed: int) -> None:
-    """Seed torch's global generators, which dropout draws from."""
-    torch.manual_seed(seed)
+    """Seed torch's global generators that dropout draws from: the CPU's, and of the GPU in use."""
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed(seed)
 
 
 def release_memory(device: torch.device) -> None:

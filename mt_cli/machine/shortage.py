@@ -17,6 +17,7 @@ WORDS = {
     "unable to allocate": MEMORY,
     "bad_alloc": MEMORY,
     "could not create a primitive": MEMORY,  # oneDNN
+    "cublas_status_alloc_failed": MEMORY,
     "failed to map segment from shared object": MEMORY,
     "out of memory": MEMORY,
     "can't start new thread": THREADS,

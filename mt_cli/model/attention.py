@@ -35,7 +35,7 @@ class ScaledDotProductAttention(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
         """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `attn_bias` (…, S) allows: (B, H, T, K)."""
-        assert attn_bias.shape[-1] == k.shape[-2], "a bias says something of every key"
+        assert attn_bias.shape[-1] == k.shape[-2], "attn_bias needs one column for each key"
         mean: Tensor = self.dropout(attention_weights(q, k, attn_bias)) @ v
         return mean
 

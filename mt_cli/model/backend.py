@@ -21,7 +21,10 @@ class DecoderState(Protocol):
         ...
 
     def arrange(self, beams: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
+        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N).
+
+        N may exceed the number of present beams, as it does after the first step.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""Whether numbers are finite: weights that are not can never be trained or translated with again.
+"""Whether all numbers are finite: weights with NaN or infinity are lost for good.
 
 Knows tensors, nothing of what they are for.
 """

@@ -1,8 +1,7 @@
 """Output layer and cross-entropy in one function, piece by piece, so that logits take bounded memory.
 
 Its gradients are computed in the forward pass, while the logits of a piece are there.
-Letters: K passes, N tokens, D d_model, V target vocabulary, P tokens of a piece, n of them real, R tokens of
-a block.
+Letters: D d_model, V target vocabulary, P tokens of a piece, n of them real, R tokens of a block.
 """
 
 from collections.abc import Iterator
@@ -43,12 +42,12 @@ def linear_cross_entropy(
     label_smoothing: float,
     r_drop: float = 0.0,
 ) -> Loss:
-    """Mean over K passes of cross-entropy with smoothed labels (Szegedy et al. 2016, 7).
+    """Cross-entropy with smoothed labels (Szegedy et al. 2016, 7), summed over tokens, averaged over passes.
 
-    Logits are `hidden` (K, N, D) times `weight` (V, D) transposed, plus `bias` (V,); `targets` are (N,). Each
-    label is 1 - `label_smoothing` on its token plus `label_smoothing` spread evenly over all V. With
-    `r_drop`, R-Drop's alpha, there are two passes, and the loss is half of the paper's (Liang et al. 2021,
-    equation 3), so it is as large as that of one pass.
+    Logits are `hidden` (passes, tokens, D) times `weight` (V, D) transposed, plus `bias` (V,); `targets` are
+    (tokens,). Each label is 1 - `label_smoothing` on its token plus `label_smoothing` spread evenly over all
+    V. With `r_drop`, R-Drop's alpha, there are two passes, and the loss is half of the paper's (Liang et al.
+    2021, equation 3), so it is as large as that of one pass.
     """
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
@@ -63,10 +62,10 @@ def linear_cross_entropy(
 class _LinearCrossEntropy(torch.autograd.Function):
     """What is known as fused linear cross-entropy.
 
-    With p = softmax(z) and smoothed label q, the loss is -Σ q log p, and its gradient in z is p - q. To read
-    or write all logits is slow, so exp(z - max z) is not divided by its sum: the vectors of D numbers that
-    are made from it are. The uniform part of q, ε/V on every token, needs no logits: the mean of z over V is
-    h times the mean row of the weight, plus the mean bias.
+    With p = softmax(z) and smoothed label q, the loss is -Σ q log p, and its gradient in z is p - q. To
+    divide exp(z - max z) by its sum would be one more pass over all logits. So it stays as it is, and the
+    vectors of size D that are made from it are divided. The uniform part of q, ε/V on every token, needs no
+    logits: the mean of z over V is h times the mean row of the weight, plus the mean bias.
     """
 
     @staticmethod
@@ -81,20 +80,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
         """Loss and nll; only the loss has a gradient."""
-        (K, N, D), V = hidden.shape, len(weight)
-        size = piece_size(N, most=PIECE_LOGITS[hidden.device.type] // (K * V))
+        (num_passes, num_tokens, D), V = hidden.shape, len(weight)
+        size = piece_size(num_tokens, most=PIECE_LOGITS[hidden.device.type] // (num_passes * V))
         grad_hidden = torch.empty_like(hidden) if needs_grad else hidden
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else weight
         grad_bias = torch.zeros_like(weight[:, 0], dtype=torch.float32)
         loss, nll = hidden.new_zeros(2, dtype=torch.float32)
         low_weight, mean_row = weight.to(hidden.dtype), weight.mean(0).to(hidden.dtype)  # (V, D), (D,)
         mean_bias = 0.0 if bias is None else bias.mean()
-        for begin in range(0, N, size):
-            piece = slice(begin, min(begin + size, N))
+        for begin in range(0, num_tokens, size):
+            piece = slice(begin, min(begin + size, num_tokens))
             n = piece.stop - begin
-            h = fill_up(hidden[:, piece], size).flatten(0, 1)  # (K P, D)
-            logits = (h @ low_weight.mT).view(K, size, V)
-            inverse_total = h.new_zeros(K, size, 1, dtype=torch.float32)
+            h = fill_up(hidden[:, piece], size).flatten(0, 1)  # (passes·P, D)
+            logits = (h @ low_weight.mT).view(num_passes, size, V)
+            inverse_total = h.new_zeros(num_passes, size, 1, dtype=torch.float32)
             for rows in _blocks(logits[:, :n]):
                 block = _block(logits[:, rows], bias, targets[piece][rows], label_smoothing, r_drop)
                 loss += block.loss
@@ -104,18 +103,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     if bias is not None:
                         grad_bias += (block.gradient.mT @ inverse_total[:, rows]).sum(0).squeeze(1)
                     logits[:, rows] = block.gradient
-            loss -= label_smoothing * ((h @ mean_row).view(K, size)[:, :n].float() + mean_bias).sum()
+            means = (h @ mean_row).view(num_passes, size)[:, :n].float() + mean_bias  # of the logits
+            loss -= label_smoothing * means.sum()
             if needs_grad:
-                logits[:, n:] = 0
-                gradient = logits.flatten(0, 1)  # (K P, V)
-                product = (gradient @ low_weight).view(K, size, D) * inverse_total
+                gradient = logits.flatten(0, 1)  # (passes·P, V)
+                product = (gradient @ low_weight).view(num_passes, size, D) * inverse_total
                 grad_hidden[:, piece] = product[:, :n].sub_(mean_row, alpha=label_smoothing)
                 _add_product(grad_weight, gradient.mT, (h * inverse_total.view(-1, 1)).to(h.dtype))
         if needs_grad:
             uniform = label_smoothing / V
             grad_weight.sub_(hidden.float().sum((0, 1)), alpha=uniform)
-            grad_bias.sub_(uniform * K * N)
-        loss, nll = loss / K, nll / K
+            grad_bias.sub_(uniform * num_passes * num_tokens)
+        loss, nll = loss / num_passes, nll / num_passes
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
         ctx.has_bias, ctx.weight_dtype = bias is not None, weight.dtype
@@ -154,34 +153,34 @@ def fill_up(rows: Tensor, size: int) -> Tensor:
 
 
 def _blocks(logits: Tensor) -> Iterator[slice]:
-    """Slices of the n tokens of `logits` (K, n, V) that are worked on together."""
-    K, n, V = logits.shape
-    size = max(1, BLOCK_LOGITS[logits.device.type] // (K * V))
+    """Slices of the n tokens of `logits` (passes, n, V) that are worked on together."""
+    num_passes, n, V = logits.shape
+    size = max(1, BLOCK_LOGITS[logits.device.type] // (num_passes * V))
     return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Loss and gradient of R tokens in K passes, without the uniform part of the labels."""
+    """Loss and gradient of R tokens in all passes, without the uniform part of the labels."""
 
     loss: Tensor
     """Scalar, a sum over tokens and passes."""
     nll: Tensor
     """Scalar, as `loss`."""
     gradient: Tensor
-    """(K, R, V), fp32: that of `loss` in the logits, times `total`."""
+    """(passes, R, V), fp32: that of `loss` in the logits, times `total`."""
     total: Tensor
-    """(K, R, 1): sum of exp(z - max z)."""
+    """(passes, R, 1): sum of exp(z - max z)."""
 
 
 def _block(
     logits: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float, r_drop: float
 ) -> _Block:
-    """Of `logits` (K, R, V), which are overwritten if they are fp32, plus `bias` (V,); `targets` (R,)."""
+    """Of `logits` (passes, R, V), overwritten if they are fp32, plus `bias` (V,); `targets` (R,)."""
     z = logits.float()
     if bias is not None:
         z += bias
-    y = targets[:, None].expand(len(z), -1, -1)  # (K, R, 1)
+    y = targets[:, None].expand(len(z), -1, -1)  # (passes, R, 1)
     logit_y = z.gather(-1, y)
     difference = z[0] - z[1] if r_drop else None
     peak = z.amax(-1, keepdim=True)  # so that exp cannot overflow
@@ -198,7 +197,7 @@ def _block(
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add `a` (V, K P) times `b` (K P, D) to `total` (V, D), which stays in fp32."""
+    """Add `a` (V, passes·P) times `b` (passes·P, D) to `total` (V, D), which stays in fp32."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
     else:

@@ -1,6 +1,6 @@
 """The training objective: label-smoothed cross-entropy over real target tokens, with R-Drop if asked for.
 
-Letters: K passes, B rows of a batch, T target positions, N real target tokens, D d_model.
+Letters: B rows of a batch, T target positions, D d_model.
 """
 
 import torch
@@ -15,12 +15,13 @@ def batch_loss(model: TranslationModel, batch: Batch, *, label_smoothing: float,
 
     `r_drop` is R-Drop's alpha. With it, both passes are one batch of twice the rows; 0 makes one pass.
     """
-    K = 2 if r_drop else 1
-    hidden = model.hidden(batch.src_ids.repeat(K, 1), batch.tgt_in.repeat(K, 1))  # (K B, T, D)
-    begins = torch.arange(K, device=batch.real.device)[:, None] * batch.tgt_out.numel()
+    num_passes = 2 if r_drop else 1
+    src_ids, tgt_in = (ids.repeat(num_passes, 1) for ids in (batch.src_ids, batch.tgt_in))
+    hidden = model.hidden(src_ids, tgt_in)  # (passes·B, T, D)
+    begins = torch.arange(num_passes, device=batch.real.device)[:, None] * batch.tgt_out.numel()
     places = (begins + batch.real).flatten()  # of the real tokens of all passes
     return linear_cross_entropy(
-        hidden.flatten(0, 1).index_select(0, places).view(K, -1, hidden.shape[-1]),
+        hidden.flatten(0, 1).index_select(0, places).view(num_passes, -1, hidden.shape[-1]),
         model.output.weight,
         model.output.bias,
         batch.tgt_out.flatten()[batch.real],

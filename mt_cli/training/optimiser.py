@@ -43,11 +43,11 @@ class Optimiser:
         self._betas, self._eps, self._weight_decay = betas, eps, weight_decay
 
     @torch.no_grad()
-    def update(self, rate: float, *, skipped: Tensor | None = None) -> None:
+    def update(self, rate: float, *, skipped: Tensor) -> None:
         """Update the parameters from their gradients at learning rate `rate`, then drop the gradients.
 
-        Where `skipped`, a scalar on the parameters' device, is 1 and not 0, all stays as it was: weights,
-        running means and the number of updates. Nothing waits for its value.
+        If `skipped`, a scalar on the parameters' device, is 1 and not 0, nothing changes: no weight, running
+        mean or number of updates. The host does not wait for its value.
         """
         with_gradient = {name: p for name, p in self._parameters.items() if p.grad is not None}
         for decays, weight_decay in ((True, self._weight_decay), (False, 0.0)):
@@ -57,8 +57,7 @@ class Optimiser:
             parameters: list[Tensor] = [with_gradient[name] for name in names]
             steps, exp_avgs, exp_avg_sqs = ([self._states[name][key] for name in names] for key in STATE_KEYS)
             torch._foreach_add_(steps, 1)
-            if skipped is not None:
-                torch._foreach_sub_(steps, [skipped] * len(steps))
+            torch._foreach_sub_(steps, [skipped] * len(steps))
             self._kernel(
                 parameters,
                 [p.grad for p in parameters if p.grad is not None],

@@ -13,15 +13,15 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from mt_cli.config import TrainingConfig
-from mt_cli.data.batching import PlannedBatch, Shape, collate, plan_epoch
+from mt_cli.data.batching import BatchShape, PlannedBatch, collate, plan_epoch
 from mt_cli.data.split import EncodedSplit
 from mt_cli.machine.device import Runtime, release_memory, seed_everything
 from mt_cli.machine.shortage import MEMORY, shortage
 from mt_cli.machine.world import World
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.training.micro_batches import MicroBatches
 from mt_cli.training.objective import batch_loss
 from mt_cli.training.optimiser import Optimiser
-from mt_cli.training.parts import Parts
 from mt_cli.training.schedule import learning_rate
 
 Update = list[PlannedBatch]
@@ -73,7 +73,7 @@ class Trainer:
         seed: int,
         world: World | None = None,
     ) -> None:
-        """With a `world` of several processes, each takes its share of every batch."""
+        """With a `world` of several processes, each takes its shard of every batch."""
         self.model = model
         self.progress = Progress()
         self._split = split
@@ -88,8 +88,8 @@ class Trainer:
             eps=config.eps,
             weight_decay=config.weight_decay,
         )
-        self._parts = Parts()
-        self.shapes: set[Shape] = set()
+        self._micro_batches = MicroBatches()
+        self.shapes: set[BatchShape] = set()
         """Shapes of all batches, before they are divided among processes."""
         self.epoch_ends: list[int] = []
         """The last update of each epoch that is trained in full."""
@@ -105,11 +105,13 @@ class Trainer:
                 if progress.step == self.total_steps:
                     return
                 is_last = not following
+                report = self._update(update, step=progress.step + 1, epoch=epoch, is_end_of_epoch=is_last)
                 progress.step += 1
                 progress.update_of_epoch = 0 if is_last else progress.update_of_epoch + 1
                 progress.epoch = epoch if is_last else epoch - 1
-                yield self._update(update, epoch=epoch, is_end_of_epoch=is_last)
-            progress.epoch, progress.update_of_epoch = epoch, 0  # the resumed epoch had no updates left
+                yield report
+            # Already so, unless the resumed epoch has fewer updates today than when it was saved.
+            progress.epoch, progress.update_of_epoch = epoch, 0
 
     def tensors(self) -> dict[str, Tensor]:
         """What the next update depends on besides the model's weights: the optimiser's state, by name."""
@@ -149,19 +151,22 @@ class Trainer:
         while update := list(islice(batches, self._config.accumulation)):
             yield update
 
-    def _update(self, batches: Update, *, epoch: int, is_end_of_epoch: bool) -> StepReport:
+    def _update(self, batches: Update, *, step: int, epoch: int, is_end_of_epoch: bool) -> StepReport:
         self.model.train()
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
         tgt_tokens = sum(int((self._split.tgt.lengths_of(batch.indices) + 1).sum()) for batch in batches)
-        shares = [batch.share(self._world.rank, of=self._world.size) for batch in batches]
-        sums = self._sum_gradients([share for share in shares if share is not None], tgt_tokens=tgt_tokens)
+        shards = [batch.shard(self._world.rank, of=self._world.size) for batch in batches]
+        # Dropout depends on the update, not on earlier draws, so a resumed run needs no generator state.
+        seed = derive_seed(self._seed, step, self._world.rank)
+        own = [shard for shard in shards if shard is not None]
+        sums = self._sum_gradients(own, tgt_tokens=tgt_tokens, seed=seed)
         with record_function("update"):
             self._add_up_gradients(sums)
             grad_norm = torch.nn.utils.clip_grad_norm_(
                 self.model.parameters(), self._config.clip_norm or float("inf")
             )
             rate = learning_rate(
-                self.progress.step,
+                step,
                 schedule=self._config.schedule,
                 peak_lr=self._config.peak_lr,
                 warmup_steps=self._config.num_warmup_steps(self.total_steps),
@@ -171,43 +176,42 @@ class Trainer:
             skipped = 1 - torch.isfinite(torch.stack([*sums.unbind(), grad_norm])).all().float()
             self._optimiser.update(rate, skipped=skipped)
         loss, nll = (sums / tgt_tokens).unbind()
-        return StepReport(
-            self.progress.step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped
-        )
+        return StepReport(step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped)
 
-    def _sum_gradients(self, shares: Update, *, tgt_tokens: int) -> Tensor:
-        """Leave the summed gradient of `shares` in the model; returns their summed loss and nll, (2,).
+    def _sum_gradients(self, shards: Update, *, tgt_tokens: int, seed: int) -> Tensor:
+        """Leave the summed gradient of `shards` in the model; returns their summed loss and nll, (2,).
 
-        Where memory runs out, all of it begins anew with smaller parts, because nobody knows how much of a
-        gradient had been added by then.
+        `seed` is that of the dropout.
+
+        Where memory runs out, all of it begins anew with smaller micro-batches, because nobody knows how much
+        of a gradient had been added by then.
         """
         while True:
-            # Dropout depends on the update, not on earlier draws, so a resumed run needs no generator state.
-            seed_everything(derive_seed(self._seed, self.progress.step, self._world.rank))
-            sums = self._try_gradients(shares, tgt_tokens=tgt_tokens)
+            seed_everything(seed)
+            sums = self._try_gradients(shards, tgt_tokens=tgt_tokens)
             if sums is not None:
                 return sums
             self.model.zero_grad(set_to_none=True)
             release_memory(self._runtime.device)
 
-    def _try_gradients(self, shares: Update, *, tgt_tokens: int) -> Tensor | None:
-        """Summed loss and nll of `shares`, (2,), with their gradient left in the model.
+    def _try_gradients(self, shards: Update, *, tgt_tokens: int) -> Tensor | None:
+        """Summed loss and nll of `shards`, (2,), with their gradient left in the model.
 
-        None if memory ran out; the share that had no room then has more parts than before.
+        None if memory ran out; the shard that had no room then has more micro-batches than before.
         """
         sums = torch.zeros(2, device=self._runtime.device)
-        for share in shares:
+        for shard in shards:
             try:
-                for part in self._parts.of(share):
-                    sums += self._accumulate(part, tgt_tokens=tgt_tokens)
+                for micro_batch in self._micro_batches.of(shard):
+                    sums += self._accumulate(micro_batch, tgt_tokens=tgt_tokens)
             except (MemoryError, RuntimeError) as error:
-                if shortage(error) != MEMORY or not self._parts.divide(share):
+                if shortage(error) != MEMORY or not self._micro_batches.divide(shard):
                     raise
                 return None
         return sums
 
     def _accumulate(self, planned: PlannedBatch, *, tgt_tokens: int) -> Tensor:
-        """Add one batch's share of the gradient; returns its summed loss and nll, (2,)."""
+        """Add the gradient of one micro-batch; returns its summed loss and nll, (2,)."""
         with record_function("collate"):
             batch = collate(self._split, planned.indices, planned.shape).to(self._runtime.device)
         with record_function("forward"), self._runtime.autocast():

@@ -139,7 +139,7 @@ class Searcher:
         (maps,) = attention_maps(
             self.first, src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
         ).values()
-        weights = maps[0].mean(1)  # (B, T, S), of the last layer but one, or the only one
+        weights = maps[0].mean(1).cpu()  # (B, T, S), of the last layer but one, or the only one
         aligned = []
         for of_pair, (_, hyp, places) in zip(weights, triples, strict=True):
             best = of_pair[: len(hyp), list(places)].argmax(-1).tolist()  # (T,)

@@ -129,7 +129,8 @@ def _metric_test(
 ) -> MetricTest:
     """The system at `place` against the one at 0. All NumPy numbers become Python's."""
     baseline, system = _estimate(bootstrap[0]), _estimate(bootstrap[place])
-    # For equal scores, sacreBLEU counts no trial as extreme, and its p would be the smallest there is.
+    # Of the same translations, sacreBLEU counts no trial as extreme: its p would be the smallest there is.
+    # And between equal scores, nothing is left to test.
     is_tested = baseline.score != system.score
     return MetricTest(
         name,

@@ -198,7 +198,7 @@ class Translator:
 
     @property
     def model(self) -> TranslationModel:
-        """The one that is looked into; of several, the first.
+        """The model whose attention is shown; of several, the first.
 
         Raises:
             UsageError: an exported model translates, which nobody can look into.

@@ -8,7 +8,7 @@ import numpy as np
 
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.config import Config
-from mt_cli.data.batching import Shape, plan_epoch
+from mt_cli.data.batching import BatchShape, plan_epoch
 
 if TYPE_CHECKING:
     from mt_cli.training.trainer import Update
@@ -45,7 +45,7 @@ def describe_epoch(config: Config, data: Path, *, seed: int, rows_of_classic: in
 
 def new_shapes_first(updates: "list[Update]") -> "list[Update]":
     """`updates`, with those in front that have a shape which those before them have not."""
-    seen: set[Shape] = set()
+    seen: set[BatchShape] = set()
     order: tuple[list[Update], list[Update]] = ([], [])
     for update in updates:
         shapes = {batch.shape for batch in update}

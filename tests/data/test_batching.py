@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tiny import split_of
 
 from mt_cli.data import batching
-from mt_cli.data.batching import Batch, PlannedBatch, Shape, collate, pad_ids, plan_epoch
+from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, collate, pad_ids, plan_epoch
 from mt_cli.data.split import Portion, Sentences
 from mt_cli.machine.ladder import rung
 
@@ -137,7 +137,7 @@ def test_an_epoch_has_few_shapes_and_little_padding() -> None:
     src = np.clip(np.exp(rng.normal(2.7, 0.35, 20_000)), 3, 60).astype(int)
     tgt = np.clip(src + rng.normal(0, 2.5, 20_000).round(), 3, 60).astype(int)
     split = split_of([([5] * s, [5] * t) for s, t in zip(src, tgt, strict=True)])
-    shapes: set[Shape] = set()
+    shapes: set[BatchShape] = set()
     places = 0
     for epoch in range(3):
         rng = np.random.default_rng(epoch)
@@ -166,7 +166,7 @@ def test_batches_of_a_hand_worked_case() -> None:
     # With </s>: widths 9 → 10 and 5, of which 40 places hold four and eight; one of the long pairs is left.
     batches = planned([(8, 8)] * 5 + [(4, 4)] * 8, budget=40)
     shapes = sorted((len(batch.indices), batch.shape) for batch in batches)
-    assert shapes == [(1, Shape(1, 10, 10)), (4, Shape(4, 10, 10)), (8, Shape(8, 5, 5))]
+    assert shapes == [(1, BatchShape(1, 10, 10)), (4, BatchShape(4, 10, 10)), (8, BatchShape(8, 5, 5))]
 
 
 def test_widths_are_rungs_or_the_largest_of_the_model() -> None:
@@ -186,14 +186,14 @@ def test_a_corpus_of_several_pools_has_full_rows_only() -> None:
 @pytest.mark.parametrize("num_processes", [2, 3])
 def test_processes_share_a_batch_in_one_shape(num_processes: int) -> None:
     (batch,) = planned([(4, 4)] * 7, budget=40)
-    shares = [batch.share(rank, of=num_processes) for rank in range(num_processes)]
-    assert sorted(int(i) for share in shares if share for i in share.indices) == list(range(7))
-    assert {share.shape for share in shares if share} == {Shape(-(-7 // num_processes), 5, 5)}
+    shards = [batch.shard(rank, of=num_processes) for rank in range(num_processes)]
+    assert sorted(int(i) for shard in shards if shard for i in shard.indices) == list(range(7))
+    assert {shard.shape for shard in shards if shard} == {BatchShape(-(-7 // num_processes), 5, 5)}
 
 
 def test_a_process_may_go_without() -> None:
     (batch,) = planned([(4, 4)], budget=40)
-    assert batch.share(1, of=2) is None
+    assert batch.shard(1, of=2) is None
 
 
 # Collating
@@ -216,7 +216,7 @@ def test_decoder_has_to_predict_the_target_one_place_ahead() -> None:
 
 
 def test_rows_left_over_hold_one_source_token_and_no_target() -> None:
-    batch = collate(split_of([([5, 6], [7])]), [0], Shape(rows=3, src_width=4, tgt_width=2))
+    batch = collate(split_of([([5, 6], [7])]), [0], BatchShape(rows=3, src_width=4, tgt_width=2))
     assert batch.src_ids.tolist() == [[5, 6, 3, 0], [3, 0, 0, 0], [3, 0, 0, 0]]
     assert batch.tgt_ids.tolist() == [[2, 7, 3], [0, 0, 0], [0, 0, 0]]
     assert batch.real.tolist() == [0, 1]
@@ -266,7 +266,7 @@ def test_arrays_of_any_integers_are_padded(kind: type[np.integer]) -> None:
 
 def test_an_epoch_holds_of_each_part_what_its_share_says() -> None:
     whole = split_of([([5] * (1 + i % 7), [5] * (1 + i % 5)) for i in range(30)])
-    split = replace(whole, parts=(Portion(20, 1.0), Portion(10, 0.5)))
+    split = replace(whole, portions=(Portion(20, 1.0), Portion(10, 0.5)))
     epochs = [
         [
             int(i)

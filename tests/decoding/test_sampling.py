@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.sampling import Sampling, draw, sample_search
+from mt_cli.decoding.sampling import Sampling, sample_ids, sample_search
 from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, Hyp, greedy_search
 from mt_cli.errors import UsageError
 from mt_cli.model.translation_model import TranslationModel
@@ -30,7 +30,7 @@ SMALLEST, LARGEST = 0.0, 1 - 2**-24  # of the numbers in [0, 1) that 32 bits can
 def frequencies(probs: Sequence[float], sampling: Sampling) -> list[float]:
     """How often each id is drawn by draws that are spread evenly, where its probability is one of `probs`."""
     logits = torch.tensor(probs).log().expand(GRID, -1)
-    counts = draw(logits, EVENLY, sampling).bincount(minlength=len(probs))
+    counts = sample_ids(logits, EVENLY, sampling).bincount(minlength=len(probs))
     return (counts / GRID).tolist()
 
 
@@ -38,7 +38,7 @@ def frequencies(probs: Sequence[float], sampling: Sampling) -> list[float]:
 @given(st.lists(st.floats(-8, 8, width=32), min_size=1, max_size=60))
 def test_frequencies_are_those_of_softmax(logits: list[float]) -> None:
     row = torch.tensor(logits)
-    counts = draw(row.expand(GRID, -1), EVENLY, Sampling()).bincount(minlength=len(logits))
+    counts = sample_ids(row.expand(GRID, -1), EVENLY, Sampling()).bincount(minlength=len(logits))
     np.testing.assert_allclose(counts / GRID, row.softmax(-1), atol=1.5e-4)
 
 
@@ -69,7 +69,9 @@ def test_frequencies_are_those_worked_out_by_hand(sampling: Sampling, expected: 
 def test_no_draw_leads_beyond_what_may_be_drawn(vocab_size: int, k: int, top_p: float, seed: int) -> None:
     logits = torch.randn(2, vocab_size, generator=torch.Generator().manual_seed(seed)) * 5
     likeliest = set(logits.topk(min(k, vocab_size)).indices[0].tolist())
-    drawn = draw(logits[:1].expand(2, -1), torch.tensor([SMALLEST, LARGEST]), Sampling(top_k=k, top_p=top_p))
+    drawn = sample_ids(
+        logits[:1].expand(2, -1), torch.tensor([SMALLEST, LARGEST]), Sampling(top_k=k, top_p=top_p)
+    )
     assert drawn[0] == logits[0].argmax()
     assert set(drawn.tolist()) <= likeliest
 
@@ -78,17 +80,17 @@ def test_no_draw_leads_beyond_what_may_be_drawn(vocab_size: int, k: int, top_p: 
 def test_what_is_forbidden_is_never_drawn(number: float) -> None:
     logits = torch.full((1, 300), -torch.inf)
     logits[0, 7] = -50
-    assert draw(logits, torch.tensor([number]), Sampling()).tolist() == [7]
+    assert sample_ids(logits, torch.tensor([number]), Sampling()).tolist() == [7]
 
 
 def test_each_row_has_a_draw_of_its_own() -> None:
     logits = torch.tensor([[0.6, 0.4]]).log().expand(3, -1)
-    assert draw(logits, torch.tensor([0.1, 0.7, 0.59]), Sampling()).tolist() == [0, 1, 0]
+    assert sample_ids(logits, torch.tensor([0.1, 0.7, 0.59]), Sampling()).tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 9e-7, 1.1e6, float("inf"), float("nan")])
 def test_temperature_that_is_none_is_refused(temperature: float) -> None:
-    with pytest.raises(ValueError, match=r"^temperature: expected a finite number above 0, found "):
+    with pytest.raises(ValueError, match=r"^temperature: expected a number from 1e-06 to 1,000,000, found "):
         Sampling(temperature=temperature)
 
 
@@ -101,8 +103,8 @@ def test_temperature_that_is_none_is_refused(temperature: float) -> None:
         ({"top_p": -0.1}, "top_p: expected a number from 0 to 1, found -0.1"),
         ({"top_p": 1.1}, "top_p: expected a number from 0 to 1, found 1.1"),
         ({"top_p": float("nan")}, "top_p: expected a number from 0 to 1, found nan"),
-        ({"temperature": "hot"}, "temperature: expected a finite number above 0, found 'hot'"),
-        ({"temperature": None}, "temperature: expected a finite number above 0, found None"),
+        ({"temperature": "hot"}, "temperature: expected a number from 1e-06 to 1,000,000, found 'hot'"),
+        ({"temperature": None}, "temperature: expected a number from 1e-06 to 1,000,000, found None"),
     ],
     ids=str,
 )
@@ -154,7 +156,7 @@ def sample_by_hand(src: list[int], limit: int, draws: Sequence[float], sampling:
     for number in draws[:limit]:
         logits = model(torch.tensor([src]), torch.tensor([[BOS_ID, *ids]]))[0, -1].double()
         allowed = [i for i in range(VOCAB_SIZE) if i not in FORBIDDEN]
-        probs = dict(zip(allowed, logits[allowed].softmax(-1).tolist(), strict=True))
+        probs = logits.softmax(-1).tolist()
         heated = dict(
             zip(allowed, (logits[allowed] / sampling.temperature).softmax(-1).tolist(), strict=True)
         )
@@ -232,6 +234,26 @@ def test_only_the_likeliest_is_greedy_search(seed: int, temperature: float) -> N
         greedy = greedy_search(model.step, model.start(pad_ids(SOURCES)), torch.tensor(LIMITS), rules)
     found = samples(uniform(seed), sampling=Sampling(top_k=1, temperature=temperature))
     assert [hyp.ids for hyp in found] == greedy
+
+
+@torch.no_grad()
+def test_log_probability_is_that_of_the_model_whatever_the_rules_forbid() -> None:
+    found = samples(uniform(), sampling=Sampling(temperature=5), no_repeat_ngram=1)
+    model = model_of("torch")
+    for src, limit, hyp in zip(SOURCES, LIMITS, found, strict=True):
+        targets = [*hyp.ids, EOS_ID][:limit]
+        logits = model(torch.tensor([src]), torch.tensor([[BOS_ID, *hyp.ids]]))[0, : len(targets)]
+        of_targets = logits.double().log_softmax(-1)[range(len(targets)), targets]
+        assert hyp.log_prob == pytest.approx(float(of_targets.sum()), abs=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e6])
+def test_forbidden_id_is_not_drawn_at_any_temperature(temperature: float) -> None:
+    logits = torch.tensor([[-torch.inf, 1.0, 5.0, 2.0]]).expand(50, -1).clone()
+    ids = sample_ids(
+        logits, torch.rand(50, generator=torch.Generator().manual_seed(1)), Sampling(temperature)
+    )
+    assert 0 not in ids.tolist()
 
 
 def test_no_token_is_drawn_twice_where_none_may_be() -> None:

@@ -1,7 +1,7 @@
 """The benches' tables by hand-worked cases, and contenders whose process ends."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 
 import pytest
@@ -42,7 +42,7 @@ def test_contender_that_ends_is_left_out_by_name_and_the_bench_goes_on(
 
 def entry(engine: decode.Engine, *, batch: int, seconds: list[float]) -> decode.Entry:
     row = decode.Row(engine, "fp32", "greedy", 1, batch)
-    of_lines = Contender(Pipe()[0], 1.0, seconds, 100.0)
+    of_lines: Contender[Sequence[str], list[str]] = Contender(Pipe()[0], 1.0, seconds, 100.0)
     return decode.Entry(row, of_lines, lines=["ein Hund", "eine Katze"], texts=["a dog", "a cat"])
 
 

@@ -6,7 +6,7 @@ from tiny import BACKENDS, random_ids, randomised, split_of, tiny_model
 from torch import Tensor
 from torch.nn import functional as F
 
-from mt_cli.data.batching import Shape, collate
+from mt_cli.data.batching import BatchShape, collate
 from mt_cli.training.objective import batch_loss
 
 
@@ -46,7 +46,7 @@ def test_empty_rows_and_wider_padding_change_nothing(backend: str, alpha: float)
     model = randomised(tiny_model(backend, decoder_layers=2))
     split = split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])])
     exact, padded = (
-        collate(split, [0, 1], shape) for shape in (None, Shape(rows=5, src_width=6, tgt_width=7))
+        collate(split, [0, 1], shape) for shape in (None, BatchShape(rows=5, src_width=6, tgt_width=7))
     )
     losses = [batch_loss(model, each, label_smoothing=0.1, r_drop=alpha) for each in (exact, padded)]
     assert_close(losses[1].minimised, losses[0].minimised)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny import BACKENDS, CPU, TINY, random_pairs, randomised, split_of, tiny_model
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from mt_cli.config import TrainingConfig
 from mt_cli.data import batching
-from mt_cli.data.batching import Batch, Shape, pad_ids
+from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, pad_ids
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
+from mt_cli.machine.world import World
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID
 from mt_cli.training.linear_cross_entropy import Loss
@@ -219,7 +221,7 @@ def test_max_steps_ends_training_before_max_epochs(max_steps: int | None, expect
 def test_shapes_of_all_batches_are_known_before_the_first() -> None:
     pairs: Pairs = [([4] * 5, [5] * 5)] * 6 + [([4] * 2, [5])] * 6
     trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=12, max_epochs=2)
-    assert trainer.shapes == {Shape(2, 6, 6), Shape(4, 3, 2), Shape(2, 3, 2)}
+    assert trainer.shapes == {BatchShape(2, 6, 6), BatchShape(4, 3, 2), BatchShape(2, 3, 2)}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -228,7 +230,7 @@ def test_sentences_as_long_as_the_model_takes_are_trained_on(backend: str) -> No
     pairs: Pairs = [([4] * model.longest_sentence, [5] * model.longest_sentence)]
     expected = summed_loss(model, pairs, label_smoothing=0.1) / num_targets(pairs)
     trainer = trainer_of(model, pairs=pairs)
-    assert trainer.shapes == {Shape(1, 10, 10)}
+    assert trainer.shapes == {BatchShape(1, 10, 10)}
     (report,) = trainer.run()
     torch.testing.assert_close(report.loss, expected.detach())
 
@@ -405,6 +407,59 @@ def test_update_with_a_loss_that_is_not_finite_is_skipped() -> None:
     assert torch.equal(model.output.weight, before)
 
 
+def test_training_ends_though_the_epoch_has_become_shorter_since_it_was_saved() -> None:
+    trainer = trainer_of(tiny_model(), max_epochs=2)
+    trainer.restore(Progress(step=1, epoch=0, update_of_epoch=99), trainer.tensors())
+    assert [(report.step, report.epoch) for report in trainer.run()] == [(2, 2)]
+
+
+# Dropout
+
+STILL: dict[str, Any] = {"peak_lr": 1e-30}
+"""The weights stay as they are."""
+
+
+def test_each_update_drops_other_elements() -> None:
+    trainer = trainer_of(tiny_model(options=DROPPING), pairs=PAIRS[:1], max_epochs=4, **STILL)
+    assert len(set(losses(list(trainer.run())))) == 4
+
+
+def test_each_batch_of_an_update_drops_other_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[float] = []
+
+    def loss(model: TranslationModel, batch: Batch, **options: float) -> Loss:
+        of_batch = batch_loss(model, batch, **options)
+        found.append(of_batch.minimised.item())
+        return of_batch
+
+    monkeypatch.setattr("mt_cli.training.trainer.batch_loss", loss)
+    pairs = [PAIRS[0]] * 3
+    trainer = trainer_of(
+        tiny_model(options=DROPPING), pairs=pairs, tokens_per_batch=1, accumulation=3, **STILL
+    )
+    assert len(list(trainer.run())) == 1
+    assert len(set(found)) == 3
+
+
+def test_each_process_drops_other_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        World, "add_up", lambda *_: None
+    )  # each is alone with its share, one of two equal pairs
+    config = PLAIN.model_copy(update=STILL)
+    found = set()
+    for rank in (0, 1):
+        trainer = Trainer(
+            tiny_model(options=DROPPING),
+            split_of([PAIRS[0]] * 2),
+            config,
+            runtime=CPU,
+            seed=1,
+            world=World(rank, 2),
+        )
+        found.add(next(trainer.run()).loss.item())
+    assert len(found) == 2
+
+
 # Too little memory
 
 
@@ -471,6 +526,27 @@ def raise_next(errors: Iterator[Exception], value: Tensor) -> Tensor:
     for error in errors:
         raise error
     return value
+
+
+def test_empty_rows_of_a_batch_are_divided_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = PlannedBatch(
+        np.array([2]), BatchShape(rows=8, src_width=12, tgt_width=12)
+    )  # as the last of a large pool
+    trainer = trainer_of(randomised(tiny_model()), max_epochs=1)
+    monkeypatch.setattr(trainer, "_updates", lambda **_: iter([[batch]]))
+    memory = LittleMemory(monkeypatch, most=1, error=NO_MEMORY)
+    assert next(trainer.run()).tgt_tokens == num_targets(PAIRS[2:3])
+    assert memory.rows == [8, 4, 2, 1]
+
+
+def test_update_that_fails_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of(tiny_model(), max_epochs=2)
+    next(trainer.run())
+    before = replace(trainer.progress)
+    LittleMemory(monkeypatch, most=0, error=NO_MEMORY)
+    with pytest.raises(torch.OutOfMemoryError):
+        next(trainer.run())
+    assert trainer.progress == before
 
 
 def test_a_single_pair_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

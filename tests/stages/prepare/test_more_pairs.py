@@ -44,7 +44,7 @@ def test_they_follow_the_corpus_and_change_no_vocabulary(corpus: Corpus, kind: s
     assert {k: v for k, v in hashes(corpus.out).items() if k.startswith("tokenizer/")} == alone
     prepared = open_prepared(corpus.out)
     train = prepared.split("train")
-    assert train.parts == (Portion(len(PAIRS) - 3, 1.0), Portion(2, 0.5), Portion(2, 1.0))
+    assert train.portions == (Portion(len(PAIRS) - 3, 1.0), Portion(2, 0.5), Portion(2, 1.0))
     assert len(train) == len(PAIRS) - 3 + 4
     decoded = prepared.tokenizers.src.decode([train.src[i].tolist() for i in range(len(train))])
     assert decoded[: len(PAIRS) - 3] == [src for src, _ in PAIRS[:-3]]
@@ -55,7 +55,7 @@ def test_they_follow_the_corpus_and_change_no_vocabulary(corpus: Corpus, kind: s
     assert list(report) == ["train", "train+forward", "train+back", "val", "test"]
     assert (report["train"].pairs, report["train+forward"].pairs) == (len(PAIRS) - 3, 2)
     assert report["train+forward"].dropped == {"empty": 1}
-    assert prepared.split("val").parts == ()
+    assert prepared.split("val").portions == ()
 
 
 def test_a_tag_stands_before_every_source_that_has_text(corpus: Corpus) -> None:
@@ -107,7 +107,7 @@ def test_data_prepared_before_there_was_the_option_are_still_good(corpus: Corpus
     assert isinstance(document["data"], dict)
     assert document["data"].pop("more") == {}
     write_json(manifest, sealed(document))
-    assert open_prepared(corpus.out).split("train").parts == ()
+    assert open_prepared(corpus.out).split("train").portions == ()
     assert not corpus.prepare().is_new
 
 
