@@ -59,10 +59,11 @@ def losses(trainer: Trainer, most: int | None = None) -> list[float]:
 
 @each_backend
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.usefixtures("deterministic_kernels")
 def test_a_resumed_training_is_bitwise_the_uninterrupted_one(
-    device: torch.device, backend: str, precision: Precision
+    device: torch.device, backend: str, precision: Precision, request: pytest.FixtureRequest
 ) -> None:
+    if backend == "torch":  # the kernels that nn.Transformer has by default add up in any order
+        request.getfixturevalue("deterministic_kernels")
     whole = trainer_on(device, backend, precision=precision, **DROPPING)
     expected = losses(whole)
     first = trainer_on(device, backend, precision=precision, **DROPPING)
@@ -89,6 +90,18 @@ def test_training_in_bf16_stays_close_to_fp32(device: torch.device, backend: str
     assert rounded == pytest.approx(whole, rel=0.05)
 
 
+def test_an_update_waits_for_nothing(device: torch.device) -> None:
+    reports = trainer_on(device, "scratch", precision="bf16", r_drop=1.0, **DROPPING).run()
+    next(reports)
+    set_mode = torch.cuda.set_sync_debug_mode if device.type == "cuda" else lambda _: None
+    set_mode("error")
+    try:
+        later = list(islice(reports, 3))
+    finally:
+        set_mode("default")
+    assert len(later) == 3
+
+
 @pytest.mark.parametrize("search", [(), ("--beam-size", 4, "--n-best", 4)], ids=["greedy", "beam"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_lines_in_fp32_are_those_of_a_cpu(
@@ -99,6 +112,41 @@ def test_lines_in_fp32_are_those_of_a_cpu(
     assert here.code == 0, here.err
     assert here.out == on_cpu.out
     assert len(here.lines) > 20
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--sample", "--seed", 3, "--top-k", 5),
+        ("--with-alignment",),
+        ("--no-repeat-ngram", 2),
+        ("--beam-size", 3, "--no-repeat-ngram", 2, "--with-score"),
+        ("--precision", "bf16"),
+        ("--precision", "bf16", "--beam-size", 3),
+    ],
+    ids=lambda options: " ".join(map(str, options)),
+)
+@pytest.mark.parametrize("num_runs", [1, 2])
+def test_every_way_to_translate_gives_a_line_for_each_line(
+    device: torch.device, workspace: Workspace, options: tuple[object, ...], num_runs: int
+) -> None:
+    source = workspace.corpus("train.de")
+    runs = [workspace.run] * num_runs
+    outcome = workspace.call("translate", *runs, "-i", source, "--device", device.type, *options)
+    assert outcome.code == 0, outcome.err
+    assert len(outcome.lines) == len(source.read_text().splitlines())
+
+
+def test_scores_of_pairs_are_those_of_a_cpu(device: torch.device, workspace: Workspace) -> None:
+    files = ("--src", workspace.corpus("test.de"), "--tgt", workspace.corpus("test.en"))
+    here, on_cpu = (
+        workspace.call("score", workspace.run, *files, "--device", each, "--precision", "fp32")
+        for each in (device.type, "cpu")
+    )
+    assert here.code == 0, here.err
+    scores = [[float(line.split()[0]) for line in outcome.lines] for outcome in (here, on_cpu)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+    assert len(scores[0]) > 5
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
