@@ -26,7 +26,11 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--gpu-device", choices=("cuda", "cpu"), help="for tests marked gpu")
+    parser.addoption(
+        "--gpu-device",
+        choices=("cuda", "cpu"),
+        help="for tests marked gpu, which are skipped without it where there is no GPU",
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """Batches: which pairs go together, in which shape, and how they become padded tensors.
 
 Batches come in few shapes, because kernels are built per shape (see `machine.ladder`).
-Knows lengths and ids, never text. Letters: B batch, S source length, T target length, M real target tokens.
+Knows lengths and ids, never text.
+Letters: B batch, S source length, T target length, M real target tokens, N pairs.
 """
 
 from collections.abc import Iterator, Sequence

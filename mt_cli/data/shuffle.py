@@ -57,7 +57,7 @@ class MixedShuffle:
     def __init__(self, sizes: Sequence[int], shares: Sequence[float], rng: np.random.Generator) -> None:
         counts = [max(min(size, 1), round(size * share)) for size, share in zip(sizes, shares, strict=True)]
         self._all = Shuffle(sum(counts), rng)
-        self._parts = [Shuffle(size, rng) for size in sizes]
+        self._ranges = [Shuffle(size, rng) for size in sizes]
         self._begins = np.cumsum([0, *sizes])
         self._drawn = np.cumsum([0, *counts])
 
@@ -67,10 +67,10 @@ class MixedShuffle:
     def slice(self, begin: int, end: int) -> NDArray[np.int64]:
         """The numbers at places `begin` to `end` - 1 of the order."""
         numbers = self._all.slice(begin, end)
-        of_part = np.searchsorted(self._drawn, numbers, side="right") - 1
-        for i, part in enumerate(self._parts):
-            here = of_part == i
-            numbers[here] = self._begins[i] + part.at((numbers[here] - self._drawn[i]) % max(1, len(part)))
+        of_range = np.searchsorted(self._drawn, numbers, side="right") - 1
+        for i, own in enumerate(self._ranges):
+            here = of_range == i
+            numbers[here] = self._begins[i] + own.at((numbers[here] - self._drawn[i]) % max(1, len(own)))
         return numbers
 
 

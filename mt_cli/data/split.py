@@ -55,7 +55,7 @@ class Sentences:
 
 @dataclass(frozen=True)
 class Portion:
-    """A part of a split: successive pairs."""
+    """Successive pairs of a split."""
 
     size: int
     share: float

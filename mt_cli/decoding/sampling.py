@@ -16,7 +16,7 @@ from mt_cli.decoding.selection import top_k as largest
 from mt_cli.errors import Option, UsageError
 
 LEAST = 1e-6
-"""The least temperature. Logits that are divided by much less, or by much more than its inverse, overflow."""
+"""The least temperature; the largest is its inverse. Far beyond them, fp32 overflows and gives NaN."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
 
@@ -28,8 +28,9 @@ FIRST_LINES = 128
 """Few, so that the first translations come soon; each later portion is twice as large."""
 LINES_AT_ONCE = 2048
 """Enough that sorting by length fills batches evenly, few enough that memory stays small."""
-OPEN_FILE = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/\w+/fd/\d+")
+OPEN_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/(?:self|thread-self))/fd/(\d+)")
 """Names of what a shell has opened for this program, as in `-o /dev/stdout >> file`."""
+STREAMS = {"stdout": 1, "stderr": 2}
 
 
 def translate_lines(
@@ -109,11 +110,17 @@ def open_target(name: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     given, path = Path(name), Path(name).resolve()  # behind a link, the file is replaced and not the link
-    with write_errors_explained(given, given, path):
-        # What is open, and a pipe or a device, must not be replaced; nor what an open file holds already.
-        is_written_into = OPEN_FILE.fullmatch(name) or (given.exists() and not given.is_file())
-        with given.open("ab") if is_written_into else replaced(path) as file:
-            yield file
+    with write_errors_explained(given, given, path), _opened(given, path) as file:
+        yield file
+
+
+def _opened(given: Path, path: Path) -> AbstractContextManager[BinaryIO]:
+    if found := OPEN_FILE.fullmatch(str(given)):
+        stream, number = found.groups()
+        # A copy of the descriptor writes where the shell's own stands: behind what others have written.
+        return os.fdopen(os.dup(STREAMS[stream] if stream else int(number)), "wb")
+    is_pipe = given.exists() and not given.is_file()  # or a device: neither must be replaced
+    return given.open("wb") if is_pipe else replaced(path)
 
 
 def _chunks(source: io.BufferedIOBase) -> Iterator[list[bytes]]:

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class MicroBatches:
-    """Into how many micro-batches those of a shape are divided: one, until memory has run out."""
+    """Into how many micro-batches the batches of a shape are divided: one, until memory has run out."""
 
     def __init__(self) -> None:
         self._counts: dict[BatchShape, int] = {}

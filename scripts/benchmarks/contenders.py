@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
@@ -49,8 +49,9 @@ class Contender(Generic[Task, Answer]):
         return statistics.median(self.seconds[1:])
 
     def dismiss(self) -> None:
-        """End its process."""
-        self.pipe.send(None)
+        """End its process, if it has not ended."""
+        with suppress(OSError):
+            self.pipe.send(None)
 
 
 def start(build: Callable[..., Callable[[Task], Answer]], *args: object) -> Contender[Task, Answer]:

@@ -266,7 +266,9 @@ def main() -> None:
     joeynmt = args.joeynmt and measure(args.joeynmt, setting.config, setting.data, **numbers)
     print(machine(setting.device, setting.threads))
     print(f"\n{table(contenders, tokens, joeynmt)}")
-    if setting.device == "cpu":  # of a GPU, the profiler's CPU times are those of launching its kernels
+    if (
+        setting.device == "cpu" and ALL in contenders
+    ):  # of a GPU, the profiler's CPU times are those of launching its kernels
         of_phases = phases(setting, args.updates)
         whole = sum(of_phases.values())
         print(f"\n{ALL}: " + ", ".join(f"{name} {s / whole:.0%}" for name, s in of_phases.items()))

@@ -56,11 +56,12 @@ def run_session(out: Path, device: Device, *, minutes: float, is_quick: bool) ->
                 for other in steps:
                     if any(path.is_relative_to(step.run) for path in other.needs):
                         outcomes.pop(other.name, None)
-            outcomes[step.name] = outcome
+            if before is None or outcome.state != "left out":
+                outcomes[step.name] = outcome
             kept.write_text(json.dumps([asdict(each) for each in outcomes.values()], indent=2))
-            so_far = [outcomes[each.name] for each in steps if each.name in outcomes]
-            text = table(so_far, trainings(out, is_quick=is_quick))
-            (out / TABLE).write_text(f"{text}\n", encoding="utf-8")
+        so_far = [outcomes[each.name] for each in steps if each.name in outcomes]
+        text = table(so_far, trainings(out, is_quick=is_quick))
+        (out / TABLE).write_text(f"{text}\n", encoding="utf-8")
     return [outcomes[step.name] for step in steps]
 
 

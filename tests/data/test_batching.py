@@ -264,7 +264,7 @@ def test_arrays_of_any_integers_are_padded(kind: type[np.integer]) -> None:
     assert padded.tolist() == [[1, 60_000], [2, 0]]
 
 
-def test_an_epoch_holds_of_each_part_what_its_share_says() -> None:
+def test_an_epoch_holds_of_each_portion_what_its_share_says() -> None:
     whole = split_of([([5] * (1 + i % 7), [5] * (1 + i % 5)) for i in range(30)])
     split = replace(whole, portions=(Portion(20, 1.0), Portion(10, 0.5)))
     epochs = [

@@ -54,7 +54,7 @@ def test_neighbours_are_strangers() -> None:
     assert abs(np.corrcoef(places[:-1], places[1:])[0, 1]) < 0.04
 
 
-# Parts with shares
+# Ranges with shares
 
 
 def mixed(sizes: list[int], shares: list[float], *, seed: int = 0) -> list[int]:
@@ -62,20 +62,20 @@ def mixed(sizes: list[int], shares: list[float], *, seed: int = 0) -> list[int]:
     return [int(i) for i in shuffle.slice(0, len(shuffle))]
 
 
-parts = st.lists(
+ranges = st.lists(
     st.tuples(st.integers(0, 40), st.sampled_from([0.25, 0.5, 1.0, 1.5, 3.0])), min_size=1, max_size=4
 )
 
 
-@given(parts, st.integers(0, 5))
-def test_each_part_comes_as_often_as_its_share_says(drawn: list[tuple[int, float]], seed: int) -> None:
+@given(ranges, st.integers(0, 5))
+def test_each_range_comes_as_often_as_its_share_says(drawn: list[tuple[int, float]], seed: int) -> None:
     sizes, shares = [size for size, _ in drawn], [share for _, share in drawn]
     counts = Counter(mixed(sizes, shares, seed=seed))
     begin = 0
     for size, share in drawn:
-        of_part = [counts[i] for i in range(begin, begin + size)]
-        assert sum(of_part) == max(min(size, 1), round(size * share))
-        assert set(of_part) <= {int(share), int(share) + 1}  # none twice before all are there once
+        of_range = [counts[i] for i in range(begin, begin + size)]
+        assert sum(of_range) == max(min(size, 1), round(size * share))
+        assert set(of_range) <= {int(share), int(share) + 1}  # none twice before all are there once
         begin += size
     assert counts.keys() <= set(range(begin))
 
@@ -87,16 +87,16 @@ def test_slices_of_a_mixture_are_parts_of_one_order(step: int) -> None:
     assert cut == mixed([50, 30], [1.0, 0.5], seed=1)
 
 
-def test_half_a_part_is_another_half_each_time() -> None:
+def test_half_a_range_is_another_half_each_time() -> None:
     halves = [frozenset(mixed([0, 40], [1.0, 0.5], seed=seed)) for seed in range(20)]
     assert len(set(halves)) == 20
     assert frozenset.union(*halves) == set(range(40))
 
 
-def test_parts_are_mixed_with_each_other() -> None:
+def test_ranges_are_mixed_with_each_other() -> None:
     of_first = np.array(mixed([1000, 1000], [1.0, 1.0])) < 1000
     assert 200 < np.count_nonzero(of_first[:500]) < 300
 
 
-def test_a_small_share_of_a_small_part_is_not_nothing() -> None:
+def test_a_small_share_of_a_small_range_is_not_nothing() -> None:
     assert len([i for i in mixed([10, 12], [1.0, 0.04]) if i >= 10]) == 1

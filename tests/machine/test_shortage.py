@@ -15,6 +15,7 @@ from mt_cli.machine.shortage import HINTS, MEMORY, THREADS, shortage
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), MEMORY),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), MEMORY),
         (RuntimeError("std::bad_alloc"), MEMORY),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), MEMORY),
         (RuntimeError("could not create a primitive"), MEMORY),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), MEMORY),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), MEMORY),

@@ -71,7 +71,7 @@ def test_what_has_passed_is_not_repeated_but_scores_of_a_model_that_was_trained_
 def test_scores_of_a_model_stay_where_no_time_was_left_to_train_it_further(call: Session) -> None:
     call("stopped")
     later = call("finished", minutes=SAVING_S / 60)
-    assert (later["train"].state, later["evaluate"].state) == ("left out", "passed")
+    assert (later["train"].state, later["evaluate"].state) == ("out of time", "passed")
 
 
 def test_a_training_takes_the_time_that_is_left(call: Session, tmp_path: Path) -> None:
@@ -83,17 +83,30 @@ def test_a_training_takes_the_time_that_is_left(call: Session, tmp_path: Path) -
 
 def test_step_that_needs_more_time_than_is_left_is_left_out(tmp_path: Path) -> None:
     outcome = session._run(
-        Step("bench", python("print('fast')"), least_s=60), tmp_path / "log.txt", monotonic()
+        Step("bench", python("print('fast')"), least_s=60), tmp_path / "log.txt", monotonic() + 30
     )
     assert (outcome.state, outcome.last_line) == ("left out", "too little time is left")
     assert not (tmp_path / "log.txt").exists()
 
 
-def test_table_is_there_as_soon_as_a_step_has_ended(call: Session, tmp_path: Path) -> None:
-    first = tmp_path / "out" / session.TABLE
-    assert not first.exists()
-    call("finished")
-    assert "| evaluate | passed |" in first.read_text()
+def test_table_is_there_as_soon_as_a_step_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / session.TABLE
+    steps = [
+        Step("first", python("print('fine')")),
+        Step("second", python("import pathlib, sys; print(pathlib.Path(sys.argv[1]).read_text())", place)),
+    ]
+    monkeypatch.setattr(session, "plan", lambda *_, **__: iter(steps))
+    run_session(tmp_path, "cpu", minutes=1, is_quick=True)
+    assert "| first | passed |" in (tmp_path / "log.txt").read_text()
+    place.unlink()
+    run_session(tmp_path, "cpu", minutes=1, is_quick=True)
+    assert "| second | passed |" in place.read_text(), "all had passed before"
+
+
+def test_what_a_step_came_to_stays_where_no_time_is_left_to_repeat_it(call: Session) -> None:
+    assert call("stopped")["failing"].last_line == "no"
+    later = call("stopped", minutes=0)["failing"]
+    assert (later.state, later.last_line) == ("failed", "no")
 
 
 @pytest.mark.parametrize("is_quick", [True, False])

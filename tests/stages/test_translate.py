@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -273,12 +274,33 @@ def test_output_to_an_open_pipe_of_the_shell_is_written_into_it() -> None:
         assert received.read() == b"A dog.\n"
 
 
-def test_output_to_a_file_that_the_shell_has_opened_is_added_to_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["ab", "r+b"], ids=[">>", "<>"])
+@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"])
+def test_output_to_a_file_that_the_shell_has_opened_is_written_after_what_is_there(
+    tmp_path: Path, mode: str, folder: str
+) -> None:
     place = tmp_path / "english.txt"
     place.write_bytes(b"A cat.\n")
-    with place.open("ab") as opened, open_target(f"/dev/fd/{opened.fileno()}") as file:
-        file.write(b"A dog.\n")  # as `-o /dev/stdout >> english.txt` does
-    assert place.read_bytes() == b"A cat.\nA dog.\n"
+    with place.open(mode, buffering=0) as opened:
+        opened.seek(0, os.SEEK_END)
+        with open_target(f"{folder}/{opened.fileno()}") as file:
+            file.write(b"A dog.\n")
+        opened.write(b"Done.\n")
+    assert place.read_bytes() == b"A cat.\nA dog.\nDone.\n"
+
+
+def test_output_to_a_stream_that_is_a_file_too_leaves_what_others_write(
+    workspace: Workspace, two_lines: Path
+) -> None:
+    place = two_lines.with_name("english.txt")
+    command = shlex.join([*MT_CLI, "translate", str(RUN), "-i", str(two_lines), "-o", "/dev/stdout"])
+    subprocess.run(
+        ["bash", "-c", f"(echo before; {command}; echo after) > {shlex.quote(str(place))} 2>&1"],
+        cwd=workspace.folder,
+        check=True,
+        timeout=TIMEOUT_S,
+    )
+    assert place.read_bytes() == b"before\n" + translated(workspace).out + b"after\n"
 
 
 def test_failed_translation_leaves_the_output_as_it_was(workspace: Workspace, two_lines: Path) -> None:

@@ -442,9 +442,8 @@ def test_each_batch_of_an_update_drops_other_elements(monkeypatch: pytest.Monkey
 
 
 def test_each_process_drops_other_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        World, "add_up", lambda *_: None
-    )  # each is alone with its share, one of two equal pairs
+    # Each is alone with its shard, one of two equal pairs.
+    monkeypatch.setattr(World, "add_up", lambda *_: None)
     config = PLAIN.model_copy(update=STILL)
     found = set()
     for rank in (0, 1):
@@ -529,9 +528,8 @@ def raise_next(errors: Iterator[Exception], value: Tensor) -> Tensor:
 
 
 def test_empty_rows_of_a_batch_are_divided_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = PlannedBatch(
-        np.array([2]), BatchShape(rows=8, src_width=12, tgt_width=12)
-    )  # as the last of a large pool
+    # As the last of a large pool.
+    batch = PlannedBatch(np.array([2]), BatchShape(rows=8, src_width=12, tgt_width=12))
     trainer = trainer_of(randomised(tiny_model()), max_epochs=1)
     monkeypatch.setattr(trainer, "_updates", lambda **_: iter([[batch]]))
     memory = LittleMemory(monkeypatch, most=1, error=NO_MEMORY)

@@ -26,7 +26,7 @@ def facts_that_fit(report: RunFacts, *, width: int) -> str:
     """For a terminal: no line over `width`, hashes cut short, and of the config what is not its default."""
     sections = [
         "\n".join([name, *_fitting_rows(facts, width)])
-        for name, facts in report.items()
+        for name, facts in _with_parameters(report).items()
         if name != "config" and facts
     ]
     changed = {path: own for path, (_, own) in differences(Config(), parse_config(report["config"])).items()}
@@ -34,20 +34,24 @@ def facts_that_fit(report: RunFacts, *, width: int) -> str:
     return "\n\n".join([*sections, "\n".join(["config, where it is not the default", *rows])])
 
 
+def _with_parameters(report: RunFacts) -> RunFacts:
+    """The report without the parts of the model that have no parameters."""
+    return {**report, "parameters": {part: count for part, count in report["parameters"].items() if count}}
+
+
 def _by_inner_table(changed: Mapping[str, object]) -> dict[str, object]:
-    """The values by their paths; those of an inner table, such as `data.files.train`, as one."""
+    """Values by their paths; those of an inner table that are not empty, as `data.files.train`, as one."""
     inner: dict[str, dict[str, object]] = {}
     for path, value in changed.items():
         table, _, key = path.rpartition(".")
-        if "." in table:
+        if "." in table and value != "":
             inner.setdefault(table, {})[key] = value
     outer = {path: value for path, value in changed.items() if path.rpartition(".")[0] not in inner}
     return outer | {table: _in_one(values) for table, values in inner.items()}
 
 
 def _fitting_rows(facts: Mapping[str, object], width: int) -> list[str]:
-    """The rows of a section; parts of the model that have no parameters are left out."""
-    shown = {name: _short(value) for name, value in facts.items() if value != 0 or isinstance(value, bool)}
+    shown = {name: _short(value) for name, value in facts.items()}
     indent = " " * (max(map(len, shown), default=0) + 4)
     return [
         line
