@@ -77,7 +77,7 @@ def set_up_runtime(
 
 
 def seed_everything(seed: int) -> None:
-    """Seed torch's global generators, which dropout draws from: the CPU's, and the GPU's where one is in use."""
+    """Seed torch's generators that dropout draws from: the CPU's, and the GPU's where one is in use."""
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed(seed)
