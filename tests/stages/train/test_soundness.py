@@ -314,7 +314,7 @@ def test_signal_before_the_first_validation_saves_and_does_not_warn_of_the_model
     update = trainer.Trainer._update
 
     def stopped(self: trainer.Trainer, *args: object, **options: object) -> trainer.StepReport:
-        if self.progress.step == 2:
+        if options["step"] == 2:
             sigterm()
         return update(self, *args, **options)  # type: ignore[arg-type]
 
