@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from processor import pretend_processor
 from tiny import BACKENDS, random_ids, random_pairs, randomised, split_of, tiny_model, with_bos
 from torch import Tensor
 from workspace import Workspace
@@ -174,11 +175,11 @@ def test_scores_in_bf16_are_kept_apart(workspace: Workspace, run: Path) -> None:
     assert {"val-greedy", "val-greedy-bf16"} <= {path.name for path in (run / "eval").iterdir()}
 
 
-@pytest.mark.parametrize("has_amx", [True, False])
+@pytest.mark.parametrize("amx", [True, False])
 def test_decoding_is_in_fp32_whatever_the_machine_likes(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, has_amx: bool
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, amx: bool
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
+    pretend_processor(monkeypatch, amx=amx)
     assert Translator.load(workspace.run, device="cpu", threads=1).search_name == "greedy"
     asked = Translator.load(workspace.run, device="cpu", threads=1, precision="bf16")
     assert asked.search_name == "greedy-bf16"

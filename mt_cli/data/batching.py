@@ -77,7 +77,7 @@ class Batch:
         return self.tgt_ids[:, 1:]
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on `device`. From pinned memory, so the host does not wait for a GPU."""
+        """The batch on `device`. A GPU copies it from pinned memory, so that the host does not wait."""
         tensors = [self.src_ids, self.tgt_ids, self.real]
         if device.type == "cuda":
             tensors = [tensor.pin_memory() for tensor in tensors]

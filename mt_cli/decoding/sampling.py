@@ -15,8 +15,8 @@ from mt_cli.decoding.search import Hyp, State, extend_until_end, penalty
 from mt_cli.decoding.selection import top_k as largest
 from mt_cli.errors import Option, UsageError
 
-LEAST = 1e-6
-"""The least temperature; the largest is its inverse. Far beyond them, fp32 overflows and gives NaN."""
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6
+"""Far outside, fp32 overflows and gives NaN."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Sampling:
         return f"-t{self.temperature:g}-k{self.top_k}-p{self.top_p:g}"
 
     def __post_init__(self) -> None:
-        if not _is_number(self.temperature) or not LEAST <= self.temperature <= 1 / LEAST:
-            demand = f"expected a number from {LEAST:g} to {1 / LEAST:,.0f}"
+        if not _is_number(self.temperature) or not LEAST_TEMPERATURE <= self.temperature <= MOST_TEMPERATURE:
+            demand = f"expected a number from {LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:,.0f}"
             raise _refused("temperature", demand, self.temperature)
         if type(self.top_k) is not int or self.top_k < 0:
             raise _refused("top_k", "expected a whole number from 0", self.top_k)

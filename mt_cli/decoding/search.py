@@ -186,8 +186,8 @@ class _Beams:
         self._free = torch.full((B,), beam_size, device=device)  # (M,): beams not yet ended
         self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
         self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
-        # Beams that have not ended are written to the last slot, whose score stays minus infinity, so that it
-        # is never chosen. So nothing waits to learn which have ended.
+        # Beams that have not ended are written too, to the last slot: then nothing waits to learn which have.
+        # That slot's score stays minus infinity, so it is never chosen.
         slots = beam_size + 1
         self._ended_ids = torch.full((B, slots, _longest(max_lens)), eos_id, device=device)
         self._ended_log_probs = torch.full((B, slots), -torch.inf, device=device)

@@ -34,17 +34,36 @@ def has_avx512() -> bool:
     return bool(torch.cpu._is_avx512_supported())
 
 
+def has_avx512_bf16() -> bool:
+    """Whether 512-bit vectors multiply bf16, and oneDNN may use that."""
+    return bool(torch.cpu._is_avx512_bf16_supported()) and _onednn_may_use("BF16", "FP16", "AVX10", "AMX")
+
+
 def has_amx() -> bool:
     """Whether there are tiles, which multiply bf16 matrices fast, and oneDNN may use them."""
+    return bool(torch.cpu._is_amx_tile_supported()) and _onednn_may_use("AMX")
+
+
+def is_fast_in_bf16() -> bool:
+    """Whether the processor multiplies bf16 matrices faster than fp32 matrices."""
+    return has_amx() or has_avx512_bf16()
+
+
+def _onednn_may_use(*instruction_sets: str) -> bool:
+    """Whether the most that oneDNN may use is unlimited, or one of these (parts of names)."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
-    return bool(torch.cpu._is_amx_tile_supported()) and (most in ("", "ALL", "DEFAULT") or "AMX" in most)
+    return most in ("", "ALL", "DEFAULT") or any(name in most for name in instruction_sets)
 
 
 def describe_processor() -> str:
-    """The processor with what makes matrix products fast, such as `Intel Xeon, 2 cores, AVX-512, AMX`."""
+    """The processor with what makes matrix products fast, such as `AMD EPYC, 2 cores, AVX-512, BF16`."""
     cores = os.cpu_count() or 1
-    extras = [name for name, is_there in (("AVX-512", has_avx512()), ("AMX", has_amx())) if is_there]
-    return ", ".join([processor_name(), f"{cores} core{'' if cores == 1 else 's'}", *extras])
+    described = [processor_name(), f"{cores} core{'' if cores == 1 else 's'}"]
+    if has_avx512():
+        described.append("AVX-512")
+    if is_fast_in_bf16():
+        described.append("AMX" if has_amx() else "BF16")
+    return ", ".join(described)
 
 
 def resident_memory() -> int:

@@ -26,7 +26,7 @@ class MicroBatches:
                 yield micro_batch
 
     def divide(self, batch: PlannedBatch) -> bool:
-        """Divide batches of the shape of `batch` into twice as many; False if they are single rows."""
+        """Cut batches of this shape into twice as many micro-batches; False if each has one row already."""
         count = self._counts.get(batch.shape, 1)
         if count >= batch.shape.rows:
             return False

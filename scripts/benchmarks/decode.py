@@ -200,13 +200,13 @@ class Entry:
 
 def rows_for(device: str, beam_size: int, threads: int) -> list[Row]:
     """What is measured on a machine with this device."""
-    from mt_cli.machine.hardware import has_amx
+    from mt_cli.machine.hardware import is_fast_in_bf16
 
     greedy = Row("classic", "fp32", "greedy", 1, 1)
     beam = f"beam {beam_size}"
     rows = [greedy, replace(greedy, batch=128)]
     precisions: dict[Engine, list[str]] = {
-        "mt_cli": ["fp32", *(["bf16"] if device == "cuda" or has_amx() else [])],
+        "mt_cli": ["fp32", *(["bf16"] if device == "cuda" or is_fast_in_bf16() else [])],
         "mt_cli, nn.Transformer": ["fp32"],
         "CTranslate2": exported_precisions(device),
         "mt_cli with CTranslate2": exported_precisions(device),

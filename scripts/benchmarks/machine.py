@@ -2,7 +2,9 @@
 
 from mt_cli.config import Device
 
-FACTS = ("processor", "cpu", "amx", "cores", "device", "gpu", "threads", "training in", "torch")
+FACTS = (
+    "processor", "cpu", "avx512_bf16", "amx", "cores", "device", "gpu", "threads", "training in", "torch",
+)  # fmt: skip
 
 
 def machine(device: Device, threads: int) -> str:

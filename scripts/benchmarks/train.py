@@ -192,24 +192,28 @@ def table(
     }
     classic_speeds = speeds.get(CLASSIC, [])
     for name, contender in contenders.items():
-        # By rounds, because the pace of many machines changes from one minute to the next.
-        times_classic = [ours / theirs for ours, theirs in zip(speeds[name], classic_speeds, strict=False)]
         lines.append(
-            f"| {name} | {statistics.median(speeds[name]):.0f} | {_median(times_classic)} "
+            f"| {name} | {statistics.median(speeds[name]):.0f} | {_times(speeds[name], classic_speeds)} "
             f"| {contender.ready_s + contender.seconds[0]:.1f} | {contender.peak_mb:.0f} |"
         )
     if joeynmt:
-        times_classic = [joeynmt.tokens_per_s / theirs for theirs in classic_speeds]
+        of_joeynmt = [joeynmt.tokens_per_s] * len(classic_speeds)
         lines.append(
-            f"| JoeyNMT 2.3 | {joeynmt.tokens_per_s:.0f} | {_median(times_classic)} "
+            f"| JoeyNMT 2.3 | {joeynmt.tokens_per_s:.0f} | {_times(of_joeynmt, classic_speeds)} "
             f"| {joeynmt.first_round_after_s:.1f} (a whole round) | {joeynmt.peak_mb:.0f} |"
         )
     return "\n".join(lines)
 
 
-def _median(ratios: Sequence[float]) -> str:
-    """For the table; a dash where there is nothing to compare with."""
-    return f"{statistics.median(ratios):.1f}" if ratios else "–"
+def _times(speeds: Sequence[float], classic_speeds: Sequence[float]) -> str:
+    """How many times as fast as the classic loop, by rounds; a dash where that loop was left out.
+
+    By rounds, because the pace of many machines changes from one minute to the next.
+    """
+    if not classic_speeds:
+        return "–"
+    ratios = [own / classic for own, classic in zip(speeds, classic_speeds, strict=True)]
+    return f"{statistics.median(ratios):.1f}"
 
 
 def start_all(setting: Setting) -> dict[str, Contender[int, int]]:
@@ -266,9 +270,8 @@ def main() -> None:
     joeynmt = args.joeynmt and measure(args.joeynmt, setting.config, setting.data, **numbers)
     print(machine(setting.device, setting.threads))
     print(f"\n{table(contenders, tokens, joeynmt)}")
-    if (
-        setting.device == "cpu" and ALL in contenders
-    ):  # of a GPU, the profiler's CPU times are those of launching its kernels
+    # Of a GPU, the profiler's CPU times are those of launching its kernels.
+    if setting.device == "cpu" and ALL in contenders:
         of_phases = phases(setting, args.updates)
         whole = sum(of_phases.values())
         print(f"\n{ALL}: " + ", ".join(f"{name} {s / whole:.0%}" for name, s in of_phases.items()))

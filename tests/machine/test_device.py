@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from processor import pretend_processor
 
 from mt_cli.errors import Option, ResourceError
 from mt_cli.machine import device as device_module
@@ -71,29 +72,40 @@ def test_threads_are_left_to_pytorch_by_default(threads: int) -> None:
 # Precision
 
 
-@pytest.mark.parametrize(("has_amx", "expected"), [(True, "bf16"), (False, "fp32")])
+@pytest.mark.parametrize(
+    ("amx", "avx512_bf16", "expected"),
+    [(True, True, "bf16"), (False, True, "bf16"), (False, False, "fp32")],
+)
 def test_auto_precision_is_bf16_where_the_cpu_is_fast_in_it(
-    monkeypatch: pytest.MonkeyPatch, has_amx: bool, expected: str
+    monkeypatch: pytest.MonkeyPatch, amx: bool, avx512_bf16: bool, expected: str
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
+    pretend_processor(monkeypatch, amx=amx, avx512_bf16=avx512_bf16)
     assert set_up_runtime(device="cpu", threads=1).precision == expected
 
 
 @pytest.mark.parametrize(
     ("most", "expected"),
-    [("AVX512_CORE", "fp32"), ("avx512_core_amx", "bf16"), ("ALL", "bf16"), ("", "bf16")],
+    [
+        ("AVX2", "fp32"),
+        ("AVX512_CORE", "fp32"),
+        ("AVX512_CORE_VNNI", "fp32"),
+        ("AVX512_CORE_BF16", "bf16"),
+        ("avx512_core_amx", "bf16"),
+        ("ALL", "bf16"),
+        ("", "bf16"),
+    ],
 )
 def test_auto_on_a_cpu_heeds_what_onednn_may_use(
     monkeypatch: pytest.MonkeyPatch, most: str, expected: str
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    pretend_processor(monkeypatch, amx=True, avx512_bf16=True)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
     assert set_up_runtime(device="cpu").precision == expected
 
 
-@pytest.mark.parametrize("has_amx", [True, False])
-def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPatch, has_amx: bool) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
+@pytest.mark.parametrize("amx", [True, False])
+def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPatch, amx: bool) -> None:
+    pretend_processor(monkeypatch, amx=amx)
     assert set_up_runtime(device="cpu", precision="fp32", threads=1).precision == "fp32"
     assert set_up_runtime(device="cpu", precision="bf16", threads=1).precision == "bf16"
 
@@ -136,6 +148,7 @@ def test_description_names_what_a_result_depends_on() -> None:
     assert facts["processor"] == processor_name()
     assert facts["amx"] == torch.cpu._is_amx_tile_supported()
     assert facts["avx512"] == torch.cpu._is_avx512_supported()
+    assert facts["avx512_bf16"] == torch.cpu._is_avx512_bf16_supported()
     memory = memory_size()
     assert memory is not None
     assert facts["memory_gib"] == pytest.approx(memory / 2**30, abs=0.05)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from processor import pretend_processor
 
 from mt_cli.machine import hardware
 from mt_cli.machine.hardware import (
@@ -46,15 +47,20 @@ def test_processor_without_a_name_is_called_by_its_architecture(
 
 
 @pytest.mark.parametrize(
-    ("avx512", "amx", "cores", "text"),
-    [(True, True, 2, "Xeon, 2 cores, AVX-512, AMX"), (False, False, 1, "Xeon, 1 core")],
+    ("avx512", "avx512_bf16", "amx", "cores", "text"),
+    [
+        (True, True, True, 2, "Xeon, 2 cores, AVX-512, AMX"),
+        (True, True, False, 2, "Xeon, 2 cores, AVX-512, BF16"),
+        (True, False, False, 4, "Xeon, 4 cores, AVX-512"),
+        (False, False, False, 1, "Xeon, 1 core"),
+    ],
 )
 def test_processor_is_described_with_what_makes_products_fast(
-    monkeypatch: pytest.MonkeyPatch, avx512: bool, amx: bool, cores: int, text: str
+    monkeypatch: pytest.MonkeyPatch, avx512: bool, avx512_bf16: bool, amx: bool, cores: int, text: str
 ) -> None:
     monkeypatch.setattr(hardware, "processor_name", lambda: "Xeon")
     monkeypatch.setattr(hardware, "has_avx512", lambda: avx512)
-    monkeypatch.setattr(hardware, "has_amx", lambda: amx)
+    pretend_processor(monkeypatch, amx=amx, avx512_bf16=avx512_bf16)
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     assert describe_processor() == text
 

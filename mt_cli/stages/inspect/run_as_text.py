@@ -26,7 +26,7 @@ def facts_that_fit(report: RunFacts, *, width: int) -> str:
     """For a terminal: no line over `width`, hashes cut short, and of the config what is not its default."""
     sections = [
         "\n".join([name, *_fitting_rows(facts, width)])
-        for name, facts in _with_parameters(report).items()
+        for name, facts in _without_empty_parts(report).items()
         if name != "config" and facts
     ]
     changed = {path: own for path, (_, own) in differences(Config(), parse_config(report["config"])).items()}
@@ -34,7 +34,7 @@ def facts_that_fit(report: RunFacts, *, width: int) -> str:
     return "\n\n".join([*sections, "\n".join(["config, where it is not the default", *rows])])
 
 
-def _with_parameters(report: RunFacts) -> RunFacts:
+def _without_empty_parts(report: RunFacts) -> RunFacts:
     """The report without the parts of the model that have no parameters."""
     return {**report, "parameters": {part: count for part, count in report["parameters"].items() if count}}
 

@@ -87,6 +87,7 @@ def train_run(
         check_prepared_for(prepared, config)
         memory = memory_of(runtime.device)
         check_model_fits(config.model, prepared.tokenizers, memory=memory)  # before an old run makes room
+        environment = _environment(runtime, world)
         signals = stack.enter_context(StopSignals())  # of all processes, for the first to answer
 
         def begin() -> Run:
@@ -99,7 +100,7 @@ def train_run(
                 parent = None
                 if init_from is not None:
                     parent = fitting_parent(init_from, config, prepared, run_dir=run_dir)
-                new = _created(run_dir, config, prepared, runtime, world, parent, overwrite=overwrite)
+                new = _created(run_dir, config, prepared, environment, parent, overwrite=overwrite)
                 run = stack.enter_context(new)
                 run.write_status(STARTING)
             stack.enter_context(_logging_to(run.log_path))
@@ -114,7 +115,7 @@ def train_run(
             prepared,
             runtime,
             world,
-            environment=_environment(runtime, world),
+            environment=environment,
             config_path=config_path or run.folder / "config.toml",
             started_at=started_at,
             time_limit_s=time_limit_s,
@@ -130,8 +131,7 @@ def _created(
     run_dir: Path,
     config: Config,
     prepared: Prepared,
-    runtime: Runtime,
-    world: World,
+    environment: Mapping[str, object],
     parent: ParentReference | None,
     *,
     overwrite: bool,
@@ -141,7 +141,7 @@ def _created(
         config,
         tokenizer_files=prepared.tokenizers.to_files(),
         prepared=PreparedReference(str(prepared.folder), prepared.sha256),
-        environment=_environment(runtime, world),
+        environment=environment,
         init_from=parent,
         overwrite=overwrite,
     )
