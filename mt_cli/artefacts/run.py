@@ -31,7 +31,7 @@ EARLY_KEYS = {"format", "sha256", "prepared", "init_from"}
 """Of a manifest that was written before they were sealed."""
 TOKENIZER = "tokenizer/"
 EXPORTED_MODEL = ("model.bin", "config.json")
-"""CTranslate2's files, by which an exported model is known. No run has such files."""
+"""CTranslate2's files, by which an exported model is known where there are no checkpoints."""
 LONGEST_PATH = 4096
 MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 20, 1 << 25
 
@@ -243,8 +243,12 @@ def open_run(folder: Path, *, warns: bool = True) -> Run:
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether there is an exported model in `folder`, and no run."""
-    return any((folder / name).is_file() for name in EXPORTED_MODEL)
+    """Whether there is an exported model in `folder`, and no run.
+
+    A published run may have a `config.json` too, which other tools expect of a model.
+    """
+    is_run = (folder / checkpoints.CHECKPOINTS).exists()
+    return not is_run and any((folder / name).is_file() for name in EXPORTED_MODEL)
 
 
 def read_tokenizers(folder: Path, names: Iterable[str]) -> Tokenizers:

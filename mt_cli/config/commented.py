@@ -42,9 +42,13 @@ def _assignment(key: str, value: object) -> str:
 
 
 def _comment(text: str) -> list[str]:
-    """`text` as comment lines, its own line breaks kept."""
+    """`text` as comment lines, its own line breaks kept; indented lines, such as commands, stay whole."""
     return [
         f"# {line}"
         for paragraph in text.strip().split("\n")
-        for line in textwrap.wrap(paragraph, WIDTH - 2, break_on_hyphens=False) or [""]
+        for line in ([paragraph] if paragraph.startswith("  ") else _wrapped(paragraph))
     ]
+
+
+def _wrapped(paragraph: str) -> list[str]:
+    return textwrap.wrap(paragraph, WIDTH - 2, break_on_hyphens=False, break_long_words=False) or [""]

@@ -72,9 +72,9 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, at most `MOST_WORKERS`."""
+    """Cores that this process may use."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
-    return min(MOST_WORKERS, len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1)
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 _job: Callable[[object], object] | None = None  # set once in each worker process

@@ -130,15 +130,13 @@ def lead_over_greedy(model: TranslationModel, src_ids: Tensor, _tgt_in: Tensor) 
     device = src_ids.device
     limits = torch.full((len(src_ids),), limit, device=device)
     hyps = greedy_search(model.step, model.start(src_ids), limits, Rules(BOS_ID, EOS_ID))
-    lead = 0.0
+    leads = [0.0]
     for row, hyp in zip(src_ids, hyps, strict=True):
         if hyp:
             forced = torch.tensor([[BOS_ID, *hyp]], device=device)
             log_probs = _log_probs(model, row.unsqueeze(0), forced)[0, : len(hyp)]  # (T, V)
-            lead = max(
-                lead, _distance(log_probs.amax(-1, keepdim=True), log_probs.gather(1, forced[:, 1:].mT))
-            )
-    return lead
+            leads.append(_distance(log_probs.amax(-1, keepdim=True), log_probs.gather(1, forced[:, 1:].mT)))
+    return float(torch.tensor(leads).max())  # NaN if one is, unlike Python's max
 
 
 CLAIMS: Mapping[str, Callable[[TranslationModel, Tensor, Tensor], float]] = {

@@ -1,4 +1,4 @@
-"""Is one system better than another? sacreBLEU's paired tests, and their answer in a sentence.
+"""Is one system better than another? Paired tests, and their answer in a sentence.
 
 Knows translations and references, not what made them.
 """
@@ -18,10 +18,6 @@ BYTES_A_RESAMPLE, BYTES_A_TRIAL = 80, 10
 """Of each sentence: its place and chrF2's 18 counts; two truth values, one of which becomes an integer."""
 ALPHA = 0.05
 """A difference is shown if chance makes one as large less often than this."""
-FEWEST_CHANGED = 10
-"""Translations that must differ for a verdict. sacreBLEU does not count ties, so of a few it says too much:
-where one translation alone differs, its p is 0.0001."""
-
 Metric = Literal["BLEU", "chrF2", "TER"]
 METRICS: tuple[Metric, ...] = ("BLEU", "chrF2", "TER")
 
@@ -93,6 +89,8 @@ def paired_tests(
     from sacrebleu.metrics.ter import TER
     from sacrebleu.significance import PairedTest
 
+    from mt_cli.translation.randomisation import PairedRandomisation
+
     named: list[tuple[str, Sequence[str]]] = [(str(i), hyps) for i, hyps in enumerate([baseline, *systems])]
     metrics = {
         "BLEU": bleu_metric(lowercase=lowercase),
@@ -101,7 +99,7 @@ def paired_tests(
     }
     references = [list(refs)]
     bs_signatures, bs = PairedTest(named, metrics, references, test_type="bs", n_samples=resamples)()
-    ar_signatures, ar = PairedTest(named, metrics, references, test_type="ar", n_samples=trials)()
+    ar_signatures, ar = PairedRandomisation(named, metrics, references, trials=trials)()
     return [
         tuple(
             _metric_test(
@@ -129,8 +127,7 @@ def _metric_test(
 ) -> MetricTest:
     """The system at `place` against the one at 0. All NumPy numbers become Python's."""
     baseline, system = _estimate(bootstrap[0]), _estimate(bootstrap[place])
-    # Of the same translations, sacreBLEU counts no trial as extreme: its p would be the smallest there is.
-    # And between equal scores, nothing is left to test.
+    # Between equal scores, nothing is left to test; sacreBLEU's bootstrap gives the smallest p that there is.
     is_tested = baseline.score != system.score
     return MetricTest(
         name,
@@ -161,19 +158,15 @@ def judge(
     baseline_name: str,
     tests: Sequence[MetricTest],
     *,
-    n: int,
     num_changed: int,
     trials: int = TRIALS,
 ) -> Verdict:
-    """What the `tests` come to; of `n` translations, `num_changed` differ. BLEU decides."""
+    """What the `tests` come to, where `num_changed` translations differ. BLEU decides."""
     if num_changed == 0:
         return Verdict(
             "identical", f"no difference: the translations of {name} and {baseline_name} are identical"
         )
     unclear = f"no difference can be shown between {name} and {baseline_name}"
-    if num_changed < FEWEST_CHANGED:
-        few = f"only {num_changed} of {n} translations differ, too few for a test"
-        return Verdict("unclear", f"{unclear}: {few}")
     bleu, *others = tests
     evidence = f"{_evidence(bleu)} (paired approximate randomisation, {trials} trials)"
     shown = [each for each in others if each.is_significant]

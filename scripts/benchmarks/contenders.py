@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
+from benchmarks.memory import KIB, MB
+
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
@@ -94,5 +96,5 @@ def _peak_mb() -> float:
     """The most memory so far: of the GPU where PyTorch has used one, else of this process."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return float(torch.cuda.max_memory_allocated() / 2**20)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return float(torch.cuda.max_memory_allocated() / MB)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / MB

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+KIB, MB = 1 << 10, 10**6
 LOOKS_PER_S = 10
 
 
@@ -64,4 +65,4 @@ def sizes_of(pid: int) -> dict[str, float]:
     except OSError:
         return {}
     fields = (line.split() for line in lines)
-    return {name.rstrip(":"): int(rest[0]) / 1024 for name, *rest in fields if rest[1:] == ["kB"]}
+    return {name.rstrip(":"): int(rest[0]) * KIB / MB for name, *rest in fields if rest[1:] == ["kB"]}

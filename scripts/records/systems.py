@@ -3,6 +3,7 @@
 Knows records and configs, not how they are shown.
 """
 
+import hashlib
 import json
 import re
 import statistics
@@ -17,8 +18,8 @@ from records.record import Evaluation, Record
 from records.sentence_statistics import Counts, p_value, unpack
 from records.taking import model_differences
 
-MOST_IN_A_NAME = 80
-"""Characters of the changed keys in a file's name."""
+MOST_IN_A_NAME, DIGITS = 80, 8
+"""Characters of the changed keys in a file's name, and of the hash that tells apart those that have more."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,19 @@ class Row:
 def systems_of(records: Iterable[Record], published: Mapping[str, Config]) -> list[System]:
     """The systems that `records` are seeds of; `published` are the configs of today.
 
+    Where a config is gone, that of its first record stands in for it.
+
     Raises:
         DataError: two records are of one seed of a system.
     """
+    records = list(records)
+    first_ones = {each.config_name: _config_of(each) for each in reversed(records)}
+    known = {**first_ones, **published}
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         key = (
             record.config_name,
-            json.dumps(changes_of(record, published)),
+            json.dumps(changes_of(record, known)),
             record.precision,
             record.device,
             record.init_from,
@@ -116,7 +122,7 @@ def systems_of(records: Iterable[Record], published: Mapping[str, Config]) -> li
         System(
             first.config_name,
             first.config_name in published,
-            changes_of(first, published),
+            changes_of(first, known),
             first.precision,
             first.device,
             first.init_from,
@@ -141,17 +147,22 @@ def changes_of(record: Record, published: Mapping[str, Config]) -> dict[str, obj
     """What the run set otherwise than its config does today; nothing if that config is gone."""
     if record.config_name not in published:
         return {}
-    own = parse_config(record.config, origin=f"record of {record.config_name}")
-    return model_differences(published[record.config_name], own)
+    return model_differences(published[record.config_name], _config_of(record))
+
+
+def _config_of(record: Record) -> Config:
+    return parse_config(record.config, origin=f"record of {record.config_name}")
 
 
 def file_name(record: Record, published: Mapping[str, Config]) -> str:
     """What the record's file is called, such as `multi30k-strong-r_drop-1.0-bf16-seed1.json`."""
     changes = changes_of(record, published).items()
     words = "-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in changes)
+    if len(words) > MOST_IN_A_NAME:
+        words = f"{words[:MOST_IN_A_NAME]}-{hashlib.sha256(words.encode()).hexdigest()[:DIGITS]}"
     parts = [
         record.config_name,
-        words[:MOST_IN_A_NAME],
+        words,
         record.init_from and f"from-{PurePath(record.init_from).name}",
         record.precision,
         "" if record.device == "cpu" else record.device,

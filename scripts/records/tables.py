@@ -74,7 +74,7 @@ class _Notes:
         if missed:
             reasons = " ".join(f"`{each.commit[:SHORT_HASH]}`: {each.what}" for each in missed)
             yield f"**Trained by older code**: today the same config and seed give another model. {reasons}"
-        if record.environment.get("commit_modified"):
+        if any(each.get("commit_modified") for each in (record.environment, *record.resumptions)):
             yield f"{MODIFIED}."
         for each in record.resumptions:
             changes = ", ".join(
@@ -82,7 +82,8 @@ class _Notes:
                 for key, value in each.items()
                 if key not in (AFTER_STEP, "commit_modified") and value is not None
             )
-            yield f"Seed {record.seed}, from update {each.get(AFTER_STEP)} on: {changes}."
+            if changes:
+                yield f"Seed {record.seed}, from update {each.get(AFTER_STEP)} on: {changes}."
 
     def paragraphs(self) -> list[str]:
         """One numbered list, if there is anything to say."""

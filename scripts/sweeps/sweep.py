@@ -92,7 +92,7 @@ def train(job: Job, commands: Commands, side_by_side: int, deadline: float) -> N
     args = ["train", job.config_path, "--run", job.run, "--data", job.data, "--seed", job.seed, "--quiet"]
     args += ["--resume"] if job.run.exists() and any(job.run.iterdir()) else []
     args += [] if left == float("inf") else ["--time-limit", f"{left:.3f}s"]
-    if not job.config.runtime.threads:
+    if side_by_side > 1 and not job.config.runtime.threads:
         args += ["--threads", max(1, usable_cores() // side_by_side)]
     print(f"{job.run}: begins", file=sys.stderr)
     commands.run(*map(str, args), allowed={0, DivergedError.exit_code})

@@ -1,6 +1,8 @@
 """`mt-cli config`: a config for one's own corpus, shown, checked and compared."""
 
 import json
+import re
+import shlex
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +57,20 @@ def test_new_writes_a_config_and_cuts_off_what_is_missing(call: Call, folder: Pa
         for name in config.data.splits
     }
     assert lines == {"train": 240, "val": 30, "test": 30}
+
+
+def test_new_config_shows_commands_that_can_be_copied_however_long_their_paths(
+    call: Call, folder: Path
+) -> None:
+    deep = folder.joinpath(*["a folder with spaces"] * 6)
+    deep.mkdir(parents=True)
+    path = deep / "mine.toml"
+    call("new", "--train", *PAIR, "-o", path)
+    commands = [line for line in path.read_text().splitlines() if line.startswith("#   mt-cli ")]
+    assert [shlex.split(line.removeprefix("#"))[:3] for line in commands][:2] == [
+        ["mt-cli", "prepare", str(path)],
+        ["mt-cli", "train", str(path)],
+    ]
 
 
 def test_new_config_explains_every_key(call: Call, folder: Path) -> None:
@@ -196,6 +212,20 @@ def test_check_counts_the_words_that_there_are_and_both_vocabularies(call: Call,
     two = ("tokenizer.joint=false", "tokenizer.tgt_vocab_size=32000", "model.tie=decoder")
     outcome = call("check", "recipe.toml", *(word for setting in two for word in ("--set", setting)))
     assert "the vocabulary of 40,000 entries is large" in outcome.text
+
+
+def test_check_counts_added_pairs_as_often_as_an_epoch_sees_them(call: Call, folder: Path) -> None:
+    def epoch(share: float) -> int:
+        added = f'[data.more.twice]\nsrc = "corpus.es"\ntgt = "corpus.en"\nshare = {share}\n'
+        folder.joinpath("more.toml").write_text(RECIPE + added)
+        quick = ("training.tokens_per_batch=256", "training.max_epochs=1")
+        text = call("check", "more.toml", *(word for each in quick for word in ("--set", each))).text
+        found = re.search(r"updates, (\d+) an epoch of 600 pairs", text)
+        assert found is not None, text
+        return int(found[1])
+
+    assert epoch(1.0) == pytest.approx(2 / 3 * epoch(2.0), abs=1)
+    assert epoch(0.5) == pytest.approx(epoch(2.0) / 2, abs=1)
 
 
 def test_check_finds_nothing_wrong_with_a_new_config(call: Call) -> None:

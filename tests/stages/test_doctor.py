@@ -14,7 +14,8 @@ from mt_cli.model import pytorch, scratch, translation_model
 from mt_cli.model.attention import MultiHeadAttention
 from mt_cli.model.cached_decoder import CachedLayer, CachedState
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.stages.doctor import Check, check_overfits, examine
+from mt_cli.stages.doctor import CLAIMS, Check, check_overfits, examine
+from mt_cli.text.symbols import BOS_ID, PAD_ID
 
 BF16 = Runtime(torch.device("cpu"), "bf16")
 
@@ -91,6 +92,19 @@ def test_a_wrong_projection_makes_the_backends_differ(monkeypatch: pytest.Monkey
 def test_a_difference_that_is_no_number_fails() -> None:
     assert not Check("x", math.nan, 1.0).passed
     assert not Check("x", math.inf, 1.0).passed
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_model_that_gives_no_numbers_fails_every_claim(claim: str) -> None:
+    model = tiny_model("scratch").eval()
+    with torch.no_grad():
+        model.output.weight.fill_(math.nan)
+    src_ids, tgt_in = (
+        torch.tensor([[4, 5, 3], [5, 3, PAD_ID]]),
+        torch.tensor([[BOS_ID, 6, 7], [BOS_ID, 7, 4]]),
+    )
+    with torch.inference_mode():
+        assert math.isnan(CLAIMS[claim](model, src_ids, tgt_in))
 
 
 def learner() -> TranslationModel:

@@ -39,10 +39,10 @@ def test_figure_draws_every_curve_against_the_step() -> None:
 
 
 def test_runs_have_colours_and_a_legend_of_their_own() -> None:
-    figure = compose([RUN, RUN], labels=["one", "$two$"])
+    figure = compose([RUN, RUN], labels=["_one", "$two$"])
     (legend,) = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["one, train", "one, val", "$two$, train", "$two$, val"]
+    assert names == ["_one, train", "_one, val", "$two$, train", "$two$, val"]
     colours = [line.get_color() for line in figure.axes[0].get_lines()]
     assert colours == [COLOURS[0], COLOURS[0], COLOURS[1], COLOURS[1]]
 

@@ -217,10 +217,7 @@ def compare_translations(
                 str(path),
                 hyps[path],
                 of_system,
-                judge(
-                    str(path), str(baseline), of_system,
-                    n=len(test_set.refs), num_changed=len(changes), trials=trials,
-                ),
+                judge(str(path), str(baseline), of_system, num_changed=len(changes), trials=trials),
                 tuple(sorted(changes, key=lambda change: -abs(change.difference))),
                 by_length(sources or test_set.refs, changes),
                 None if sources is None or unseen is None else by_unseen_words(sources, changes, unseen),

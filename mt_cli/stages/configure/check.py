@@ -3,11 +3,11 @@
 Reads the training files where they are at hand; prepares and trains nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mt_cli.artefacts.corpora import TRAIN, find_corpus, read_pairs
+from mt_cli.artefacts.corpora import MORE, TRAIN, find_corpus, is_trained_on, read_pairs
 from mt_cli.config import Config, TokenizerConfig, load_config
 from mt_cli.errors import ConfigError, MtCliError, ResourceError
 from mt_cli.stages.configure.corpus_size import CorpusSize, measure
@@ -42,12 +42,13 @@ def check_config(path: Path, overrides: Sequence[str] = ()) -> Findings:
     except ConfigError as error:
         return Findings(str(path), errors=[str(error)])
     try:
-        size = measure(read_pairs(find_corpus(config.data, offline=True)[TRAIN]))
+        corpus = find_corpus(config.data, offline=True)
+        sizes = {name: measure(read_pairs(pairs)) for name, pairs in corpus.items() if is_trained_on(name)}
     except ResourceError:  # a corpus that is fetched later
         return Findings(str(path))
     except MtCliError as error:
         return Findings(str(path), warnings=[str(error)])
-    return Findings(str(path), warnings=before_training(config, _plan(config, size)))
+    return Findings(str(path), warnings=before_training(config, _plan(config, sizes)))
 
 
 def _vocab_size(tokenizer: TokenizerConfig, size: CorpusSize) -> int:
@@ -57,17 +58,23 @@ def _vocab_size(tokenizer: TokenizerConfig, size: CorpusSize) -> int:
     return min(both, size.num_words) if tokenizer.kind == "spacy" else both
 
 
-def _plan(config: Config, size: CorpusSize) -> Plan:
-    """The size of the training, estimated from text that has no tokens yet."""
+def _plan(config: Config, sizes: Mapping[str, CorpusSize]) -> Plan:
+    """The size of the training, estimated from text that has no tokens yet.
+
+    `sizes` are those of the corpus's own pairs and of each set that is added to them.
+    """
     training = config.training
+    shares = {f"{MORE}{name}": added.share for name, added in config.data.more.items()}
     per_epoch = updates_per_epoch(
-        size, tokens_per_batch=training.tokens_per_batch, accumulation=training.accumulation
+        sum(size.num_tokens * shares.get(name, 1.0) for name, size in sizes.items()),
+        tokens_per_batch=training.tokens_per_batch,
+        accumulation=training.accumulation,
     )
     total_steps = per_epoch * training.max_epochs
     return Plan(
-        num_pairs=size.num_pairs,
-        num_tokens=size.num_tokens,
-        vocab_size=_vocab_size(config.tokenizer, size),
+        num_pairs=sum(size.num_pairs for size in sizes.values()),
+        num_tokens=sum(size.num_tokens for size in sizes.values()),
+        vocab_size=_vocab_size(config.tokenizer, sizes[TRAIN]),
         total_steps=min(total_steps, training.max_steps or total_steps),
         steps_per_epoch=per_epoch,
     )

@@ -182,7 +182,7 @@ def _header(
     config: Config, size: CorpusSize, output: Path | None, pairs: Mapping[str, int], parent: Path | None
 ) -> str:
     training = config.training
-    per_epoch = updates_per_epoch(size, tokens_per_batch=training.tokens_per_batch)
+    per_epoch = updates_per_epoch(size.num_tokens, tokens_per_batch=training.tokens_per_batch)
     place = output or Path("mine.toml")
     init = () if parent is None else ("--init-from", parent)
     cut = f" The splits were cut off one corpus: {', '.join(f'{n} {c:,}' for n, c in pairs.items())} pairs."

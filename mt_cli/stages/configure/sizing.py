@@ -83,9 +83,9 @@ def suited_to_fine_tuning(size: CorpusSize, parent: Config) -> Tables:
     }
 
 
-def updates_per_epoch(size: CorpusSize, *, tokens_per_batch: int, accumulation: int = 1) -> int:
-    """About as many updates as an epoch takes."""
-    return max(1, round(size.num_tokens / 2 / tokens_per_batch / accumulation))
+def updates_per_epoch(num_tokens: float, *, tokens_per_batch: int, accumulation: int = 1) -> int:
+    """About as many updates as an epoch of `num_tokens` of both sides takes."""
+    return max(1, round(num_tokens / 2 / tokens_per_batch / accumulation))
 
 
 def _recipe(size: CorpusSize) -> Recipe:
@@ -101,7 +101,7 @@ def _vocab_size(recipe: Recipe, size: CorpusSize) -> int:
 def _training(recipe: Recipe, size: CorpusSize, *, num_updates: int, peak_lr: float) -> dict[str, object]:
     of_epoch = size.num_tokens // 2 // UPDATES_PER_EPOCH // 64 * 64
     tokens_per_batch = max(FEWEST_TOKENS_PER_BATCH, min(recipe.tokens_per_batch, of_epoch))
-    per_epoch = updates_per_epoch(size, tokens_per_batch=tokens_per_batch)
+    per_epoch = updates_per_epoch(size.num_tokens, tokens_per_batch=tokens_per_batch)
     max_epochs = max(3, -(-num_updates // per_epoch))
     defaults = TrainingConfig()
     return {

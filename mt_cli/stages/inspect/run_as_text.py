@@ -51,13 +51,19 @@ def _by_inner_table(changed: Mapping[str, object]) -> dict[str, object]:
 
 
 def _fitting_rows(facts: Mapping[str, object], width: int) -> list[str]:
+    """A row for each fact; the value of one whose name takes over half of the `width` is on the next line."""
     shown = {name: _short(value) for name, value in facts.items()}
-    indent = " " * (max(map(len, shown), default=0) + 4)
-    return [
-        line
-        for row in _rows(shown)
-        for line in textwrap.wrap(row, width, subsequent_indent=indent, drop_whitespace=True) or [row]
-    ]
+    beside = {name: value for name, value in shown.items() if len(name) <= width // 2}
+    rows = dict(zip(beside, _rows(beside), strict=True))
+    indent = " " * (max(map(len, beside), default=0) + 4)
+    lines = []
+    for name, value in shown.items():
+        if name in rows:
+            lines += textwrap.wrap(rows[name], width, subsequent_indent=indent)
+        else:
+            lines += textwrap.wrap(name, width, initial_indent="  ", subsequent_indent="  ")
+            lines += textwrap.wrap(_value(value), width, initial_indent="    ", subsequent_indent="    ")
+    return lines
 
 
 def _short(value: object) -> object:
@@ -66,7 +72,7 @@ def _short(value: object) -> object:
 
 
 def _rows(facts: Mapping[str, object]) -> list[str]:
-    width = max(map(len, facts))
+    width = max(map(len, facts), default=0)
     values = [_value(value) for value in facts.values()]
     if all(isinstance(value, int) for value in facts.values()):
         values = [value.rjust(max(map(len, values))) for value in values]

@@ -25,10 +25,15 @@ def test_p_value_is_that_of_sacrebleus_command(tmp_path: Path) -> None:
     assert f"{p:.4f}" == expected
 
 
-def test_too_few_changes_have_no_p_value() -> None:
+def test_equal_scores_have_no_p_value() -> None:
     assert p_value(counts(HYPS), counts(HYPS)) is None
-    assert p_value(counts(HYPS), counts([*OTHERS[:9], *HYPS[9:]])) is None
-    assert p_value(counts(HYPS), counts([*OTHERS[:10], *HYPS[10:]])) is not None
+
+
+@pytest.mark.parametrize("num_changed", [1, 3, 6])
+def test_changes_in_one_direction_are_as_likely_as_coins_that_all_agree(num_changed: int) -> None:
+    changed = counts([*OTHERS[:num_changed], *HYPS[num_changed:]])
+    p = p_value(counts(HYPS), changed, trials=4000)
+    assert p == pytest.approx(2 / 2**num_changed, abs=0.02)
 
 
 @pytest.mark.parametrize("text", ["", "no base64!", "AAAA"])

@@ -26,6 +26,24 @@ def test_file_is_named_after_config_changes_precision_and_seed(record: Record, r
     assert system.name == "`configs/tiny.toml` with `training.r_drop = 0.5`, fp32"
 
 
+def test_files_of_many_changes_differ_where_their_last_change_does(record: Record, repository: Path) -> None:
+    published = configs_in(repository / "configs")
+    names = set()
+    for r_drop in (1.0, 5.0):
+        config: dict[str, Any] = json.loads(json.dumps(record.config))
+        config["model"] |= {
+            "d_model": 96,
+            "num_heads": 3,
+            "encoder_layers": 2,
+            "decoder_layers": 3,
+            "d_ff": 96,
+        }
+        config["training"] |= {"label_smoothing": 0.2, "r_drop": r_drop}
+        names.add(file_name(replace(record, config=config), published))
+    assert len(names) == 2
+    assert all(len(name) < 150 for name in names)
+
+
 def test_seeds_are_tested_together_sentence_by_sentence(record: Record, repository: Path) -> None:
     (system,) = systems_of([record], configs_in(repository / "configs"))
     (given,) = [each for each in record.evaluations if each.search == "greedy"]

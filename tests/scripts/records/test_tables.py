@@ -116,6 +116,15 @@ def test_config_that_is_gone_is_said_to_be(record: Record) -> None:
     assert "configs/tiny.toml" not in text
 
 
+def test_other_trainings_of_a_config_that_is_gone_have_rows_of_their_own(record: Record) -> None:
+    config = json.loads(json.dumps(record.config))
+    config["training"]["r_drop"] = 0.5
+    text = results_tables([record, replace(record, config=config)], {}, no_changes)
+    gone = "`tiny` (a config that is gone)"
+    names = {row[0] for row in rows_below("files, test, de to en", text)}
+    assert names == {f"{gone}, fp32", f"{gone} with `training.r_drop = 0.5`, fp32"}
+
+
 def test_page_without_records_says_so(repository: Path) -> None:
     assert f"{BEGIN}\n\n{NO_RECORDS}\n\n{END}" in results_page(repository)
 
@@ -144,6 +153,14 @@ def test_training_that_went_on_with_older_code_or_elsewhere_is_marked(
     assert "`configs/tiny.toml`, fp32 (1, 2)" in text
     assert "1. **Trained by older code**" in text
     assert f"2. Seed 4, from update 7 on: commit {'b' * 9}, processor AMD EPYC 9654.\n" in f"{text}\n"
+
+
+def test_training_that_went_on_with_uncommitted_changes_is_marked(record: Record, repository: Path) -> None:
+    resumed = [{"after_step": 600, "commit_modified": True}]
+    own = replace(record, environment={**record.environment, "commit_modified": False, "resumed": resumed})
+    text = results_tables([own], configs_in(repository / "configs"), no_changes)
+    assert "1. Trained with changes that were not committed." in text
+    assert "from update 600" not in text  # nothing else changed
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ SIZES = (100, 775, 5_000, 29_000, 160_000, 4_500_000)
 
 def updates(num_pairs: int) -> int:
     training = config_for(num_pairs).training
-    per_epoch = updates_per_epoch(size_of(num_pairs), tokens_per_batch=training.tokens_per_batch)
+    per_epoch = updates_per_epoch(size_of(num_pairs).num_tokens, tokens_per_batch=training.tokens_per_batch)
     return per_epoch * training.max_epochs
 
 

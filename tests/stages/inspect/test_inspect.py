@@ -24,6 +24,7 @@ from mt_cli.model.shape_trace import LEVELS
 from mt_cli.model.shapes import num_parameters
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.inspect.inspect import describe_run, parameters_by_part
+from mt_cli.stages.inspect.run_as_text import facts_that_fit
 from mt_cli.stages.inspect.sentence_shapes import mask_panels
 from mt_cli.translation.teacher_forcing import TeacherForced
 
@@ -414,6 +415,23 @@ def test_damaged_pointer_exits_3_and_is_not_quoted_at_any_length(
     assert (outcome.code, outcome.out) == (3, b"")
     assert outcome.err.startswith(f"error: {run}/best.txt: ")
     assert len(outcome.err) < 500
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_long_names_leave_room_for_their_values_on_a_terminal(workspace: Workspace, width: int) -> None:
+    facts = describe_run(workspace.run)
+    name = f"test-beam20-alpha1.4-with-{'x' * 40}-reranked-{'y' * 40}"
+    facts["scores"] = {**facts["scores"], name: {"bleu": {"score": 44.0, "signature": "nrefs:1|case:mixed"}}}
+    lines = facts_that_fit(facts, width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert "    BLEU 44.00  nrefs:1|case:mixed" in "\n".join(lines)
+    assert len(lines) < 150
+
+
+def test_run_with_a_config_of_other_tools_stays_a_run(workspace: Workspace, run: Path) -> None:
+    run.joinpath("config.json").write_text('{"model_type": "marian"}')
+    assert inspect(workspace, run).code == 0
+    assert open_run(run).folder == run
 
 
 def test_run_whose_model_does_not_fit_is_described_all_the_same(
