@@ -16,7 +16,7 @@ import torch
 
 from mt_cli.config import Device, Precision, PrecisionChoice
 from mt_cli.errors import Option, OutOfMemoryError, ResourceError
-from mt_cli.machine.hardware import GIB, has_amx, has_avx512, has_avx512_bf16, is_fast_in_bf16, processor_name
+from mt_cli.machine.hardware import GIB, has_amx, has_avx512, is_fast_in_bf16, processor_name
 from mt_cli.machine.memory_limit import memory_size, usable_memory
 from mt_cli.machine.shortage import MEMORY, shortage
 
@@ -107,7 +107,6 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "processor": processor_name(),
         "avx512": has_avx512(),
-        "avx512_bf16": has_avx512_bf16(),
         "amx": has_amx(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),

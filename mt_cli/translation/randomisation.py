@@ -43,16 +43,16 @@ def _test(
 ) -> tuple[str, dict[str, Result]]:
     """The test of one system by each metric, in the form that sacreBLEU asks of a test."""
     is_swapped = np.random.default_rng(seed).integers(2, size=(trials, len(hyps)), dtype=bool)  # (R, N)
+    is_kept = ~is_swapped
     results = {}
     for metric_name, metric in metrics.items():
         counts, baseline = baseline_info[metric_name]
         system_counts = metric._extract_corpus_statistics(hyps, references)
         score = metric._aggregate_and_compute(system_counts).score
         # Floats, which hold these counts exactly: NumPy multiplies matrices of integers eight times slower.
-        pair = np.asarray(counts, dtype=float), np.asarray(system_counts, dtype=float)
-        one, other = (
-            _scores(metric, chosen @ pair[0] + ~chosen @ pair[1]) for chosen in (is_swapped, ~is_swapped)
-        )
+        own, others = np.asarray(counts, dtype=float), np.asarray(system_counts, dtype=float)
+        one = _scores(metric, is_swapped @ own + is_kept @ others)
+        other = _scores(metric, is_kept @ own + is_swapped @ others)
         num_as_large = int((abs(one - other) >= abs(baseline.score - score)).sum())
         results[metric_name] = Result(score, (num_as_large + 1) / (trials + 1))
     return name, results

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # sacreBLEU is imported when something is scored
 RESAMPLES, TRIALS = 1000, 10_000
 """Of the paired bootstrap and of the approximate randomisation: sacreBLEU's own numbers."""
 BYTES_A_RESAMPLE, BYTES_A_TRIAL = 80, 10
-"""Of each sentence: its place and chrF2's 18 counts; two truth values, one of which becomes an integer."""
+"""Of each sentence: its place and chrF2's 18 counts; two truth values, one of which becomes a float."""
 ALPHA = 0.05
 """A difference is shown if chance makes one as large less often than this."""
 Metric = Literal["BLEU", "chrF2", "TER"]
@@ -127,7 +127,8 @@ def _metric_test(
 ) -> MetricTest:
     """The system at `place` against the one at 0. All NumPy numbers become Python's."""
     baseline, system = _estimate(bootstrap[0]), _estimate(bootstrap[place])
-    # Between equal scores, nothing is left to test; sacreBLEU's bootstrap gives the smallest p that there is.
+    # Between equal scores, nothing is left to test. Of identical translations, sacreBLEU's bootstrap would
+    # give the smallest p that there is.
     is_tested = baseline.score != system.score
     return MetricTest(
         name,

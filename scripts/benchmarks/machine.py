@@ -2,9 +2,7 @@
 
 from mt_cli.config import Device
 
-FACTS = (
-    "processor", "cpu", "avx512_bf16", "amx", "cores", "device", "gpu", "threads", "training in", "torch",
-)  # fmt: skip
+FACTS = ("processor", "cpu", "amx", "cores", "device", "gpu", "threads", "training in", "torch")
 
 
 def machine(device: Device, threads: int) -> str:

@@ -16,7 +16,7 @@ from mt_cli.config import Config, parse_config
 from mt_cli.errors import DataError
 from records.record import Evaluation, Record
 from records.sentence_statistics import Counts, p_value, unpack
-from records.taking import model_differences
+from records.taking import NOT_OF_THE_MODEL, model_differences
 
 MOST_IN_A_NAME, DIGITS = 80, 8
 """Characters of the changed keys in a file's name, and of the hash that tells apart those that have more."""
@@ -30,7 +30,7 @@ class System:
     is_published: bool
     """Whether `configs/` still has the config."""
     changes: Mapping[str, object]
-    """Keys of model and training that were set otherwise than that config sets them today."""
+    """Keys set otherwise than the config sets them today; where it is gone, than in its first record."""
     precision: str
     """Of training."""
     device: str
@@ -100,19 +100,22 @@ class Row:
 def systems_of(records: Iterable[Record], published: Mapping[str, Config]) -> list[System]:
     """The systems that `records` are seeds of; `published` are the configs of today.
 
-    Where a config is gone, that of its first record stands in for it.
-
     Raises:
         DataError: two records are of one seed of a system.
     """
     records = list(records)
-    first_ones = {each.config_name: _config_of(each) for each in reversed(records)}
-    known = {**first_ones, **published}
+    first_ones = {each.config_name: each for each in reversed(records)}
+
+    def changes(record: Record) -> dict[str, object]:
+        if record.config_name in published:
+            return changes_of(record, published)
+        return _changes_between(first_ones[record.config_name], record)
+
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         key = (
             record.config_name,
-            json.dumps(changes_of(record, known)),
+            json.dumps(changes(record)),
             record.precision,
             record.device,
             record.init_from,
@@ -122,7 +125,7 @@ def systems_of(records: Iterable[Record], published: Mapping[str, Config]) -> li
         System(
             first.config_name,
             first.config_name in published,
-            changes_of(first, known),
+            changes(first),
             first.precision,
             first.device,
             first.init_from,
@@ -144,14 +147,27 @@ def _by_seed(records: Iterable[Record]) -> dict[int, Record]:
 
 
 def changes_of(record: Record, published: Mapping[str, Config]) -> dict[str, object]:
-    """What the run set otherwise than its config does today; nothing if that config is gone."""
-    if record.config_name not in published:
-        return {}
-    return model_differences(published[record.config_name], _config_of(record))
+    """What the run set otherwise than its config does today."""
+    own = parse_config(record.config, origin=f"record of {record.config_name}")
+    return model_differences(published[record.config_name], own)
 
 
-def _config_of(record: Record) -> Config:
-    return parse_config(record.config, origin=f"record of {record.config_name}")
+def _changes_between(first: Record, other: Record) -> dict[str, object]:
+    """Keys of `other` that `first` sets otherwise. Both may have keys and values that no config has today."""
+    values, theirs = _by_path(first.config), _by_path(other.config)
+    return {
+        path: value
+        for path, value in theirs.items()
+        if not path.startswith(NOT_OF_THE_MODEL) and values.get(path) != value
+    }
+
+
+def _by_path(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Values by their dotted paths."""
+    found: dict[str, object] = {}
+    for key, value in table.items():
+        found |= _by_path(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
 
 
 def file_name(record: Record, published: Mapping[str, Config]) -> str:

@@ -164,9 +164,7 @@ def _machine(record: Record) -> str:
     processes = facts.get("processes", 1)
     if "gpu" in facts:
         return str(facts["gpu"]) + (f" × {processes}" if processes != 1 else "")
-    extras = ["AVX-512"] if facts.get("avx512") else []
-    if facts.get("amx") or facts.get("avx512_bf16"):
-        extras.append("AMX" if facts.get("amx") else "BF16")
+    extras = [name for key, name in (("avx512", "AVX-512"), ("amx", "AMX")) if facts.get(key)]
     processor = facts.get("processor", facts.get("cpu", "unknown processor"))
     threads = facts.get("threads")
     used = f"{threads} of {facts.get('cores')} cores" + (f" in each of {processes}" if processes != 1 else "")

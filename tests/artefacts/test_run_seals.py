@@ -8,20 +8,16 @@ from damage import without_seal
 from workspace import Workspace
 
 from mt_cli.artefacts.run import open_run
-from mt_cli.artefacts.run_facts import EARLY_KEYS, ENVIRONMENT, read_facts, write_facts
 from mt_cli.artefacts.run_seals import seal_run
 from mt_cli.errors import DataError, UsageError
 
 
 @pytest.fixture
 def run(workspace: Workspace, tmp_path: Path) -> Path:
-    """A run with checkpoints and a kept evaluation; its env.json has the facts that early versions wrote."""
+    """A run with checkpoints and a kept evaluation."""
     folder = workspace.copy_run(tmp_path / "tiny")
     outcome = workspace.call("evaluate", folder, "--data", workspace.prepared, "--quiet")
     assert outcome.code == 0, outcome.err
-    facts = read_facts(folder, ENVIRONMENT)
-    early = {key: value for key, value in facts.items() if key in EARLY_KEYS[ENVIRONMENT]}
-    write_facts(folder, ENVIRONMENT, early)
     return folder
 
 

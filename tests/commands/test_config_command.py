@@ -202,7 +202,7 @@ def test_show_writes_toml_that_can_be_read_whatever_letters_a_path_has(call: Cal
 def test_check_warns_that_default_keys_do_not_suit_a_small_corpus(call: Call) -> None:
     outcome = call("check", "recipe.toml")
     assert outcome.code == 0
-    assert outcome.text.startswith("recipe.toml:\n  warning: training makes only 12 updates, 1 an epoch of ")
+    assert outcome.text.startswith("recipe.toml:\n  warning: training makes only 12 updates, 1 an epoch, from ")
     assert "  warning: the vocabulary of 8,000 entries is large for 300 training pairs" in outcome.text
 
 
@@ -220,7 +220,7 @@ def test_check_counts_added_pairs_as_often_as_an_epoch_sees_them(call: Call, fol
         folder.joinpath("more.toml").write_text(RECIPE + added)
         quick = ("training.tokens_per_batch=256", "training.max_epochs=1")
         text = call("check", "more.toml", *(word for each in quick for word in ("--set", each))).text
-        found = re.search(r"updates, (\d+) an epoch of 600 pairs", text)
+        found = re.search(r"updates, (\d+) an epoch, from 600 pairs", text)
         assert found is not None, text
         return int(found[1])
 

@@ -148,7 +148,6 @@ def test_description_names_what_a_result_depends_on() -> None:
     assert facts["processor"] == processor_name()
     assert facts["amx"] == torch.cpu._is_amx_tile_supported()
     assert facts["avx512"] == torch.cpu._is_avx512_supported()
-    assert facts["avx512_bf16"] == torch.cpu._is_avx512_bf16_supported()
     memory = memory_size()
     assert memory is not None
     assert facts["memory_gib"] == pytest.approx(memory / 2**30, abs=0.05)

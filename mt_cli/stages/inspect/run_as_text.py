@@ -31,7 +31,8 @@ def facts_that_fit(report: RunFacts, *, width: int) -> str:
     ]
     changed = {path: own for path, (_, own) in differences(Config(), parse_config(report["config"])).items()}
     rows = _fitting_rows(_by_inner_table(changed), width) if changed else ["  as it is by default"]
-    return "\n\n".join([*sections, "\n".join(["config, where it is not the default", *rows])])
+    title = textwrap.wrap("config, where it is not the default", width)
+    return "\n\n".join([*sections, "\n".join([*title, *rows])])
 
 
 def _without_empty_parts(report: RunFacts) -> RunFacts:

@@ -126,7 +126,7 @@ def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str]) -> b
 
 def _choose_workers(corpus: Corpus) -> int:
     num_bytes = sum(path.stat().st_size * (3 if path.suffix == ".gz" else 1) for path in paths_of(corpus))
-    return min(usable_cores(), MOST_WORKERS) if num_bytes >= WORTH_SEVERAL_WORKERS else 1
+    return usable_cores() if num_bytes >= WORTH_SEVERAL_WORKERS else 1
 
 
 def _build(

@@ -88,7 +88,7 @@ def _of_the_updates(config: Config, plan: Plan) -> list[str]:
         per_epoch = max(1, plan.steps_per_epoch * training.tokens_per_batch // tokens)
         epochs = max(training.max_epochs, -(-ENOUGH_UPDATES // per_epoch))
         return [
-            f"training makes only {plan.total_steps} updates, {plan.steps_per_epoch} an epoch of "
+            f"training makes only {plan.total_steps} updates, {plan.steps_per_epoch} an epoch, from "
             f"{plan.num_pairs:,} pairs; most models need a thousand or more: set training.tokens_per_batch = "
             f"{tokens} and training.max_epochs = {epochs}, or let mt-cli config new choose"
         ]

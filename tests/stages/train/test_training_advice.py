@@ -31,7 +31,7 @@ def test_warmup_as_long_as_training_is_warned_about() -> None:
 def test_few_updates_are_warned_about_with_keys_that_give_enough() -> None:
     small = Plan(num_pairs=775, num_tokens=23_000, vocab_size=900, total_steps=36, steps_per_epoch=3)
     (warning,) = before_training(Config(), small)
-    assert warning.startswith("training makes only 36 updates, 3 an epoch of 775 pairs;")
+    assert warning.startswith("training makes only 36 updates, 3 an epoch, from 775 pairs;")
     # 11,500 tokens a side by 704 are 17 updates an epoch; 59 epochs of them 1,000.
     assert "training.tokens_per_batch = 704 and training.max_epochs = 59" in warning
 
