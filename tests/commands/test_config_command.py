@@ -202,7 +202,9 @@ def test_show_writes_toml_that_can_be_read_whatever_letters_a_path_has(call: Cal
 def test_check_warns_that_default_keys_do_not_suit_a_small_corpus(call: Call) -> None:
     outcome = call("check", "recipe.toml")
     assert outcome.code == 0
-    assert outcome.text.startswith("recipe.toml:\n  warning: training makes only 12 updates, 1 an epoch, from ")
+    assert outcome.text.startswith(
+        "recipe.toml:\n  warning: training makes only 12 updates, 1 an epoch, from "
+    )
     assert "  warning: the vocabulary of 8,000 entries is large for 300 training pairs" in outcome.text
 
 
