@@ -14,6 +14,7 @@ from mt_cli.config.loading import (
     load_config,
     parse_config,
     read_toml,
+    table_differences,
 )
 from mt_cli.config.sections import (
     Backend,
@@ -60,4 +61,5 @@ __all__ = [
     "load_config",
     "parse_config",
     "read_toml",
+    "table_differences",
 ]

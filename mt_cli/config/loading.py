@@ -73,7 +73,14 @@ def changed_keys(was: Config, now: Config) -> list[str]:
 
 def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
     """Both values of each key that differs, by its path; a key that only one has is None in the other."""
-    first, second = (dict(_flat(config.model_dump(mode="json"))) for config in (one, other))
+    return table_differences(one.model_dump(mode="json"), other.model_dump(mode="json"))
+
+
+def table_differences(
+    one: Mapping[str, object], other: Mapping[str, object]
+) -> dict[str, tuple[object, object]]:
+    """As `differences`, of configs that were stored and may have keys that none has today."""
+    first, second = dict(_flat(one)), dict(_flat(other))
     return {
         path: (first.get(path), second.get(path))
         for path in dict.fromkeys((*first, *second))

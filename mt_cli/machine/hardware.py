@@ -50,7 +50,7 @@ def is_fast_in_bf16() -> bool:
 
 
 def _onednn_may_use(*instruction_sets: str) -> bool:
-    """Whether the most that oneDNN may use is unlimited, or one of these (parts of names)."""
+    """Whether oneDNN is not limited, or to instructions whose name has one of these parts."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     return most in ("", "ALL", "DEFAULT") or any(name in most for name in instruction_sets)
 

@@ -12,7 +12,7 @@ from sacrebleu.significance import PairedTest, Result
 
 
 class PairedRandomisation(PairedTest):
-    """How often is a difference as large, if chance swaps translations (Riezler and Maxwell 2005, figure 1)?
+    """How often is a difference as large, if chance swaps translations (Riezler and Maxwell 2005)?
 
     sacreBLEU counts trials with a larger difference alone. Where single sentences are worth the same, many
     trials tie with what was found, and its p is too small: 0.0001 if only one translation differs, where any

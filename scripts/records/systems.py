@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
-from mt_cli.config import Config, parse_config
+from mt_cli.config import Config, parse_config, table_differences
 from mt_cli.errors import DataError
 from records.record import Evaluation, Record
 from records.sentence_statistics import Counts, p_value, unpack
-from records.taking import NOT_OF_THE_MODEL, model_differences
+from records.taking import model_differences, of_the_model
 
 MOST_IN_A_NAME, DIGITS = 80, 8
 """Characters of the changed keys in a file's name, and of the hash that tells apart those that have more."""
@@ -109,7 +109,7 @@ def systems_of(records: Iterable[Record], published: Mapping[str, Config]) -> li
     def changes(record: Record) -> dict[str, object]:
         if record.config_name in published:
             return changes_of(record, published)
-        return _changes_between(first_ones[record.config_name], record)
+        return of_the_model(table_differences(first_ones[record.config_name].config, record.config))
 
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
@@ -150,24 +150,6 @@ def changes_of(record: Record, published: Mapping[str, Config]) -> dict[str, obj
     """What the run set otherwise than its config does today."""
     own = parse_config(record.config, origin=f"record of {record.config_name}")
     return model_differences(published[record.config_name], own)
-
-
-def _changes_between(first: Record, other: Record) -> dict[str, object]:
-    """Keys of `other` that `first` sets otherwise. Both may have keys and values that no config has today."""
-    values, theirs = _by_path(first.config), _by_path(other.config)
-    return {
-        path: value
-        for path, value in theirs.items()
-        if not path.startswith(NOT_OF_THE_MODEL) and values.get(path) != value
-    }
-
-
-def _by_path(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Values by their dotted paths."""
-    found: dict[str, object] = {}
-    for key, value in table.items():
-        found |= _by_path(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
 
 
 def file_name(record: Record, published: Mapping[str, Config]) -> str:

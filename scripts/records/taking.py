@@ -107,11 +107,12 @@ def configs_in(folder: Path) -> dict[str, Config]:
 
 def model_differences(published: Config, own: Config) -> dict[str, object]:
     """What `own` sets otherwise than `published`, of all that makes a model, by key; None: not set."""
-    return {
-        key: value
-        for key, (_, value) in differences(published, own).items()
-        if not key.startswith(NOT_OF_THE_MODEL)
-    }
+    return of_the_model(differences(published, own))
+
+
+def of_the_model(differing: Mapping[str, tuple[object, object]]) -> dict[str, object]:
+    """The second values of those `differing` keys that make a model."""
+    return {key: value for key, (_, value) in differing.items() if not key.startswith(NOT_OF_THE_MODEL)}
 
 
 def _commit(run: Run, environment: Mapping[str, object], given: str | None, root: Path) -> tuple[str, str]:
