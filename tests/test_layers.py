@@ -31,7 +31,7 @@ CONFIG_NAMES = {
     "model": frozenset[str](),
     "decoding": frozenset[str](),
     "data": frozenset[str](),
-    "text": frozenset({"Language", "TokenizerConfig"}),
+    "text": frozenset({"Language", "TokenizerConfig", "TokenizerKind"}),
 }
 # The package itself may hand out the Python API, but only when asked for it.
 PACKAGE_NAMES = {name: home.split(".")[1] for name, home in mt_cli.HOMES.items()}

@@ -19,14 +19,13 @@ import torch
 from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from mt_cli.artefacts.files import check_hashes, is_there, sha256_file
+from mt_cli.artefacts.files import MANIFEST, check_hashes, is_there, sha256_file
 from mt_cli.artefacts.folders import built_beside
-from mt_cli.artefacts.json_files import read_json, read_sealed, seal_command_of, sealed, write_json
+from mt_cli.artefacts.json_files import read_json, read_sealed, sealed, write_json
 from mt_cli.artefacts.tensor_files import Shapes, most_bytes, read_tensors, write_tensors
 from mt_cli.errors import DataError
 
-MODEL, STATE, PROGRESS, MANIFEST = "model.safetensors", "state.safetensors", "state.json", "manifest.json"
-
+MODEL, STATE, PROGRESS = "model.safetensors", "state.safetensors", "state.json"
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
 
@@ -153,6 +152,15 @@ def checked_hashes(
     return found
 
 
+def weights_sha256(folder: Path, shapes: Shapes) -> str:
+    """sha256 of the checkpoint's weights, whose parameters have `shapes`; the file is checked.
+
+    Raises:
+        DataError: it is missing or altered.
+    """
+    return checked_hashes(folder, shapes, names=[MODEL])[MODEL]
+
+
 def check_whole(folder: Path, shapes: Shapes) -> None:
     """Check every file that a checkpoint lists, and the weights at least; its parameters have `shapes`.
 
@@ -178,8 +186,6 @@ def _manifest(folder: Path, *, warns: bool) -> Mapping[str, object]:
     """What the manifest lists: the sha256 of each file."""
     if not is_there(folder / MANIFEST):
         raise DataError(f"{folder}: no complete checkpoint ({MANIFEST} is missing)")
-    run = folder.parents[1]
-    command = seal_command_of(run) if warns else None
-    manifest = read_sealed(folder / MANIFEST, early_keys=["sha256"], below=run, seal_command=command)
+    manifest = read_sealed(folder / MANIFEST, early_keys=["sha256"], below=folder.parents[1], warns=warns)
     listed = manifest.get("sha256")
     return listed if isinstance(listed, dict) else {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt_cli.artefacts.files import is_there, read_file, sha256_bytes, write_atomically
-from mt_cli.artefacts.json_files import read_sealed, seal_command_of, sealed, write_json
+from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
 from mt_cli.artefacts.text_files import as_lines
 from mt_cli.errors import DataError
 
@@ -63,8 +63,7 @@ def read_scores(folder: Path, *, run: Path, warns: bool = True) -> dict[str, obj
     Raises:
         DataError: it cannot be read, or was altered.
     """
-    command = seal_command_of(run) if warns else None
-    return read_sealed(folder / SCORES, early_keys=EARLY_KEYS, below=run, seal_command=command)
+    return read_sealed(folder / SCORES, early_keys=EARLY_KEYS, below=run, warns=warns)
 
 
 def open_evaluation(folder: Path, *, run: Path, warns: bool = True) -> Evaluation | None:

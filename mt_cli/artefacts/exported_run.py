@@ -7,34 +7,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
-from mt_cli.artefacts.files import check_hashes, read_file, sha256_file, write_atomically
+from mt_cli.artefacts.files import MANIFEST, check_hashes, read_file, sha256_file, write_atomically
 from mt_cli.artefacts.folders import recover
 from mt_cli.artefacts.json_files import SEAL, parse_json, read_json, read_sealed, sealed, write_json
 from mt_cli.artefacts.run import (
+    CONFIG,
     MOST_CONFIG_BYTES,
     MOST_TOKENIZER_BYTES,
     TOKENIZER,
-    ParentReference,
+    CheckpointReference,
     PreparedReference,
     Run,
     is_exported,
+    model_shapes,
     open_runs,
     read_tokenizers,
 )
 from mt_cli.artefacts.tensor_files import most_bytes
-from mt_cli.config import Config, config_of_bytes, dump_config
+from mt_cli.config import Config, Quantization, config_of_bytes, dump_config
 from mt_cli.errors import DataError, Option, UsageError, command_line
-from mt_cli.model.shapes import parameter_shapes
 from mt_cli.text.tokenizer import Tokenizers
 
 FORMAT, ENGINE = 1, "ctranslate2"
-MANIFEST, CONFIG, ENGINE_CONFIG = "manifest.json", "config.toml", "config.json"
-Quantization = Literal[
-    "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
-]
-"""What matrices are stored as; `none` is float32."""
+ENGINE_CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class ExportedRun:
     """The run's, but for `[decoding] precision`: the engine computes in what the weights are stored as."""
     prepared: PreparedReference
     """The data that the run was trained on."""
-    exported_from: ParentReference
+    exported_from: CheckpointReference
     quantization: str
     """What matrices are stored as; `none` is float32."""
     sha256: Mapping[str, str]
@@ -60,11 +57,8 @@ class ExportedRun:
     @property
     def most_bytes(self) -> int:
         """The largest size of a file of the engine's: of the weights, and the waves of positions."""
-        src, tgt = self.tokenizers.src.vocab_size, self.tokenizers.tgt.vocab_size
-        options = self.config.model.model_dump()
-        shapes = parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **options)
         positions = (2, self.config.model.max_len, self.config.model.d_model)
-        return most_bytes({**shapes, "positions": positions})
+        return most_bytes({**model_shapes(self.config.model, self.tokenizers), "positions": positions})
 
     def check_engine_files(self) -> None:
         """Make sure that the engine's config and vocabularies are what it will take them for.
@@ -99,7 +93,9 @@ AnyRun = Run | ExportedRun
 """What translates: a run, or a model that was exported from one."""
 
 
-def complete_export(folder: Path, run: Run, *, quantization: str, checkpoint: ParentReference) -> ExportedRun:
+def complete_export(
+    folder: Path, run: Run, *, quantization: str, checkpoint: CheckpointReference
+) -> ExportedRun:
     """Write the config and the manifest beside what was made of the `checkpoint` of `run` in `folder`."""
     decoding = run.config.decoding.model_copy(update={"precision": "fp32"})
     config = run.config.model_copy(update={"decoding": decoding})
@@ -134,7 +130,7 @@ def open_exported_run(folder: Path) -> ExportedRun:
         )
     if SEAL not in read_json(path):
         raise DataError(f"{path}: not a manifest of an exported model, which has a {SEAL}")
-    match read_sealed(path, early_keys=(), below=folder, seal_command=None):
+    match read_sealed(path, early_keys=(), below=folder, warns=False):
         case {
             "format": 1,
             "engine": "ctranslate2",
@@ -153,7 +149,7 @@ def open_exported_run(folder: Path) -> ExportedRun:
         folder,
         config_of_bytes(read_file(folder / CONFIG, most=MOST_CONFIG_BYTES), origin=folder / CONFIG),
         PreparedReference(prepared, data),
-        ParentReference(run, checkpoint, weights),
+        CheckpointReference(run, checkpoint, weights),
         quantization,
         sha256,
     )

@@ -19,6 +19,8 @@ from mt_cli.errors import DataError
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+MANIFEST = "manifest.json"
+"""Lists the files of its folder, whatever that holds, with their sha256."""
 LONGEST_NAME = 255
 """Bytes of a file's name, as most systems have it."""
 
@@ -86,9 +88,9 @@ def check_hashes(folder: Path, expected: Mapping[str, str], *, most: int | None 
         path = folder / name
         if not _is_inside(name):
             shown = f"{name[:LONGEST_NAME]!r}"
-            raise DataError(f"{folder / 'manifest.json'}: lists {shown}, which is no file in its folder")
+            raise DataError(f"{folder / MANIFEST}: lists {shown}, which is no file in its folder")
         if not is_there(path):
-            raise DataError(f"{path}: missing, though {folder / 'manifest.json'} lists it")
+            raise DataError(f"{path}: missing, though {folder / MANIFEST} lists it")
         check_hash(path, sha256_file(path, below=folder, most=most), expected=digest)
 
 

@@ -78,19 +78,24 @@ def sealed(document: Mapping[str, object]) -> dict[str, object]:
 
 
 def read_sealed(
-    path: Path, *, early_keys: Collection[str], below: Path, seal_command: str | None
+    path: Path,
+    *,
+    early_keys: Collection[str],
+    below: Path,
+    warns: bool = True,
+    seal_command: str | None = None,
 ) -> dict[str, object]:
     """The JSON object in `path`, which is in the folder `below`, without its seal, which is checked.
 
-    An object without one is of an early version if it has no other keys than `early_keys`. Then a warning,
-    once for the whole folder, says that `seal_command` seals it; with None, whoever asks is about to seal it.
+    An object without one is of an early version if it has no other keys than `early_keys`. Then, if this
+    `warns`, a warning, once for the whole folder, names the `seal_command`; None is that of a run folder.
 
     Raises:
         DataError: the file cannot be read, or any part of it was altered.
     """
     document, has_seal = unsealed(read_json(path, below=below), early_keys=early_keys, place=str(path))
-    if not has_seal and seal_command is not None:
-        warn_of_no_seal(below, seal_command)
+    if warns and not has_seal:
+        warn_of_no_seal(below, seal_command or seal_command_of(below))
     return document
 
 

@@ -13,18 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mt_cli.artefacts.corpora import MORE, TRAIN
 from mt_cli.artefacts.exported_run import AnyRun
-from mt_cli.artefacts.files import check_hashes, is_there, read_file, sha256_bytes, sha256_file
+from mt_cli.artefacts.files import MANIFEST, check_hashes, is_there, read_file, sha256_bytes, sha256_file
 from mt_cli.artefacts.folders import recover
 from mt_cli.artefacts.json_files import SEAL, read_json, read_sealed, sealed, write_json
 from mt_cli.artefacts.split_files import Side, lines_path, open_split
-from mt_cli.config import Config, DataConfig, TokenizerConfig
-from mt_cli.data.report import Report
+from mt_cli.config import Config, DataConfig, TokenizerConfig, table_differences
+from mt_cli.data.report import CorpusReport
 from mt_cli.data.split import EncodedSplit, Portion, Sentences
 from mt_cli.errors import DataError, PreparedDataError, command_line
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizer import Tokenizers
 
-MANIFEST, REPORT, TOKENIZER = "manifest.json", "report.json", "tokenizer"
+REPORT, TOKENIZER = "report.json", "tokenizer"
 FORMAT: Literal[1] = 1
 SEAL_COMMAND = f"{command_line('prepare', 'CONFIG')}, with the config that they were prepared with"
 MOST_BYTES = 1 << 30
@@ -103,11 +103,11 @@ class Prepared:
             raise PreparedDataError(f"{path}: {len(raw):,} lines, but {MANIFEST} says {expected:,}")
         return [decode_line(line) for line in raw[:expected]]  # added pairs follow
 
-    def report(self) -> Report:
+    def report(self) -> CorpusReport:
         """The report that was stored when the data were prepared."""
         path = self.folder / REPORT
         try:
-            return Report.model_validate_json(read_file(path, most=MOST_BYTES))
+            return CorpusReport.model_validate_json(read_file(path, most=MOST_BYTES))
         except (DataError, ValidationError) as error:
             again = command_line("prepare", "CONFIG", "--force")
             raise PreparedDataError(f"{path}: damaged; to make it anew: {again}") from error
@@ -148,7 +148,7 @@ def open_prepared(folder: Path, *, verify: bool = True, warns: bool = True) -> P
         raise PreparedDataError(f"{folder}: no prepared data")
     try:
         document = read_sealed(
-            path, early_keys=Manifest.model_fields, below=folder, seal_command=SEAL_COMMAND if warns else None
+            path, early_keys=Manifest.model_fields, below=folder, warns=warns, seal_command=SEAL_COMMAND
         )
         manifest = Manifest.model_validate(document)
         if verify:
@@ -188,7 +188,7 @@ def open_prepared_of(run: AnyRun, folder: Path | None = None, *, otherwise: str 
     return prepared
 
 
-def complete_prepared(folder: Path, config: Config, *, inputs: dict[str, str], report: Report) -> None:
+def complete_prepared(folder: Path, config: Config, *, inputs: dict[str, str], report: CorpusReport) -> None:
     """Write the report and the manifest of the files in `folder`, which are made of `inputs`."""
     write_json(folder / REPORT, report.as_json())
     files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -224,17 +224,12 @@ def check_prepared_for(prepared: Prepared, config: Config) -> None:
 
 def differing_keys(manifest: Manifest, config: Config) -> list[str]:
     """Each key of [data] and [tokenizer] that `config` sets to another value."""
-    differences = []
-    of_section = {
-        "data": (DataConfig(), manifest.data, config.data),
-        "tokenizer": (TokenizerConfig(), manifest.tokenizer, config.tokenizer),
+    stored = {  # an option that is not stored had its default
+        "data": DataConfig().model_dump(mode="json") | manifest.data,
+        "tokenizer": TokenizerConfig().model_dump(mode="json") | manifest.tokenizer,
     }
-    for section, (default, stored, wanted) in of_section.items():
-        was = default.model_dump(mode="json") | stored  # an option that is not stored had its default
-        now = wanted.model_dump(mode="json")
-        differences += [
-            f"{section}.{key} was {json.dumps(was.get(key))}, is {json.dumps(now.get(key))}"
-            for key in dict.fromkeys((*now, *was))
-            if was.get(key) != now.get(key)
-        ]
-    return differences
+    wanted = config.model_dump(mode="json", include=set(stored))
+    return [
+        f"{path} was {json.dumps(was)}, is {json.dumps(now)}"
+        for path, (was, now) in table_differences(stored, wanted).items()
+    ]

@@ -8,17 +8,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated, Final, Literal
 
 import torch
+from pydantic import BaseModel, Field, ValidationError
 
 from mt_cli.artefacts import checkpoints
 from mt_cli.artefacts.checkpoint import fill, read_weights
-from mt_cli.artefacts.files import check_hashes, is_there, read_file
-from mt_cli.artefacts.folders import recover, remove_leftovers, remove_leftovers_of
-from mt_cli.artefacts.json_files import read_sealed, seal_command_of
+from mt_cli.artefacts.files import MANIFEST, check_hashes, is_there, read_file
+from mt_cli.artefacts.folders import recover, remove_leftovers
+from mt_cli.artefacts.json_files import read_sealed
 from mt_cli.artefacts.metrics import Record, append_metrics, forget_metrics_after, read_metrics
 from mt_cli.artefacts.run_facts import STATUS, write_facts
-from mt_cli.artefacts.run_lock import locked
+from mt_cli.artefacts.run_lock import LOG, locked
 from mt_cli.config import Backend, Config, ModelConfig, config_of_bytes
 from mt_cli.errors import DataError, UsageError, command_line
 from mt_cli.model.shapes import Shape, check_fits_memory, check_training_fits, parameter_shapes
@@ -26,10 +28,8 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
 
-FORMAT = 1
-EARLY_KEYS = {"format", "sha256", "prepared", "init_from"}
-"""Of a manifest that was written before they were sealed."""
-TOKENIZER = "tokenizer/"
+FORMAT: Final = 1
+CONFIG, METRICS, TOKENIZER = "config.toml", "metrics.jsonl", "tokenizer/"
 EXPORTED_MODEL = ("model.bin", "config.json")
 """CTranslate2's files, by which an exported model is known where there are no checkpoints."""
 LONGEST_PATH = 4096
@@ -40,12 +40,12 @@ MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 20, 1 << 25
 class PreparedReference:
     """The prepared data that a run was trained on."""
 
-    folder: str
+    folder: Annotated[str, Field(max_length=LONGEST_PATH)]
     sha256: str
 
 
 @dataclass(frozen=True)
-class ParentReference:
+class CheckpointReference:
     """The checkpoint whose weights a run started with, or that a model was exported from."""
 
     folder: str
@@ -53,6 +53,15 @@ class ParentReference:
     checkpoint: str
     sha256: str
     """Of its weights."""
+
+
+class _Manifest(BaseModel):
+    """manifest.json, without its seal. Early versions wrote none."""
+
+    format: Literal[1]
+    sha256: dict[str, str]
+    prepared: PreparedReference
+    init_from: CheckpointReference | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ class Run:
     prepared: PreparedReference
     sha256: Mapping[str, str]
     """sha256 of the files that every command loads, by relative path; already checked."""
-    init_from: ParentReference | None = None
+    init_from: CheckpointReference | None = None
     """None for a run that started with random weights."""
 
     @cached_property
@@ -75,12 +84,12 @@ class Run:
     @property
     def metrics_path(self) -> Path:
         """File with one JSON object a line, for each logged step and each validation."""
-        return self.folder / "metrics.jsonl"
+        return self.folder / METRICS
 
     @property
     def log_path(self) -> Path:
         """The log of training."""
-        return self.folder / "train.log"
+        return self.folder / LOG
 
     def build_model(self, *, backend: Backend | None = None, seed: int = 0) -> TranslationModel:
         """A fresh model of this run's shape, on `backend` or the one it was trained with."""
@@ -94,11 +103,7 @@ class Run:
     @property
     def parameter_shapes(self) -> dict[str, Shape]:
         """The shape of each parameter of this run's model, by name, known without building it."""
-        return parameter_shapes(
-            src_vocab_size=self.tokenizers.src.vocab_size,
-            tgt_vocab_size=self.tokenizers.tgt.vocab_size,
-            **self.config.model.model_dump(),
-        )
+        return model_shapes(self.config.model, self.tokenizers)
 
     def load_model(self, *, checkpoint: str = "best", backend: Backend | None = None) -> TranslationModel:
         """The trained model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
@@ -137,9 +142,8 @@ class Run:
         checkpoints.remove_unused_checkpoints(self.folder, last=last)
 
     def remove_leftovers(self) -> None:
-        """Remove what killed processes left unfinished in this folder, and of its replacement beside it."""
+        """Remove what killed processes left unfinished in this folder."""
         remove_leftovers(self.folder)
-        remove_leftovers_of(self.folder)
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop the lines of later updates, which a kill lost, and a last line that it left unfinished.
@@ -198,9 +202,13 @@ def check_model_fits(config: ModelConfig, tokenizers: Tokenizers, *, memory: int
     Raises:
         ResourceError: it cannot.
     """
+    check_training_fits(model_shapes(config, tokenizers), memory=memory)
+
+
+def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape]:
+    """The shape of each parameter, by name, of a model for `tokenizers`, known without building it."""
     src, tgt = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
-    shapes = parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **config.model_dump())
-    check_training_fits(shapes, memory=memory)
+    return parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **config.model_dump())
 
 
 def open_run(folder: Path, *, warns: bool = True) -> Run:
@@ -218,28 +226,28 @@ def open_run(folder: Path, *, warns: bool = True) -> Run:
             "here, name the run that it was exported from"
         )
     recover(folder)
-    if not folder.is_dir() or not is_there(folder / "manifest.json"):
-        what = "no run folder (it has no manifest.json)" if folder.is_dir() else "no such run folder"
-        near = sorted(str(path.parent) for path in folder.parent.glob("*/manifest.json"))
+    if not folder.is_dir() or not is_there(folder / MANIFEST):
+        what = f"no run folder (it has no {MANIFEST})" if folder.is_dir() else "no such run folder"
+        near = sorted(str(path.parent) for path in folder.parent.glob(f"*/{MANIFEST}"))
         hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")
-    command = seal_command_of(folder) if warns else None
-    manifest = read_sealed(
-        folder / "manifest.json", early_keys=EARLY_KEYS, below=folder, seal_command=command
-    )
-    hashes, prepared = manifest.get("sha256"), manifest.get("prepared")
-    if manifest.get("format") != FORMAT or not isinstance(hashes, dict) or not isinstance(prepared, dict):
-        raise DataError(f"{folder / 'manifest.json'}: not a run manifest of format {FORMAT}")
-    if "config.toml" not in hashes:
-        raise DataError(f"{folder / 'manifest.json'}: lists no config.toml; the file is damaged")
-    sha256 = {name: str(digest) for name, digest in hashes.items()}
-    check_hashes(folder, sha256, most=MOST_TOKENIZER_BYTES)
-    reference = PreparedReference(str(prepared.get("folder")), str(prepared.get("sha256")))
-    if len(reference.folder) > LONGEST_PATH:
-        raise DataError(f"{folder / 'manifest.json'}: the path of its data is too long; the file is damaged")
-    parent = _parent_reference(folder, manifest.get("init_from"))
-    config = read_file(folder / "config.toml", most=MOST_CONFIG_BYTES)
-    return Run(folder, config_of_bytes(config, origin=folder / "config.toml"), reference, sha256, parent)
+    manifest = _read_manifest(folder, warns=warns)
+    check_hashes(folder, manifest.sha256, most=MOST_TOKENIZER_BYTES)
+    path = folder / CONFIG
+    config = config_of_bytes(read_file(path, most=MOST_CONFIG_BYTES), origin=path)
+    return Run(folder, config, manifest.prepared, manifest.sha256, manifest.init_from)
+
+
+def _read_manifest(folder: Path, *, warns: bool) -> _Manifest:
+    path = folder / MANIFEST
+    document = read_sealed(path, early_keys=_Manifest.model_fields, below=folder, warns=warns)
+    try:
+        manifest = _Manifest.model_validate(document)
+    except ValidationError as error:
+        raise DataError(f"{path}: not a run manifest of format {FORMAT}") from error
+    if CONFIG not in manifest.sha256:
+        raise DataError(f"{path}: lists no {CONFIG}; the file is damaged")
+    return manifest
 
 
 def is_exported(folder: Path) -> bool:
@@ -284,15 +292,6 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
                 "tokenizer can translate together"
             )
     return [first, *others]
-
-
-def _parent_reference(folder: Path, value: object) -> ParentReference | None:
-    match value:
-        case None:
-            return None
-        case {"folder": str(parent), "checkpoint": str(checkpoint), "sha256": str(sha256)}:
-            return ParentReference(parent, checkpoint, sha256)
-    raise DataError(f"{folder / 'manifest.json'}: its 'init_from' is damaged")
 
 
 def tokenizer_hashes(run: Run) -> dict[str, str]:

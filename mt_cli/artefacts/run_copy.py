@@ -12,12 +12,11 @@ import torch
 from mt_cli.artefacts.checkpoint import load_state, read_weights, save_weights
 from mt_cli.artefacts.checkpoints import CHECKPOINTS, POINTERS, write_pointer
 from mt_cli.artefacts.evaluation import SCORES, kept_evaluations, read_scores
-from mt_cli.artefacts.files import is_there, read_file, write_atomically
-from mt_cli.artefacts.run import Run
+from mt_cli.artefacts.files import MANIFEST, is_there, read_file, write_atomically
+from mt_cli.artefacts.run import METRICS, Run
 from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
 
-MANIFEST = "manifest.json"
-TOLD = (ENVIRONMENT, STATUS, "metrics.jsonl")
+TOLD = (ENVIRONMENT, STATUS, METRICS)
 """What a run tells of its training, as far as it is there."""
 MOST_BYTES = 1 << 28
 """Of a file."""

@@ -14,10 +14,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from mt_cli.artefacts.files import sha256_bytes, write_atomically
-from mt_cli.artefacts.folders import check_replaceable, is_free, put_in_place, remove, remove_leftovers
+from mt_cli.artefacts.files import MANIFEST, sha256_bytes, write_atomically
+from mt_cli.artefacts.folders import check_replaceable, is_free, put_in_place, remove, remove_leftovers_of
 from mt_cli.artefacts.json_files import sealed, write_json
-from mt_cli.artefacts.run import FORMAT, TOKENIZER, ParentReference, PreparedReference, Run, open_run
+from mt_cli.artefacts.run import (
+    CONFIG,
+    FORMAT,
+    TOKENIZER,
+    CheckpointReference,
+    PreparedReference,
+    Run,
+    open_run,
+)
 from mt_cli.artefacts.run_facts import ENVIRONMENT, write_facts
 from mt_cli.artefacts.run_lock import busy, is_locked, locked
 from mt_cli.artefacts.write_errors import WriteError, write_errors_explained
@@ -38,7 +46,7 @@ def created_run(
     tokenizer_files: Mapping[str, bytes],
     prepared: PreparedReference,
     environment: Mapping[str, object],
-    init_from: ParentReference | None = None,
+    init_from: CheckpointReference | None = None,
     overwrite: bool = False,
 ) -> Iterator[Run]:
     """Create a run folder; no other process can train in it while the block lasts.
@@ -52,7 +60,7 @@ def created_run(
             folder,
             is_wanted=overwrite,
             # Prepared folders have a manifest too, and exported models both of the others.
-            own_files=("manifest.json", "config.toml", "env.json"),
+            own_files=(MANIFEST, CONFIG, ENVIRONMENT),
             kind="a run folder",
             ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
         )
@@ -97,10 +105,10 @@ def _fill(
     tokenizer_files: Mapping[str, bytes],
     prepared: PreparedReference,
     environment: Mapping[str, object],
-    init_from: ParentReference | None,
+    init_from: CheckpointReference | None,
 ) -> None:
     """Write the files of a new run."""
-    files = {"config.toml": dump_config(config).encode()}
+    files = {CONFIG: dump_config(config).encode()}
     files |= {f"{TOKENIZER}{name}": data for name, data in tokenizer_files.items()}
     for name, data in files.items():
         write_atomically(folder / name, data)
@@ -112,7 +120,7 @@ def _fill(
     }
     if init_from is not None:
         manifest["init_from"] = asdict(init_from)
-    write_json(folder / "manifest.json", sealed(manifest))
+    write_json(folder / MANIFEST, sealed(manifest))
 
 
 def remove_abandoned(folder: Path) -> None:
@@ -121,7 +129,7 @@ def remove_abandoned(folder: Path) -> None:
     Those that are being made are locked, or empty for a moment.
     """
     place = folder.resolve()
-    remove_leftovers(place.parent, of=place.name)
+    remove_leftovers_of(place)
     for path in place.parent.glob(f".{glob.escape(place.name)}.*.partial"):
         if not PARTIAL.fullmatch(path.name) or path.is_symlink():
             continue

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from mt_cli.artefacts.files import is_there
-from mt_cli.artefacts.json_files import read_sealed, seal_command_of, sealed, write_json
+from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
 from mt_cli.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -86,5 +86,4 @@ def read_facts(run: Path, name: str, *, warns: bool = True) -> dict[str, object]
     """
     if not is_there(run / name):
         return {}
-    command = seal_command_of(run) if warns else None
-    return read_sealed(run / name, early_keys=EARLY_KEYS[name], below=run, seal_command=command)
+    return read_sealed(run / name, early_keys=EARLY_KEYS[name], below=run, warns=warns)

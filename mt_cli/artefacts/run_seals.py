@@ -6,7 +6,7 @@ Knows which documents of a run have a seal, and what has to be whole before they
 from collections.abc import Iterator
 from pathlib import Path
 
-from mt_cli.artefacts.checkpoint import MANIFEST, check_whole
+from mt_cli.artefacts.checkpoint import check_whole
 from mt_cli.artefacts.evaluation import (
     HYPS,
     REFS,
@@ -16,7 +16,7 @@ from mt_cli.artefacts.evaluation import (
     open_evaluation,
     read_scores,
 )
-from mt_cli.artefacts.files import is_there
+from mt_cli.artefacts.files import MANIFEST, is_there
 from mt_cli.artefacts.json_files import SEAL, read_json, sealed, write_json
 from mt_cli.artefacts.metrics import seal_metrics
 from mt_cli.artefacts.run import Run, open_run

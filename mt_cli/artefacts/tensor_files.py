@@ -33,7 +33,7 @@ MOST_BYTES_BESIDE, MOST_TENSORS_BESIDE = 1 << 26, 1000
 """Of what else a file may hold, such as states of random generators."""
 METADATA = "__metadata__"
 SIZES = {"F32": 4, "F16": 2, "F64": 8, "U8": 1, "I64": 8}
-"""Bytes of a number, of every kind that this program writes."""
+"""Bytes of a number, of every kind that this program writes, or early versions wrote."""
 OF_WEIGHTS = ("F32", "F16")
 """Kinds of numbers that weights are stored as: halves in exported runs alone."""
 Shapes = Mapping[str, tuple[int, ...]]

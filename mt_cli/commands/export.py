@@ -1,12 +1,13 @@
 """`mt-cli export`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from mt_cli.commands.flags import Checkpoint, Json, PreparedDir, Quiet, RunPath, Threads, Verbose
 from mt_cli.commands.terminal import exit_codes, print_result, set_up_logging
+from mt_cli.config import ExportTarget, Quantization
 from mt_cli.errors import CheckFailedError
 
 
@@ -17,15 +18,13 @@ def export(
         Path, typer.Argument(metavar="DIR", help="New folder, which then holds all that translating needs.")
     ],
     to: Annotated[
-        Literal["ctranslate2", "run"],
+        ExportTarget,
         typer.Option(
             "--to", help="ctranslate2 is a faster engine, whose package it needs; run is a small copy of RUN."
         ),
     ],
     quantization: Annotated[
-        Literal[
-            "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
-        ],
+        Quantization,
         typer.Option(
             "--quantization", help="How matrices are stored; none is float32. With --to run: none or float16."
         ),

@@ -21,7 +21,9 @@ def prepare(
     ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Use no network.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Prepare again though nothing has changed.")] = False,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes; 0 chooses by size.")] = 0,
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, help="Processes, 16 at most; 0 chooses by size.")
+    ] = 0,
     settings: Settings = None,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -58,7 +58,7 @@ def exit_codes(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def _fail_with(error: Exception) -> Never:
-    """End the process as `error`, which nobody has explained, deserves it."""
+    """End the process with the message and the exit code of an unexpected `error`."""
     lacking = shortage(error)
     if lacking is not None:
         fail(f"error: {lacking}; {HINTS[lacking]}", ResourceError.exit_code)

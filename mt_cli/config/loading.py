@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from mt_cli.config.bundled import find_config
 from mt_cli.config.complaints import explain
 from mt_cli.config.retired_keys import RENAMED, RETIRED
-from mt_cli.config.sections import Config, DecodingConfig
+from mt_cli.config.sections import Config
 from mt_cli.errors import ConfigError
 
 MOST_BYTES = 1 << 20
@@ -49,26 +49,9 @@ def parse_config(
         raise ConfigError(f"{where}: the config cannot be used\n{problems}") from error
 
 
-def decoding_with(config: DecodingConfig, changes: Mapping[str, object]) -> DecodingConfig:
-    """`config` with the `changes` that are not None, checked like the keys of a file.
-
-    Raises:
-        ConfigError: naming every wrong key and value.
-    """
-    known = DecodingConfig.model_fields
-    given = {key: value for key, value in changes.items() if value is not None or key not in known}
-    return parse_config({"decoding": {**config.model_dump(), **given}}, origin="search options").decoding
-
-
 def dump_config(config: Config) -> str:
     """The whole config as TOML, itself a valid config file."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
-
-
-def changed_keys(was: Config, now: Config) -> list[str]:
-    """The path, such as `model.d_ff`, of each key that the two configs set to different values."""
-    before, after = was.model_dump(), now.model_dump()
-    return [f"{name}.{key}" for name in after for key in after[name] if after[name][key] != before[name][key]]
 
 
 def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:

@@ -25,6 +25,13 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16"]
 OptimizerKind = Literal["adam", "adamw"]
+TokenizerKind = Literal["spacy", "bpe", "unigram"]
+ExportTarget = Literal["ctranslate2", "run"]
+"""What a run is exported to."""
+Quantization = Literal[
+    "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
+]
+"""What an exported model's matrices are stored as; `none` is float32."""
 
 # Far beyond any use: they keep a slip of the pen from asking for more than a machine has.
 WIDEST, MOST_LAYERS, LONGEST, MOST_ENTRIES = 1 << 20, 1000, 1 << 16, (1 << 31) - 1
@@ -86,7 +93,7 @@ class DataConfig(Section):
 class TokenizerConfig(Section):
     """`[tokenizer]`: how text becomes ids."""
 
-    kind: Literal["spacy", "bpe", "unigram"] = "bpe"
+    kind: TokenizerKind = "bpe"
     """`spacy` words, or SentencePiece subwords learned by `bpe` or `unigram`."""
     vocab_size: int = Field(default=8000, ge=8, le=MOST_ENTRIES)
     """Largest number of entries in a vocabulary (exactly that many for subwords, where the text allows)."""

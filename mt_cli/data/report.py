@@ -1,4 +1,4 @@
-"""`Report`: what `prepare` found in a corpus and made of it.
+"""`CorpusReport`: what `prepare` found in a corpus and made of it.
 
 Knows numbers and how to lay them out for people, never files.
 """
@@ -16,13 +16,13 @@ COUNTED_TOGETHER = 1 << 22
 """Ids read at a time, so that a memory-mapped corpus need not fit into memory."""
 
 
-class Record(BaseModel):
+class _Frozen(BaseModel):
     """A record of numbers that never change."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
-class SideReport(Record):
+class SideReport(_Frozen):
     """One side of a split, as encoded."""
 
     tokens: int
@@ -33,7 +33,7 @@ class SideReport(Record):
     """Percentiles of tokens per line: half of the lines have at most `lengths["50"]`."""
 
 
-class SplitReport(Record):
+class SplitReport(_Frozen):
     """One split."""
 
     lines: int
@@ -54,7 +54,7 @@ class SplitReport(Record):
     tgt: SideReport
 
 
-class Report(Record):
+class CorpusReport(_Frozen):
     """The whole corpus."""
 
     src_vocab_size: int
@@ -81,7 +81,7 @@ def describe_side(sequences: Sentences) -> SideReport:
     )
 
 
-def format_report(report: Report) -> str:
+def format_report(report: CorpusReport) -> str:
     """The report as an aligned table, one line a split, and what was dropped below it."""
     rows = [_HEADER, *(_row(name, split) for name, split in report.splits.items())]
     first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -117,7 +117,7 @@ def _row(name: str, split: SplitReport) -> tuple[str, ...]:
     )
 
 
-def _notes(report: Report) -> Iterator[str]:
+def _notes(report: CorpusReport) -> Iterator[str]:
     for name, split in report.splits.items():
         for reason, count in sorted(split.dropped.items()):
             yield f"{name}: {count:,} pairs dropped: {reason}"

@@ -8,13 +8,13 @@ import ctypes
 import os
 import platform
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
 import torch
 
-from mt_cli.config import Device, Precision, PrecisionChoice
+from mt_cli.config import MOST_THREADS, Device, Precision, PrecisionChoice
 from mt_cli.errors import Option, OutOfMemoryError, ResourceError
 from mt_cli.machine.hardware import GIB, has_amx, has_avx512, is_fast_in_bf16, processor_name
 from mt_cli.machine.memory_limit import memory_size, usable_memory
@@ -22,7 +22,6 @@ from mt_cli.machine.shortage import MEMORY, shortage
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
-MOST_THREADS = 1 << 16
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
 SPARE_THREADS = 2
@@ -101,7 +100,7 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
     facts: dict[str, str | int | float] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        **_versions(PACKAGES),
+        **_versions(),
         "device": str(runtime.device),
         "precision": runtime.precision,
         "cpu": torch.backends.cpu.get_cpu_capability(),
@@ -120,10 +119,10 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
     return facts
 
 
-def _versions(packages: Sequence[str]) -> dict[str, str]:
-    """Versions of those `packages` that are installed."""
+def _versions() -> dict[str, str]:
+    """Versions of those `PACKAGES` that are installed."""
     found = {}
-    for package in packages:
+    for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found

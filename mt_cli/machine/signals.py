@@ -15,7 +15,7 @@ SAME_S = 1.0
 
 
 class Terminated(BaseException):
-    """SIGTERM has come, and nobody had a better answer to it."""
+    """SIGTERM came outside a block that answers it."""
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from mt_cli.errors import ResourceError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-MOST_WORKERS = 16
 WAITING_PER_WORKER = 3
 """Items submitted ahead; limits memory, because an executor's own map would read all items at once."""
 

@@ -70,7 +70,7 @@ def examine_run(
     """
     runtime = set_up_runtime(device=device, precision=precision)
     run = open_run(run_dir)
-    name = run.checkpoint_folder(checkpoint).name  # the same for both, should training go on meanwhile
+    name = run.resolve_checkpoint(checkpoint)  # the same for both, should training go on meanwhile
     scratch, pytorch = (
         run.load_model(checkpoint=name, backend=backend).to(runtime.device) for backend in BACKENDS
     )

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from mt_cli.artefacts.exported_run import AnyRun, ExportedRun
 from mt_cli.artefacts.files import is_there, read_file, write_atomically
 from mt_cli.artefacts.run import Run
+from mt_cli.artefacts.run_facts import ENVIRONMENT, read_facts
 from mt_cli.errors import MtCliError
 from mt_cli.stages.hub_metadata import MARK, front_matter
 from mt_cli.stages.inspect.inspect import (
-    describe_environment,
     describe_scores,
     describe_status,
     parameters_by_part,
@@ -60,8 +60,7 @@ def write_card(run: AnyRun, *, tells_failure: bool = True) -> None:
     """Describe `run` in its README.md, unless somebody has put one of their own there.
 
     An exported model has the README.md that `export` wrote.
-    Whoever asks for it has something better to give than a card: what stands in its way is a warning, or
-    with `tells_failure` off nothing at all.
+    A failure is a warning, or silent with `tells_failure` off: a card is never what a command is for.
     """
     if isinstance(run, ExportedRun):
         return
@@ -82,7 +81,7 @@ def card(run: Run) -> str:
     Raises:
         MtCliError: what describes the run is missing or damaged.
     """
-    checkpoint = run.checkpoint_folder("best").name if run.pointer("best") else None
+    checkpoint = run.resolve_checkpoint("best") if run.pointer("best") else None
     kept = kept_scores(run, checkpoint=checkpoint)
     name = " ".join(run.folder.resolve().name.split())
     return CARD.format(
@@ -122,7 +121,7 @@ def _training_rows(run: Run) -> list[tuple[object, ...]]:
     match describe_status(run):
         case {"step": int(step), "total_steps": int(total), "state": state, "elapsed_s": float(seconds)}:
             rows += [("updates", f"{step:,} of {total:,}, {state}"), ("seconds", f"{seconds:,.0f}")]
-    match describe_environment(run):
+    match read_facts(run.folder, ENVIRONMENT):
         case {"device": device, "precision": precision, "mt_cli": version, "torch": torch}:
             rows += [("device, precision", f"{device}, {precision}")]
             rows += [("made with", f"mt-cli {version}, PyTorch {torch}")]

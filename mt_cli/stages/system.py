@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
+from mt_cli.artefacts.checkpoint import weights_sha256
 from mt_cli.artefacts.evaluation import Evaluation, keep_evaluation, open_evaluation
 from mt_cli.artefacts.exported_run import open_any_runs
 from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.run import Run
-from mt_cli.config import Backend, DataConfig, Device, decoding_with
+from mt_cli.config import Backend, DataConfig, Device
 from mt_cli.errors import DataError, ResourceError
 from mt_cli.machine.progress import ProgressDisplay
-from mt_cli.translation.options import SearchOptions, search_name
+from mt_cli.translation.options import SearchOptions, check_options, search_name
 from mt_cli.translation.reranker import Reranker, Reranking
 from mt_cli.translation.scoring import Scores, score
 from mt_cli.translation.symptoms import symptoms
@@ -40,7 +40,7 @@ class EvalSet:
     sources: list[str]
     refs: list[str]
     kept_as: str
-    """Its name in `eval/` of a run whose split it is, or if it is nobody's split."""
+    """What the name of its folder in `eval/` begins with; the name of the search follows."""
     data: DataConfig | None = None
     """The data whose split it is; none of files that the user named."""
 
@@ -84,7 +84,7 @@ class Member:
     def of(run: Run, checkpoint: str) -> "Member":
         """`checkpoint` of `run`."""
         folder = run.checkpoint_folder(checkpoint)
-        sha256 = checked_hashes(folder, run.parameter_shapes, names=[MODEL])[MODEL]
+        sha256 = weights_sha256(folder, run.parameter_shapes)
         return Member(run.folder.resolve().name, folder.name, sha256)
 
 
@@ -107,9 +107,8 @@ class System:
         With `reranking`, another run chooses among the translations.
 
         Raises:
-            UsageError: no run, no such checkpoint, vocabularies that differ, or a reranking run of the wrong
-                direction.
-            ConfigError: an option of `search` is out of range.
+            UsageError: no run, no such checkpoint, an option out of range, vocabularies that differ, or a
+                reranking run of the wrong direction.
         """
         self._runs = open_any_runs(run_dirs)
         self.run = self._runs[0]
@@ -130,7 +129,9 @@ class System:
         if reranking is not None:
             reverse = reranking.open_run(of=self.run)
             self._reverse = Member.of(reverse, reverse.resolve_checkpoint("best"))
-        decoding = decoding_with(self.run.config.decoding, self._search)
+        decoding = check_options(
+            self.run.config.decoding, self._search, backend=backend, device=device, threads=threads
+        )
         variant = [part for part, usual in ((backend, "scratch"), (checkpoint, "best")) if part != usual]
         name = search_name(decoding, knows_all_words=self.run.tokenizers.kind != "spacy")
         self._decoding = "-".join([name, *variant]) + _ensemble_name(self._members) + self._reranked_name()

@@ -9,12 +9,10 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mt_cli.config import Language
+from mt_cli.config import Language, TokenizerKind
 from mt_cli.errors import DataError
 from mt_cli.text.subwords import SubwordTokenizer
 from mt_cli.text.words import WordTokenizer
-
-Kind = Literal["spacy", "bpe", "unigram"]
 
 DESCRIPTION = "tokenizer.json"
 FORMAT: Literal[1] = 1
@@ -60,7 +58,7 @@ class Tokenizers:
     src: Tokenizer
     tgt: Tokenizer
     """The same object as `src` for joint subwords."""
-    kind: Kind
+    kind: TokenizerKind
     joint: bool
     options: TextOptions
 
@@ -101,14 +99,14 @@ class _Description(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     format: Literal[1]
-    kind: Kind
+    kind: TokenizerKind
     joint: bool
     src_lang: Language
     tgt_lang: Language
     lowercase: bool
 
 
-def _file_names(kind: Kind, *, joint: bool) -> tuple[str, str]:
+def _file_names(kind: TokenizerKind, *, joint: bool) -> tuple[str, str]:
     src, tgt = ("joint", "joint") if joint else ("src", "tgt")
     return (f"vocab.{src}.json", f"vocab.{tgt}.json") if kind == "spacy" else (f"{src}.model", f"{tgt}.model")
 
@@ -126,7 +124,7 @@ def _read_description(files: Mapping[str, bytes]) -> _Description:
         ) from error
 
 
-def _read_tokenizer(kind: Kind, lang: str, name: str, data: bytes) -> Tokenizer:
+def _read_tokenizer(kind: TokenizerKind, lang: str, name: str, data: bytes) -> Tokenizer:
     try:
         return WordTokenizer.from_bytes(lang, data) if kind == "spacy" else SubwordTokenizer(data)
     except DataError as error:

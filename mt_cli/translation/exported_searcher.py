@@ -29,7 +29,7 @@ BATCHES_AHEAD = 4
 """Of each thread: enough that none waits, few enough that an interrupt is obeyed at once."""
 
 PATIENCE = 2.0
-"""Times the beam size: so many hypotheses end a search with a length penalty; 1 costs 0.3 BLEU."""
+"""A search with a length penalty ends after this times the beam size hypotheses; 1 costs 0.3 BLEU."""
 LEAST_TOP_P = 1e-6
 """CTranslate2 refuses 0, with which only the likeliest token is drawn; so is it with this."""
 
@@ -71,33 +71,23 @@ class ExportedSearcher:
         import ctranslate2
 
         self._config = config
-        self._longest = run.config.model.longest_sentence
+        self.longest_sentence = run.config.model.longest_sentence
         self._forbids_unk = UNK_ID in forbidden_ids
         self._sampling = sampling
         self._src_tokens = run.tokenizers.src.entries
         self._tgt_tokens = run.tokenizers.tgt.entries
         self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
-        self._device = _choose_device(device)
+        self.device = _choose_device(device)
         if sampling is not None:
             ctranslate2.set_random_seed(seed % 2**32)
-        # A thread for each batch is faster than threads that share one, for a single small sentence too. Who
-        # draws has one thread, or chance would decide whose random numbers a batch is given.
-        self._workers = 1 if sampling or self._device == "cuda" else threads or torch.get_num_threads()
+        # A thread for each batch is faster than threads that share one, for a single small sentence too.
+        # Sampling has one thread, so that results do not depend on timing.
+        self._workers = 1 if sampling or self.device == "cuda" else threads or torch.get_num_threads()
         run.check_engine_files()
         with self._failures_explained("the model does not fit", loaded=run.folder):
             self._engine = ctranslate2.Translator(
-                str(run.folder), device=self._device, inter_threads=self._workers, intra_threads=1
+                str(run.folder), device=self.device, inter_threads=self._workers, intra_threads=1
             )
-
-    @property
-    def longest_sentence(self) -> int:
-        """Most ids of a source, and of a hypothesis."""
-        return self._longest
-
-    @property
-    def device(self) -> str:
-        """On which it computes."""
-        return self._device
 
     @property
     def compute_type(self) -> str:
@@ -106,7 +96,7 @@ class ExportedSearcher:
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
-        return min(self._config.max_len(src_length), self._longest)
+        return min(self._config.max_len(src_length), self.longest_sentence)
 
     def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
         """The best hypothesis of each of `sources`, none of which is empty."""
@@ -210,7 +200,7 @@ class ExportedSearcher:
         """Hand `sources` to CTranslate2 as one batch."""
         tokens = [[self._src_tokens[i] for i in ids] for ids in sources]
         pending: list[AsyncTranslationResult] = self._engine.translate_batch(
-            tokens, max_input_length=self._longest + 1, asynchronous=True, **options
+            tokens, max_input_length=self.longest_sentence + 1, asynchronous=True, **options
         )
         return pending
 
@@ -253,7 +243,7 @@ class ExportedSearcher:
 
     @property
     def _batch_size(self) -> int:
-        return self._config.batch_size or SENTENCES_AT_ONCE[self._device]
+        return self._config.batch_size or SENTENCES_AT_ONCE[self.device]
 
     def _ranked(self, result: "TranslationResult", *, limit: int) -> list[Hyp]:
         """The hypotheses of `result`, the best first by our length penalty."""
@@ -283,7 +273,7 @@ class ExportedSearcher:
                 raise ResourceError("out of GPU memory; ", *hint) from error
             if loaded is not None and shortage(error) is None:
                 raise DataError(f"{loaded}: CTranslate2 cannot load it: {error}; export it again") from error
-            if self._device == "cpu":
+            if self.device == "cpu":
                 raise
             raise ResourceError(
                 f"CTranslate2 cannot compute on the GPU: {error}; use ", Option("device", "cpu")

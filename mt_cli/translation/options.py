@@ -70,7 +70,7 @@ def run_folders(run: object) -> list[Path]:
     return folders
 
 
-def checkpoint_names(checkpoint: object, *, num_runs: int) -> list[str]:
+def checkpoint_of_each(checkpoint: object, *, num_runs: int) -> list[str]:
     """The name of each run's checkpoint, where `checkpoint` is one name for all or a list of them.
 
     Raises:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.artefacts.run import open_runs
-from mt_cli.config import Device, decoding_with
+from mt_cli.config import Device
 from mt_cli.data.batching import pad_ids
 from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
 from mt_cli.model.translation_model import TranslationModel
@@ -24,7 +24,7 @@ from mt_cli.text.normalize import normalize
 from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.halving import Halving
-from mt_cli.translation.options import SearchOptions
+from mt_cli.translation.options import SearchOptions, check_options
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +83,12 @@ class PairScorer:
         """Scorer of the runs in `run_dirs`; of `search`, only the batch size and the precision count.
 
         Raises:
-            UsageError: no run, no such checkpoint, or vocabularies that differ.
+            UsageError: no run, no such checkpoint, an option out of range, or vocabularies that differ.
         """
         runs = open_runs(run_dirs)
-        config = decoding_with(runs[0].config.decoding, search or {})
+        config = check_options(
+            runs[0].config.decoding, search or {}, backend=None, device=device, threads=threads
+        )
         runtime = set_up_runtime(device=device, precision=config.precision, threads=threads)
         with memory_errors_explained("the model does not fit"):
             models = [run.load_model(checkpoint=checkpoint, backend="scratch") for run in runs]

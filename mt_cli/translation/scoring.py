@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # sacreBLEU is imported when something is scored
     from sacrebleu.metrics.base import Metric
     from sacrebleu.metrics.base import Score as MetricScore
     from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
 
 RESAMPLES = 1000
 """Of the bootstrap: as many as `sacrebleu --confidence` draws."""
@@ -82,22 +83,18 @@ class Scores:
 def score_bleu(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> Score:
     """Corpus BLEU of `hyps` against `refs` (13a tokens, cased unless `lowercase`), and nothing slower."""
     metric = bleu_metric(lowercase=lowercase)
-    return _describe(metric, metric.corpus_score(list(hyps), [list(refs)]))
+    return _describe(metric, _corpus_score(metric, hyps, refs, n_bootstrap=1))
 
 
 def score_chrf(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> Score:
     """Corpus chrF2 of `hyps` against `refs`, cased unless `lowercase`."""
-    from sacrebleu.metrics.chrf import CHRF
-
-    metric = CHRF(lowercase=lowercase)
-    return _describe(metric, metric.corpus_score(list(hyps), [list(refs)]))
+    metric = chrf_metric(lowercase=lowercase)
+    return _describe(metric, _corpus_score(metric, hyps, refs, n_bootstrap=1))
 
 
 def sentence_chrf(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> list[float]:
     """chrF2 of each of `hyps` by itself."""
-    from sacrebleu.metrics.chrf import CHRF
-
-    metric = CHRF(lowercase=lowercase)
+    metric = chrf_metric(lowercase=lowercase)
     return [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in zip(hyps, refs, strict=True)]
 
 
@@ -110,11 +107,10 @@ def score(
     `MOST_RESAMPLED` sentences get no interval.
     """
     from sacrebleu.metrics.bleu import BLEUScore
-    from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
     n_bootstrap = resamples if len(hyps) <= MOST_RESAMPLED else 1
-    bleu, chrf, ter = bleu_metric(lowercase=lowercase), CHRF(lowercase=lowercase), TER()
+    bleu, chrf, ter = bleu_metric(lowercase=lowercase), chrf_metric(lowercase=lowercase), TER()
     bleu_result, chrf_result, ter_result = (
         _corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap) for metric in (bleu, chrf, ter)
     )
@@ -138,6 +134,13 @@ def bleu_metric(*, lowercase: bool) -> "BLEU":
     from sacrebleu.metrics.bleu import BLEU
 
     return BLEU(lowercase=lowercase, force=True)
+
+
+def chrf_metric(*, lowercase: bool) -> "CHRF":
+    """chrF2 as all scores here are made."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    return CHRF(lowercase=lowercase)
 
 
 def _corpus_score(

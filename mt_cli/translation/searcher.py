@@ -59,10 +59,11 @@ class Searcher:
     ) -> None:
         # In fp32, one kernel serves all shapes, and padding would only cost time.
         self._model = model if runtime.precision == "fp32" else FewShapes(model)
-        self._longest = model.longest_sentence
+        self.longest_sentence = model.longest_sentence
         self.first = model.models[0] if isinstance(model, Ensemble) else model
         self._config = config
         self._runtime = runtime
+        self.device = str(runtime.device)
         self._rules = Rules(
             BOS_ID,
             EOS_ID,
@@ -81,19 +82,9 @@ class Searcher:
             remedy = ("; lower ", Option("beam_size"))
         self._halving = Halving(runtime.device, if_single=("a single sentence does not fit", *remedy))
 
-    @property
-    def longest_sentence(self) -> int:
-        """Most ids of a source, and of a hypothesis."""
-        return self._longest
-
-    @property
-    def device(self) -> str:
-        """On which it computes."""
-        return str(self._runtime.device)
-
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
-        return min(self._config.max_len(src_length), self._longest)
+        return min(self._config.max_len(src_length), self.longest_sentence)
 
     def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
         """The best hypothesis of each of `sources`, none of which is empty."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from mt_cli.translation.scoring import bleu_metric
+from mt_cli.translation.scoring import bleu_metric, chrf_metric
 
 if TYPE_CHECKING:  # sacreBLEU is imported when something is scored
     from sacrebleu.significance import Result
@@ -85,7 +85,6 @@ def paired_tests(
     trials: int = TRIALS,
 ) -> list[tuple[MetricTest, ...]]:
     """BLEU, chrF2 and TER of each of `systems` against `baseline`, with sacreBLEU's seed."""
-    from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
     from sacrebleu.significance import PairedTest
 
@@ -94,7 +93,7 @@ def paired_tests(
     named: list[tuple[str, Sequence[str]]] = [(str(i), hyps) for i, hyps in enumerate([baseline, *systems])]
     metrics = {
         "BLEU": bleu_metric(lowercase=lowercase),
-        "CHRF": CHRF(lowercase=lowercase),
+        "CHRF": chrf_metric(lowercase=lowercase),
         "TER": TER(),
     }
     references = [list(refs)]

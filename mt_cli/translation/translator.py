@@ -33,7 +33,7 @@ from mt_cli.translation.options import (
     SearchOptions,
     check_options,
     check_sampling,
-    checkpoint_names,
+    checkpoint_of_each,
     run_folders,
     search_name,
 )
@@ -73,12 +73,18 @@ class Translator:
 
     @classmethod
     def of_model(
-        cls, model: TranslationModel, tokenizers: Tokenizers, config: DecodingConfig, *, runtime: Runtime
+        cls,
+        model: TranslationModel,
+        tokenizers: Tokenizers,
+        config: DecodingConfig,
+        *,
+        runtime: Runtime,
+        quiet: bool = False,
     ) -> "Translator":
-        """Translator of a `model` that is in memory."""
+        """Translator of a `model` that is in memory; `quiet` splits long lines without a warning."""
         forbidden = forbidden_ids(tokenizers, config)
         searcher = Searcher(model.to(runtime.device), config, runtime=runtime, forbidden_ids=forbidden)
-        return cls(searcher, tokenizers, config)
+        return cls(searcher, tokenizers, config, quiet=quiet)
 
     @classmethod
     def load(
@@ -108,7 +114,7 @@ class Translator:
         runs = open_any_runs(run_folders(run))
         return cls.of_runs(
             runs,
-            checkpoints=checkpoint_names(checkpoint, num_runs=len(runs)),
+            checkpoints=checkpoint_of_each(checkpoint, num_runs=len(runs)),
             backend=backend, sampling=sampling, seed=seed, device=device, threads=threads, search=search,
         )  # fmt: skip
 
@@ -132,16 +138,9 @@ class Translator:
         )
         check_engine_options(first, search, backend=backend)
         engine = load_engine(
-            runs,
-            config,
-            checkpoints=checkpoints,
-            backend=backend,
-            forbidden_ids=forbidden_ids(first.tokenizers, config),
-            sampling=sampling,
-            seed=seed,
-            device=device,
-            threads=threads,
-        )
+            runs, config, checkpoints=checkpoints, backend=backend, sampling=sampling, seed=seed,
+            forbidden_ids=forbidden_ids(first.tokenizers, config), device=device, threads=threads,
+        )  # fmt: skip
         names = (f"{run.folder} ({each})" for run, each in zip(runs, checkpoints, strict=True))
         return cls(engine, first.tokenizers, config, sampling=sampling, seed=seed, name=" and ".join(names))
 

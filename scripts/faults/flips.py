@@ -29,9 +29,10 @@ from mt_cli.artefacts.evaluation import open_evaluation, read_scores
 from mt_cli.artefacts.exported_run import open_exported_run
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import open_run
+from mt_cli.artefacts.run_facts import ENVIRONMENT, read_facts
 from mt_cli.errors import DataError, MtCliError
 from mt_cli.stages.curves import curves_of_run
-from mt_cli.stages.inspect.inspect import describe_environment, describe_status
+from mt_cli.stages.inspect.inspect import describe_status
 
 PROMISE, FAMILY = 3, "flips"
 BITS = 8
@@ -116,7 +117,7 @@ def _status(path: Path) -> object:
 
 
 def _environment(path: Path) -> object:
-    return describe_environment(open_run(path.parent))
+    return read_facts(path.parent, ENVIRONMENT)
 
 
 def _metrics(path: Path) -> object:

@@ -121,7 +121,7 @@ def read_record(path: Path) -> Record:
     Raises:
         DataError: it is damaged, was edited, or is no record.
     """
-    content = read_sealed(path, early_keys=(), below=path.parent, seal_command=None)
+    content = read_sealed(path, early_keys=(), below=path.parent, warns=False)
     if content.pop("format", None) != FORMAT:
         raise DataError(f"{path}: not a record of format {FORMAT}")
     try:

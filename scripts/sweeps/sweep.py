@@ -20,7 +20,7 @@ from mt_cli.artefacts.run import open_run
 from mt_cli.artefacts.run_facts import STATUS, read_facts
 from mt_cli.commands.terminal import exit_codes
 from mt_cli.commands.train import parse_duration
-from mt_cli.config import changed_keys, load_config
+from mt_cli.config import differences, load_config
 from mt_cli.errors import ConfigError, DataError, DivergedError
 from mt_cli.machine.signals import StopSignals
 from mt_cli.machine.workers import usable_cores
@@ -105,7 +105,7 @@ def check_is_of(job: Job) -> None:
     if not path.exists():
         return
     # On what it runs, and with which of the sweep's seeds, is no matter.
-    changed = changed_keys(load_config(path), job.config)
+    changed = list(differences(load_config(path), job.config))
     differing = [key for key in changed if not key.startswith("runtime.")]
     if differing:
         raise ConfigError(

@@ -89,7 +89,13 @@ DOCUMENT = {
 
 
 def read(path: Path, *, seal_command: str | None = "mt-cli seal") -> dict[str, object]:
-    return read_sealed(path, early_keys=DOCUMENT, below=path.parent, seal_command=seal_command)
+    return read_sealed(
+        path,
+        early_keys=DOCUMENT,
+        below=path.parent,
+        warns=seal_command is not None,
+        seal_command=seal_command,
+    )
 
 
 def test_sealed_document_comes_back_without_its_seal(tmp_path: Path) -> None:

@@ -271,10 +271,27 @@ def test_a_manifest_of_another_kind_is_refused(run: Run, manifest: str) -> None:
         open_run(run.folder)
 
 
-def test_a_hash_that_is_none_fits_no_file(run: Run) -> None:
-    manifest = '{"format": 1, "sha256": {"config.toml": 5}, "prepared": {}}'
-    (run.folder / "manifest.json").write_text(manifest, encoding="utf-8")
-    with pytest.raises(DataError, match=r"config\.toml: altered or damaged"):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sha256": {"config.toml": 5}},
+        {"prepared": {}},
+        {"prepared": {"folder": "f" * 5000, "sha256": ""}},
+        {"init_from": {"folder": "runs/other"}},
+    ],
+    ids=["hash", "data", "path", "parent"],
+)
+def test_a_manifest_with_a_wrong_value_is_refused(run: Run, changes: dict[str, object]) -> None:
+    manifest = json.loads((run.folder / "manifest.json").read_bytes())
+    write_json(run.folder / "manifest.json", sealed({**manifest, **changes}))
+    with pytest.raises(DataError, match=r"manifest\.json: not a run manifest of format 1"):
+        open_run(run.folder)
+
+
+def test_a_manifest_without_a_config_is_refused(run: Run) -> None:
+    manifest = json.loads((run.folder / "manifest.json").read_bytes())
+    write_json(run.folder / "manifest.json", sealed({**manifest, "sha256": {}}))
+    with pytest.raises(DataError, match=r"manifest\.json: lists no config\.toml"):
         open_run(run.folder)
 
 

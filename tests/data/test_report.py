@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mt_cli.data import report as report_module
-from mt_cli.data.report import Report, SideReport, SplitReport, describe_side, format_report
+from mt_cli.data.report import CorpusReport, SideReport, SplitReport, describe_side, format_report
 from mt_cli.data.split import Sentences
 
 
@@ -13,7 +13,7 @@ def side(lengths: dict[str, int]) -> SideReport:
     return SideReport(tokens=100, unknown=3, unknown_rate=0.03, lengths=lengths)
 
 
-REPORT = Report(
+REPORT = CorpusReport(
     src_vocab_size=8000,
     tgt_vocab_size=7000,
     splits={
@@ -61,7 +61,7 @@ def test_empty_split_has_a_report() -> None:
 
 
 def test_report_survives_json() -> None:
-    assert Report.model_validate_json(json.dumps(REPORT.as_json())) == REPORT
+    assert CorpusReport.model_validate_json(json.dumps(REPORT.as_json())) == REPORT
 
 
 def test_table_is_aligned_and_says_what_was_dropped() -> None:

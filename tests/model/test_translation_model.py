@@ -61,6 +61,28 @@ def test_memory_has_a_vector_for_each_source_position(model: TranslationModel) -
     assert src_mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
 
 
+# Dropout
+
+
+@pytest.mark.parametrize("side", ["src", "tgt"])
+def test_dropout_spares_no_input_and_no_position(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = randomised(tiny_model(dropout=0.5, positions="learned"))
+    ids = random_ids(40, 5)
+    embedding, positions = getattr(model, f"{side}_embedding"), getattr(model, f"{side}_positions")
+    with torch.no_grad():
+        whole = embedding(ids) * model.scale + positions.weight[:5]
+    if side == "src":
+        monkeypatch.setattr(model.backend, "encode", lambda src, _: src)
+        given = model.train().encode(ids)[0]
+    else:
+        monkeypatch.setattr(model.backend, "encode", lambda src, _: src)
+        monkeypatch.setattr(model.backend, "decode", lambda tgt, *_: tgt)
+        given = model.train().hidden(ids, ids)
+    dropped = given == 0
+    assert 0.4 < dropped.float().mean().item() < 0.6
+    assert_same(given[~dropped], 2 * whole[~dropped])
+
+
 # Causality
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import rehash
 from sacrebleu_command import command_scores
 from workspace import Outcome, Workspace
 
@@ -80,6 +81,31 @@ def test_files_give_the_sacrebleu_command_the_same_score(
     assert scores["bleu"] > 0.1
     assert folder.joinpath("ref.txt").read_bytes() == workspace.corpus("test.en").read_bytes()
     assert folder.joinpath("src.txt").read_bytes() == workspace.corpus("test.de").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "translate", "score"])
+def test_a_search_option_out_of_range_is_named_as_on_the_command_line(
+    workspace: Workspace, command: str
+) -> None:
+    files = ("--src", "corpus/test.de", "--tgt", "corpus/test.en") if command == "score" else ()
+    text = ("--text", "Ein Hund.") if command == "translate" else ()
+    outcome = workspace.call(command, workspace.run, "--batch-size", 1 << 40, *files, *text)
+    assert (outcome.code, outcome.text) == (2, "")
+    assert outcome.err.startswith("error: --batch-size: expected ")
+
+
+def test_case_does_not_count_where_the_corpus_is_lower_case(
+    workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run.joinpath("config.toml").read_text(encoding="utf-8")
+    assert config.count("lowercase = false") == 1
+    rehash(run, "config.toml", config.replace("lowercase = false", "lowercase = true").encode())
+    refs = [line.lower() for line in lines_in(workspace.corpus("test.en"))]
+    monkeypatch.setattr(Translator, "translate", lambda *_, **__: refs)
+    files = ("--src", workspace.corpus("test.de"), "--ref", workspace.corpus("test.en"))
+    outcome = evaluate(workspace, run, *files)
+    assert outcome.code == 0, outcome.err
+    assert "  BLEU 100.00  nrefs:1|case:lc|" in outcome.lines[0]
 
 
 def test_json_is_one_document_by_split(workspace: Workspace, run: Path) -> None:

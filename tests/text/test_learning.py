@@ -34,6 +34,17 @@ def test_joint_words_count_both_sides() -> None:
     assert words(tokenizers.src) == words(tokenizers.tgt) == ("Berlin", "in")
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_subwords_of_a_side_are_learned_from_that_side(kind: str) -> None:
+    config = TokenizerConfig.model_validate({"kind": kind, "joint": False, "vocab_size": 300})
+    tokenizers = learn([("äöü ß", "xyz q")] * 3, config)
+    src, tgt = (" ".join(side.entries) for side in (tokenizers.src, tokenizers.tgt))
+    assert "ä" in src
+    assert "ä" not in tgt
+    assert "z" in tgt
+    assert "z" not in src
+
+
 def test_sides_may_differ_in_size() -> None:
     config = TokenizerConfig(kind="spacy", joint=False, min_freq=1, vocab_size=8, tgt_vocab_size=9)
     tokenizers = learn([("a b c d e f g", "a b c d e f g")], config)

@@ -258,6 +258,19 @@ def test_another_seed_gives_another_order() -> None:
 # Options
 
 
+def test_betas_are_those_asked_for() -> None:
+    trainer = trainer_of(randomised(tiny_model()), betas=(0.5, 0.75))
+    report = next(trainer.run())
+    tensors = trainer.tensors()
+    means, squares = (
+        torch.cat([t.flatten() for name, t in tensors.items() if name.endswith(f":{kind}")])
+        for kind in ("exp_avg", "exp_avg_sq")
+    )
+    # After one update from zero, the running means hold (1 - beta) of the gradient and of its square.
+    assert means.norm().item() == pytest.approx(0.5 * report.grad_norm.item(), rel=1e-4)
+    assert squares.sum().item() == pytest.approx(0.25 * report.grad_norm.item() ** 2, rel=1e-4)
+
+
 def test_the_optimiser_is_the_one_asked_for() -> None:
     first, second = (
         trainer_of(randomised(tiny_model()), tokens_per_batch=50, weight_decay=0.5, optimizer=kind)
@@ -459,6 +472,38 @@ def test_each_process_drops_other_elements(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(found) == 2
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_dropout_depends_on_the_seed(seed: int) -> None:
+    first, other = (
+        next(trainer_of(tiny_model(options=DROPPING), pairs=PAIRS[:1], seed=each, **STILL).run()).loss.item()
+        for each in (seed, seed + 2)
+    )
+    assert first != other
+
+
+# Several processes
+
+
+def test_gradients_of_all_processes_add_up_even_if_one_has_no_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[list[Tensor]] = []
+    monkeypatch.setattr(
+        World, "add_up", lambda _, tensors: found.append([tensor.detach().clone() for tensor in tensors])
+    )
+    pairs = PAIRS[:1]  # for the first of two processes
+    for rank in (0, 1):
+        model = randomised(tiny_model())
+        trainer = Trainer(model, split_of(pairs), PLAIN, runtime=CPU, seed=1, world=World(rank, 2))
+        assert next(trainer.run()).tgt_tokens == num_targets(pairs)
+    of_first, of_second = found
+    assert all(not tensor.any() for tensor in of_second)
+    model = randomised(tiny_model())
+    total = summed_loss(model, pairs, label_smoothing=0.1)
+    gradients = torch.autograd.grad(total / num_targets(pairs), list(model.parameters()))
+    *summed, sums = (first + second for first, second in zip(of_first, of_second, strict=True))
+    torch.testing.assert_close(summed, list(gradients), rtol=1e-4, atol=1e-6)
+    assert sums[0].item() == pytest.approx(total.item(), rel=1e-5)
+
+
 # Too little memory
 
 
@@ -470,9 +515,10 @@ class LittleMemory:
 
         def loss(model: TranslationModel, batch: Batch, **options: float) -> Loss:
             self.rows.append(len(batch.src_ids))
+            of_batch = batch_loss(model, batch, **options)  # what it has drawn is drawn
             if len(batch.src_ids) > most:
                 raise error
-            return batch_loss(model, batch, **options)
+            return of_batch
 
         monkeypatch.setattr("mt_cli.training.trainer.batch_loss", loss)
 
@@ -535,6 +581,22 @@ def test_empty_rows_of_a_batch_are_divided_too(monkeypatch: pytest.MonkeyPatch) 
     memory = LittleMemory(monkeypatch, most=1, error=NO_MEMORY)
     assert next(trainer.run()).tgt_tokens == num_targets(PAIRS[2:3])
     assert memory.rows == [8, 4, 2, 1]
+
+
+def test_dropout_is_the_same_after_memory_ran_out_as_after_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dropping() -> Trainer:
+        return trainer_of(tiny_model(options=DROPPING), max_epochs=3)
+
+    LittleMemory(monkeypatch, most=20, error=NO_MEMORY)
+    whole = dropping()
+    uninterrupted = losses(list(whole.run()))
+    first = dropping()
+    before = losses(list(islice(first.run(), 1)))
+    progress, tensors, weights = saved(first)
+    second = dropping()  # which has to find out again that memory is short
+    second.model.load_state_dict(weights)
+    second.restore(progress, tensors)
+    assert before + losses(list(second.run())) == uninterrupted
 
 
 def test_update_that_fails_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ def test_what_the_machine_lacks_is_said(
         open_exported_run(exported), DecodingConfig(), forbidden_ids=FORBIDDEN, device="cpu", threads=1
     )
     monkeypatch.setattr(searcher, "_engine", Failing(error))
-    monkeypatch.setattr(searcher, "_device", device)
+    monkeypatch.setattr(searcher, "device", device)
     with pytest.raises(ResourceError) as caught:
         searcher.best([[5, 6]])
     assert message in str(caught.value)

@@ -118,3 +118,12 @@ def test_pair_that_is_too_long_is_impossible_and_named(caplog: pytest.LogCapture
 def test_longest_pair_that_fits_has_a_score() -> None:
     (score,) = scorer_of(*MODELS).score(["Ein " * 15], ["A " * 15])
     assert score.log_prob > -math.inf
+
+
+def test_case_does_not_matter_where_the_model_knows_lower_case_only() -> None:
+    pairs = [(src.lower(), tgt.lower()) for src, tgt in PAIRS]
+    tokenizers = learn_tokenizers(pairs, CONFIG, src_lang="de", tgt_lang="en", lowercase=True)
+    model = tiny_model(src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size)
+    scorer = PairScorer([randomised(model)], tokenizers, runtime=CPU)
+    shouted = scorer.score(["EIN HUND BELLT."], ["A Dog Barks."])
+    assert shouted == scorer.score(["ein hund bellt."], ["a dog barks."])

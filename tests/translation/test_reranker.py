@@ -9,7 +9,7 @@ from workspace import Workspace
 
 from mt_cli.translation.lines import Translation
 from mt_cli.translation.pair_scorer import PairScore
-from mt_cli.translation.reranker import RerankWeights
+from mt_cli.translation.reranker import Reranker, Reranking, RerankWeights
 from mt_cli.translation.translator import Translator
 
 BEAM = 4
@@ -121,6 +121,21 @@ def test_evaluation_is_kept_apart_from_the_models_own(
     translated = workspace.call("translate", run, "-i", "corpus/test.de", *SEARCH, *flags)
     assert (folder / "hyp.txt").read_text(encoding="utf-8") == translated.text
     assert "reranked" not in (run / "README.md").read_text(encoding="utf-8")
+
+
+def test_portions_change_nothing(
+    workspace: Workspace, reverse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = workspace.corpus("test.de").read_text(encoding="utf-8").splitlines()[:8]
+    translator = Translator.load(workspace.run, beam_size=BEAM, length_penalty=ALPHA)
+    reranker = Reranker.load(
+        translator, Reranking(reverse, RerankWeights(1.0, 0.0), num_candidates=BEAM), device="cpu", search={}
+    )
+    whole = reranker.translate(sources)
+    monkeypatch.setattr("mt_cli.translation.reranker.LINES_AT_ONCE", 3)
+    counted: list[int] = []
+    assert reranker.translate(sources, on_progress=counted.append) == whole
+    assert counted == [3, 3, 2]
 
 
 @pytest.mark.parametrize(

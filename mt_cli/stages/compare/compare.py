@@ -4,7 +4,7 @@ Joins systems, test sets, paired tests and changes; shows nothing itself.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mt_cli.artefacts.exported_run import AnyRun
@@ -79,18 +79,20 @@ def compare_systems(
         raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
     check_tests_fit(test_sets, resamples=resamples, trials=trials)
     unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=data_dir)
-    return {
-        test_set.name: compare_translations(
+    found = {}
+    for test_set in test_sets:
+        # A pipe that is named twice can be read once.
+        hyps_of = {path: translations_of(path, systems.get(path), test_set) for path in dict.fromkeys(paths)}
+        found[test_set.name] = compare_translations(
             test_set,
-            {path: translations_of(path, systems.get(path), test_set) for path in dict.fromkeys(paths)},
-            paths,
+            [hyps_of[path] for path in paths],
+            [str(path) for path in paths],
             lowercase=first is not None and first.run.config.data.lowercase,
             unseen=unseen,
             resamples=resamples,
             trials=trials,
         )
-        for test_set in test_sets
-    }
+    return found
 
 
 def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
@@ -105,7 +107,9 @@ def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
     return EvalSet("files", [], refs, kept_as="files")
 
 
-def check_tests_fit(test_sets: Sequence[EvalSet], *, resamples: int, trials: int) -> None:
+def check_tests_fit(
+    test_sets: Sequence[EvalSet], *, resamples: int = RESAMPLES, trials: int = TRIALS
+) -> None:
     """Make sure that there is memory for the tests of each of `test_sets`, before anything is translated.
 
     Raises:
@@ -189,20 +193,20 @@ def unseen_words(
 
 def compare_translations(
     test_set: EvalSet,
-    hyps: Mapping[Path, Sequence[str]],
-    paths: Sequence[Path],
+    hyps: Sequence[Sequence[str]],
+    names: Sequence[str],
     *,
     lowercase: bool,
     unseen: frozenset[str] | None,
-    resamples: int,
-    trials: int,
+    resamples: int = RESAMPLES,
+    trials: int = TRIALS,
 ) -> Comparison:
-    """Everything of one test set; `hyps` has the translations of each of `paths`."""
-    baseline, *others = paths
+    """Everything of one test set; `hyps` has the translations of each of `names`, the baseline first."""
+    baseline, *others = hyps
     log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
     tests = paired_tests(
-        hyps[baseline],
-        [hyps[path] for path in others],
+        baseline,
+        others,
         test_set.refs,
         lowercase=lowercase,
         resamples=resamples,
@@ -210,14 +214,14 @@ def compare_translations(
     )
     sources = test_set.sources or None
     contrasts = []
-    for path, of_system in zip(others, tests, strict=True):
-        changes = find_changes(hyps[baseline], hyps[path], test_set.refs, sources, lowercase=lowercase)
+    for name, other, of_system in zip(names[1:], others, tests, strict=True):
+        changes = find_changes(baseline, other, test_set.refs, sources, lowercase=lowercase)
         contrasts.append(
             Contrast(
-                str(path),
-                hyps[path],
+                name,
+                other,
                 of_system,
-                judge(str(path), str(baseline), of_system, num_changed=len(changes), trials=trials),
+                judge(name, names[0], of_system, num_changed=len(changes), trials=trials),
                 tuple(sorted(changes, key=lambda change: -abs(change.difference))),
                 by_length(sources or test_set.refs, changes),
                 None if sources is None or unseen is None else by_unseen_words(sources, changes, unseen),
@@ -225,10 +229,10 @@ def compare_translations(
         )  # fmt: skip
     return Comparison(
         test_set.name,
-        str(baseline),
+        names[0],
         sources,
         test_set.refs,
-        hyps[baseline],
+        baseline,
         resamples,
         trials,
         tuple(contrasts),

@@ -16,7 +16,7 @@ from mt_cli.stages.train.advice import Plan, before_training
 
 
 @dataclass(frozen=True)
-class Findings:
+class Diagnosis:
     """What is wrong with one config."""
 
     name: str
@@ -35,20 +35,20 @@ class Findings:
         return {"errors": self.errors, "warnings": self.warnings}
 
 
-def check_config(path: Path, overrides: Sequence[str] = ()) -> Findings:
+def check_config(path: Path, overrides: Sequence[str] = ()) -> Diagnosis:
     """What is wrong with the config that `path` stands for."""
     try:
         config = load_config(path, overrides)
     except ConfigError as error:
-        return Findings(str(path), errors=[str(error)])
+        return Diagnosis(str(path), errors=[str(error)])
     try:
         corpus = find_corpus(config.data, offline=True)
         sizes = {name: measure(read_pairs(pairs)) for name, pairs in corpus.items() if is_trained_on(name)}
     except ResourceError:  # a corpus that is fetched later
-        return Findings(str(path))
+        return Diagnosis(str(path))
     except MtCliError as error:
-        return Findings(str(path), warnings=[str(error)])
-    return Findings(str(path), warnings=before_training(config, _plan(config, sizes)))
+        return Diagnosis(str(path), warnings=[str(error)])
+    return Diagnosis(str(path), warnings=before_training(config, _plan(config, sizes)))
 
 
 def _vocab_size(tokenizer: TokenizerConfig, size: CorpusSize) -> int:

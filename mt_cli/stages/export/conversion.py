@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from mt_cli.artefacts.exported_run import Quantization
-from mt_cli.config import ModelConfig
+from mt_cli.config import ModelConfig, Quantization
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import BOS_ID, EOS_ID, SPECIALS, UNK_ID
 from mt_cli.translation.unknown_words import NEVER_SAID

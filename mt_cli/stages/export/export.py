@@ -7,16 +7,16 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from mt_cli.artefacts.checkpoint import MODEL, STATE, checked_hashes
+from mt_cli.artefacts.checkpoint import STATE, weights_sha256
 from mt_cli.artefacts.checkpoints import CHECKPOINTS
-from mt_cli.artefacts.exported_run import ExportedRun, Quantization, complete_export
-from mt_cli.artefacts.files import write_atomically
+from mt_cli.artefacts.exported_run import ExportedRun, complete_export
+from mt_cli.artefacts.files import MANIFEST, write_atomically
 from mt_cli.artefacts.folders import built_beside, check_replaceable
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
-from mt_cli.artefacts.run import EXPORTED_MODEL, ParentReference, Run, open_run
+from mt_cli.artefacts.run import CONFIG, EXPORTED_MODEL, CheckpointReference, Run, open_run
 from mt_cli.artefacts.run_copy import copy_run
+from mt_cli.config import ExportTarget, Quantization
 from mt_cli.errors import DataError, Option, UsageError
 from mt_cli.machine.device import memory_errors_explained
 from mt_cli.model.translation_model import TranslationModel
@@ -28,11 +28,9 @@ from mt_cli.translation.exported_searcher import check_installed
 
 log = logging.getLogger(__name__)
 
-To = Literal["ctranslate2", "run"]
-"""What a run is exported to."""
-OWN_FILES: Mapping[To, tuple[str, ...]] = {
+OWN_FILES: Mapping[ExportTarget, tuple[str, ...]] = {
     "ctranslate2": (*EXPORTED_MODEL, "tokenizer/tokenizer.json"),
-    "run": ("manifest.json", "config.toml", "last.txt"),
+    "run": (MANIFEST, CONFIG, "last.txt"),
 }
 """By which what was exported is known; every other CTranslate2 model has the first two of its files."""
 OF_RUNS = ("none", "float16")
@@ -71,7 +69,7 @@ def export_run(
     run_dir: Path,
     folder: Path,
     *,
-    to: To = "ctranslate2",
+    to: ExportTarget = "ctranslate2",
     checkpoint: str = "best",
     quantization: Quantization = "none",
     data_dir: Path | None = None,
@@ -99,7 +97,7 @@ def export_run(
     if any(folder.glob(f"{CHECKPOINTS}/*/{STATE}")):
         raise UsageError(f"{folder} holds the state of a training: --overwrite leaves it alone; name another")
     run = open_run(run_dir)
-    name = run.checkpoint_folder(checkpoint).name
+    name = run.resolve_checkpoint(checkpoint)
     needs_proof = to == "ctranslate2" or quantization != "none"
     prepared = _data_of(run, data_dir) if needs_proof else None
     with memory_errors_explained("the model does not fit"), built_beside(folder) as partial:
@@ -122,7 +120,7 @@ def export_run(
     return Export(folder, name, quantization, proof)
 
 
-def _check_options(to: To, quantization: Quantization) -> None:
+def _check_options(to: ExportTarget, quantization: Quantization) -> None:
     if to == "ctranslate2":
         check_installed("export")
     elif quantization not in OF_RUNS:
@@ -147,8 +145,8 @@ def _convert(
     )
     for name, data in run.tokenizers.to_files().items():
         write_atomically(folder / "tokenizer" / name, data)
-    weights = checked_hashes(run.checkpoint_folder(checkpoint), run.parameter_shapes, names=[MODEL])[MODEL]
-    origin = ParentReference(str(run.folder), checkpoint, weights)
+    weights = weights_sha256(run.checkpoint_folder(checkpoint), run.parameter_shapes)
+    origin = CheckpointReference(str(run.folder), checkpoint, weights)
     return complete_export(folder, run, quantization=quantization, checkpoint=origin)
 
 

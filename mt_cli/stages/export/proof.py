@@ -12,7 +12,7 @@ import torch
 from mt_cli.artefacts.exported_run import ENGINE, ExportedRun
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import Run
-from mt_cli.config import DecodingConfig, decoding_with
+from mt_cli.config import DecodingConfig
 from mt_cli.machine.device import Runtime, set_up_runtime
 from mt_cli.machine.progress import ProgressDisplay
 from mt_cli.model.memory_layout import lay_out_for_decoding
@@ -97,7 +97,9 @@ def prove(
     runtime = set_up_runtime(device="cpu", precision="fp32", threads=threads)
     lay_out_for_decoding(model)
     # Of all searches, greedy alone is the same in both: what differs comes from the weights.
-    plain = decoding_with(run.config.decoding, {"beam_size": 1, "length_penalty": 0.0, "precision": "fp32"})
+    plain = run.config.decoding.model_copy(
+        update={"beam_size": 1, "length_penalty": 0.0, "precision": "fp32"}
+    )
     ours = Translator.of_model(model, run.tokenizers, plain, runtime=runtime)
     log.info(
         "translating %s with both  sentences %d  device cpu  threads %d",

@@ -37,11 +37,11 @@ PARTS: Mapping[str, str] = {
 NUM_ENTRIES = 10
 """Vocabulary entries that are shown of each side."""
 
-RunFacts = dict[str, dict[str, object]]
+Description = dict[str, dict[str, object]]
 """Facts by name, by section; JSON can hold it."""
 
 
-def describe_run(run_dir: Path, *, checkpoint: str = "best") -> RunFacts:
+def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     """What the run in `run_dir` is and has reached, with the hashes of `checkpoint`.
 
     Raises:
@@ -60,7 +60,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> RunFacts:
         "scores": describe_scores(run, checkpoint=name),
         "data": _describe_data(run),
         "sha256": {**run.sha256, **{f"{name}/{file}": digest for file, digest in weights.items()}},
-        "environment": describe_environment(run),
+        "environment": read_facts(run.folder, ENVIRONMENT),
         "config": run.config.model_dump(mode="json"),
     }
 
@@ -111,11 +111,6 @@ def describe_status(run: Run) -> dict[str, object]:
     # The best score stands among the scores, with its signature.
     status = read_facts(run.folder, STATUS)
     return {name: value for name, value in status.items() if name != "best_score"}
-
-
-def describe_environment(run: Run) -> dict[str, object]:
-    """On what it was trained, as env.json says it; nothing where there is none."""
-    return read_facts(run.folder, ENVIRONMENT)
 
 
 def describe_scores(run: Run, *, checkpoint: str | None) -> dict[str, object]:

@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Mapping
 
 from mt_cli.config import Config, differences, dump_config, parse_config
-from mt_cli.stages.inspect.inspect import RunFacts
+from mt_cli.stages.inspect.inspect import Description
 
 SHORT_HASH = 12
 """Characters of a sha256 that a terminal shows."""
 
 
-def facts_as_text(report: RunFacts) -> str:
+def facts_as_text(report: Description) -> str:
     """For people: a section after another, the config last, as the TOML that it is."""
     sections = [
         "\n".join([name, *_rows(facts)]) for name, facts in report.items() if name != "config" and facts
@@ -22,7 +22,7 @@ def facts_as_text(report: RunFacts) -> str:
     return "\n\n".join([*sections, f"config\n{config.rstrip()}"])
 
 
-def facts_that_fit(report: RunFacts, *, width: int) -> str:
+def facts_that_fit(report: Description, *, width: int) -> str:
     """For a terminal: no line over `width`, hashes cut short, and of the config what is not its default."""
     sections = [
         "\n".join([name, *_fitting_rows(facts, width)])
@@ -35,7 +35,7 @@ def facts_that_fit(report: RunFacts, *, width: int) -> str:
     return "\n\n".join([*sections, "\n".join([*title, *rows])])
 
 
-def _without_empty_parts(report: RunFacts) -> RunFacts:
+def _without_empty_parts(report: Description) -> Description:
     """The report without the parts of the model that have no parameters."""
     return {**report, "parameters": {part: count for part, count in report["parameters"].items() if count}}
 

@@ -6,8 +6,11 @@ Knows run folders; learns nothing.
 import json
 
 from mt_cli.artefacts.run import Run, open_run
-from mt_cli.config import Config
+from mt_cli.config import Config, differences
 from mt_cli.errors import ConfigError
+
+KEYS = ("tokenizer.kind", "tokenizer.joint", "data.src_lang", "data.tgt_lang", "data.lowercase")
+"""What a tokenizer depends on, beside its size."""
 
 
 def run_with_tokenizer(config: Config) -> Run:
@@ -19,11 +22,10 @@ def run_with_tokenizer(config: Config) -> Run:
     """
     assert config.tokenizer.from_run is not None
     run = open_run(config.tokenizer.from_run)
-    wanted, found = _described(config), _described(run.config)
     different = [
-        f"{key} is {json.dumps(wanted[key])}, there {json.dumps(found[key])}"
-        for key in wanted
-        if wanted[key] != found[key]
+        f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
+        for key, (wanted, found) in differences(config, run.config).items()
+        if key in KEYS
     ]
     if different:
         raise ConfigError(
@@ -31,14 +33,3 @@ def run_with_tokenizer(config: Config) -> Run:
             f"{'; '.join(different)}; write the same, or learn a tokenizer without from_run"
         )
     return run
-
-
-def _described(config: Config) -> dict[str, object]:
-    """The keys that a tokenizer depends on, beside its size."""
-    return {
-        "tokenizer.kind": config.tokenizer.kind,
-        "tokenizer.joint": config.tokenizer.joint,
-        "data.src_lang": config.data.src_lang,
-        "data.tgt_lang": config.data.tgt_lang,
-        "data.lowercase": config.data.lowercase,
-    }

@@ -18,10 +18,9 @@ from mt_cli.artefacts.corpora import (
     paths_of,
     pinned_hashes,
 )
-from mt_cli.artefacts.files import is_there, write_atomically
+from mt_cli.artefacts.files import MANIFEST, is_there, write_atomically
 from mt_cli.artefacts.folders import built_beside, check_outside, is_free, recover, remove_leftovers_of
 from mt_cli.artefacts.prepared import (
-    MANIFEST,
     TOKENIZER,
     Prepared,
     complete_prepared,
@@ -32,10 +31,10 @@ from mt_cli.artefacts.prepared import (
 from mt_cli.artefacts.run import Run, tokenizer_hashes
 from mt_cli.artefacts.split_files import open_split
 from mt_cli.config import Config
-from mt_cli.data.report import Report, SplitReport, describe_side, format_report
+from mt_cli.data.report import CorpusReport, SplitReport, describe_side, format_report
 from mt_cli.data.split import EncodedSplit
 from mt_cli.errors import DataError, UsageError
-from mt_cli.machine.workers import MOST_WORKERS, usable_cores
+from mt_cli.machine.workers import usable_cores
 from mt_cli.stages.prepare.encode_corpus import encode_split
 from mt_cli.stages.prepare.given_tokenizer import run_with_tokenizer
 from mt_cli.stages.prepare.survey import Survey, SurveyJob, count_common, survey_split
@@ -43,6 +42,9 @@ from mt_cli.text.learning import build_word_tokenizers, learn_subword_tokenizers
 from mt_cli.text.tokenizer import TextOptions
 
 log = logging.getLogger(__name__)
+
+MOST_WORKERS = 16
+"""More would wait for the one process that reads and writes."""
 
 MOST_INVALID = 0.05
 """Share of lines that are not UTF-8 above which the files must be in another encoding."""
@@ -55,7 +57,7 @@ class PrepareResult:
     """What `prepare` made or found."""
 
     folder: Path
-    report: Report
+    report: CorpusReport
     is_new: bool
     """False where everything was there already and nothing had changed."""
 
@@ -131,7 +133,7 @@ def _choose_workers(corpus: Corpus) -> int:
 
 def _build(
     config: Config, corpus: Corpus, folder: Path, *, inputs: dict[str, str], parent: Run | None, workers: int
-) -> Report:
+) -> CorpusReport:
     """Fill `folder`; without a `parent` run the tokenizers are learned."""
     options = TextOptions(config.data.src_lang, config.data.tgt_lang, config.data.lowercase)
     is_words = config.tokenizer.kind == "spacy"
@@ -159,7 +161,7 @@ def _build(
             pairs = whole.slice(begin, begin + of_part.num_pairs)
             splits[part] = _describe_split(pairs, part, surveys, of_part.dropped)
             begin += of_part.num_pairs
-    report = Report(
+    report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
     )
     complete_prepared(folder, config, inputs=inputs, report=report)

@@ -3,13 +3,14 @@
 Knows runs and test sets, nothing of pages.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mt_cli import __version__
 from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
 from mt_cli.artefacts.exported_run import ExportedRun
 from mt_cli.artefacts.run import Run
+from mt_cli.artefacts.run_facts import ENVIRONMENT, read_facts
 from mt_cli.config import Backend, Config, Device, differences, dump_config
 from mt_cli.errors import DataError, UsageError
 from mt_cli.model.shapes import num_parameters
@@ -21,9 +22,8 @@ from mt_cli.stages.compare.compare import (
     translations_of,
     unseen_words,
 )
-from mt_cli.stages.compare.comparison import Comparison
-from mt_cli.stages.curves import Curves, curves_of_run
-from mt_cli.stages.inspect.inspect import describe_environment, describe_status
+from mt_cli.stages.curves import curves_of_run
+from mt_cli.stages.inspect.inspect import describe_status
 from mt_cli.stages.kept_scores import kept_scores
 from mt_cli.stages.plot import labels_of
 from mt_cli.stages.report.examples import pick_examples
@@ -32,7 +32,7 @@ from mt_cli.stages.system import EvalSet, System
 from mt_cli.translation.changes import places_by_length, places_by_unseen_words
 from mt_cli.translation.options import SearchOptions
 from mt_cli.translation.scoring import score, score_bleu, score_chrf, sentence_chrf
-from mt_cli.translation.significance import RESAMPLES, TRIALS
+from mt_cli.translation.significance import RESAMPLES
 from mt_cli.translation.symptoms import symptoms
 from mt_cli.translation.unknown_words import unk_rate
 
@@ -48,8 +48,6 @@ def gather_findings(
     device: Device = "auto",
     threads: int = 0,
     search: SearchOptions | None = None,
-    resamples: int = RESAMPLES,
-    trials: int = TRIALS,
 ) -> Findings:
     """All that a report on one run shows, or on two, of which the first is the baseline.
 
@@ -81,18 +79,10 @@ def gather_findings(
     first = systems[0]
     test_sets = test_splits_of(first, splits, data_dir=data_dir)
     if len(systems) == 2:
-        check_tests_fit(test_sets, resamples=resamples, trials=trials)
+        check_tests_fit(test_sets)
     unseen = unseen_words(first.run, test_sets, data_dir=data_dir)
     found = tuple(
-        _gather_test_set(
-            test_set,
-            systems,
-            names,
-            unseen=unseen,
-            num_examples=num_examples,
-            resamples=resamples,
-            trials=trials,
-        )
+        _gather_test_set(test_set, systems, names, unseen=unseen, num_examples=num_examples)
         for test_set in test_sets
     )
     return Findings(
@@ -118,7 +108,11 @@ def _trained(system: System) -> Run:
 
 def _facts(run: Run, checkpoint: str, name: str) -> RunFacts:
     weights = checked_hashes(run.checkpoint_folder(checkpoint), run.parameter_shapes, names=[MODEL])
-    curves = _if_any(lambda: curves_of_run(run.folder))
+    curves, no_curves = None, ""
+    try:
+        curves = curves_of_run(run.folder)
+    except DataError as error:
+        no_curves = error.with_flags()
     return RunFacts(
         name=name,
         folder=str(run.folder),
@@ -130,24 +124,16 @@ def _facts(run: Run, checkpoint: str, name: str) -> RunFacts:
         status=describe_status(run),
         settings={path: value for path, (_, value) in differences(Config(), run.config).items()},
         config=dump_config(run.config),
-        environment=describe_environment(run),
+        environment=read_facts(run.folder, ENVIRONMENT),
         sha256={
             **{f"{checkpoint}/{file}": digest for file, digest in weights.items()},
             "prepared data": run.prepared.sha256,
             **run.sha256,
         },
-        curves=curves if isinstance(curves, Curves) else None,
-        no_curves="" if isinstance(curves, Curves) else curves,
+        curves=curves,
+        no_curves=no_curves,
         kept=kept_scores(run, checkpoint=checkpoint),
     )
-
-
-def _if_any(read: Callable[[], Curves]) -> Curves | str:
-    """What `read` gives, or why it gives nothing."""
-    try:
-        return read()
-    except DataError as error:
-        return error.with_flags()
 
 
 def _gather_test_set(
@@ -157,20 +143,18 @@ def _gather_test_set(
     *,
     unseen: frozenset[str] | None,
     num_examples: int,
-    resamples: int,
-    trials: int,
 ) -> TestSetFindings:
     lowercase = systems[0].run.config.data.lowercase
     sources, refs = test_set.sources, test_set.refs
     hyps = [translations_of(system.run.folder, system, test_set) for system in systems]
     of_sentences = tuple(tuple(sentence_chrf(each, refs, lowercase=lowercase)) for each in hyps)
     unseen_places = None if unseen is None else places_by_unseen_words(sources, unseen)
-    comparison = _comparison(
-        test_set, hyps, names, lowercase=lowercase, unseen=unseen, resamples=resamples, trials=trials
-    )
+    comparison = None
+    if len(systems) == 2:
+        comparison = compare_translations(test_set, hyps, names, lowercase=lowercase, unseen=unseen)
     return TestSetFindings(
         name=test_set.name,
-        scores=tuple(score(each, refs, lowercase=lowercase, resamples=resamples) for each in hyps),
+        scores=tuple(score(each, refs, lowercase=lowercase, resamples=RESAMPLES) for each in hyps),
         unk_rates=tuple(unk_rate(sources, system.run.tokenizers) for system in systems),
         symptoms=tuple(tuple(symptoms(each, refs)) for each in hyps),
         comparison=comparison,
@@ -182,31 +166,6 @@ def _gather_test_set(
         groups=pick_examples(
             test_set, hyps, of_sentences, systems, num_examples=num_examples, lowercase=lowercase
         ),
-    )
-
-
-def _comparison(
-    test_set: EvalSet,
-    hyps: Sequence[Sequence[str]],
-    names: Sequence[str],
-    *,
-    lowercase: bool,
-    unseen: frozenset[str] | None,
-    resamples: int,
-    trials: int,
-) -> Comparison | None:
-    """What `compare` says of the second run against the first; none where there is one run."""
-    if len(hyps) == 1:
-        return None
-    paths = list(map(Path, names))
-    return compare_translations(
-        test_set,
-        dict(zip(paths, hyps, strict=True)),
-        paths,
-        lowercase=lowercase,
-        unseen=unseen,
-        resamples=resamples,
-        trials=trials,
     )
 
 

@@ -5,12 +5,12 @@ Knows meters and tensors; stops nothing itself.
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from mt_cli.config import TrainingConfig
 from mt_cli.errors import DivergedError
 from mt_cli.stages.train.meter import Meter
-from mt_cli.training.finite import all_finite
 
 MOST_SKIPS = 10
 """Skipped updates in a row after which even a training that may skip them ends: it would not recover."""
@@ -29,6 +29,12 @@ def found_in_updates(meter: Meter, config: TrainingConfig) -> str | None:
 def found_in_weights(tensors: Iterable[Tensor]) -> str | None:
     """What is wrong with the weights and the optimiser's state, if anything; waits for the device."""
     return None if all_finite(tensors) else "the weights are not finite any more"
+
+
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether none of `tensors` holds NaN or infinity; waits for their device, once."""
+    verdicts = [torch.isfinite(tensor).all() for tensor in tensors]
+    return not verdicts or bool(torch.stack(verdicts).all())
 
 
 def diverged(found: str, *, step: int, has_checkpoint: bool) -> DivergedError:

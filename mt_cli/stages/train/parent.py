@@ -9,21 +9,23 @@ from pathlib import Path
 
 from torch import nn
 
-from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, load_weights, shapes_of
+from mt_cli.artefacts.checkpoint import load_weights, shapes_of, weights_sha256
 from mt_cli.artefacts.checkpoints import find_checkpoint
 from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.prepared import Prepared
-from mt_cli.artefacts.run import TOKENIZER, ParentReference, Run, open_run, tokenizer_hashes
-from mt_cli.config import Config
+from mt_cli.artefacts.run import TOKENIZER, CheckpointReference, Run, open_run, tokenizer_hashes
+from mt_cli.config import Config, differences
 from mt_cli.errors import DataError, UsageError, command_line
 
 log = logging.getLogger(__name__)
 
-FREE = {"backend", "dropout", "attention_dropout", "activation_dropout", "init"}
-"""Keys of [model] that say nothing of what trained weights compute."""
+FREE = tuple(
+    f"model.{key}" for key in ("backend", "dropout", "attention_dropout", "activation_dropout", "init")
+)
+"""Keys that say nothing of what trained weights compute."""
 
 
-def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir: Path) -> ParentReference:
+def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir: Path) -> CheckpointReference:
     """The best checkpoint of the run in `folder`, if a new run in `run_dir` can start with it.
 
     Raises:
@@ -36,18 +38,18 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
     _check_model(parent, config)
     _check_tokenizer(parent, prepared)
     checkpoint = parent.checkpoint_folder("best")
-    hashes = checked_hashes(checkpoint, parent.parameter_shapes, names=[MODEL])
-    return ParentReference(str(folder), checkpoint.name, hashes[MODEL])
+    weights = weights_sha256(checkpoint, parent.parameter_shapes)
+    return CheckpointReference(str(folder), checkpoint.name, weights)
 
 
-def load_parent(parent: ParentReference, model: nn.Module) -> None:
+def load_parent(parent: CheckpointReference, model: nn.Module) -> None:
     """Fill `model` with the weights that its run started with.
 
     Raises:
         DataError: they are not there any more, or not the same.
     """
     checkpoint = find_checkpoint(Path(parent.folder), parent.checkpoint)
-    if checked_hashes(checkpoint, shapes_of(model), names=[MODEL])[MODEL] != parent.sha256:
+    if weights_sha256(checkpoint, shapes_of(model)) != parent.sha256:
         raise DataError(
             f"{checkpoint}: not the weights that this run started with; train anew with --init-from"
         )
@@ -56,11 +58,10 @@ def load_parent(parent: ParentReference, model: nn.Module) -> None:
 
 
 def _check_model(parent: Run, config: Config) -> None:
-    trained, wanted = (section.model_dump(mode="json") for section in (parent.config.model, config.model))
     different = [
-        f"model.{key} is {json.dumps(wanted[key])}, there {json.dumps(trained[key])}"
-        for key in wanted
-        if key not in FREE and wanted[key] != trained[key]
+        f"{key} is {json.dumps(wanted)}, there {json.dumps(there)}"
+        for key, (wanted, there) in differences(config, parent.config).items()
+        if key.startswith("model.") and key not in FREE
     ]
     if different:
         raise UsageError(

@@ -13,9 +13,10 @@ from pathlib import Path
 from mt_cli import __version__
 from mt_cli.artefacts.files import open_to_append
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
-from mt_cli.artefacts.run import ParentReference, PreparedReference, Run, check_model_fits, open_run
+from mt_cli.artefacts.run import CheckpointReference, PreparedReference, Run, check_model_fits, open_run
 from mt_cli.artefacts.run_creation import created_run, remove_abandoned
-from mt_cli.config import Config, changed_keys
+from mt_cli.artefacts.run_facts import STATUS, read_facts
+from mt_cli.config import Config, differences
 from mt_cli.errors import MtCliError, UsageError
 from mt_cli.machine.checkout import describe_checkout
 from mt_cli.machine.device import (
@@ -28,7 +29,6 @@ from mt_cli.machine.device import (
 from mt_cli.machine.log_file import LogFile
 from mt_cli.machine.signals import StopSignals
 from mt_cli.machine.world import World, joined_world
-from mt_cli.stages.inspect.inspect import describe_status
 from mt_cli.stages.model_card import write_card
 from mt_cli.stages.train.parent import fitting_parent
 from mt_cli.stages.train.result import TrainResult
@@ -132,7 +132,7 @@ def _created(
     config: Config,
     prepared: Prepared,
     environment: Mapping[str, object],
-    parent: ParentReference | None,
+    parent: CheckpointReference | None,
     *,
     overwrite: bool,
 ) -> AbstractContextManager[Run]:
@@ -161,7 +161,7 @@ def _reopen(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     run = open_run(run_dir)
     if run.prepared.sha256 != prepared.sha256:
         raise UsageError(f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew")
-    changed = changed_keys(run.config, config)
+    changed = list(differences(run.config, config))
     fixed = [path for path in changed if path.startswith(FIXED)]
     if fixed:
         raise UsageError(
@@ -182,7 +182,7 @@ def _end_described(run: Run) -> Iterator[None]:
         yield
     except BaseException:
         with suppress(MtCliError, OSError):
-            if describe_status(run).get("state") == STARTING["state"]:
+            if read_facts(run.folder, STATUS).get("state") == STARTING["state"]:
                 run.write_status({**STARTING, "state": "failed"})
             write_card(run, tells_failure=False)
         raise

@@ -60,8 +60,9 @@ class Validator:
         self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
         self.sources = prepared.lines("val", "src")
         self._refs = prepared.lines("val", "tgt")
+        # Quiet, because a validation would repeat the warnings of the one before.
         self._translator = Translator.of_model(
-            _cached_twin(model, run), run.tokenizers, config.decoding, runtime=self._runtime
+            _cached_twin(model, run), run.tokenizers, config.decoding, runtime=self._runtime, quiet=True
         )
 
     def validate(self, step: int) -> Validation:

@@ -14,7 +14,7 @@ import torch
 from tiny import MODEL_OPTIONS, TINY, covering, random_ids, randomised, tiny_model, with_bos
 from torch import Tensor
 
-from mt_cli.artefacts.exported_run import Quantization
+from mt_cli.config import Quantization
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
 from mt_cli.model.translation_model import TranslationModel

@@ -12,12 +12,14 @@ SRC = "ein Hund\nein  Hund \n\nein Ball\nein Hund\n"
 TGT = "a dog\na dog\na dog\na ball\nthe dog\n"
 
 
-def survey(folder: Path, *, counts_words: bool = False, samples_pairs: bool = False) -> Survey:
+def survey(
+    folder: Path, *, counts_words: bool = False, samples_pairs: bool = False, lowercase: bool = False
+) -> Survey:
     paths = {"src": folder / "src", "tgt": folder / "tgt"}
     paths["src"].write_text(SRC)
     paths["tgt"].write_text(TGT)
     job = SurveyJob(
-        TextOptions("de", "en", lowercase=False), counts_words=counts_words, samples_pairs=samples_pairs
+        TextOptions("de", "en", lowercase), counts_words=counts_words, samples_pairs=samples_pairs
     )
     split = CorpusSplit(CorpusFile(paths["src"], ""), CorpusFile(paths["tgt"], ""))
     return survey_split(split, job, label="", workers=1)
@@ -43,6 +45,12 @@ def test_sample_leaves_out_pairs_with_an_empty_side(tmp_path: Path) -> None:
         ("ein Ball", "a ball"),
         ("ein Hund", "the dog"),
     ]
+
+
+def test_tokenizers_learn_from_lower_case_where_that_is_asked_for(tmp_path: Path) -> None:
+    found = survey(tmp_path, counts_words=True, samples_pairs=True, lowercase=True)
+    assert found.pairs[:3] == [("ein hund", "a dog"), ("ein hund", "a dog"), ("ein ball", "a ball")]
+    assert found.counts.src == {"ein": 4, "hund": 3, "ball": 1}
 
 
 def test_words_are_counted(tmp_path: Path) -> None:

@@ -140,8 +140,10 @@ def test_page_says_versions_and_hashes(pair: tuple[Path, Path], made: tuple[dict
     assert f"torch {environment['torch']}" in text
 
 
-def test_the_same_findings_make_the_same_page(pair: tuple[Path, Path]) -> None:
-    findings = gather_findings([pair[0]], num_examples=3, device="cpu", threads=1)
+def test_the_same_findings_make_the_same_page(workspace: Workspace, pair: tuple[Path, Path]) -> None:
+    findings = gather_findings(
+        [pair[0]], num_examples=3, data_dir=workspace.prepared, device="cpu", threads=1
+    )
     assert render_page(findings) == render_page(findings)
 
 
@@ -254,8 +256,10 @@ def test_line_that_the_model_takes_in_parts_has_no_map(workspace: Workspace, tmp
     assert [bool(each.no_attention) for each in renderings].count(True) == 1  # `workspace` has one such line
 
 
-def test_page_of_many_long_sentences_can_still_be_sent(pair: tuple[Path, Path]) -> None:
-    findings = gather_findings([pair[0]], num_examples=3, device="cpu", threads=1)
+def test_page_of_many_long_sentences_can_still_be_sent(workspace: Workspace, pair: tuple[Path, Path]) -> None:
+    findings = gather_findings(
+        [pair[0]], num_examples=3, data_dir=workspace.prepared, device="cpu", threads=1
+    )
     (test_set,) = findings.test_sets
     example = test_set.groups[0].examples[0]
     (rendering,) = example.renderings

@@ -236,6 +236,18 @@ def test_checkpoint_saved_before_the_first_pointer_is_gone_on_from(
     assert "resumed after update 8" in outcome.err
 
 
+def test_where_the_best_checkpoint_is_gone_the_best_of_what_follows_takes_its_place(
+    workspace: Workspace, resumable: Path
+) -> None:
+    shutil.rmtree(resumable / "checkpoints" / "step-00000004")
+    resumable.joinpath("best.txt").unlink()
+    state = json.loads(last(resumable).joinpath("state.json").read_bytes())
+    rehash(last(resumable), "state.json", json.dumps({**state, "best_score": 101.0}).encode())
+    outcome = train(workspace, resumable, "--resume")
+    assert outcome.code == 0, outcome.err
+    assert resumable.joinpath("best.txt").read_text() == "step-00000012\n"
+
+
 def test_resume_without_a_usable_checkpoint_says_so_and_changes_nothing(
     workspace: Workspace, resumable: Path
 ) -> None:

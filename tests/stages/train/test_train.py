@@ -18,11 +18,13 @@ import pytest
 import torch
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
+from mt_cli.artefacts.checkpoint import checkpoint_name
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import Run, open_run
 from mt_cli.config import load_config
 from mt_cli.machine.hardware import processor_name
 from mt_cli.stages.train.pace import Pace
+from mt_cli.stages.train.session import Session
 from mt_cli.stages.train.table import HEADER
 
 # Validations every 8 updates, about 4 an epoch: an end after 11 falls between two validations.
@@ -73,13 +75,23 @@ def test_each_ingredient_changes_what_is_trained(workspace: Workspace, tmp_path:
     assert weights(runs[0]) != weights(runs[1])
 
 
-@pytest.mark.parametrize("option", ["optimizer=adam", "best_by=loss"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "training.optimizer=adam",
+        "training.best_by=loss",
+        "training.tokens_per_batch=200",
+        "training.accumulation=2",
+        "runtime.seed=5",
+        "decoding.beam_size=2",
+    ],
+)
 def test_resume_with_another_kind_of_training_exits_2_and_names_the_key(
     workspace: Workspace, option: str
 ) -> None:
-    outcome = train(workspace, workspace.run, "--resume", "--set", f"training.{option}")
+    outcome = train(workspace, workspace.run, "--resume", "--set", option)
     assert outcome.code == 2
-    assert f"began with another training.{option.split('=', maxsplit=1)[0]}" in outcome.err
+    assert f"began with another {option.split('=', maxsplit=1)[0]}" in outcome.err
 
 
 class AtStep(logging.Handler):
@@ -393,6 +405,25 @@ def test_resumed_run_equals_the_uninterrupted_one(
     assert records(run, "validation") == records(uninterrupted, "validation")
     assert weights(run) == weights(uninterrupted)
     assert weights(run, "best") == weights(uninterrupted, "best")
+
+
+def test_time_limit_between_two_validations_saves_where_training_stands(
+    workspace: Workspace, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+
+    def left_s(session: Session) -> float:
+        return 60.0 if session._trainer.progress.step < FIRST_PART else -1.0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "_limit_left_s", left_s)
+        assert train(workspace, run, *SHORT, "--time-limit", "35m").code == 0
+    assert (status(run)["state"], status(run)["step"]) == ("time_limit", FIRST_PART)
+    assert (run / "last.txt").read_text() == f"{checkpoint_name(FIRST_PART)}\n"
+    assert (run / "best.txt").read_text() == f"{checkpoint_name(8)}\n"
+    assert train(workspace, run, *SHORT, "--resume").code == 0
+    assert records(run, "validation") == records(uninterrupted, "validation")
+    assert weights(run) == weights(uninterrupted)
 
 
 @pytest.mark.parametrize("pointer", ["best", "last"])

@@ -10,9 +10,11 @@ from workspace import Workspace
 
 from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.run import open_run
+from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.train.validation import NUM_SAMPLES, Validator
 from mt_cli.text.symbols import BOS_ID, EOS_ID
+from mt_cli.translation.translator import Translator
 
 
 @pytest.fixture
@@ -45,6 +47,29 @@ def test_loss_is_the_mean_over_target_tokens_of_every_pair_as_far_as_the_model_r
 def test_pairs_that_are_cut_are_warned_of_once(workspace: Workspace) -> None:
     said = workspace.folder.joinpath("train.err").read_text()
     assert said.count("validation pairs are longer than the model's 47 tokens") == 1
+    assert "is translated in" not in said  # each validation would say so again
+
+
+def test_scores_are_those_of_fp32_whatever_training_computes_in(
+    workspace: Workspace, model: TranslationModel, validator: Validator
+) -> None:
+    run, prepared = open_run(workspace.run), open_prepared(workspace.prepared)
+    runtime = Runtime(torch.device("cpu"), "bf16")
+    of_training = Validator(model, run, prepared, run.config, runtime=runtime)
+    assert of_training.validate(step=1).as_json() == validator.validate(step=1).as_json()
+
+
+def test_lower_case_references_are_what_a_lower_case_corpus_is_scored_against(
+    workspace: Workspace, model: TranslationModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, prepared = open_run(workspace.run), open_prepared(workspace.prepared)
+    data = run.config.data.model_copy(update={"lowercase": True})
+    config = run.config.model_copy(update={"data": data})
+    refs = [line.lower() for line in prepared.lines("val", "tgt")]
+    monkeypatch.setattr(Translator, "translate", lambda *_, **__: refs)
+    bleu = Validator(model, run, prepared, config, runtime=CPU).validate(step=1).bleu
+    assert bleu.score == pytest.approx(100)
+    assert "case:lc" in bleu.signature
 
 
 def test_result_is_what_training_noted_of_the_best_checkpoint(

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from mt_cli.training.finite import all_finite
+from mt_cli.stages.train.divergence import all_finite
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -1,0 +1,112 @@
+"""What a session decides: which checkpoint is the best, when to score, and when to end.
+
+The scores of the validation split are given, so that each decision can be worked out by hand.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from damage import rehash
+from safetensors.torch import load_file
+from workspace import Outcome, Workspace
+
+from mt_cli.stages.train.validation import Validation, Validator
+from mt_cli.translation.scoring import score_bleu
+
+EACH_UPDATE = ("--set", "training.validate_every=1", "--set", "training.log_every=1")
+
+Script = Callable[..., None]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Sets what validations find, by the number of the update from 1."""
+
+    def write(*, bleu: Sequence[float], nll: Sequence[float] = ()) -> None:
+        def validate(_: Validator, step: int) -> Validation:
+            score = replace(score_bleu(["a dog"], ["a dog"]), score=bleu[step - 1])
+            return Validation(step, nll[step - 1] if nll else 1.0, score, ["a dog"], [])
+
+        monkeypatch.setattr(Validator, "validate", validate)
+
+    return write
+
+
+def train(workspace: Workspace, run: Path, *args: object) -> Outcome:
+    return workspace.call("train", "tiny.toml", "--run", run, *args)
+
+
+def status(run: Path) -> dict[str, object]:
+    found = json.loads(run.joinpath("status.json").read_bytes())
+    assert isinstance(found, dict)
+    return found
+
+
+def steps_of(run: Path, kind: str) -> list[tuple[int, int]]:
+    """Step, and epoch where there is one, of each line of that kind in metrics.jsonl."""
+    lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line.get("epoch", 0)) for line in lines if line["kind"] == kind]
+
+
+@pytest.mark.parametrize(("best_by", "best"), [("loss", 2), ("bleu", 3)])
+def test_best_checkpoint_has_the_lowest_loss_or_the_highest_bleu(
+    workspace: Workspace, tmp_path: Path, script: Script, best_by: str, best: int
+) -> None:
+    script(nll=[3.0, 1.0, 2.0, 4.0], bleu=[1.0, 2.0, 5.0, 3.0])
+    run = tmp_path / "run"
+    outcome = train(workspace, run, *EACH_UPDATE, "--set", f"training.best_by={best_by}", "--max-steps", 4)
+    assert outcome.code == 0, outcome.err
+    assert (run / "best.txt").read_text() == f"step-{best:08d}\n"
+    assert status(run)["best_step"] == best
+
+
+def test_patience_counts_validations_in_a_row_and_holds_after_a_resume(
+    workspace: Workspace, tmp_path: Path, script: Script
+) -> None:
+    script(bleu=[5.0, 4.0, 6.0, 5.0, 4.0, 9.0])
+    run, patient = tmp_path / "run", ("--set", "training.patience=2", "--max-steps", 6)
+    assert train(workspace, run, *EACH_UPDATE, *patient).code == 0
+    ended = status(run)
+    assert (ended["state"], ended["step"], ended["best_step"]) == ("early_stop", 5, 3)
+    assert train(workspace, run, *EACH_UPDATE, *patient, "--resume").code == 0
+    again = status(run)
+    assert (again["state"], again["step"], again["best_step"]) == ("early_stop", 5, 3)
+
+
+def test_without_an_interval_each_epoch_ends_with_a_validation(workspace: Workspace, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ("training.validate_every=0", "training.max_epochs=3", "training.log_every=1")
+    flags = [flag for option in options for flag in ("--set", option)]
+    assert train(workspace, run, *flags).code == 0
+    last_of_epoch = {epoch: step for step, epoch in steps_of(run, "step")}
+    assert sorted(last_of_epoch) == [1, 2, 3]
+    assert [step for step, _ in steps_of(run, "validation")] == list(last_of_epoch.values())
+
+
+def test_time_of_earlier_sessions_counts_but_not_against_the_limit(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert train(workspace, run, "--max-steps", 2).code == 0
+    checkpoint = run / "checkpoints" / "step-00000002"
+    state = json.loads(checkpoint.joinpath("state.json").read_bytes())
+    rehash(checkpoint, "state.json", json.dumps({**state, "elapsed_s": 1e6}).encode())
+    assert train(workspace, run, "--max-steps", 4, "--resume", "--time-limit", "1h").code == 0
+    ended = status(run)
+    assert (ended["state"], ended["step"]) == ("finished", 4)
+    assert isinstance(ended["elapsed_s"], float)
+    assert 1e6 < ended["elapsed_s"] < 1e6 + 3600
+
+
+def test_seed_decides_the_first_weights(workspace: Workspace, tmp_path: Path) -> None:
+    found = []
+    for seed in (1, 2):
+        run = tmp_path / f"seed{seed}"
+        still = ("--set", "training.peak_lr=1e-30", "--max-steps", 1)
+        assert train(workspace, run, "--seed", seed, *still).code == 0
+        found.append(load_file(run / "checkpoints" / "step-00000001" / "model.safetensors"))
+    embeddings = [weights["src_embedding.weight"] for weights in found]
+    assert not embeddings[0].equal(embeddings[1])
