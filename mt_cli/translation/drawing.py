@@ -68,7 +68,10 @@ def heat_map(panel: Panel, *, shades: str = SHADES, width: int | None = None) ->
 
     Where `width` columns of a terminal are too few, the map is cut into blocks, one below the other.
     """
-    rows, columns = [_short(label) for label in panel.rows], [_short(label) for label in panel.columns]
+    rows, columns = (
+        [short_label(label) for label in panel.rows],
+        [short_label(label) for label in panel.columns],
+    )
     margin = max(map(len, rows))
     tops = [f"  {columns[int(values.argmax())]} {values.max():.2f}" for values in panel.values]
     room = len(columns) if width is None else (width - margin - 1 - max(map(len, tops))) // 2
@@ -121,7 +124,7 @@ def _draw_panel(ax: "Axes", panel: Panel, highest: float, font_size: float) -> "
     # A token may hold dollar signs, which are no formula here.
     ax.set_xlabel(panel.title, fontsize=10, parse_math=False)
     for axis, labels in ((ax.xaxis, panel.columns), (ax.yaxis, panel.rows)):
-        axis.set_ticks(range(len(labels)), [_short(label) for label in labels], parse_math=False)
+        axis.set_ticks(range(len(labels)), [short_label(label) for label in labels], parse_math=False)
         axis.set_ticks(np.arange(0.5, len(labels) - 1), minor=True)
     ax.tick_params(length=0, labelsize=font_size, top=False, labeltop=True, labelbottom=False)
     ax.tick_params(axis="x", labelrotation=90)
@@ -147,10 +150,15 @@ def _panels_across(num_panels: int, width: float, height: float) -> int:
 def _panel_size(panels: Sequence[Panel], cell: float, font_size: float) -> tuple[float, float]:
     """Width and height in inches that the largest of `panels` needs, labels included."""
     letter = 0.7 * font_size * POINT
-    widths = [len(p.columns) * cell + letter * max(len(_short(label)) for label in p.rows) for p in panels]
-    heights = [len(p.rows) * cell + letter * max(len(_short(label)) for label in p.columns) for p in panels]
+    widths = [
+        len(p.columns) * cell + letter * max(len(short_label(label)) for label in p.rows) for p in panels
+    ]
+    heights = [
+        len(p.rows) * cell + letter * max(len(short_label(label)) for label in p.columns) for p in panels
+    ]
     return max(widths) + 0.3, max(heights) + 0.5
 
 
-def _short(label: str) -> str:
+def short_label(label: str) -> str:
+    """`label`, cut to `LONGEST_LABEL` letters."""
     return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"

@@ -4,7 +4,6 @@ Works on raw lines and hashes of their normalised text; the choice depends on th
 of the lines.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,11 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.artefacts.corpora import TRAIN, CorpusSplit, RawPair, read_pairs
+from mt_cli.artefacts.corpora import TRAIN, CorpusSplit, read_pairs
 from mt_cli.errors import DataError
+from mt_cli.text.hashes import Hashes, hash_texts
 from mt_cli.text.normalize import decode_line, normalize, strip_line_end
-
-Hashes = NDArray[np.uint64]
 
 SHARE = 0.05
 FEWEST, MOST = 50, 2000
@@ -76,19 +74,11 @@ def cut_off(
 
 
 def _hash_sides(corpus: CorpusSplit) -> tuple[Hashes, Hashes, NDArray[np.bool_]]:
-    """64 bits of each normalised source and target, and whether both have text."""
-    hashes = b"".join(_hash(pair) for pair in read_pairs(corpus))
-    columns = np.frombuffer(hashes, np.uint64).reshape(-1, 2)
-    empty = np.frombuffer(_digest(""), np.uint64)[0]
+    """The hash of each normalised source and target, and whether both have text."""
+    lines = (line for pair in read_pairs(corpus) for line in pair)
+    columns = hash_texts(normalize(decode_line(line), lowercase=True) for line in lines).reshape(-1, 2)
+    (empty,) = hash_texts([""])
     return columns[:, 0], columns[:, 1], (columns != empty).all(axis=1)
-
-
-def _hash(pair: RawPair) -> bytes:
-    return b"".join(_digest(normalize(decode_line(line), lowercase=True)) for line in pair)
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
 def _choose(

@@ -3,24 +3,21 @@
 Knows raw and normalised pairs, never ids.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mt_cli.artefacts.corpora import CorpusSplit, RawPair, read_pairs
 from mt_cli.machine.progress import progress_bar
 from mt_cli.machine.workers import ordered_map
+from mt_cli.text.hashes import Hashes, hash_texts
 from mt_cli.text.learning import SAMPLE_SIZE, PairSample, WordCounts, count_pairs
 from mt_cli.text.normalize import decode_line, is_valid_utf8, normalize
 from mt_cli.text.tokenizer import TextOptions
 
 PAIRS_PER_JOB = 2000
-
-Hashes = NDArray[np.uint64]
 
 
 @dataclass
@@ -32,7 +29,7 @@ class Survey:
     """Lines with a side that is not valid UTF-8."""
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """64 bits of each filled pair: eight bytes a pair, and one false alarm in 2^64 comparisons."""
+    """Of each filled pair: eight bytes a pair."""
     counts: WordCounts = field(default_factory=WordCounts)
     pairs: list[tuple[str, str]] = field(default_factory=list)
     """The normalised pairs, or a sample of them."""
@@ -58,8 +55,8 @@ class SurveyJob:
         return Survey(
             lines=len(raw),
             invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
-            src_hashes=_hash_all(src for src, _ in filled),
-            pair_hashes=_hash_all(f"{src}\n{tgt}" for src, tgt in filled),
+            src_hashes=hash_texts(src for src, _ in filled),
+            pair_hashes=hash_texts(f"{src}\n{tgt}" for src, tgt in filled),
             counts=count_pairs(filled, self.options) if self.counts_words else WordCounts(),
             pairs=filled if self.samples_pairs else [],
         )
@@ -105,8 +102,3 @@ def read_groups(split: CorpusSplit, *, label: str) -> Iterator[list[RawPair]]:
         while group := list(islice(pairs, PAIRS_PER_JOB)):
             yield group
             bar.update(len(group))
-
-
-def _hash_all(texts: Iterable[str]) -> Hashes:
-    digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
-    return np.frombuffer(b"".join(digests), np.uint64)

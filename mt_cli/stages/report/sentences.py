@@ -15,13 +15,13 @@ from mt_cli.stages.report.findings import (
     TestSetFindings,
 )
 from mt_cli.stages.report.markup import Html, element, folded
+from mt_cli.translation.drawing import short_label
 from mt_cli.translation.word_differences import Span
 
 LARGEST_MAPS = 1_600_000
 """Bytes of all maps of a page together; later maps are left out, so that the page can still be sent."""
 CELL, LETTER = 18, 6.6
 """Side of a map's cell, and width of a label's letter, in pixels."""
-LONGEST_LABEL = 16
 LEVELS = 12
 """Shades of a map, beside none at all."""
 
@@ -172,7 +172,7 @@ def _attention(rendering: Rendering, run: str, line: int, budget: MapBudget) -> 
 
 def attention_svg(attention: AttentionMap) -> Html:
     """A map with a shade for each weight; what each token looks at most is said in words too."""
-    rows, columns = list(map(_label, attention.rows)), list(map(_label, attention.columns))
+    rows, columns = list(map(short_label, attention.rows)), list(map(short_label, attention.columns))
     left = round(max(map(len, rows)) * LETTER) + 10
     top = round(max(map(len, columns)) * LETTER) + 10
     width, height = left + CELL * len(columns) + 4, top + CELL * len(rows) + 4
@@ -223,7 +223,3 @@ def _in_words(attention: AttentionMap) -> str:
         for row, weights in zip(attention.rows, attention.weights, strict=True)
     ]
     return f"{attention.title}. What each token looks at most: {', '.join(tops)}."
-
-
-def _label(token: str) -> str:
-    return token if len(token) <= LONGEST_LABEL else f"{token[: LONGEST_LABEL - 1]}…"

@@ -6,14 +6,14 @@ Checks that config, data and run fit together before anything slow begins.
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 
 from mt_cli import __version__
 from mt_cli.artefacts.files import open_to_append
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
-from mt_cli.artefacts.run import CheckpointReference, PreparedReference, Run, check_model_fits, open_run
+from mt_cli.artefacts.run import PreparedReference, Run, check_model_fits, open_run
 from mt_cli.artefacts.run_creation import created_run, remove_abandoned
 from mt_cli.artefacts.run_facts import STATUS, read_facts
 from mt_cli.config import Config, differences
@@ -90,24 +90,10 @@ def train_run(
         environment = _environment(runtime, world)
         signals = stack.enter_context(StopSignals())  # of all processes, for the first to answer
 
-        def begin() -> Run:
-            if resume:
-                stack.enter_context(open_run(run_dir).locked())
-                run = _reopen(run_dir, config, prepared)  # now that nobody can replace it
-                run.remove_leftovers()
-                remove_abandoned(run.folder)
-            else:
-                parent = None
-                if init_from is not None:
-                    parent = fitting_parent(init_from, config, prepared, run_dir=run_dir)
-                new = _created(run_dir, config, prepared, environment, parent, overwrite=overwrite)
-                run = stack.enter_context(new)
-                run.write_status(STARTING)
-            stack.enter_context(_logging_to(run.log_path))
-            stack.enter_context(_end_described(run))
-            return run
-
-        run = world.after_first(begin, lambda: open_run(run_dir))
+        begun = _run_to_train(
+            run_dir, config, prepared, environment, resume=resume, overwrite=overwrite, init_from=init_from
+        )
+        run = world.after_first(lambda: stack.enter_context(begun), lambda: open_run(run_dir))
         stack.enter_context(memory_errors_explained("lower training.tokens_per_batch"))
         session = Session(
             run,
@@ -127,24 +113,42 @@ def train_run(
         return None
 
 
-def _created(
+@contextmanager
+def _run_to_train(
     run_dir: Path,
     config: Config,
     prepared: Prepared,
     environment: Mapping[str, object],
-    parent: CheckpointReference | None,
     *,
+    resume: bool,
     overwrite: bool,
-) -> AbstractContextManager[Run]:
-    return created_run(
-        run_dir,
-        config,
-        tokenizer_files=prepared.tokenizers.to_files(),
-        prepared=PreparedReference(str(prepared.folder), prepared.sha256),
-        environment=environment,
-        init_from=parent,
-        overwrite=overwrite,
-    )
+    init_from: Path | None,
+) -> Iterator[Run]:
+    """The run that is resumed or begun; while the block lasts, it is locked and its log is written."""
+    with ExitStack() as stack:
+        if resume:
+            stack.enter_context(open_run(run_dir).locked())
+            run = _reopen(run_dir, config, prepared)  # now that nobody can replace it
+            run.remove_leftovers()
+            remove_abandoned(run.folder)
+        else:
+            parent = None
+            if init_from is not None:
+                parent = fitting_parent(init_from, config, prepared, run_dir=run_dir)
+            new = created_run(
+                run_dir,
+                config,
+                tokenizer_files=prepared.tokenizers.to_files(),
+                prepared=PreparedReference(str(prepared.folder), prepared.sha256),
+                environment=environment,
+                init_from=parent,
+                overwrite=overwrite,
+            )
+            run = stack.enter_context(new)
+            run.write_status(STARTING)
+        stack.enter_context(_logging_to(run.log_path))
+        stack.enter_context(_end_described(run))
+        yield run
 
 
 def _environment(runtime: Runtime, world: World) -> dict[str, object]:
