@@ -13,20 +13,18 @@ from mt_cli.artefacts.files import MANIFEST, check_hashes, read_file, sha256_fil
 from mt_cli.artefacts.folders import recover
 from mt_cli.artefacts.json_files import SEAL, parse_json, read_json, read_sealed, sealed, write_json
 from mt_cli.artefacts.run import (
-    CONFIG,
     MOST_CONFIG_BYTES,
     MOST_TOKENIZER_BYTES,
     TOKENIZER,
-    CheckpointReference,
-    PreparedReference,
     Run,
     is_exported,
     model_shapes,
     open_runs,
     read_tokenizers,
 )
+from mt_cli.artefacts.run_manifest import CheckpointReference, PreparedReference
 from mt_cli.artefacts.tensor_files import most_bytes
-from mt_cli.config import Config, Quantization, config_of_bytes, dump_config
+from mt_cli.config import RUN_CONFIG, Config, Quantization, config_of_bytes, dump_config
 from mt_cli.errors import DataError, Option, UsageError, command_line
 from mt_cli.text.tokenizer import Tokenizers
 
@@ -99,7 +97,7 @@ def complete_export(
     """Write the config and the manifest beside what was made of the `checkpoint` of `run` in `folder`."""
     decoding = run.config.decoding.model_copy(update={"precision": "fp32"})
     config = run.config.model_copy(update={"decoding": decoding})
-    write_atomically(folder / CONFIG, dump_config(config).encode())
+    write_atomically(folder / RUN_CONFIG, dump_config(config).encode())
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sha256 = {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
     manifest = {
@@ -138,16 +136,16 @@ def open_exported_run(folder: Path) -> ExportedRun:
             "exported_from": {"folder": str(run), "checkpoint": str(checkpoint), "sha256": str(weights)},
             "prepared": {"folder": str(prepared), "sha256": str(data)},
             "sha256": dict(hashes),
-        } if CONFIG in hashes and quantization in get_args(Quantization):
+        } if RUN_CONFIG in hashes and quantization in get_args(Quantization):
             sha256 = {name: str(digest) for name, digest in hashes.items()}
         case _:
             raise DataError(f"{path}: not a manifest of an exported model of format {FORMAT}")
-    is_small = {name: name == CONFIG or name.startswith(TOKENIZER) for name in sha256}
+    is_small = {name: name == RUN_CONFIG or name.startswith(TOKENIZER) for name in sha256}
     of_ours = {name: digest for name, digest in sha256.items() if is_small[name]}
     check_hashes(folder, of_ours, most=MOST_TOKENIZER_BYTES)
     exported = ExportedRun(
         folder,
-        config_of_bytes(read_file(folder / CONFIG, most=MOST_CONFIG_BYTES), origin=folder / CONFIG),
+        config_of_bytes(read_file(folder / RUN_CONFIG, most=MOST_CONFIG_BYTES), origin=folder / RUN_CONFIG),
         PreparedReference(prepared, data),
         CheckpointReference(run, checkpoint, weights),
         quantization,

@@ -95,7 +95,7 @@ def read_sealed(
     """
     document, has_seal = unsealed(read_json(path, below=below), early_keys=early_keys, place=str(path))
     if warns and not has_seal:
-        warn_of_no_seal(below, seal_command or seal_command_of(below))
+        warn_of_no_seal(below, seal_command)
     return document
 
 
@@ -126,12 +126,15 @@ def seal_command_of(run: Path) -> str:
 
 
 @functools.cache
-def warn_of_no_seal(folder: Path, seal_command: str) -> None:
-    """Say once that `folder` has a document without a seal, and that `seal_command` seals it."""
+def warn_of_no_seal(folder: Path, seal_command: str | None = None) -> None:
+    """Say once that `folder` has a document without a seal, and that `seal_command` seals it.
+
+    None is the command for a run folder.
+    """
     log.warning(
         "%s: made by an early version, without a seal, so damage may go unnoticed; to check and seal it: %s",
         folder,
-        seal_command,
+        seal_command or seal_command_of(folder),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt_cli.artefacts.files import is_there, open_to_append, opened, write_atomically
-from mt_cli.artefacts.json_files import parse_json, seal_command_of, sealed, unsealed, warn_of_no_seal
+from mt_cli.artefacts.json_files import parse_json, sealed, unsealed, warn_of_no_seal
 from mt_cli.artefacts.write_errors import write_errors_explained
 from mt_cli.errors import DataError
 
@@ -68,7 +68,7 @@ def read_metrics(path: Path, *, warns: bool = True) -> Iterator[Record]:
     """
     for record, has_seal in _read(path):
         if warns and not has_seal:
-            warn_of_no_seal(path.parent, seal_command_of(path.parent))
+            warn_of_no_seal(path.parent)
         yield record
 
 

@@ -5,6 +5,7 @@ Knows what lies in the folder, not how it was made.
 
 import functools
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -169,7 +170,7 @@ def open_prepared_of(run: AnyRun, folder: Path | None = None, *, otherwise: str 
         DataError: the data are missing, or are not those of `run`.
     """
     place = folder or Path(run.prepared.folder)
-    if not place.is_dir():
+    if not os.path.isdir(place):  # noqa: PTH112 — a name may be too long
         raise DataError(
             f"{place}: the data that {run.folder} was trained on are not here; say where with --data DIR"
             f"{otherwise}"

@@ -8,60 +8,28 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Final, Literal
 
 import torch
-from pydantic import BaseModel, Field, ValidationError
 
 from mt_cli.artefacts import checkpoints
 from mt_cli.artefacts.checkpoint import fill, read_weights
 from mt_cli.artefacts.files import MANIFEST, check_hashes, is_there, read_file
 from mt_cli.artefacts.folders import recover, remove_leftovers
-from mt_cli.artefacts.json_files import read_sealed
 from mt_cli.artefacts.metrics import Record, append_metrics, forget_metrics_after, read_metrics
 from mt_cli.artefacts.run_facts import STATUS, write_facts
 from mt_cli.artefacts.run_lock import LOG, locked
-from mt_cli.config import Backend, Config, ModelConfig, config_of_bytes
-from mt_cli.errors import DataError, UsageError, command_line
+from mt_cli.artefacts.run_manifest import CheckpointReference, PreparedReference, read_run_manifest
+from mt_cli.config import RUN_CONFIG, Backend, Config, ModelConfig, config_of_bytes
+from mt_cli.errors import UsageError, command_line
 from mt_cli.model.shapes import Shape, check_fits_memory, check_training_fits, parameter_shapes
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text.symbols import PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
 
-FORMAT: Final = 1
-CONFIG, METRICS, TOKENIZER = "config.toml", "metrics.jsonl", "tokenizer/"
+METRICS, TOKENIZER = "metrics.jsonl", "tokenizer/"
 EXPORTED_MODEL = ("model.bin", "config.json")
 """CTranslate2's files, by which an exported model is known where there are no checkpoints."""
-LONGEST_PATH = 4096
 MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES = 1 << 20, 1 << 25
-
-
-@dataclass(frozen=True)
-class PreparedReference:
-    """The prepared data that a run was trained on."""
-
-    folder: Annotated[str, Field(max_length=LONGEST_PATH)]
-    sha256: str
-
-
-@dataclass(frozen=True)
-class CheckpointReference:
-    """The checkpoint whose weights a run started with, or that a model was exported from."""
-
-    folder: str
-    """Of the run that it belongs to."""
-    checkpoint: str
-    sha256: str
-    """Of its weights."""
-
-
-class _Manifest(BaseModel):
-    """manifest.json, without its seal. Early versions wrote none."""
-
-    format: Literal[1]
-    sha256: dict[str, str]
-    prepared: PreparedReference
-    init_from: CheckpointReference | None = None
 
 
 @dataclass(frozen=True)
@@ -231,23 +199,11 @@ def open_run(folder: Path, *, warns: bool = True) -> Run:
         near = sorted(str(path.parent) for path in folder.parent.glob(f"*/{MANIFEST}"))
         hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")
-    manifest = _read_manifest(folder, warns=warns)
+    manifest = read_run_manifest(folder, warns=warns)
     check_hashes(folder, manifest.sha256, most=MOST_TOKENIZER_BYTES)
-    path = folder / CONFIG
+    path = folder / RUN_CONFIG
     config = config_of_bytes(read_file(path, most=MOST_CONFIG_BYTES), origin=path)
     return Run(folder, config, manifest.prepared, manifest.sha256, manifest.init_from)
-
-
-def _read_manifest(folder: Path, *, warns: bool) -> _Manifest:
-    path = folder / MANIFEST
-    document = read_sealed(path, early_keys=_Manifest.model_fields, below=folder, warns=warns)
-    try:
-        manifest = _Manifest.model_validate(document)
-    except ValidationError as error:
-        raise DataError(f"{path}: not a run manifest of format {FORMAT}") from error
-    if CONFIG not in manifest.sha256:
-        raise DataError(f"{path}: lists no {CONFIG}; the file is damaged")
-    return manifest
 
 
 def is_exported(folder: Path) -> bool:

@@ -11,25 +11,21 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from mt_cli.artefacts.files import MANIFEST, sha256_bytes, write_atomically
 from mt_cli.artefacts.folders import check_replaceable, is_free, put_in_place, remove, remove_leftovers_of
-from mt_cli.artefacts.json_files import sealed, write_json
-from mt_cli.artefacts.run import (
-    CONFIG,
-    FORMAT,
-    TOKENIZER,
-    CheckpointReference,
-    PreparedReference,
-    Run,
-    open_run,
-)
+from mt_cli.artefacts.run import TOKENIZER, Run, open_run
 from mt_cli.artefacts.run_facts import ENVIRONMENT, write_facts
 from mt_cli.artefacts.run_lock import busy, is_locked, locked
+from mt_cli.artefacts.run_manifest import (
+    CheckpointReference,
+    PreparedReference,
+    RunManifest,
+    write_run_manifest,
+)
 from mt_cli.artefacts.write_errors import WriteError, write_errors_explained
-from mt_cli.config import Config, dump_config
+from mt_cli.config import RUN_CONFIG, Config, dump_config
 
 PARTIAL = re.compile(r".+\.[0-9a-f]{32}\.partial", re.DOTALL)
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -60,7 +56,7 @@ def created_run(
             folder,
             is_wanted=overwrite,
             # Prepared folders have a manifest too, and exported models both of the others.
-            own_files=(MANIFEST, CONFIG, ENVIRONMENT),
+            own_files=(MANIFEST, RUN_CONFIG, ENVIRONMENT),
             kind="a run folder",
             ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
         )
@@ -108,19 +104,13 @@ def _fill(
     init_from: CheckpointReference | None,
 ) -> None:
     """Write the files of a new run."""
-    files = {CONFIG: dump_config(config).encode()}
+    files = {RUN_CONFIG: dump_config(config).encode()}
     files |= {f"{TOKENIZER}{name}": data for name, data in tokenizer_files.items()}
     for name, data in files.items():
         write_atomically(folder / name, data)
     write_facts(folder, ENVIRONMENT, environment)
-    manifest: dict[str, object] = {
-        "format": FORMAT,
-        "sha256": {name: sha256_bytes(data) for name, data in files.items()},
-        "prepared": asdict(prepared),
-    }
-    if init_from is not None:
-        manifest["init_from"] = asdict(init_from)
-    write_json(folder / MANIFEST, sealed(manifest))
+    hashes = {name: sha256_bytes(data) for name, data in files.items()}
+    write_run_manifest(folder, RunManifest(sha256=hashes, prepared=prepared, init_from=init_from))
 
 
 def remove_abandoned(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from mt_cli.config import Config, DataConfig
+from mt_cli.config import RUN_CONFIG, Config, DataConfig
 
 DEEPEST = 2
 """Folders below the one being typed in which runs and configs are looked for."""
@@ -61,7 +61,7 @@ def _below(incomplete: str, pattern: str) -> Iterator[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "config.toml").is_file() and (folder / "manifest.json").is_file()
+    return (folder / RUN_CONFIG).is_file() and (folder / "manifest.json").is_file()
 
 
 def _runs_of(ctx: typer.Context) -> list[Path]:
@@ -73,7 +73,7 @@ def _runs_of(ctx: typer.Context) -> list[Path]:
 
 def _splits(run: Path) -> list[str]:
     try:
-        data = tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("data", {})
+        data = tomllib.loads((run / RUN_CONFIG).read_text(encoding="utf-8")).get("data", {})
     except (OSError, ValueError, RecursionError):
         return []
     return [str(name) for name in data.get("splits", DataConfig.model_fields["splits"].default)]

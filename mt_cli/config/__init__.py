@@ -3,7 +3,7 @@
 Knows the names and limits of every option, never what an option does.
 """
 
-from mt_cli.config.bundled import bundled_configs, config_name, find_config
+from mt_cli.config.bundled import RUN_CONFIG, bundled_configs, config_name, find_config
 from mt_cli.config.commented import commented_toml
 from mt_cli.config.loading import (
     config_of_bytes,
@@ -37,6 +37,7 @@ from mt_cli.config.values import Language, Section
 
 __all__ = [
     "MOST_THREADS",
+    "RUN_CONFIG",
     "Backend",
     "Config",
     "DataConfig",

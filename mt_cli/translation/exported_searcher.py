@@ -29,7 +29,7 @@ BATCHES_AHEAD = 4
 """Of each thread: enough that none waits, few enough that an interrupt is obeyed at once."""
 
 PATIENCE = 2.0
-"""A search with a length penalty ends after this times the beam size hypotheses; 1 costs 0.3 BLEU."""
+"""Hypotheses that end a search with a length penalty, in multiples of the beam size; 1 costs 0.3 BLEU."""
 LEAST_TOP_P = 1e-6
 """CTranslate2 refuses 0, with which only the likeliest token is drawn; so is it with this."""
 
@@ -72,12 +72,14 @@ class ExportedSearcher:
 
         self._config = config
         self.longest_sentence = run.config.model.longest_sentence
+        """Most ids of a source, and of a hypothesis."""
         self._forbids_unk = UNK_ID in forbidden_ids
         self._sampling = sampling
         self._src_tokens = run.tokenizers.src.entries
         self._tgt_tokens = run.tokenizers.tgt.entries
         self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
         self.device = _choose_device(device)
+        """On which it computes."""
         if sampling is not None:
             ctranslate2.set_random_seed(seed % 2**32)
         # A thread for each batch is faster than threads that share one, for a single small sentence too.

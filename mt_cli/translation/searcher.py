@@ -60,10 +60,12 @@ class Searcher:
         # In fp32, one kernel serves all shapes, and padding would only cost time.
         self._model = model if runtime.precision == "fp32" else FewShapes(model)
         self.longest_sentence = model.longest_sentence
+        """Most ids of a source, and of a hypothesis."""
         self.first = model.models[0] if isinstance(model, Ensemble) else model
         self._config = config
         self._runtime = runtime
         self.device = str(runtime.device)
+        """On which it computes."""
         self._rules = Rules(
             BOS_ID,
             EOS_ID,

@@ -6,7 +6,7 @@ is what was read before. Thousands are tried in one process: in place of whole c
     open_run, checkpoint_folder                 all that take a run: its manifest, config, tokenizer, pointers
     load_model                                  translate, evaluate, export: weights
     load_state, load_training_tensors           train --resume: progress, the optimiser's state
-    describe_status, describe_environment       inspect, report: status.json, env.json
+    describe_status, read_facts                 inspect, report: status.json, env.json
     curves_of_run                               plot, report: metrics.jsonl
     read_scores, open_evaluation                inspect, evaluate: scores.json, and the texts beside it
     open_prepared                               train, evaluate: encoded splits, their lines, tokenizers

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from mt_cli.artefacts.checkpoint import MODEL, checked_hashes, checkpoint_name
+from mt_cli.artefacts.checkpoint import checkpoint_name, weights_sha256
 from mt_cli.artefacts.evaluation import kept_evaluations, open_evaluation
 from mt_cli.artefacts.run import Run, open_run
 from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
@@ -69,9 +69,7 @@ def take_record(
         commit_from=commit_from,
         parameters=num_parameters(run.parameter_shapes),
         checkpoint=checkpoint,
-        weights_sha256=checked_hashes(run.checkpoint_folder(checkpoint), run.parameter_shapes, names=[MODEL])[
-            MODEL
-        ],
+        weights_sha256=weights_sha256(run.checkpoint_folder(checkpoint), run.parameter_shapes),
         status=status,
         environment=environment,
         validation=_validation(run, checkpoint),

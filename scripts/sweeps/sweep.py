@@ -105,7 +105,7 @@ def check_is_of(job: Job) -> None:
     if not path.exists():
         return
     # On what it runs, and with which of the sweep's seeds, is no matter.
-    changed = list(differences(load_config(path), job.config))
+    changed = differences(load_config(path), job.config)
     differing = [key for key in changed if not key.startswith("runtime.")]
     if differing:
         raise ConfigError(

@@ -2,14 +2,24 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from damage import IMPOSTORS, accepted_flips, replace_by, without_seal
+from workspace import Workspace
 
 from mt_cli.artefacts.json_files import sealed, write_json
-from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared, seal_prepared
+from mt_cli.artefacts.prepared import (
+    Prepared,
+    check_prepared_for,
+    open_prepared,
+    open_prepared_of,
+    seal_prepared,
+)
+from mt_cli.artefacts.run import open_run
+from mt_cli.artefacts.run_manifest import PreparedReference
 from mt_cli.config import Config, DataConfig, FilesConfig, ModelConfig, TokenizerConfig
 from mt_cli.errors import DataError, PreparedDataError
 from mt_cli.stages.prepare.prepare import prepare_corpus
@@ -212,3 +222,9 @@ def test_only_real_files_are_read(folder: Path, name: str, kind: str) -> None:
 def test_a_link_to_prepared_data_is_followed(original: Prepared, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(original.folder)
     assert open_prepared(tmp_path / "link").sha256 == original.sha256
+
+
+def test_data_whose_name_is_too_long_for_any_folder_are_not_here(workspace: Workspace) -> None:
+    run = replace(open_run(workspace.run), prepared=PreparedReference("x" * 300, "0" * 64))
+    with pytest.raises(DataError, match="^x{300}: the data that .* was trained on are not here"):
+        open_prepared_of(run)

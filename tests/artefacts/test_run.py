@@ -14,9 +14,10 @@ from tiny import TINY, random_ids, randomised, tiny_model
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
 from mt_cli.artefacts.json_files import sealed, write_json
-from mt_cli.artefacts.run import PreparedReference, Run, build_model, open_run
+from mt_cli.artefacts.run import Run, build_model, open_run
 from mt_cli.artefacts.run_creation import created_run
 from mt_cli.artefacts.run_lock import locked
+from mt_cli.artefacts.run_manifest import PreparedReference, RunManifest, write_run_manifest
 from mt_cli.config import Config, DataConfig, TokenizerConfig
 from mt_cli.errors import DataError, ResourceError, UsageError
 
@@ -137,12 +138,12 @@ def test_a_new_run_is_locked_from_its_first_moment_to_its_makers_last(tmp_path: 
 def test_of_two_that_begin_at_once_one_gets_the_folder(
     tmp_path: Path, overwrite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def another_is_faster(path: Path, value: object) -> None:
+    def another_is_faster(folder: Path, manifest: RunManifest) -> None:
         monkeypatch.undo()
-        write_json(path, value)
+        write_run_manifest(folder, manifest)
         create(tmp_path / "run", config=Config())
 
-    monkeypatch.setattr("mt_cli.artefacts.run_creation.write_json", another_is_faster)
+    monkeypatch.setattr("mt_cli.artefacts.run_creation.write_run_manifest", another_is_faster)
     with pytest.raises(UsageError, match=r"run: another process is training there; wait for its end"):
         create(tmp_path / "run", overwrite=overwrite)
     assert open_run(tmp_path / "run").config == Config()
@@ -272,27 +273,30 @@ def test_a_manifest_of_another_kind_is_refused(run: Run, manifest: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "told"),
     [
-        {"sha256": {"config.toml": 5}},
-        {"prepared": {}},
-        {"prepared": {"folder": "f" * 5000, "sha256": ""}},
-        {"init_from": {"folder": "runs/other"}},
+        ({"sha256": {"config.toml": 5}}, r"'sha256\.config\.toml' is not what belongs there"),
+        ({"sha256": {}}, r"lists no config\.toml"),
+        ({"prepared": {"folder": "data"}}, r"'prepared\.sha256' is not what belongs there"),
+        ({"prepared": {"folder": "f" * 5000, "sha256": ""}}, "the path of its data is too long"),
+        ({"init_from": {"folder": 5, "checkpoint": "", "sha256": ""}}, r"'init_from\.folder' is not what"),
+        ({"sha256": {"f" * 5000: 5}}, r"'sha256\.f{248}' is not what"),
     ],
-    ids=["hash", "data", "path", "parent"],
+    ids=["hash", "config", "data", "path", "parent", "name"],
 )
-def test_a_manifest_with_a_wrong_value_is_refused(run: Run, changes: dict[str, object]) -> None:
+def test_a_manifest_with_a_wrong_value_is_refused(run: Run, changes: dict[str, object], told: str) -> None:
     manifest = json.loads((run.folder / "manifest.json").read_bytes())
     write_json(run.folder / "manifest.json", sealed({**manifest, **changes}))
-    with pytest.raises(DataError, match=r"manifest\.json: not a run manifest of format 1"):
+    with pytest.raises(DataError, match=rf"manifest\.json: {told}"):
         open_run(run.folder)
 
 
-def test_a_manifest_without_a_config_is_refused(run: Run) -> None:
-    manifest = json.loads((run.folder / "manifest.json").read_bytes())
-    write_json(run.folder / "manifest.json", sealed({**manifest, "sha256": {}}))
-    with pytest.raises(DataError, match=r"manifest\.json: lists no config\.toml"):
-        open_run(run.folder)
+def test_a_path_of_data_may_have_bytes_that_are_no_utf_8(tmp_path: Path) -> None:
+    reference = PreparedReference("data/caf\udce9", "0" * 64)
+    with created_run(
+        tmp_path / "run", CONFIG, tokenizer_files=TOKENIZER_FILES, prepared=reference, environment={}
+    ) as run:
+        assert run.prepared == reference
 
 
 # Checkpoints by name

@@ -71,13 +71,10 @@ def test_dropout_spares_no_input_and_no_position(side: str, monkeypatch: pytest.
     embedding, positions = getattr(model, f"{side}_embedding"), getattr(model, f"{side}_positions")
     with torch.no_grad():
         whole = embedding(ids) * model.scale + positions.weight[:5]
-    if side == "src":
-        monkeypatch.setattr(model.backend, "encode", lambda src, _: src)
-        given = model.train().encode(ids)[0]
-    else:
-        monkeypatch.setattr(model.backend, "encode", lambda src, _: src)
-        monkeypatch.setattr(model.backend, "decode", lambda tgt, *_: tgt)
-        given = model.train().hidden(ids, ids)
+    monkeypatch.setattr(model.backend, "encode", lambda src, _: src)
+    monkeypatch.setattr(model.backend, "decode", lambda tgt, *_: tgt)
+    model.train()
+    given = model.encode(ids)[0] if side == "src" else model.hidden(ids, ids)
     dropped = given == 0
     assert 0.4 < dropped.float().mean().item() < 0.6
     assert_same(given[~dropped], 2 * whole[~dropped])

@@ -81,7 +81,7 @@ def compare_systems(
     unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=data_dir)
     found = {}
     for test_set in test_sets:
-        # A pipe that is named twice can be read once.
+        # A pipe can be read only once, even if it is named twice.
         hyps_of = {path: translations_of(path, systems.get(path), test_set) for path in dict.fromkeys(paths)}
         found[test_set.name] = compare_translations(
             test_set,

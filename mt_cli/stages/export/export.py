@@ -14,9 +14,10 @@ from mt_cli.artefacts.exported_run import ExportedRun, complete_export
 from mt_cli.artefacts.files import MANIFEST, write_atomically
 from mt_cli.artefacts.folders import built_beside, check_replaceable
 from mt_cli.artefacts.prepared import Prepared, open_prepared_of
-from mt_cli.artefacts.run import CONFIG, EXPORTED_MODEL, CheckpointReference, Run, open_run
+from mt_cli.artefacts.run import EXPORTED_MODEL, Run, open_run
 from mt_cli.artefacts.run_copy import copy_run
-from mt_cli.config import ExportTarget, Quantization
+from mt_cli.artefacts.run_manifest import CheckpointReference
+from mt_cli.config import RUN_CONFIG, ExportTarget, Quantization
 from mt_cli.errors import DataError, Option, UsageError
 from mt_cli.machine.device import memory_errors_explained
 from mt_cli.model.translation_model import TranslationModel
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 OWN_FILES: Mapping[ExportTarget, tuple[str, ...]] = {
     "ctranslate2": (*EXPORTED_MODEL, "tokenizer/tokenizer.json"),
-    "run": (MANIFEST, CONFIG, "last.txt"),
+    "run": (MANIFEST, RUN_CONFIG, "last.txt"),
 }
 """By which what was exported is known; every other CTranslate2 model has the first two of its files."""
 OF_RUNS = ("none", "float16")

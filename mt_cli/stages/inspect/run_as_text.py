@@ -13,31 +13,33 @@ SHORT_HASH = 12
 """Characters of a sha256 that a terminal shows."""
 
 
-def facts_as_text(report: Description) -> str:
+def facts_as_text(description: Description) -> str:
     """For people: a section after another, the config last, as the TOML that it is."""
     sections = [
-        "\n".join([name, *_rows(facts)]) for name, facts in report.items() if name != "config" and facts
+        "\n".join([name, *_rows(facts)]) for name, facts in description.items() if name != "config" and facts
     ]
-    config = dump_config(parse_config(report["config"]))
+    config = dump_config(parse_config(description["config"]))
     return "\n\n".join([*sections, f"config\n{config.rstrip()}"])
 
 
-def facts_that_fit(report: Description, *, width: int) -> str:
+def facts_that_fit(description: Description, *, width: int) -> str:
     """For a terminal: no line over `width`, hashes cut short, and of the config what is not its default."""
     sections = [
         "\n".join([name, *_fitting_rows(facts, width)])
-        for name, facts in _without_empty_parts(report).items()
+        for name, facts in _without_empty_parts(description).items()
         if name != "config" and facts
     ]
-    changed = {path: own for path, (_, own) in differences(Config(), parse_config(report["config"])).items()}
+    config = parse_config(description["config"])
+    changed = {path: own for path, (_, own) in differences(Config(), config).items()}
     rows = _fitting_rows(_by_inner_table(changed), width) if changed else ["  as it is by default"]
     title = textwrap.wrap("config, where it is not the default", width)
     return "\n\n".join([*sections, "\n".join([*title, *rows])])
 
 
-def _without_empty_parts(report: Description) -> Description:
-    """The report without the parts of the model that have no parameters."""
-    return {**report, "parameters": {part: count for part, count in report["parameters"].items() if count}}
+def _without_empty_parts(description: Description) -> Description:
+    """The description without the parts of the model that have no parameters."""
+    filled = {part: count for part, count in description["parameters"].items() if count}
+    return {**description, "parameters": filled}
 
 
 def _by_inner_table(changed: Mapping[str, object]) -> dict[str, object]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mt_cli import __version__
-from mt_cli.artefacts.checkpoint import MODEL, checked_hashes
+from mt_cli.artefacts.checkpoint import MODEL, weights_sha256
 from mt_cli.artefacts.exported_run import ExportedRun
 from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.run_facts import ENVIRONMENT, read_facts
@@ -32,7 +32,6 @@ from mt_cli.stages.system import EvalSet, System
 from mt_cli.translation.changes import places_by_length, places_by_unseen_words
 from mt_cli.translation.options import SearchOptions
 from mt_cli.translation.scoring import score, score_bleu, score_chrf, sentence_chrf
-from mt_cli.translation.significance import RESAMPLES
 from mt_cli.translation.symptoms import symptoms
 from mt_cli.translation.unknown_words import unk_rate
 
@@ -107,7 +106,7 @@ def _trained(system: System) -> Run:
 
 
 def _facts(run: Run, checkpoint: str, name: str) -> RunFacts:
-    weights = checked_hashes(run.checkpoint_folder(checkpoint), run.parameter_shapes, names=[MODEL])
+    weights = weights_sha256(run.checkpoint_folder(checkpoint), run.parameter_shapes)
     curves, no_curves = None, ""
     try:
         curves = curves_of_run(run.folder)
@@ -126,7 +125,7 @@ def _facts(run: Run, checkpoint: str, name: str) -> RunFacts:
         config=dump_config(run.config),
         environment=read_facts(run.folder, ENVIRONMENT),
         sha256={
-            **{f"{checkpoint}/{file}": digest for file, digest in weights.items()},
+            f"{checkpoint}/{MODEL}": weights,
             "prepared data": run.prepared.sha256,
             **run.sha256,
         },
@@ -154,7 +153,7 @@ def _gather_test_set(
         comparison = compare_translations(test_set, hyps, names, lowercase=lowercase, unseen=unseen)
     return TestSetFindings(
         name=test_set.name,
-        scores=tuple(score(each, refs, lowercase=lowercase, resamples=RESAMPLES) for each in hyps),
+        scores=tuple(score(each, refs, lowercase=lowercase) for each in hyps),
         unk_rates=tuple(unk_rate(sources, system.run.tokenizers) for system in systems),
         symptoms=tuple(tuple(symptoms(each, refs)) for each in hyps),
         comparison=comparison,

@@ -13,7 +13,8 @@ from mt_cli.artefacts.checkpoint import load_weights, shapes_of, weights_sha256
 from mt_cli.artefacts.checkpoints import find_checkpoint
 from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.prepared import Prepared
-from mt_cli.artefacts.run import TOKENIZER, CheckpointReference, Run, open_run, tokenizer_hashes
+from mt_cli.artefacts.run import TOKENIZER, Run, open_run, tokenizer_hashes
+from mt_cli.artefacts.run_manifest import CheckpointReference
 from mt_cli.config import Config, differences
 from mt_cli.errors import DataError, UsageError, command_line
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from mt_cli import __version__
 from mt_cli.artefacts.files import open_to_append
 from mt_cli.artefacts.prepared import Prepared, check_prepared_for, open_prepared
-from mt_cli.artefacts.run import PreparedReference, Run, check_model_fits, open_run
+from mt_cli.artefacts.run import Run, check_model_fits, open_run
 from mt_cli.artefacts.run_creation import created_run, remove_abandoned
 from mt_cli.artefacts.run_facts import STATUS, read_facts
-from mt_cli.config import Config, differences
+from mt_cli.artefacts.run_manifest import PreparedReference
+from mt_cli.config import RUN_CONFIG, Config, differences
 from mt_cli.errors import MtCliError, UsageError
 from mt_cli.machine.checkout import describe_checkout
 from mt_cli.machine.device import (
@@ -102,7 +103,7 @@ def train_run(
             runtime,
             world,
             environment=environment,
-            config_path=config_path or run.folder / "config.toml",
+            config_path=config_path or run.folder / RUN_CONFIG,
             started_at=started_at,
             time_limit_s=time_limit_s,
             has_tensorboard=has_tensorboard and world.is_first,
@@ -165,7 +166,7 @@ def _reopen(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     run = open_run(run_dir)
     if run.prepared.sha256 != prepared.sha256:
         raise UsageError(f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew")
-    changed = list(differences(run.config, config))
+    changed = differences(run.config, config)
     fixed = [path for path in changed if path.startswith(FIXED)]
     if fixed:
         raise UsageError(

@@ -60,7 +60,7 @@ class Validator:
         self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
         self.sources = prepared.lines("val", "src")
         self._refs = prepared.lines("val", "tgt")
-        # Quiet, because a validation would repeat the warnings of the one before.
+        # Quiet: `_fitting` has warned of long pairs, and each validation would warn of every one again.
         self._translator = Translator.of_model(
             _cached_twin(model, run), run.tokenizers, config.decoding, runtime=self._runtime, quiet=True
         )

@@ -13,8 +13,9 @@ from learned import learn_tokenizers
 from tiny import CPU, TINY, randomised
 
 from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.artefacts.run import PreparedReference, Run
+from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.run_creation import created_run
+from mt_cli.artefacts.run_manifest import PreparedReference
 from mt_cli.config import Config, DataConfig, DecodingConfig, TokenizerConfig
 from mt_cli.stages.export.export import Export, export_run
 from mt_cli.text.normalize import normalize
