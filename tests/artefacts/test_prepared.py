@@ -226,5 +226,5 @@ def test_a_link_to_prepared_data_is_followed(original: Prepared, tmp_path: Path)
 
 def test_data_whose_name_is_too_long_for_any_folder_are_not_here(workspace: Workspace) -> None:
     run = replace(open_run(workspace.run), prepared=PreparedReference("x" * 300, "0" * 64))
-    with pytest.raises(DataError, match="^x{300}: the data that .* was trained on are not here"):
+    with pytest.raises(DataError, match=r"^x{300}: the data that .* was trained on are not here"):
         open_prepared_of(run)
