@@ -17,6 +17,8 @@ from mt_cli.errors import DataError
 log = logging.getLogger(__name__)
 
 STATUS, ENVIRONMENT = "status.json", "env.json"
+ENDED = ("finished", "early_stop")
+"""States of a training that has come to its end."""
 RESUMED = "resumed"
 """Key of env.json: what was different each time that training was resumed."""
 AFTER_STEP = "after_step"

@@ -85,11 +85,12 @@ def _serve(
 ) -> None:
     work = build(*args)
     pipe.send("ready")
-    while (task := pipe.recv()) is not None:
-        begin = time.perf_counter()
-        answer = work(task)
-        seconds = time.perf_counter() - begin
-        pipe.send((answer, seconds, _peak_mb()))
+    with suppress(EOFError, BrokenPipeError):  # whoever asks has ended
+        while (task := pipe.recv()) is not None:
+            begin = time.perf_counter()
+            answer = work(task)
+            seconds = time.perf_counter() - begin
+            pipe.send((answer, seconds, _peak_mb()))
 
 
 def _peak_mb() -> float:
@@ -97,4 +98,5 @@ def _peak_mb() -> float:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return float(torch.cuda.max_memory_allocated() / MB)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / MB
+    unit = 1 if sys.platform == "darwin" else KIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MB

@@ -9,12 +9,12 @@ the table shows the median of each engine's rounds.
 
 import argparse
 import itertools
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,8 @@ from benchmarks.contenders import Contender, left_out_if_ended, start
 from benchmarks.machine import machine
 from mt_cli.artefacts.prepared import open_prepared_of
 from mt_cli.artefacts.run import open_run
+from mt_cli.machine.signals import Terminated, termination_raised
+from mt_cli.machine.workers import usable_cores
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.scoring import score_bleu
@@ -312,7 +314,7 @@ def main() -> None:
     parser.add_argument("--beam-size", type=int, default=5)
     parser.add_argument("--length-penalty", type=float, default=1.4, help="of mt_cli's beams")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=usable_cores())
     args = parser.parse_args()
 
     run = open_run(args.run)
@@ -326,10 +328,12 @@ def main() -> None:
         context = Context(args.run, exported, args.device, args.threads, args.length_penalty)
         rows = rows_for(args.device, args.beam_size, args.threads)
         entries = [entry for row in rows if (entry := warmed_up(row, context, lines)) is not None]
-        for number in range(args.rounds):
-            entries = [each for each in entries if translates_again(each, round_number=number + 1)]
+        with suppress(Terminated), termination_raised():  # then the table is of the rounds so far
+            for number in range(args.rounds):
+                entries = [each for each in entries if translates_again(each, round_number=number + 1)]
         for each in entries:
             each.contender.dismiss()
+    entries = [each for each in entries if len(each.contender.seconds) > 1]
     tokenizers = run.tokenizers
 
     def count(texts: list[str]) -> int:

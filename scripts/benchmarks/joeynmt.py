@@ -38,7 +38,11 @@ class Speed:
 
 
 def measure(python: Path, config: Config, data: Path, *, rounds: int, updates: int, threads: int) -> Speed:
-    """Train for one round and `rounds` more, of so many `updates`, with the interpreter `python`."""
+    """Train for one round and `rounds` more, of so many `updates`, with the interpreter `python`.
+
+    Raises:
+        RuntimeError: it cannot be started, or has failed.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         vocab_size = _write_data(data, folder)
@@ -60,7 +64,7 @@ def measure(python: Path, config: Config, data: Path, *, rounds: int, updates: i
             assert process.stdout is not None
             found = list(_speeds(process.stdout))
         if process.returncode or len(found) < 2:
-            raise SystemExit(f"{python} -m joeynmt failed, with {process.returncode}")
+            raise RuntimeError(f"{python} -m joeynmt failed, with {process.returncode}")
     return Speed(statistics.median(speed for _, speed in found[1:]), found[0][0] - begin, memory.whole)
 
 

@@ -5,7 +5,6 @@ through the real commands; memory is that of the whole family of processes, look
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from mt_cli.artefacts.prepared import open_prepared
 from mt_cli.artefacts.split_files import SIDES
 from mt_cli.commands.flags import prepared_dir
 from mt_cli.config import FilesConfig, dump_config, load_config
+from mt_cli.machine.workers import usable_cores
 
 LINES_AT_ONCE = 100_000
 
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("config", type=Path, help="a config whose data are prepared")
     parser.add_argument("--pairs", type=int, default=5_000_000)
     parser.add_argument("--time-limit", default="60s", help="of each training")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=int, default=usable_cores())
     args = parser.parse_args()
     config, small = load_config(args.config), prepared_dir(args.config).resolve()
     # One epoch, whose updates are counted whole before the first.
@@ -86,7 +86,8 @@ def main() -> None:
             split: FilesConfig(src=Path(f"{split}.src"), tgt=Path(f"{split}.tgt"))
             for split in ("train", "val")
         }
-        data = config.data.model_copy(update={"corpus": "files", "splits": ("train", "val"), "files": files})
+        update = {"corpus": "files", "splits": ("train", "val"), "files": files, "more": {}}
+        data = config.data.model_copy(update=update)
         folder.joinpath("large.toml").write_text(dump_config(config.model_copy(update={"data": data})))
         folder.joinpath("small.toml").write_text(dump_config(config))
         prepare = run("prepare", "large.toml", "--workers", str(args.workers), folder=folder)

@@ -6,7 +6,6 @@ mt_cli trains in the precision that users get (auto), and in fp32 where that is 
 """
 
 import argparse
-import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from benchmarks.joeynmt import Speed, measure
 from benchmarks.machine import machine
 from mt_cli.commands.flags import prepared_dir
 from mt_cli.config import Backend, Config, Device, Precision, PrecisionChoice, load_config
+from mt_cli.machine.workers import usable_cores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -246,7 +246,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--updates", type=int, default=5, help="of each loop in a round")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--joeynmt", type=Path, metavar="PYTHON", help="an interpreter that has JoeyNMT 2.3")
     args = parser.parse_args()
     config = load_config(args.config, args.set)
@@ -267,7 +267,13 @@ def main() -> None:
     for contender in contenders.values():
         contender.dismiss()
     numbers = {"rounds": args.rounds, "updates": args.updates, "threads": setting.threads}
-    joeynmt = args.joeynmt and measure(args.joeynmt, setting.config, setting.data, **numbers)
+    joeynmt = None
+    if args.joeynmt:
+        try:
+            # Absolute, for it begins in another folder; but not resolved, which would lead out of a .venv.
+            joeynmt = measure(args.joeynmt.absolute(), setting.config, setting.data, **numbers)
+        except (RuntimeError, OSError) as error:
+            print(f"left out: JoeyNMT: {error}", file=sys.stderr)
     print(machine(setting.device, setting.threads))
     print(f"\n{table(contenders, tokens, joeynmt)}")
     # Of a GPU, the profiler's CPU times are those of launching its kernels.

@@ -1,4 +1,4 @@
-"""One changed bit: every one of each manifest and pointer, and random ones of all other files.
+"""One changed bit: every one of manifests, pointers and what is sealed, and random ones of all other files.
 
 A flip is survived if it is noticed before anything is used (exit 3, the file named), or if all that is read
 is what was read before. Thousands are tried in one process: in place of whole commands, what these call.

@@ -3,6 +3,7 @@
 Knows promises by number; nothing of how a fault is made.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -68,11 +69,12 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def failures(outcomes: Sequence[Outcome], *, seed: int) -> list[str]:
+def failures(outcomes: Sequence[Outcome], *, seed: int, is_quick: bool) -> list[str]:
     """Each fault that was not survived, with the command that makes it again."""
+    torture = ["scripts/torture", *(["--quick"] if is_quick else [])]
     return [
-        f"promise {each.promise}, {each.family}: {each.fault}: {why}\n"
-        f"    again: scripts/torture --only {each.family} --seed {seed} --match {each.fault!r}"
+        f"promise {each.promise}, {each.family}: {each.fault}: {why}\n    again: "
+        + shlex.join([*torture, "--only", each.family, "--seed", str(seed), "--match", each.fault])
         for each in outcomes
         for why in each.failed
     ]

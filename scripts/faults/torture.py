@@ -28,6 +28,7 @@ from faults.resumes import resumes
 from faults.shim import build_shim, find_shim, preloaded
 from faults.trial import Fault, try_faults
 from faults.workspace import build_template
+from mt_cli.machine.workers import usable_cores
 
 SCRATCH = "MT_CLI_TORTURE_SCRATCH"
 """Variable that tells the process under the shim where it may write."""
@@ -98,7 +99,7 @@ def _torture(options: argparse.Namespace, scratch: Path) -> int:
     if options.match and not outcomes:
         _tell(f"no fault is called {options.match!r}; a fault that failed was told with its name")
         return WRONG_USE
-    broken = failures(outcomes, seed=options.seed)
+    broken = failures(outcomes, seed=options.seed, is_quick=options.quick)
     for line in broken:
         print(line, file=sys.stderr)
     print(json.dumps(as_json(outcomes, seed=options.seed), indent=2) if options.json else table(outcomes))
@@ -138,9 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", choices=FAMILIES, metavar="FAMILY", help="may be repeated")
     parser.add_argument("--match", metavar="FAULT", help="only the fault of this name")
     parser.add_argument("--seed", type=int, default=1, help="of all that is random (default: 1)")
-    cores = len(os.sched_getaffinity(0))
     parser.add_argument(
-        "--jobs", type=int, default=cores, help="cases at a time (default: the cores at hand)"
+        "--jobs", type=int, default=usable_cores(), help="cases at a time (default: the cores at hand)"
     )
     parser.add_argument("--json", action="store_true", help="a JSON document in place of the table")
     return parser

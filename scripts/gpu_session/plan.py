@@ -1,4 +1,4 @@
-"""The steps of a GPU session: their commands, and how long each may take.
+"""The tasks of a GPU session: their commands, and how long each may take.
 
 Knows commands and folders, never how they are run.
 """
@@ -19,7 +19,7 @@ READY_MODEL = Path("data/models/multi30k-tiny")
 
 
 @dataclass(frozen=True)
-class Step:
+class Task:
     """One command, in order."""
 
     name: str
@@ -29,7 +29,7 @@ class Step:
     least_s: float = 0.0
     """With less time than this, it is left out."""
     needs: tuple[Path, ...] = ()
-    """Without one of these, the step is left out."""
+    """Without one of these, the task is left out."""
     run: Path | None = None
     """The run folder of a training. It has all the time that is left, and is over when its status says so."""
 
@@ -48,13 +48,13 @@ def trainings(out: Path, *, is_quick: bool) -> list[Training]:
     return [Training(Path(f"configs/{name}.toml"), out / "runs" / name) for name in names]
 
 
-def plan(out: Path, device: Device, *, is_quick: bool) -> Iterator[Step]:
-    """All steps, the most important first, should time run out."""
+def plan(out: Path, device: Device, *, is_quick: bool) -> Iterator[Task]:
+    """All tasks, the most important first, should time run out."""
     # Warnings of the versions that a GPU machine happens to have are no failures.
     options = ("-m", "gpu", "--gpu-device", device, "-rs", "-W", "default")
-    yield Step("tests", (*_module("pytest"), *options, "tests/test_gpu.py"), limit_s=240)
+    yield Task("tests", (*_module("pytest"), *options, "tests/test_gpu.py"), limit_s=240)
     for precision in ("fp32", "bf16"):
-        yield Step(
+        yield Task(
             f"doctor, {precision}",
             (*_mt_cli("doctor"), str(READY_MODEL), "--device", device, "--precision", precision),
             limit_s=120,
@@ -62,7 +62,7 @@ def plan(out: Path, device: Device, *, is_quick: bool) -> Iterator[Step]:
     first, *others = trainings(out, is_quick=is_quick)
     yield from _train_and_evaluate(first, device, is_quick=is_quick)
     lines = ["--split", "test", "--rounds", "1", "--lines", "20"] if is_quick else ["--rounds", "2"]
-    yield Step(
+    yield Task(
         "bench decode",
         (*_module("benchmarks.decode"), str(first.run), "--device", device, *lines),
         limit_s=420,
@@ -70,7 +70,7 @@ def plan(out: Path, device: Device, *, is_quick: bool) -> Iterator[Step]:
         needs=(first.run / "best.txt",),
     )
     rounds = ["--rounds", "1", "--updates", "3"] if is_quick else ["--rounds", "3", "--updates", "70"]
-    yield Step(
+    yield Task(
         "bench train",
         (*_module("benchmarks.train"), str(first.config), "--device", device, *rounds),
         limit_s=300,
@@ -81,12 +81,12 @@ def plan(out: Path, device: Device, *, is_quick: bool) -> Iterator[Step]:
         yield from _train_and_evaluate(training, device, is_quick=is_quick)
 
 
-def _train_and_evaluate(training: Training, device: Device, *, is_quick: bool) -> Iterator[Step]:
+def _train_and_evaluate(training: Training, device: Device, *, is_quick: bool) -> Iterator[Task]:
     name = training.config.stem
     options = ["--run", str(training.run), "--device", device]
     options += ["--max-steps", "80"] if is_quick else []
     options += ["--resume"] if (training.run / "manifest.json").exists() else []
-    yield Step(
+    yield Task(
         f"train {name}",
         (*_mt_cli("train"), str(training.config), *options),
         least_s=SAVING_S,
@@ -94,7 +94,7 @@ def _train_and_evaluate(training: Training, device: Device, *, is_quick: bool) -
         run=training.run,
     )
     for search, flags in (("greedy", ()), ("beam 5", ("--beam-size", "5", "--length-penalty", "1.4"))):
-        yield Step(
+        yield Task(
             f"evaluate {name}, {search}",
             (*_mt_cli("evaluate"), str(training.run), "--device", device, *flags),
             limit_s=90,

@@ -89,7 +89,7 @@ class Row:
     @property
     def kind(self) -> str:
         """The search without its length penalty, which is chosen for each system; rows of a kind compare."""
-        return re.sub(r"-alpha-?[\d.]+", "", self.search)
+        return re.sub(r"-alpha[\d.]+", "", self.search)
 
     @cached_property
     def counts(self) -> Mapping[int, Counts]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from mt_cli.artefacts.checkpoint import checkpoint_name, weights_sha256
 from mt_cli.artefacts.evaluation import kept_evaluations, open_evaluation
 from mt_cli.artefacts.run import Run, open_run
-from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, read_facts
+from mt_cli.artefacts.run_facts import ENDED, ENVIRONMENT, STATUS, read_facts
 from mt_cli.config import Config, differences, load_config
 from mt_cli.errors import DataError, UsageError, command_line
 from mt_cli.model.shapes import num_parameters
@@ -22,10 +22,7 @@ from records.training_changes import full_commit
 
 log = logging.getLogger("mt_cli.records")
 
-ENDED = ("finished", "early_stop")
-SEARCH = re.compile(
-    r"(greedy|beam\d+-alpha-?[\d.]+)(-norepeat\d+)?(-no-replace-unk)?(-(bf16|fp16))?", re.ASCII
-)
+SEARCH = re.compile(r"(greedy|beam\d+-alpha[\d.]+)(-norepeat\d+)?(-no-replace-unk)?(-bf16)?", re.ASCII)
 """A search by the best checkpoint of the run; other checkpoints and backends have other names."""
 WITH_OTHERS = re.compile(r"-(with|reranked)-.*")
 """What follows the search in the name of a folder, if more than one run made its translations."""

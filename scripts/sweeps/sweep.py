@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mt_cli.artefacts.json_files import read_json, write_json
 from mt_cli.artefacts.run import open_run
-from mt_cli.artefacts.run_facts import STATUS, read_facts
+from mt_cli.artefacts.run_facts import ENDED, STATUS, read_facts
 from mt_cli.commands.terminal import exit_codes
 from mt_cli.commands.train import parse_duration
 from mt_cli.config import differences, load_config
@@ -27,7 +27,7 @@ from mt_cli.machine.workers import usable_cores
 from sweeps.comparison import Result, table
 from sweeps.plan import Job, lay_out, read_sweep
 
-OVER = {"finished", "early_stop", "diverged"}
+OVER = {*ENDED, "diverged"}
 
 
 class Commands:
@@ -117,7 +117,7 @@ def check_is_of(job: Job) -> None:
 def result_of(job: Job, commands: Commands, *, beam: Sequence[str]) -> Result | None:
     """What a finished training scored, searched with the flags `beam` too; none of one that is not."""
     status = state_of(job)
-    if status["state"] not in OVER - {"diverged"}:
+    if status["state"] not in ENDED:
         return None
     run = open_run(job.run)
     best = [each for each in run.metrics() if each.kind == "validation" and each.content.get("is_best")]

@@ -1,14 +1,19 @@
-"""`scripts/gpu`: which steps are run again when it is called again, and how long a training may take."""
+"""`scripts/gpu`: which tasks are run again when it is called again, and how long a training may take."""
 
+import fcntl
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 from gpu_session import session
-from gpu_session.plan import SAVING_S, Step, plan
+from gpu_session.plan import SAVING_S, Task, plan
 from gpu_session.session import Outcome, run_session
+
+from mt_cli.artefacts.json_files import sealed
+from mt_cli.errors import UsageError
 
 WRITE_STATUS = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"
 
@@ -22,19 +27,19 @@ Session = Callable[..., dict[str, Outcome]]
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """Runs a session of four steps: a training that ends in a given state, what needs it, and two others."""
+    """Runs a session of four tasks: a training that ends in a given state, what needs it, and two others."""
     run = tmp_path / "run"
     run.mkdir()
 
-    def steps(state: str) -> Iterator[Step]:
-        yield Step("failing", python("raise SystemExit('no')"))
-        train = python(WRITE_STATUS, run / "status.json", f'{{"state": "{state}"}}')
-        yield Step("train", train, least_s=SAVING_S, run=run)
-        yield Step("evaluate", python("print('scored')"), needs=(run / "status.json",))
-        yield Step("check", python("print('fine')"), needs=(tmp_path,))
+    def tasks(state: str) -> Iterator[Task]:
+        yield Task("failing", python("raise SystemExit('no')"))
+        train = python(WRITE_STATUS, run / "status.json", json.dumps(sealed({"step": 1, "state": state})))
+        yield Task("train", train, least_s=SAVING_S, run=run)
+        yield Task("evaluate", python("print('scored')"), needs=(run / "status.json",))
+        yield Task("check", python("print('fine')"), needs=(tmp_path,))
 
     def run_once(state: str = "finished", *, minutes: float = 10.0) -> dict[str, Outcome]:
-        monkeypatch.setattr(session, "plan", lambda *_, **__: steps(state))
+        monkeypatch.setattr(session, "plan", lambda *_, **__: tasks(state))
         outcomes = run_session(tmp_path / "out", "cpu", minutes=minutes, is_quick=True)
         return {each.name: each for each in outcomes}
 
@@ -81,21 +86,21 @@ def test_a_training_takes_the_time_that_is_left(call: Session, tmp_path: Path) -
     assert 500 < limit <= 600 - SAVING_S
 
 
-def test_step_that_needs_more_time_than_is_left_is_left_out(tmp_path: Path) -> None:
+def test_task_that_needs_more_time_than_is_left_is_left_out(tmp_path: Path) -> None:
     outcome = session._run(
-        Step("bench", python("print('fast')"), least_s=60), tmp_path / "log.txt", monotonic() + 30
+        Task("bench", python("print('fast')"), least_s=60), tmp_path / "log.txt", monotonic() + 30
     )
     assert (outcome.state, outcome.last_line) == ("left out", "too little time is left")
     assert not (tmp_path / "log.txt").exists()
 
 
-def test_table_is_there_as_soon_as_a_step_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_is_there_as_soon_as_a_task_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / session.TABLE
-    steps = [
-        Step("first", python("print('fine')")),
-        Step("second", python("import pathlib, sys; print(pathlib.Path(sys.argv[1]).read_text())", place)),
+    tasks = [
+        Task("first", python("print('fine')")),
+        Task("second", python("import pathlib, sys; print(pathlib.Path(sys.argv[1]).read_text())", place)),
     ]
-    monkeypatch.setattr(session, "plan", lambda *_, **__: iter(steps))
+    monkeypatch.setattr(session, "plan", lambda *_, **__: iter(tasks))
     run_session(tmp_path, "cpu", minutes=1, is_quick=True)
     assert "| first | passed |" in (tmp_path / "log.txt").read_text()
     place.unlink()
@@ -103,18 +108,63 @@ def test_table_is_there_as_soon_as_a_step_has_ended(tmp_path: Path, monkeypatch:
     assert "| second | passed |" in place.read_text(), "all had passed before"
 
 
-def test_what_a_step_came_to_stays_where_no_time_is_left_to_repeat_it(call: Session) -> None:
+def test_session_of_another_kind_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "plan", lambda *_, **__: iter([Task("check", python("print('fine')"))]))
+    run_session(tmp_path, "cpu", minutes=1, is_quick=True)
+    with pytest.raises(UsageError, match="holds a session on another device or of other tasks"):
+        run_session(tmp_path, "cuda", minutes=1, is_quick=True)
+    with pytest.raises(UsageError, match="name another --out"):
+        run_session(tmp_path, "cpu", minutes=1, is_quick=False)
+
+
+def test_tables_of_benches_stand_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = python(
+        "print('warm-up'); print('| engine |'); print('| --- |'); print('| ours |'); print('done')"
+    )
+    monkeypatch.setattr(session, "plan", lambda *_, **__: iter([Task("bench", bench)]))
+    run_session(tmp_path, "cpu", minutes=1, is_quick=True)
+    assert (tmp_path / session.TABLE).read_text().endswith("\nbench:\n\n| engine |\n| --- |\n| ours |\n")
+
+
+HOLD_A_LOCK = """
+import fcntl, subprocess, sys, time
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+subprocess.Popen(["sleep", "300"], pass_fds=[file.fileno()])
+print("held", file=file, flush=True)
+time.sleep(300)
+"""
+
+
+def test_signal_ends_the_task_that_runs_and_all_that_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "lock"
+
+    def interrupted(*_: object) -> bool:
+        while not lock.exists() or not lock.read_text():
+            sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "_is_late", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session._run(Task("long", python(HOLD_A_LOCK, lock)), tmp_path / "log.txt", monotonic() + 30)
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # waits for ever if a process still holds it
+
+
+def test_what_a_task_came_to_stays_where_no_time_is_left_to_repeat_it(call: Session) -> None:
     assert call("stopped")["failing"].last_line == "no"
     later = call("stopped", minutes=0)["failing"]
     assert (later.state, later.last_line) == ("failed", "no")
 
 
 @pytest.mark.parametrize("is_quick", [True, False])
-def test_commands_of_the_plan_need_nothing_that_no_step_makes(tmp_path: Path, is_quick: bool) -> None:
-    steps = list(plan(tmp_path, "cpu", is_quick=is_quick))
-    trained = [step.run for step in steps if step.run is not None]
+def test_commands_of_the_plan_need_nothing_that_no_task_makes(tmp_path: Path, is_quick: bool) -> None:
+    tasks = list(plan(tmp_path, "cpu", is_quick=is_quick))
+    trained = [task.run for task in tasks if task.run is not None]
     made_before = [Path("data/prepared")]
-    for step in steps:
-        assert all(any(path.is_relative_to(made) for made in made_before) for path in step.needs), step.name
-        made_before += [run for run in trained if run == step.run]
-    assert len({step.name for step in steps}) == len(steps)
+    for task in tasks:
+        assert all(any(path.is_relative_to(made) for made in made_before) for path in task.needs), task.name
+        made_before += [run for run in trained if run == task.run]
+    assert len({task.name for task in tasks}) == len(tasks)

@@ -42,7 +42,7 @@ DOCUMENTS: Mapping[str, Mapping[str, object]] = {
     "hashes that are a list": {"sha256": ["config.toml"]},
     "hashes that are numbers": {"sha256": {"config.toml": 7}},
     "no hashes": {"sha256": {}},
-    "a million hashes": {"sha256": {f"{i}": "" for i in range(100_000)}},
+    "many hashes": {"sha256": {f"{i}": "" for i in range(100_000)}},
     "data that are a list": {"prepared": []},
     "a parent that is a word": {"init_from": ESCAPE},
 }
@@ -62,7 +62,7 @@ CONFIGS: Mapping[str, str] = {
     "a model too wide": "[model]\nd_model = 1048576\nnum_heads = 1\n",
     "a width beyond all bounds": "[model]\nd_model = 1000000000000000000\n",
     "layers without end": "[model]\nencoder_layers = 100000\n",
-    "a hundred layers": "[model]\nencoder_layers = 1000\n",
+    "a thousand layers": "[model]\nencoder_layers = 1000\n",
     "sentences without end": "[model]\nmax_len = 100000000\n",
     "another width": "[model]\nd_model = 4096\nnum_heads = 8\nmax_len = 65536\n",
     "a NUL": "\0",

@@ -65,7 +65,7 @@ def _backwards(header: Header) -> Header:
     return {name: {**entry, "data_offsets": entry["data_offsets"][::-1]} for name, entry in header.items()}
 
 
-def _million(header: Header) -> Header:
+def _many(header: Header) -> Header:
     empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     return {**header, **{f"{i}": empty for i in range(200_000)}}
 
@@ -81,7 +81,7 @@ HEADERS: Mapping[str, Change] = {
     "another tensor": _renamed("more.weight"),
     "a tensor whose name is an escape": _renamed(ESCAPE),
     "a tensor whose name is half a character": _renamed("\ud800"),
-    "a million tensors": _million,
+    "many tensors": _many,
     "a shape beyond all bounds": _first(shape=[10**12, 10**12]),
     "a shape of a thousand sides": _first(shape=[1] * 1000),
     "a negative shape": _first(shape=[-8, -8]),
@@ -114,7 +114,7 @@ def malformed_weights() -> Iterator[Malformation]:
     for name, number in {"NaN": NAN, "infinity": INFINITY}.items():
         yield Malformation(f"weights with {name}", partial(_spoil, number=number), TRANSLATE)
     yield Malformation("weights with bytes after their end", _lengthen, TRANSLATE)
-    for name in ("whole numbers", "a million tensors", "offsets that overlap", "one tensor missing"):
+    for name in ("whole numbers", "many tensors", "offsets that overlap", "one tensor missing"):
         make = partial(_rewrite_states, change=HEADERS[name])
         yield Malformation(f"a training state with {name}", make, RESUME)
     yield Malformation("hashes of a checkpoint that are a list", partial(_list, value=[]), TRANSLATE)

@@ -33,7 +33,7 @@ def test_names_tell_them_apart() -> None:
         "weights with whole numbers",
         "a link to a device for eval/test-greedy/scores.json",
         "a pipe for manifest.json",
-        "weights with a million tensors",
+        "weights with many tensors",
         "a run's config with layers without end",
         "a run's config with sentences without end",
         "a pointer to too much",
