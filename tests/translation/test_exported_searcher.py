@@ -182,3 +182,16 @@ def test_what_the_machine_lacks_is_said(
     with pytest.raises(ResourceError) as caught:
         searcher.best([[5, 6]])
     assert message in str(caught.value)
+
+
+def test_a_library_that_the_gpu_lacks_is_no_damage_to_the_folder(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacks_a_library(*_: object, **__: object) -> None:
+        raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
+
+    monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 1)
+    monkeypatch.setattr("ctranslate2.Translator", lacks_a_library)
+    run = open_exported_run(exported)
+    with pytest.raises(ResourceError, match=r"on the GPU: Library libcublas\.so\.12 is not found"):
+        ExportedSearcher(run, DecodingConfig(), forbidden_ids=FORBIDDEN, device="cuda", threads=1)
