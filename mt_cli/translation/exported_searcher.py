@@ -31,7 +31,7 @@ BATCHES_AHEAD = 4
 PATIENCE = 2.0
 """Hypotheses that end a search with a length penalty, in multiples of the beam size; 1 costs 0.3 BLEU."""
 NO_LIBRARY = "is not found or cannot be loaded"
-"""What CTranslate2 says of a library of CUDA's that is not there, or of another version."""
+"""What CTranslate2 says where a library of CUDA is missing, or has another version."""
 LEAST_TOP_P = 1e-6
 """CTranslate2 refuses 0, with which only the likeliest token is drawn; so is it with this."""
 
@@ -275,8 +275,8 @@ class ExportedSearcher:
         except (RuntimeError, ValueError, LookupError) as error:
             if "out of memory" in str(error):
                 raise ResourceError("out of GPU memory; ", *hint) from error
-            is_damage = shortage(error) is None and NO_LIBRARY not in str(error)
-            if loaded is not None and is_damage:
+            lacks_library = self.device == "cuda" and NO_LIBRARY in str(error)
+            if loaded is not None and shortage(error) is None and not lacks_library:
                 raise DataError(f"{loaded}: CTranslate2 cannot load it: {error}; export it again") from error
             if self.device == "cpu":
                 raise

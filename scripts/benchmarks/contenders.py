@@ -85,7 +85,7 @@ def _serve(
 ) -> None:
     work = build(*args)
     pipe.send("ready")
-    with suppress(EOFError, BrokenPipeError):  # whoever asks has ended
+    with suppress(EOFError, ConnectionError):  # whoever asks has ended
         while (task := pipe.recv()) is not None:
             begin = time.perf_counter()
             answer = work(task)

@@ -41,7 +41,8 @@ def measure(python: Path, config: Config, data: Path, *, rounds: int, updates: i
     """Train for one round and `rounds` more, of so many `updates`, with the interpreter `python`.
 
     Raises:
-        RuntimeError: it cannot be started, or has failed.
+        OSError: it cannot be started.
+        RuntimeError: it has failed.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

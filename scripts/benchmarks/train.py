@@ -6,6 +6,7 @@ mt_cli trains in the precision that users get (auto), and in fp32 where that is 
 """
 
 import argparse
+import shutil
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -270,8 +271,9 @@ def main() -> None:
     joeynmt = None
     if args.joeynmt:
         try:
-            # Absolute, for it begins in another folder; but not resolved, which would lead out of a .venv.
-            joeynmt = measure(args.joeynmt.absolute(), setting.config, setting.data, **numbers)
+            # It begins in another folder. Links are not resolved: they would lead out of a .venv.
+            python = Path(shutil.which(args.joeynmt) or args.joeynmt).absolute()
+            joeynmt = measure(python, setting.config, setting.data, **numbers)
         except (RuntimeError, OSError) as error:
             print(f"left out: JoeyNMT: {error}", file=sys.stderr)
     print(machine(setting.device, setting.threads))

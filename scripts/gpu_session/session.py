@@ -17,14 +17,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, Never
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from gpu_session.plan import SAVING_S, Device, Task, Training, plan, trainings
 from mt_cli.artefacts.json_files import read_json, write_json
 from mt_cli.artefacts.metrics import read_metrics
 from mt_cli.artefacts.run_facts import ENDED, STATUS, read_facts
 from mt_cli.commands.terminal import exit_codes
-from mt_cli.errors import UsageError
+from mt_cli.errors import DataError, UsageError
 
 SCORES = (38.0, 39.5, 41.0, 42.0, 43.0, 44.0)
 """Validation BLEU whose time is told."""
@@ -52,6 +52,7 @@ def run_session(out: Path, device: Device, *, minutes: float, is_quick: bool) ->
 
     Raises:
         UsageError: `out` holds a session of another kind.
+        DataError: what it keeps of one is damaged.
     """
     out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + 60 * minutes
@@ -83,7 +84,12 @@ def _kept(out: Path, kind: dict[str, object]) -> dict[str, Outcome]:
     kept = read_json(out / TASKS)
     if kind != {key: kept.get(key) for key in kind}:
         raise UsageError(f"{out}: holds a session on another device or of other tasks; name another --out")
-    outcomes = TypeAdapter(list[Outcome]).validate_python(kept.get("tasks"))
+    try:
+        outcomes = TypeAdapter(list[Outcome]).validate_python(kept.get("tasks"))
+    except ValidationError as error:
+        raise DataError(
+            f"{out / TASKS}: not the tasks of a session; remove it, or name another --out"
+        ) from error
     return {each.name: each for each in outcomes}
 
 
@@ -136,14 +142,19 @@ def _is_late(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """Tell `process` to save what it has; then end it, and all that it has started."""
     process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE_S)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+    finally:  # after a second signal too
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _is_trained(run: Path) -> bool:
-    return read_facts(run, STATUS).get("state") in ENDED
+    try:
+        return read_facts(run, STATUS).get("state") in ENDED
+    except DataError:
+        return False
 
 
 def seconds_to_scores(training: Training) -> str:

@@ -13,7 +13,7 @@ from gpu_session.plan import SAVING_S, Task, plan
 from gpu_session.session import Outcome, run_session
 
 from mt_cli.artefacts.json_files import sealed
-from mt_cli.errors import UsageError
+from mt_cli.errors import DataError, UsageError
 
 WRITE_STATUS = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"
 
@@ -117,6 +117,13 @@ def test_session_of_another_kind_is_not_gone_on_with(tmp_path: Path, monkeypatch
         run_session(tmp_path, "cpu", minutes=1, is_quick=False)
 
 
+def test_damaged_notes_of_a_session_are_an_error_that_says_so(tmp_path: Path) -> None:
+    kind = {"device": "cpu", "is_quick": True}
+    (tmp_path / session.TASKS).write_text(json.dumps({**kind, "tasks": [{"name": "check"}]}))
+    with pytest.raises(DataError, match=r"tasks\.json: not the tasks of a session; remove it"):
+        run_session(tmp_path, "cpu", minutes=1, is_quick=True)
+
+
 def test_tables_of_benches_stand_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = python(
         "print('warm-up'); print('| engine |'); print('| --- |'); print('| ours |'); print('done')"
@@ -124,6 +131,22 @@ def test_tables_of_benches_stand_in_the_report(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(session, "plan", lambda *_, **__: iter([Task("bench", bench)]))
     run_session(tmp_path, "cpu", minutes=1, is_quick=True)
     assert (tmp_path / session.TABLE).read_text().endswith("\nbench:\n\n| engine |\n| --- |\n| ours |\n")
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = monotonic() + 20
+    while not is_so():
+        assert monotonic() < deadline, "a process has not come to what it should do, or has not ended"
+        sleep(0.01)
+
+
+def can_be_locked(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 HOLD_A_LOCK = """
@@ -142,15 +165,13 @@ def test_signal_ends_the_task_that_runs_and_all_that_it_has_started(
     lock = tmp_path / "lock"
 
     def interrupted(*_: object) -> bool:
-        while not lock.exists() or not lock.read_text():
-            sleep(0.01)
+        wait_until(lambda: lock.exists() and lock.read_text() != "")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session, "_is_late", interrupted)
     with pytest.raises(KeyboardInterrupt):
         session._run(Task("long", python(HOLD_A_LOCK, lock)), tmp_path / "log.txt", monotonic() + 30)
-    with lock.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # waits for ever if a process still holds it
+    wait_until(lambda: can_be_locked(lock))
 
 
 def test_what_a_task_came_to_stays_where_no_time_is_left_to_repeat_it(call: Session) -> None:
