@@ -209,7 +209,8 @@ def _fetch_missing(names: Names, *, offline: bool) -> Paths:
     for path in missing:
         url = f"{multi30k.BASE_URL}/{path.name}"
         log.info("fetching %s", url)
-        download(url, path, sha256=multi30k.GZIPPED_SHA256[path.stem], most=multi30k.MOST_BYTES)
+        most = multi30k.GZIPPED_BYTES.get(path.stem, multi30k.MOST_BYTES)
+        download(url, path, sha256=multi30k.GZIPPED_SHA256[path.stem], most=most)
     return paths
 
 

@@ -1,6 +1,6 @@
-"""Downloads of files whose sha256 is known; nothing else is ever fetched.
+"""Downloads of files whose size and sha256 are known; nothing else is ever fetched.
 
-Knows URLs, limits and hashes, not what the files are for. A server can neither send more than the limit,
+Knows URLs, sizes and hashes, not what the files are for. A server can neither send more than was asked for,
 nor take for ever, nor send us to another kind of place.
 """
 

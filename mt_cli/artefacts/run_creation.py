@@ -110,7 +110,7 @@ def _fill(
         write_atomically(folder / name, data)
     write_facts(folder, ENVIRONMENT, environment)
     hashes = {name: sha256_bytes(data) for name, data in files.items()}
-    write_run_manifest(folder, RunManifest(sha256=hashes, prepared=prepared, init_from=init_from))
+    write_run_manifest(folder, RunManifest(format=1, sha256=hashes, prepared=prepared, init_from=init_from))
 
 
 def remove_abandoned(folder: Path) -> None:

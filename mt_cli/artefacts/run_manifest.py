@@ -40,7 +40,7 @@ class CheckpointReference:
 class RunManifest(BaseModel):
     """manifest.json, without its seal. Early versions wrote none."""
 
-    format: Literal[1] = 1
+    format: Literal[1]
     sha256: Mapping[str, str]
     """Of the files that every command loads, by relative path."""
     prepared: PreparedReference
@@ -57,7 +57,7 @@ def read_run_manifest(folder: Path, *, warns: bool) -> RunManifest:
     path = folder / MANIFEST
     document = read_sealed(path, early_keys=RunManifest.model_fields, below=folder, warns=warns)
     try:
-        manifest = RunManifest.model_validate({"format": None, **document})
+        manifest = RunManifest.model_validate(document)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))[:LONGEST_NAME]
         if where in RunManifest.model_fields:

@@ -68,10 +68,7 @@ def heat_map(panel: Panel, *, shades: str = SHADES, width: int | None = None) ->
 
     Where `width` columns of a terminal are too few, the map is cut into blocks, one below the other.
     """
-    rows, columns = (
-        [short_label(label) for label in panel.rows],
-        [short_label(label) for label in panel.columns],
-    )
+    rows, columns = (list(map(short_label, labels)) for labels in (panel.rows, panel.columns))
     margin = max(map(len, rows))
     tops = [f"  {columns[int(values.argmax())]} {values.max():.2f}" for values in panel.values]
     room = len(columns) if width is None else (width - margin - 1 - max(map(len, tops))) // 2
@@ -150,13 +147,14 @@ def _panels_across(num_panels: int, width: float, height: float) -> int:
 def _panel_size(panels: Sequence[Panel], cell: float, font_size: float) -> tuple[float, float]:
     """Width and height in inches that the largest of `panels` needs, labels included."""
     letter = 0.7 * font_size * POINT
-    widths = [
-        len(p.columns) * cell + letter * max(len(short_label(label)) for label in p.rows) for p in panels
-    ]
-    heights = [
-        len(p.rows) * cell + letter * max(len(short_label(label)) for label in p.columns) for p in panels
-    ]
+    widths = [len(p.columns) * cell + letter * _longest(p.rows) for p in panels]
+    heights = [len(p.rows) * cell + letter * _longest(p.columns) for p in panels]
     return max(widths) + 0.3, max(heights) + 0.5
+
+
+def _longest(labels: Sequence[str]) -> int:
+    """Letters of the longest of `labels`, as they are shown."""
+    return max(len(short_label(label)) for label in labels)
 
 
 def short_label(label: str) -> str:

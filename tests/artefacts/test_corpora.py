@@ -138,7 +138,7 @@ class TestMulti30k:
         monkeypatch.setattr(multi30k, "BASE_URL", "http://127.0.0.1/raw")
         write(downloads, {name: pinned[name] for name in NAMES[:3]})
         find_corpus(config)
-        assert fetched == [f"http://127.0.0.1/raw/val.en.gz {sha256(pinned['val.en'])} {multi30k.MOST_BYTES}"]
+        assert fetched == [f"http://127.0.0.1/raw/val.en.gz {sha256(pinned['val.en'])} 21650"]
 
     def test_damaged_download_of_before_is_noticed(
         self, config: DataConfig, pinned: dict[str, bytes], downloads: Path
@@ -166,6 +166,7 @@ class TestMulti30k:
         assert set(multi30k.GZIPPED_SHA256) == expected
         assert set(multi30k.PLAIN_SHA256) < expected
         assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in multi30k.GZIPPED_SHA256.values())
+        assert set(multi30k.GZIPPED_BYTES) == set(multi30k.PLAIN_SHA256)
 
 
 class TestSample:
