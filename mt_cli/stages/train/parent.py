@@ -9,14 +9,14 @@ from pathlib import Path
 
 from torch import nn
 
-from mt_cli.artefacts.checkpoint import load_weights, shapes_of, weights_sha256
-from mt_cli.artefacts.checkpoints import find_checkpoint
+from mt_cli.artefacts.checkpoint import fill, read_weights, shapes_of, weights_sha256
 from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.prepared import Prepared
 from mt_cli.artefacts.run import TOKENIZER, Run, open_run, tokenizer_hashes
 from mt_cli.artefacts.run_manifest import CheckpointReference
 from mt_cli.config import Config, differences
 from mt_cli.errors import DataError, UsageError, command_line
+from mt_cli.model.shallower import weights_of_fewer_layers
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,8 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
     """The best checkpoint of the run in `folder`, if a new run in `run_dir` can start with it.
 
     Raises:
-        UsageError: it has another model or another tokenizer, or is the run that is to be replaced.
+        UsageError: it has another tokenizer, or another model that does not just have more layers, or is the
+            run that is to be replaced.
         DataError: it is damaged.
     """
     if folder.resolve() == run_dir.resolve():
@@ -44,30 +45,38 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
 
 
 def load_parent(parent: CheckpointReference, model: nn.Module) -> None:
-    """Fill `model` with the weights that its run started with.
+    """Fill `model` with the weights that its run started with: of those of a deeper model, with some layers'.
 
     Raises:
         DataError: they are not there any more, or not the same.
     """
-    checkpoint = find_checkpoint(Path(parent.folder), parent.checkpoint)
-    if weights_sha256(checkpoint, shapes_of(model)) != parent.sha256:
+    run = open_run(Path(parent.folder))
+    checkpoint = run.checkpoint_folder(parent.checkpoint)
+    if weights_sha256(checkpoint, run.parameter_shapes) != parent.sha256:
         raise DataError(
             f"{checkpoint}: not the weights that this run started with; train anew with --init-from"
         )
-    load_weights(checkpoint, model)
+    weights = read_weights(checkpoint, run.parameter_shapes)
+    fill(model, weights_of_fewer_layers(weights, shapes_of(model)))
     log.info("started with %s", checkpoint)
 
 
 def _check_model(parent: Run, config: Config) -> None:
+    model, there = config.model, parent.config.model
+    depths = (
+        ("model.encoder_layers", model.encoder_layers, there.encoder_layers),
+        ("model.decoder_layers", model.decoder_layers, there.decoder_layers),
+    )
+    fewer = [key for key, wanted, found in depths if wanted < found]
     different = [
-        f"{key} is {json.dumps(wanted)}, there {json.dumps(there)}"
-        for key, (wanted, there) in differences(config, parent.config).items()
-        if key.startswith("model.") and key not in FREE
+        f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
+        for key, (wanted, found) in differences(config, parent.config).items()
+        if key.startswith("model.") and key not in (*FREE, *fewer)
     ]
     if different:
         raise UsageError(
-            f"{parent.folder} has another model: {'; '.join(different)}; give the config the same keys, as "
-            f"{command_line('config', 'new', '--init-from', parent.folder)} does"
+            f"{parent.folder} has another model: {'; '.join(different)}; give the config the same keys, or "
+            f"fewer layers ({command_line('config', 'new', '--init-from', parent.folder)} takes over all)"
         )
 
 

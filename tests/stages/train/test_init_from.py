@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from workspace import Outcome, Workspace
 
 from mt_cli.artefacts.checkpoint import load_state
@@ -141,6 +142,33 @@ def test_another_model_exits_2_and_names_the_keys(workspace: Workspace, folder: 
     assert (outcome.code, outcome.out) == (2, b"")
     assert "runs/tiny has another model: model.d_ff is 64, there 128; give the config" in outcome.err
     assert not folder.joinpath("runs/fine").exists()
+
+
+def test_model_with_fewer_layers_starts_with_some_of_its_parents(workspace: Workspace, folder: Path) -> None:
+    prepare(workspace, folder)
+    one = ("--max-steps", 1, "--set", "training.peak_lr=1e-12")
+    deep = ("--run", "runs/deep", "--set", "model.decoder_layers=3")
+    assert train(workspace, folder, *deep, *one).code == 0
+    outcome = train(workspace, folder, "--init-from", "runs/deep", "--set", "model.decoder_layers=2", *one)
+    assert (outcome.code, outcome.lines) == (0, ["runs/fine"]), outcome.err
+    parent, fine = (
+        dict(open_run(folder / "runs" / name).load_model().named_parameters()) for name in ("deep", "fine")
+    )
+    assert {name.split(".")[3] for name in fine if name.startswith("backend.decoder.layers.")} == {"0", "1"}
+    for name, weight in fine.items():
+        of_parent = parent[name.replace("backend.decoder.layers.1.", "backend.decoder.layers.2.")]
+        torch.testing.assert_close(weight, of_parent, rtol=0, atol=1e-9, msg=name)
+
+
+def test_model_with_more_layers_than_its_parent_exits_2(workspace: Workspace, folder: Path) -> None:
+    prepare(workspace, folder)
+    outcome = train(workspace, folder, "--init-from", "runs/tiny", "--set", "model.decoder_layers=2")
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert outcome.err == (
+        "error: runs/tiny has another model: model.decoder_layers is 2, there 1; "
+        "give the config the same keys, or fewer layers "
+        "(mt-cli config new --init-from runs/tiny takes over all)\n"
+    )
 
 
 def test_another_tokenizer_exits_2_and_says_how_to_take_the_parents(

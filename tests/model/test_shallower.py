@@ -1,0 +1,52 @@
+"""A model with fewer layers takes over the weights of a deeper one."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import randomised, tiny_model
+
+from mt_cli.artefacts.checkpoint import fill
+from mt_cli.model.shallower import kept_layers, weights_of_fewer_layers
+from mt_cli.text.symbols import PAD_ID
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "num_kept", "kept"),
+    [(4, 1, [0]), (4, 2, [0, 3]), (4, 4, [0, 1, 2, 3]), (5, 3, [0, 2, 4]), (12, 3, [0, 6, 11]), (1, 1, [0])],
+)
+def test_kept_layers_by_hand(num_layers: int, num_kept: int, kept: list[int]) -> None:
+    assert kept_layers(num_layers, num_kept) == kept
+
+
+@given(st.integers(2, 40).flatmap(lambda most: st.tuples(st.just(most), st.integers(2, most))))
+def test_kept_layers_go_from_the_first_to_the_last_in_like_steps(sizes: tuple[int, int]) -> None:
+    num_layers, num_kept = sizes
+    kept = kept_layers(num_layers, num_kept)
+    assert (len(kept), kept[0], kept[-1]) == (num_kept, 0, num_layers - 1)
+    steps = {after - before for before, after in pairwise(kept)}
+    assert min(steps) >= 1
+    assert max(steps) - min(steps) <= 1
+
+
+@pytest.mark.parametrize("backend", ["scratch", "torch"])
+@pytest.mark.parametrize("tie", ["none", "all"])
+def test_without_layers_that_change_nothing_the_model_computes_the_same(backend: str, tie: str) -> None:
+    """A layer before whose sums (pre-norm) everything is zero passes on what it is given."""
+    deep = randomised(tiny_model(backend, encoder_layers=5, decoder_layers=4, norm="pre", tie=tie))
+    weights = dict(deep.named_parameters())
+    dropped = {"encoder": {"1", "3"}, "decoder": {"1", "2"}}
+    with torch.no_grad():
+        for name, weight in weights.items():
+            match name.split("."):
+                case ["backend", stack, "layers", layer, *rest] if layer in dropped[stack]:
+                    if "out_proj" in rest or "linear2" in rest:
+                        weight.zero_()
+    shallow = tiny_model(backend, encoder_layers=3, decoder_layers=2, norm="pre", tie=tie)
+    names = dict(shallow.named_parameters()).keys()
+    fill(shallow, weights_of_fewer_layers(weights, names))
+    src, tgt = torch.tensor([[5, 6, 7, PAD_ID], [8, 9, 4, 5]]), torch.tensor([[4, 5, 6], [7, 8, 9]])
+    with torch.no_grad():
+        torch.testing.assert_close(shallow(src, tgt), deep(src, tgt))
