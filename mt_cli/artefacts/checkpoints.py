@@ -51,6 +51,20 @@ def find_checkpoint(run: Path, name: str) -> Path:
     return _real_place(run, target)
 
 
+def named_checkpoint(run: Path, name: str) -> Path:
+    """Folder of the checkpoint called `name`, when others say where it is: nothing is changed on the way.
+
+    Raises:
+        DataError: none is there, the name is none of a checkpoint, or a link is on the way.
+    """
+    try:
+        if CHECKPOINT_NAME.fullmatch(name) and (run / CHECKPOINTS / name).is_dir():
+            return _real_place(run, name)
+    except OSError as error:
+        raise DataError(f"{run}: {error.strerror}") from error
+    raise DataError(f"{run}: no checkpoint {name!r} is there")
+
+
 def place_of_checkpoint(run: Path, *, step: int) -> Path:
     """Where the checkpoint after update `step` belongs.
 

@@ -18,7 +18,7 @@ from mt_cli.artefacts.folders import recover, remove_leftovers
 from mt_cli.artefacts.metrics import Record, append_metrics, forget_metrics_after, read_metrics
 from mt_cli.artefacts.run_facts import STATUS, write_facts
 from mt_cli.artefacts.run_lock import LOG, locked
-from mt_cli.artefacts.run_manifest import CheckpointReference, PreparedReference, read_run_manifest
+from mt_cli.artefacts.run_manifest import ParentReference, PreparedReference, read_run_manifest
 from mt_cli.config import RUN_CONFIG, Backend, Config, ModelConfig, config_of_bytes
 from mt_cli.errors import UsageError, command_line
 from mt_cli.model.shapes import Shape, check_fits_memory, check_training_fits, parameter_shapes
@@ -41,7 +41,7 @@ class Run:
     prepared: PreparedReference
     sha256: Mapping[str, str]
     """sha256 of the files that every command loads, by relative path; already checked."""
-    init_from: CheckpointReference | None = None
+    init_from: ParentReference | None = None
     """None for a run that started with random weights."""
 
     @cached_property

@@ -19,7 +19,7 @@ from mt_cli.artefacts.run import TOKENIZER, Run, open_run
 from mt_cli.artefacts.run_facts import ENVIRONMENT, write_facts
 from mt_cli.artefacts.run_lock import busy, is_locked, locked
 from mt_cli.artefacts.run_manifest import (
-    CheckpointReference,
+    ParentReference,
     PreparedReference,
     RunManifest,
     write_run_manifest,
@@ -42,7 +42,7 @@ def created_run(
     tokenizer_files: Mapping[str, bytes],
     prepared: PreparedReference,
     environment: Mapping[str, object],
-    init_from: CheckpointReference | None = None,
+    init_from: ParentReference | None = None,
     overwrite: bool = False,
 ) -> Iterator[Run]:
     """Create a run folder; no other process can train in it while the block lasts.
@@ -101,7 +101,7 @@ def _fill(
     tokenizer_files: Mapping[str, bytes],
     prepared: PreparedReference,
     environment: Mapping[str, object],
-    init_from: CheckpointReference | None,
+    init_from: ParentReference | None,
 ) -> None:
     """Write the files of a new run."""
     files = {RUN_CONFIG: dump_config(config).encode()}

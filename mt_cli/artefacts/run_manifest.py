@@ -6,16 +6,17 @@ Knows what a manifest says, nothing of the files themselves.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from mt_cli.artefacts.files import LONGEST_NAME, MANIFEST
 from mt_cli.artefacts.json_files import read_sealed, sealed, write_json
-from mt_cli.config import RUN_CONFIG
+from mt_cli.config import MOST_LAYERS, RUN_CONFIG
 from mt_cli.errors import DataError
 
 LONGEST_PATH = 4096
+Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,22 @@ class PreparedReference:
 
 @dataclass(frozen=True)
 class CheckpointReference:
-    """The checkpoint whose weights a run started with, or that a model was exported from."""
+    """The checkpoint that a model was exported from, or whose weights a run started with."""
 
     folder: str
     """Of the run that it belongs to."""
     checkpoint: str
     sha256: str
     """Of its weights."""
+
+
+@dataclass(frozen=True)
+class ParentReference(CheckpointReference):
+    """The checkpoint whose weights a run started with; its model has as many layers as the run's, or more."""
+
+    encoder_layers: Layers | None = None
+    """None: as many as the run's own, as in runs of before."""
+    decoder_layers: Layers | None = None
 
 
 class RunManifest(BaseModel):
@@ -44,7 +54,7 @@ class RunManifest(BaseModel):
     sha256: Mapping[str, str]
     """Of the files that every command loads, by relative path."""
     prepared: PreparedReference
-    init_from: CheckpointReference | None = None
+    init_from: ParentReference | None = None
     """None for a run that started with random weights."""
 
 
@@ -67,6 +77,8 @@ def read_run_manifest(folder: Path, *, warns: bool) -> RunManifest:
         raise DataError(f"{path}: lists no {RUN_CONFIG}; the file is damaged")
     if len(manifest.prepared.folder) > LONGEST_PATH:
         raise DataError(f"{path}: the path of its data is too long; the file is damaged")
+    if manifest.init_from is not None and len(manifest.init_from.folder) > LONGEST_PATH:
+        raise DataError(f"{path}: the path of the run that it started with is too long; the file is damaged")
     return manifest
 
 

@@ -64,8 +64,8 @@ def train(
     """Train a model on prepared data.
 
     Its best and its last checkpoint are kept; --resume goes on from the last. --init-from starts with
-    another run's weights, on other data or with fewer layers; mt-cli config new --init-from writes a
-    config for that.
+    another run's weights, on other data (mt-cli config new --init-from writes a config for that) or with
+    fewer layers.
     """
     set_up_logging(is_quiet=quiet, is_verbose=verbose)
     if resume and overwrite:

@@ -15,6 +15,7 @@ from mt_cli.config.loading import (
     table_differences,
 )
 from mt_cli.config.sections import (
+    MOST_LAYERS,
     MOST_THREADS,
     Backend,
     Config,
@@ -36,6 +37,7 @@ from mt_cli.config.sections import (
 from mt_cli.config.values import Language, Section
 
 __all__ = [
+    "MOST_LAYERS",
     "MOST_THREADS",
     "RUN_CONFIG",
     "Backend",

@@ -104,7 +104,7 @@ class TokenizerConfig(Section):
     joint: bool = True
     """One vocabulary for both sides, which lets `model.tie` be `all`."""
     from_run: FilePath | None = None
-    """A run whose tokenizer is used, not a new one; `train --init-from` needs it."""
+    """A run whose tokenizer is used, not a new one; `train --init-from` on other data needs it."""
 
     def _complaints(self) -> Iterator[str]:
         if self.joint and self.tgt_vocab_size is not None:

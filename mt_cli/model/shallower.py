@@ -1,6 +1,6 @@
-"""A model with fewer layers takes over the weights of a deeper one, to be trained on from there.
+"""Weights for a model with fewer layers, taken from a deeper one (Shleifer and Rush 2020).
 
-Shleifer and Rush 2020, "Pre-trained Summarization Distillation", section 3.1 ("shrink and fine-tune").
+Knows parameters by name, never a config or a file.
 """
 
 import re
@@ -15,8 +15,9 @@ _LAYER = re.compile(r"(backend\.(?:encoder|decoder)\.layers\.)(\d+)(\..+)")
 def kept_layers(num_layers: int, num_kept: int) -> list[int]:
     """Which of `num_layers` layers, counted from 0, a model with `num_kept` takes over.
 
-    The first and the last, and others evenly between them; of one layer, the first.
+    The first and the last, and others evenly between them; where one is kept, the first.
     """
+    assert 1 <= num_kept <= num_layers
     if num_kept == 1:
         return [0]
     return [round(i * (num_layers - 1) / (num_kept - 1)) for i in range(num_kept)]
@@ -27,17 +28,17 @@ def weights_of_fewer_layers(weights: Mapping[str, Tensor], names: Collection[str
 
     That model has as many layers or fewer than the one of `weights`, and is otherwise the same.
     """
-    there, kept = _depths(weights), _depths(names)
-    sources = {stack: kept_layers(there[stack], kept[stack]) for stack in kept}
+    deep, shallow = _depths(weights), _depths(names)
+    kept = {stack: kept_layers(deep[stack], shallow[stack]) for stack in shallow}
 
-    def source(name: str) -> str:
+    def name_there(name: str) -> str:
         match = _LAYER.fullmatch(name)
         if match is None:
             return name
         stack, layer, rest = match.groups()
-        return f"{stack}{sources[stack][int(layer)]}{rest}"
+        return f"{stack}{kept[stack][int(layer)]}{rest}"
 
-    return {name: weights[source(name)] for name in names}
+    return {name: weights[name_there(name)] for name in names}
 
 
 def _depths(names: Iterable[str]) -> Counter[str]:

@@ -34,7 +34,7 @@ def test_kept_layers_go_from_the_first_to_the_last_in_like_steps(sizes: tuple[in
 @pytest.mark.parametrize("backend", ["scratch", "torch"])
 @pytest.mark.parametrize("tie", ["none", "all"])
 def test_without_layers_that_change_nothing_the_model_computes_the_same(backend: str, tie: str) -> None:
-    """A layer before whose sums (pre-norm) everything is zero passes on what it is given."""
+    """A pre-norm layer whose sublayers put out zeros returns what it is given."""
     deep = randomised(tiny_model(backend, encoder_layers=5, decoder_layers=4, norm="pre", tie=tie))
     weights = dict(deep.named_parameters())
     dropped = {"encoder": {"1", "3"}, "decoder": {"1", "2"}}

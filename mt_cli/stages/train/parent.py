@@ -10,13 +10,15 @@ from pathlib import Path
 from torch import nn
 
 from mt_cli.artefacts.checkpoint import fill, read_weights, shapes_of, weights_sha256
+from mt_cli.artefacts.checkpoints import named_checkpoint
 from mt_cli.artefacts.files import sha256_bytes
 from mt_cli.artefacts.prepared import Prepared
-from mt_cli.artefacts.run import TOKENIZER, Run, open_run, tokenizer_hashes
-from mt_cli.artefacts.run_manifest import CheckpointReference
-from mt_cli.config import Config, differences
+from mt_cli.artefacts.run import TOKENIZER, Run, model_shapes, open_run, tokenizer_hashes
+from mt_cli.artefacts.run_manifest import ParentReference
+from mt_cli.config import Config, ModelConfig, differences
 from mt_cli.errors import DataError, UsageError, command_line
-from mt_cli.model.shallower import weights_of_fewer_layers
+from mt_cli.model.shallower import kept_layers, weights_of_fewer_layers
+from mt_cli.model.shapes import check_fits_memory
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +28,12 @@ FREE = tuple(
 """Keys that say nothing of what trained weights compute."""
 
 
-def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir: Path) -> CheckpointReference:
+def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir: Path) -> ParentReference:
     """The best checkpoint of the run in `folder`, if a new run in `run_dir` can start with it.
 
     Raises:
-        UsageError: it has another tokenizer, or another model that does not just have more layers, or is the
-            run that is to be replaced.
+        UsageError: it has another tokenizer, or a model that differs in more than having more layers, or is
+            the run that is to be replaced.
         DataError: it is damaged.
     """
     if folder.resolve() == run_dir.resolve():
@@ -41,24 +43,60 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
     _check_tokenizer(parent, prepared)
     checkpoint = parent.checkpoint_folder("best")
     weights = weights_sha256(checkpoint, parent.parameter_shapes)
-    return CheckpointReference(str(folder), checkpoint.name, weights)
+    model = parent.config.model
+    return ParentReference(str(folder), checkpoint.name, weights, model.encoder_layers, model.decoder_layers)
 
 
-def load_parent(parent: CheckpointReference, model: nn.Module) -> None:
-    """Fill `model` with the weights that its run started with: of those of a deeper model, with some layers'.
+def load_parent(run: Run, model: nn.Module) -> None:
+    """Fill `model` with the weights that `run` started with, if any; from a deeper model, some layers'.
 
     Raises:
         DataError: they are not there any more, or not the same.
+        ResourceError: there is not the memory for them.
     """
-    run = open_run(Path(parent.folder))
-    checkpoint = run.checkpoint_folder(parent.checkpoint)
-    if weights_sha256(checkpoint, run.parameter_shapes) != parent.sha256:
+    parent, own = run.init_from, run.config.model
+    if parent is None:
+        return
+    theirs = _parent_model(run, parent)
+    shapes = model_shapes(theirs, run.tokenizers)
+    check_fits_memory(shapes)
+    try:
+        checkpoint = named_checkpoint(Path(parent.folder), parent.checkpoint)
+    except DataError as error:
+        raise DataError(
+            f"{error}, and {run.folder} has to start with it; put it back, or train anew with --init-from"
+        ) from error
+    if weights_sha256(checkpoint, shapes) != parent.sha256:
         raise DataError(
             f"{checkpoint}: not the weights that this run started with; train anew with --init-from"
         )
-    weights = read_weights(checkpoint, run.parameter_shapes)
-    fill(model, weights_of_fewer_layers(weights, shapes_of(model)))
-    log.info("started with %s", checkpoint)
+    fill(model, weights_of_fewer_layers(read_weights(checkpoint, shapes), shapes_of(model)))
+    log.info(
+        "started with %s%s%s",
+        checkpoint,
+        _layers_said("encoder", theirs.encoder_layers, own.encoder_layers),
+        _layers_said("decoder", theirs.decoder_layers, own.decoder_layers),
+    )
+
+
+def _parent_model(run: Run, parent: ParentReference) -> ModelConfig:
+    """The model of the run that `run` started with: as its own, or deeper."""
+    own = run.config.model
+    depths = {
+        "encoder_layers": parent.encoder_layers or own.encoder_layers,
+        "decoder_layers": parent.decoder_layers or own.decoder_layers,
+    }
+    if any(layers < getattr(own, key) for key, layers in depths.items()):
+        raise DataError(f"{run.folder}: says that it started with a model of fewer layers; train anew")
+    return own.model_copy(update=depths)
+
+
+def _layers_said(stack: str, num_layers: int, num_kept: int) -> str:
+    """Which layers were taken, counted from 1, where not all were."""
+    if num_kept == num_layers:
+        return ""
+    kept = ", ".join(str(layer + 1) for layer in kept_layers(num_layers, num_kept))
+    return f"; of its {num_layers} {stack} layers: {kept}"
 
 
 def _check_model(parent: Run, config: Config) -> None:
@@ -75,8 +113,9 @@ def _check_model(parent: Run, config: Config) -> None:
     ]
     if different:
         raise UsageError(
-            f"{parent.folder} has another model: {'; '.join(different)}; give the config the same keys, or "
-            f"fewer layers ({command_line('config', 'new', '--init-from', parent.folder)} takes over all)"
+            f"{parent.folder} has another model: {'; '.join(different)}; give the config the same keys, as "
+            f"{command_line('config', 'new', '--init-from', parent.folder)} does; only encoder_layers and "
+            f"decoder_layers may be lower"
         )
 
 

@@ -70,8 +70,8 @@ class Session:
         self._elapsed_before_s = 0.0
         if run.pointer("last"):
             self._restore()
-        elif run.init_from is not None:
-            load_parent(run.init_from, self._model)
+        else:
+            load_parent(run, self._model)
         # Without a checkpoint, the score of the start is made anew too.
         last_kept = self._state.step if run.pointer("last") else -1
         if world.is_first:

@@ -69,7 +69,7 @@ def train_run(
 
     Raises:
         UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds none; or the
-            model is not that of `init_from`.
+            model is neither that of `init_from` nor one with fewer layers.
         DataError: the data are not prepared, or not as `config` wants them.
         DivergedError: the loss is no number any more.
         StoppedError: a signal came; the state is saved.

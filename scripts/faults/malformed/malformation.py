@@ -45,9 +45,9 @@ def last_checkpoint(folder: Path) -> Path:
     return max(folder.joinpath(RUN, "checkpoints").glob("step-*"))
 
 
-def best_checkpoint(folder: Path) -> Path:
+def best_checkpoint(folder: Path, *, run: Path = RUN) -> Path:
     """The checkpoint that commands use, unless told otherwise."""
-    return folder.joinpath(RUN, "checkpoints", folder.joinpath(RUN, "best.txt").read_text().strip())
+    return folder / run / "checkpoints" / folder.joinpath(run, "best.txt").read_text().strip()
 
 
 def edit(path: Path, changes: Mapping[str, object]) -> None:

@@ -1,6 +1,7 @@
 """Runs that are sealed as they should be, and whose manifests, configs, tokenizers and pointers are not."""
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,21 @@ PLACES: Mapping[str, str] = {
     "very long": "x" * 100_000,
     "all there is": "/",
 }
-"""Where a run may say that its data are."""
+"""Where a run may say that its data are, or the run that it started with."""
+PARENTS: Mapping[str, Mapping[str, object]] = {
+    **{f"in a place that is {name}": {"folder": place} for name, place in PLACES.items()},
+    "in a place that is a pattern": {"folder": "a**b"},
+    "that is gone": {"folder": "runs/gone"},
+    "with a checkpoint above": {"checkpoint": "../../../beside"},
+    "with a checkpoint that is a NUL": {"checkpoint": "step-\0"},
+    "with a checkpoint that is an escape": {"checkpoint": ESCAPE},
+    "of other weights": {"sha256": "0" * 64},
+    "of no layers": {"decoder_layers": 0},
+    "of a thousand layers": {"encoder_layers": 1000, "decoder_layers": 1000},
+    "of layers beyond all bounds": {"encoder_layers": 10**18},
+    "of half a layer": {"encoder_layers": 1.5},
+}
+"""What a run may say of the one that it started with."""
 CONFIGS: Mapping[str, str] = {
     "tables that are too deep": "a = " + "[" * 50_000,
     "a number of too many digits": "a = " + "9" * 100_000,
@@ -142,6 +157,8 @@ def malformed_runs() -> Iterator[Malformation]:
         yield Malformation(
             f"a pointer to {name}", partial(_write, path=RUN / "best.txt", content=line), TRANSLATE
         )
+    for name, changes in PARENTS.items():  # before its first checkpoint, a run starts with them again
+        yield Malformation(f"a parent {name}", partial(_begin_with, changes=changes), RESUME)
     for name, changes in STATES.items():  # a resume falls back to the checkpoint before
         yield Malformation(f"a state with {name}", partial(_edit_states, changes=changes), RESUME)
     yield from _malformed_tokenizers()
@@ -200,6 +217,17 @@ def _list(folder: Path, *, name: str) -> None:
 
 def _edit(folder: Path, *, path: Path, changes: Mapping[str, object]) -> None:
     edit(folder / path, changes)
+
+
+def _begin_with(folder: Path, *, changes: Mapping[str, object]) -> None:
+    """Let a run without a checkpoint say that it started with a copy of itself, but for the `changes`."""
+    run, parent = folder / RUN, folder / "runs" / "parent"
+    run.rename(parent)
+    shutil.copytree(parent, run, ignore=shutil.ignore_patterns("checkpoints", "*.txt"))
+    checkpoint = best_checkpoint(folder, run=Path("runs/parent"))
+    weights = json.loads((checkpoint / "manifest.json").read_bytes())["sha256"]["model.safetensors"]
+    started_with = {"folder": "runs/parent", "checkpoint": checkpoint.name, "sha256": weights, **changes}
+    edit(folder / MANIFEST, {"init_from": started_with})
 
 
 def _relist(folder: Path, *, path: Path, content: bytes) -> None:

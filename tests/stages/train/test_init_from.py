@@ -1,4 +1,4 @@
-"""`train --init-from`: a run that goes on from another's weights, on other data."""
+"""`train --init-from`: a run that goes on from another's weights, on other data or with fewer layers."""
 
 import json
 import shutil
@@ -43,6 +43,14 @@ def train(workspace: Workspace, folder: Path, *args: object) -> Outcome:
 def validations(run: Path) -> list[dict[str, object]]:
     lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if line["kind"] == "validation"]
+
+
+def forget_checkpoints(run: Path) -> None:
+    """Leave the run as if it had been killed before its first checkpoint."""
+    shutil.rmtree(run / "checkpoints")
+    for name in ("best.txt", "last.txt"):
+        run.joinpath(name).unlink()
+    run.joinpath("checkpoints").mkdir()
 
 
 def test_run_starts_at_the_score_of_its_parent_and_goes_on(workspace: Workspace, folder: Path) -> None:
@@ -95,13 +103,10 @@ def test_run_killed_before_its_first_checkpoint_still_starts_with_its_parent(
     assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
     run = folder / "runs" / "fine"
     whole = validations(run)
-    shutil.rmtree(run / "checkpoints")
-    for name in ("best.txt", "last.txt"):
-        run.joinpath(name).unlink()
+    forget_checkpoints(run)
     scored, *_ = run.joinpath("metrics.jsonl").read_bytes().splitlines(keepends=True)
     assert b'"step": 0' in scored
     run.joinpath("metrics.jsonl").write_bytes(scored if is_scored else b"")
-    run.joinpath("checkpoints").mkdir()
     assert train(workspace, folder, *FEW, "--resume").code == 0
     assert [v["nll"] for v in validations(run)] == [v["nll"] for v in whole]
 
@@ -113,8 +118,7 @@ def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Pa
     manifest = json.loads(run.joinpath("manifest.json").read_text())
     manifest["init_from"]["sha256"] = "0" * 64
     write_json(run / "manifest.json", sealed(manifest))
-    shutil.rmtree(run / "checkpoints")
-    run.joinpath("last.txt").unlink()
+    forget_checkpoints(run)
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
     assert "not the weights that this run started with; train anew with --init-from" in outcome.err
@@ -144,20 +148,87 @@ def test_another_model_exits_2_and_names_the_keys(workspace: Workspace, folder: 
     assert not folder.joinpath("runs/fine").exists()
 
 
+def train_deep(workspace: Workspace, folder: Path) -> None:
+    """Train the parent `runs/deep`, of more layers than fine.toml has, and another seed."""
+    depths = ("--set", "model.encoder_layers=3", "--set", "model.decoder_layers=2")
+    options = ("--seed", 7, "--max-steps", 3, "--set", "training.peak_lr=1e-2")
+    assert train(workspace, folder, "--run", "runs/deep", *depths, *options).code == 0
+
+
 def test_model_with_fewer_layers_starts_with_some_of_its_parents(workspace: Workspace, folder: Path) -> None:
     prepare(workspace, folder)
-    one = ("--max-steps", 1, "--set", "training.peak_lr=1e-12")
-    deep = ("--run", "runs/deep", "--set", "model.decoder_layers=3")
-    assert train(workspace, folder, *deep, *one).code == 0
-    outcome = train(workspace, folder, "--init-from", "runs/deep", "--set", "model.decoder_layers=2", *one)
+    train_deep(workspace, folder)
+    fewer = ("--set", "model.encoder_layers=2", "--max-steps", 1, "--set", "training.peak_lr=1e-12")
+    outcome = train(workspace, folder, "--init-from", "runs/deep", *fewer)
     assert (outcome.code, outcome.lines) == (0, ["runs/fine"]), outcome.err
-    parent, fine = (
-        dict(open_run(folder / "runs" / name).load_model().named_parameters()) for name in ("deep", "fine")
+    assert "; of its 3 encoder layers: 1, 3; of its 2 decoder layers: 1" in (
+        folder.joinpath("runs/fine/train.log").read_text()
     )
-    assert {name.split(".")[3] for name in fine if name.startswith("backend.decoder.layers.")} == {"0", "1"}
-    for name, weight in fine.items():
-        of_parent = parent[name.replace("backend.decoder.layers.1.", "backend.decoder.layers.2.")]
+    run = open_run(folder / "runs" / "fine")
+    assert run.init_from is not None
+    assert (run.init_from.encoder_layers, run.init_from.decoder_layers) == (3, 2)
+    parent = dict(open_run(folder / "runs" / "deep").load_model().named_parameters())
+    for name, weight in run.load_model().named_parameters():
+        of_parent = parent[name.replace("backend.encoder.layers.1.", "backend.encoder.layers.2.")]
         torch.testing.assert_close(weight, of_parent, rtol=0, atol=1e-9, msg=name)
+    fresh = run.build_model(seed=run.config.runtime.seed)
+    assert all(not torch.equal(weight, parent[name]) for name, weight in fresh.named_parameters())
+
+
+def test_run_with_fewer_layers_killed_before_its_first_checkpoint_starts_the_same(
+    workspace: Workspace, folder: Path
+) -> None:
+    prepare(workspace, folder)
+    train_deep(workspace, folder)
+    assert train(workspace, folder, "--init-from", "runs/deep", *FEW).code == 0
+    run = folder / "runs" / "fine"
+    whole = validations(run)
+    forget_checkpoints(run)
+    assert train(workspace, folder, *FEW, "--resume").code == 0
+    assert [v["nll"] for v in validations(run)] == [v["nll"] for v in whole]
+
+
+def test_run_without_a_checkpoint_says_that_its_parent_is_gone(workspace: Workspace, folder: Path) -> None:
+    prepare(workspace, folder)
+    assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
+    forget_checkpoints(folder / "runs" / "fine")
+    folder.joinpath("runs/tiny").rename(folder / "runs/moved")
+    outcome = train(workspace, folder, *FEW, "--resume")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert "error: runs/tiny: no checkpoint 'step-" in outcome.err
+    assert "is there, and runs/fine has to start with it; put it back, or train anew with --init-from" in (
+        outcome.err
+    )
+
+
+@pytest.mark.parametrize("depths", [{"encoder_layers": 3}, {"decoder_layers": 2}], ids=str)
+def test_parent_with_other_layers_than_the_manifest_says_is_refused(
+    workspace: Workspace, folder: Path, depths: dict[str, int]
+) -> None:
+    prepare(workspace, folder)
+    assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
+    run = folder / "runs" / "fine"
+    manifest = json.loads(run.joinpath("manifest.json").read_text())
+    manifest["init_from"].update(depths)
+    write_json(run / "manifest.json", sealed(manifest))
+    forget_checkpoints(run)
+    outcome = train(workspace, folder, *FEW, "--resume")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert "model.safetensors" in outcome.err
+
+
+def test_parent_with_fewer_layers_than_the_run_is_refused(workspace: Workspace, folder: Path) -> None:
+    prepare(workspace, folder)
+    train_deep(workspace, folder)
+    run = folder / "runs" / "deep"
+    parent = {"folder": "runs/tiny", "checkpoint": "step-00000004", "sha256": "", "decoder_layers": 1}
+    manifest = json.loads(run.joinpath("manifest.json").read_text())
+    write_json(run / "manifest.json", sealed({**manifest, "init_from": parent}))
+    forget_checkpoints(run)
+    same = ("--run", "runs/deep", "--set", "model.encoder_layers=3", "--set", "model.decoder_layers=2")
+    outcome = train(workspace, folder, *same, "--seed", 7, "--resume")
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert "runs/deep: says that it started with a model of fewer layers; train anew" in outcome.err
 
 
 def test_model_with_more_layers_than_its_parent_exits_2(workspace: Workspace, folder: Path) -> None:
@@ -165,9 +236,9 @@ def test_model_with_more_layers_than_its_parent_exits_2(workspace: Workspace, fo
     outcome = train(workspace, folder, "--init-from", "runs/tiny", "--set", "model.decoder_layers=2")
     assert (outcome.code, outcome.out) == (2, b"")
     assert outcome.err == (
-        "error: runs/tiny has another model: model.decoder_layers is 2, there 1; "
-        "give the config the same keys, or fewer layers "
-        "(mt-cli config new --init-from runs/tiny takes over all)\n"
+        "error: runs/tiny has another model: model.decoder_layers is 2, there 1; give the config the same "
+        "keys, as mt-cli config new --init-from runs/tiny does; only encoder_layers and decoder_layers may "
+        "be lower\n"
     )
 
 
