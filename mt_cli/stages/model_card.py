@@ -10,6 +10,8 @@ from mt_cli.artefacts.exported_run import AnyRun, ExportedRun
 from mt_cli.artefacts.files import is_there, read_file, write_atomically
 from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.run_facts import ENVIRONMENT, read_facts
+from mt_cli.artefacts.run_manifest import ParentReference
+from mt_cli.config import ModelConfig
 from mt_cli.errors import MtCliError
 from mt_cli.stages.hub_metadata import MARK, front_matter
 from mt_cli.stages.inspect.inspect import (
@@ -111,7 +113,7 @@ def _training_rows(run: Run) -> list[tuple[object, ...]]:
     training, more = config.training, config.data.more
     parent = run.init_from
     rows: list[tuple[object, ...]] = [
-        *([("started with", f"{parent.folder}, {parent.checkpoint}")] if parent else []),
+        *([("started with", _parent_said(parent, config.model))] if parent else []),
         ("corpus", config.data.corpus + (f", and added to it: {', '.join(more)}" if more else "")),
         ("optimizer, peak rate", f"{training.optimizer}, {training.peak_lr:g}"),
         ("tokens a batch", f"{training.tokens_per_batch:,}"),
@@ -126,6 +128,14 @@ def _training_rows(run: Run) -> list[tuple[object, ...]]:
             rows += [("device, precision", f"{device}, {precision}")]
             rows += [("made with", f"mt-cli {version}, PyTorch {torch}")]
     return rows
+
+
+def _parent_said(parent: ParentReference, model: ModelConfig) -> str:
+    said = f"{parent.folder}, {parent.checkpoint}"
+    layers = (parent.encoder_layers or model.encoder_layers, parent.decoder_layers or model.decoder_layers)
+    if layers == (model.encoder_layers, model.decoder_layers):
+        return said
+    return f"{said}, some of its {layers[0]} layers in the encoder and {layers[1]} in the decoder"
 
 
 def _scores(scores: Mapping[str, object], kept: Sequence[KeptScore]) -> str:

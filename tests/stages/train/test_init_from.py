@@ -167,6 +167,8 @@ def test_model_with_fewer_layers_starts_with_some_of_its_parents(workspace: Work
     run = open_run(folder / "runs" / "fine")
     assert run.init_from is not None
     assert (run.init_from.encoder_layers, run.init_from.decoder_layers) == (3, 2)
+    said = f"{run.init_from.checkpoint}, some of its 3 layers in the encoder and 2 in the decoder |"
+    assert said in run.folder.joinpath("README.md").read_text()
     parent = dict(open_run(folder / "runs" / "deep").load_model().named_parameters())
     for name, weight in run.load_model().named_parameters():
         of_parent = parent[name.replace("backend.encoder.layers.1.", "backend.encoder.layers.2.")]
