@@ -52,7 +52,7 @@ def find_checkpoint(run: Path, name: str) -> Path:
 
 
 def named_checkpoint(run: Path, name: str) -> Path:
-    """Folder of the checkpoint called `name`, when others say where it is: nothing is changed on the way.
+    """Folder of the checkpoint called `name`, of a run that others may have named: nothing is renamed there.
 
     Raises:
         DataError: none is there, the name is none of a checkpoint, or a link is on the way.
@@ -61,7 +61,7 @@ def named_checkpoint(run: Path, name: str) -> Path:
         if CHECKPOINT_NAME.fullmatch(name) and (run / CHECKPOINTS / name).is_dir():
             return _real_place(run, name)
     except OSError as error:
-        raise DataError(f"{run}: {error.strerror}") from error
+        raise DataError(f"{run}: cannot be read: {error.strerror}") from error
     raise DataError(f"{run}: no checkpoint {name!r} is there")
 
 

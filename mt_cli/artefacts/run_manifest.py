@@ -43,7 +43,7 @@ class ParentReference(CheckpointReference):
     """The checkpoint whose weights a run started with; its model has as many layers as the run's, or more."""
 
     encoder_layers: Layers | None = None
-    """None: as many as the run's own, as in runs of before."""
+    """None in runs of early versions: as many as the run's own."""
     decoder_layers: Layers | None = None
 
 
@@ -77,8 +77,15 @@ def read_run_manifest(folder: Path, *, warns: bool) -> RunManifest:
         raise DataError(f"{path}: lists no {RUN_CONFIG}; the file is damaged")
     if len(manifest.prepared.folder) > LONGEST_PATH:
         raise DataError(f"{path}: the path of its data is too long; the file is damaged")
-    if manifest.init_from is not None and len(manifest.init_from.folder) > LONGEST_PATH:
-        raise DataError(f"{path}: the path of the run that it started with is too long; the file is damaged")
+    if (parent := manifest.init_from) is not None:
+        if len(parent.folder) > LONGEST_PATH:
+            raise DataError(
+                f"{path}: the path of the run that it started with is too long; the file is damaged"
+            )
+        if len(parent.checkpoint) > LONGEST_NAME:
+            raise DataError(
+                f"{path}: the checkpoint that it started with has too long a name; the file is damaged"
+            )
     return manifest
 
 

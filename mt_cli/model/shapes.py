@@ -12,6 +12,7 @@ from mt_cli.machine.hardware import GIB
 from mt_cli.machine.memory_limit import usable_memory
 
 NUMBER_BYTES = 4
+SMALLER = "lower model.d_model, model.d_ff or the number of layers"
 IN_TRAINING = 4
 """Numbers that training holds for each parameter: the weight, its gradient and Adam's two means."""
 Shape = tuple[int, ...]
@@ -56,13 +57,18 @@ def num_parameters(shapes: Mapping[str, Shape]) -> int:
     return sum(map(math.prod, shapes.values()))
 
 
-def check_fits_memory(shapes: Mapping[str, Shape]) -> None:
+def check_fits_memory(
+    shapes: Mapping[str, Shape], *, whose: str = "the model", remedy: str = SMALLER
+) -> None:
     """Make sure that this process can hold a model whose parameters have `shapes`.
 
     Raises:
-        ResourceError: it cannot.
+        ResourceError: it cannot; the text names it as `whose` and ends with the `remedy`.
     """
-    _check_fits(num_parameters(shapes), numbers_each=1, memory=usable_memory(), verb="take")
+    memory = usable_memory()
+    _check_fits(
+        num_parameters(shapes), numbers_each=1, memory=memory, verb="take", whose=whose, remedy=remedy
+    )
 
 
 def check_training_fits(shapes: Mapping[str, Shape], *, memory: int | None) -> None:
@@ -78,12 +84,20 @@ def check_training_fits(shapes: Mapping[str, Shape], *, memory: int | None) -> N
     _check_fits(num_parameters(shapes), numbers_each=IN_TRAINING, memory=memory, verb=verb)
 
 
-def _check_fits(num_numbers: int, *, numbers_each: int, memory: int | None, verb: str) -> None:
+def _check_fits(
+    num_numbers: int,
+    *,
+    numbers_each: int,
+    memory: int | None,
+    verb: str,
+    whose: str = "the model",
+    remedy: str = SMALLER,
+) -> None:
     needed = num_numbers * numbers_each * NUMBER_BYTES
     if memory is not None and needed > memory:
         raise ResourceError(
-            f"the model does not fit: {num_numbers:,} parameters {verb} {needed / GIB:,.1f} GiB, and there "
-            f"are {memory / GIB:,.1f} GiB; lower model.d_model, model.d_ff or the number of layers"
+            f"{whose} does not fit: {num_numbers:,} parameters {verb} {needed / GIB:,.1f} GiB, and there "
+            f"are {memory / GIB:,.1f} GiB; {remedy}"
         )
 
 

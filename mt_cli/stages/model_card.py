@@ -11,7 +11,6 @@ from mt_cli.artefacts.files import is_there, read_file, write_atomically
 from mt_cli.artefacts.run import Run
 from mt_cli.artefacts.run_facts import ENVIRONMENT, read_facts
 from mt_cli.artefacts.run_manifest import ParentReference
-from mt_cli.config import ModelConfig
 from mt_cli.errors import MtCliError
 from mt_cli.stages.hub_metadata import MARK, front_matter
 from mt_cli.stages.inspect.inspect import (
@@ -113,7 +112,7 @@ def _training_rows(run: Run) -> list[tuple[object, ...]]:
     training, more = config.training, config.data.more
     parent = run.init_from
     rows: list[tuple[object, ...]] = [
-        *([("started with", _parent_said(parent, config.model))] if parent else []),
+        *([("started with", _describe_parent(parent))] if parent else []),
         ("corpus", config.data.corpus + (f", and added to it: {', '.join(more)}" if more else "")),
         ("optimizer, peak rate", f"{training.optimizer}, {training.peak_lr:g}"),
         ("tokens a batch", f"{training.tokens_per_batch:,}"),
@@ -130,12 +129,11 @@ def _training_rows(run: Run) -> list[tuple[object, ...]]:
     return rows
 
 
-def _parent_said(parent: ParentReference, model: ModelConfig) -> str:
+def _describe_parent(parent: ParentReference) -> str:
     said = f"{parent.folder}, {parent.checkpoint}"
-    layers = (parent.encoder_layers or model.encoder_layers, parent.decoder_layers or model.decoder_layers)
-    if layers == (model.encoder_layers, model.decoder_layers):
+    if parent.encoder_layers is None or parent.decoder_layers is None:  # of an early version
         return said
-    return f"{said}, some of its {layers[0]} layers in the encoder and {layers[1]} in the decoder"
+    return f"{said}, layers: {parent.encoder_layers} in the encoder, {parent.decoder_layers} in the decoder"
 
 
 def _scores(scores: Mapping[str, object], kept: Sequence[KeptScore]) -> str:

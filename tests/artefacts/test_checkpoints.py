@@ -12,6 +12,7 @@ from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_c
 from mt_cli.artefacts.checkpoints import (
     checkpoint_names,
     find_checkpoint,
+    named_checkpoint,
     place_of_checkpoint,
     read_pointer,
     remove_unused_checkpoints,
@@ -163,3 +164,33 @@ def test_checkpoint_that_was_moved_aside_by_a_killed_process_is_found(run: Path)
 def test_name_of_no_checkpoint_is_wrong_use(run: Path) -> None:
     with pytest.raises(UsageError, match=r"no checkpoint 'newest'; it has best, last, step-00000100"):
         find_checkpoint(run, "newest")
+
+
+# Named by others
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["best", "..", "step-1", "step-00000300", "step-00000100\n", "step-\0", "step-" + "1" * 5000],
+    ids=["pointer", "above", "short", "not there", "line end", "NUL", "long"],
+)
+def test_named_checkpoint_is_one_that_is_there(run: Path, name: str) -> None:
+    assert named_checkpoint(run, "step-00000100") == run / "checkpoints" / "step-00000100"
+    with pytest.raises(DataError):
+        named_checkpoint(run, name)
+
+
+@pytest.mark.parametrize("linked", ["checkpoints", "checkpoints/step-00000100"])
+def test_named_checkpoint_is_not_behind_a_link(run: Path, tmp_path: Path, linked: str) -> None:
+    (run / linked).rename(tmp_path / "elsewhere")
+    (run / linked).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match=rf"run/{linked}: a link"):
+        named_checkpoint(run, "step-00000100")
+
+
+def test_named_checkpoint_puts_nothing_back(run: Path) -> None:
+    aside = run / "checkpoints" / ".step-00000100.old"
+    (run / "checkpoints" / "step-00000100").rename(aside)
+    with pytest.raises(DataError, match="no checkpoint"):
+        named_checkpoint(run, "step-00000100")
+    assert aside.is_dir()

@@ -280,9 +280,17 @@ def test_a_manifest_of_another_kind_is_refused(run: Run, manifest: str) -> None:
         ({"prepared": {"folder": "data"}}, r"'prepared\.sha256' is not what belongs there"),
         ({"prepared": {"folder": "f" * 5000, "sha256": ""}}, "the path of its data is too long"),
         ({"init_from": {"folder": 5, "checkpoint": "", "sha256": ""}}, r"'init_from\.folder' is not what"),
+        (
+            {"init_from": {"folder": "f" * 5000, "checkpoint": "", "sha256": ""}},
+            "the path of the run that it started with is too long",
+        ),
+        (
+            {"init_from": {"folder": "", "checkpoint": "f" * 5000, "sha256": ""}},
+            "the checkpoint that it started with has too long a name",
+        ),
         ({"sha256": {"f" * 5000: 5}}, r"'sha256\.f{248}' is not what"),
     ],
-    ids=["hash", "config", "data", "path", "parent", "name"],
+    ids=["hash", "config", "data", "path", "parent", "path of parent", "checkpoint of parent", "name"],
 )
 def test_a_manifest_with_a_wrong_value_is_refused(run: Run, changes: dict[str, object], told: str) -> None:
     manifest = json.loads((run.folder / "manifest.json").read_bytes())

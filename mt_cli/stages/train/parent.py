@@ -5,9 +5,10 @@ Knows run folders and configs, nothing of how training goes on.
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from mt_cli.artefacts.checkpoint import fill, read_weights, shapes_of, weights_sha256
 from mt_cli.artefacts.checkpoints import named_checkpoint
@@ -18,7 +19,7 @@ from mt_cli.artefacts.run_manifest import ParentReference
 from mt_cli.config import Config, ModelConfig, differences
 from mt_cli.errors import DataError, UsageError, command_line
 from mt_cli.model.shallower import kept_layers, weights_of_fewer_layers
-from mt_cli.model.shapes import check_fits_memory
+from mt_cli.model.shapes import Shape, check_fits_memory
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +36,14 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
         UsageError: it has another tokenizer, or a model that differs in more than having more layers, or is
             the run that is to be replaced.
         DataError: it is damaged.
+        ResourceError: there is not the memory for its weights.
     """
     if folder.resolve() == run_dir.resolve():
         raise UsageError(f"{folder}: a run cannot start with the one that it replaces; add --run DIR")
     parent = open_run(folder)
     _check_model(parent, config)
     _check_tokenizer(parent, prepared)
+    _check_fits(folder, parent.parameter_shapes)
     checkpoint = parent.checkpoint_folder("best")
     weights = weights_sha256(checkpoint, parent.parameter_shapes)
     model = parent.config.model
@@ -59,44 +62,56 @@ def load_parent(run: Run, model: nn.Module) -> None:
         return
     theirs = _parent_model(run, parent)
     shapes = model_shapes(theirs, run.tokenizers)
-    check_fits_memory(shapes)
+    _check_fits(Path(parent.folder), shapes)
     try:
-        checkpoint = named_checkpoint(Path(parent.folder), parent.checkpoint)
+        weights = _parent_weights(parent, shapes)
     except DataError as error:
         raise DataError(
-            f"{error}, and {run.folder} has to start with it; put it back, or train anew with --init-from"
+            f"{error}; {run.folder} starts with them: put that right, or train anew with --init-from"
         ) from error
-    if weights_sha256(checkpoint, shapes) != parent.sha256:
-        raise DataError(
-            f"{checkpoint}: not the weights that this run started with; train anew with --init-from"
-        )
-    fill(model, weights_of_fewer_layers(read_weights(checkpoint, shapes), shapes_of(model)))
+    fill(model, weights_of_fewer_layers(weights, shapes_of(model)))
     log.info(
-        "started with %s%s%s",
-        checkpoint,
-        _layers_said("encoder", theirs.encoder_layers, own.encoder_layers),
-        _layers_said("decoder", theirs.decoder_layers, own.decoder_layers),
+        "started with %s, %s%s%s",
+        parent.folder,
+        parent.checkpoint,
+        _describe_layers("encoder", theirs.encoder_layers, own.encoder_layers),
+        _describe_layers("decoder", theirs.decoder_layers, own.decoder_layers),
     )
 
 
 def _parent_model(run: Run, parent: ParentReference) -> ModelConfig:
     """The model of the run that `run` started with: as its own, or deeper."""
     own = run.config.model
-    depths = {
-        "encoder_layers": parent.encoder_layers or own.encoder_layers,
-        "decoder_layers": parent.decoder_layers or own.decoder_layers,
-    }
-    if any(layers < getattr(own, key) for key, layers in depths.items()):
-        raise DataError(f"{run.folder}: says that it started with a model of fewer layers; train anew")
-    return own.model_copy(update=depths)
+    theirs = own.model_copy(
+        update={
+            "encoder_layers": parent.encoder_layers or own.encoder_layers,
+            "decoder_layers": parent.decoder_layers or own.decoder_layers,
+        }
+    )
+    if theirs.encoder_layers < own.encoder_layers or theirs.decoder_layers < own.decoder_layers:
+        raise DataError(f"{run.folder}: its manifest names a parent with fewer layers; train anew")
+    return theirs
 
 
-def _layers_said(stack: str, num_layers: int, num_kept: int) -> str:
+def _parent_weights(parent: ParentReference, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
+    checkpoint = named_checkpoint(Path(parent.folder), parent.checkpoint)
+    if weights_sha256(checkpoint, shapes) != parent.sha256:
+        raise DataError(f"{checkpoint}: not the weights that this run started with")
+    return read_weights(checkpoint, shapes)
+
+
+def _check_fits(folder: Path, shapes: Mapping[str, Shape]) -> None:
+    """Make sure that the weights of the run in `folder`, which have `shapes`, can be held."""
+    remedy = "start with a smaller run, or use more memory"
+    check_fits_memory(shapes, whose=f"the model of {folder}", remedy=remedy)
+
+
+def _describe_layers(stack: str, num_layers: int, num_kept: int) -> str:
     """Which layers were taken, counted from 1, where not all were."""
     if num_kept == num_layers:
         return ""
     kept = ", ".join(str(layer + 1) for layer in kept_layers(num_layers, num_kept))
-    return f"; of its {num_layers} {stack} layers: {kept}"
+    return f"; {stack} {'layer' if num_kept == 1 else 'layers'} {kept} of {num_layers}"
 
 
 def _check_model(parent: Run, config: Config) -> None:

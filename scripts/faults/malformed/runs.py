@@ -59,10 +59,12 @@ PLACES: Mapping[str, str] = {
 PARENTS: Mapping[str, Mapping[str, object]] = {
     **{f"in a place that is {name}": {"folder": place} for name, place in PLACES.items()},
     "in a place that is a pattern": {"folder": "a**b"},
+    "in a place with a long name": {"folder": "x" * 4000},
     "that is gone": {"folder": "runs/gone"},
     "with a checkpoint above": {"checkpoint": "../../../beside"},
     "with a checkpoint that is a NUL": {"checkpoint": "step-\0"},
     "with a checkpoint that is an escape": {"checkpoint": ESCAPE},
+    "with a checkpoint of many digits": {"checkpoint": "step-" + "1" * 5000},
     "of other weights": {"sha256": "0" * 64},
     "of no layers": {"decoder_layers": 0},
     "of a thousand layers": {"encoder_layers": 1000, "decoder_layers": 1000},
@@ -157,6 +159,7 @@ def malformed_runs() -> Iterator[Malformation]:
         yield Malformation(
             f"a pointer to {name}", partial(_write, path=RUN / "best.txt", content=line), TRANSLATE
         )
+    yield Malformation("a parent as it should be", partial(_begin_with, changes={}), RESUME, (0,))
     for name, changes in PARENTS.items():  # before its first checkpoint, a run starts with them again
         yield Malformation(f"a parent {name}", partial(_begin_with, changes=changes), RESUME)
     for name, changes in STATES.items():  # a resume falls back to the checkpoint before

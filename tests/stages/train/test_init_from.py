@@ -1,6 +1,7 @@
 """`train --init-from`: a run that goes on from another's weights, on other data or with fewer layers."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -80,7 +81,8 @@ def test_run_says_which_weights_it_started_with(workspace: Workspace, folder: Pa
     assert (run.init_from.folder, run.init_from.checkpoint) == ("runs/tiny", best.name)
     assert run.init_from.sha256 == listed
     assert run.config.tokenizer.from_run == Path("runs/tiny")
-    assert f"| started with | runs/tiny, {best.name} |" in run.folder.joinpath("README.md").read_text()
+    started = f"| started with | runs/tiny, {best.name}, layers: 1 in the encoder, 1 in the decoder |"
+    assert started in run.folder.joinpath("README.md").read_text()
 
 
 def test_resumed_run_continues_without_its_parent(workspace: Workspace, folder: Path) -> None:
@@ -121,7 +123,10 @@ def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Pa
     forget_checkpoints(run)
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
-    assert "not the weights that this run started with; train anew with --init-from" in outcome.err
+    assert outcome.err.endswith(
+        ": not the weights that this run started with; runs/fine starts with them: put that right, or train "
+        "anew with --init-from\n"
+    )
 
 
 def test_init_from_with_resume_exits_2(workspace: Workspace, folder: Path) -> None:
@@ -161,13 +166,13 @@ def test_model_with_fewer_layers_starts_with_some_of_its_parents(workspace: Work
     fewer = ("--set", "model.encoder_layers=2", "--max-steps", 1, "--set", "training.peak_lr=1e-12")
     outcome = train(workspace, folder, "--init-from", "runs/deep", *fewer)
     assert (outcome.code, outcome.lines) == (0, ["runs/fine"]), outcome.err
-    assert "; of its 3 encoder layers: 1, 3; of its 2 decoder layers: 1" in (
+    assert "; encoder layers 1, 3 of 3; decoder layer 1 of 2\n" in (
         folder.joinpath("runs/fine/train.log").read_text()
     )
     run = open_run(folder / "runs" / "fine")
     assert run.init_from is not None
     assert (run.init_from.encoder_layers, run.init_from.decoder_layers) == (3, 2)
-    said = f"{run.init_from.checkpoint}, some of its 3 layers in the encoder and 2 in the decoder |"
+    said = f"| runs/deep, {run.init_from.checkpoint}, layers: 3 in the encoder, 2 in the decoder |"
     assert said in run.folder.joinpath("README.md").read_text()
     parent = dict(open_run(folder / "runs" / "deep").load_model().named_parameters())
     for name, weight in run.load_model().named_parameters():
@@ -198,9 +203,7 @@ def test_run_without_a_checkpoint_says_that_its_parent_is_gone(workspace: Worksp
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
     assert "error: runs/tiny: no checkpoint 'step-" in outcome.err
-    assert "is there, and runs/fine has to start with it; put it back, or train anew with --init-from" in (
-        outcome.err
-    )
+    assert " is there; runs/fine starts with them: put that right, or train anew with" in outcome.err
 
 
 @pytest.mark.parametrize("depths", [{"encoder_layers": 3}, {"decoder_layers": 2}], ids=str)
@@ -216,7 +219,7 @@ def test_parent_with_other_layers_than_the_manifest_says_is_refused(
     forget_checkpoints(run)
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
-    assert "model.safetensors" in outcome.err
+    assert "model.safetensors: not the weights of this model: backend." in outcome.err
 
 
 def test_parent_with_fewer_layers_than_the_run_is_refused(workspace: Workspace, folder: Path) -> None:
@@ -230,7 +233,7 @@ def test_parent_with_fewer_layers_than_the_run_is_refused(workspace: Workspace, 
     same = ("--run", "runs/deep", "--set", "model.encoder_layers=3", "--set", "model.decoder_layers=2")
     outcome = train(workspace, folder, *same, "--seed", 7, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
-    assert "runs/deep: says that it started with a model of fewer layers; train anew" in outcome.err
+    assert "runs/deep: its manifest names a parent with fewer layers; train anew" in outcome.err
 
 
 def test_model_with_more_layers_than_its_parent_exits_2(workspace: Workspace, folder: Path) -> None:
@@ -242,6 +245,22 @@ def test_model_with_more_layers_than_its_parent_exits_2(workspace: Workspace, fo
         "keys, as mt-cli config new --init-from runs/tiny does; only encoder_layers and decoder_layers may "
         "be lower\n"
     )
+
+
+def test_parent_that_does_not_fit_leaves_the_run_that_it_was_to_replace(
+    workspace: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(workspace, folder)
+    assert train(workspace, folder, "--max-steps", 1).code == 0
+    before = folder.joinpath("runs/fine/manifest.json").read_bytes()
+    train_deep(workspace, folder)
+    between = sum(map(math.prod, open_run(folder / "runs" / "deep").parameter_shapes.values())) * 4 - 1
+    monkeypatch.setattr("mt_cli.model.shapes.usable_memory", lambda: between)
+    outcome = train(workspace, folder, "--init-from", "runs/deep", "--overwrite", "--max-steps", 1)
+    assert (outcome.code, outcome.out) == (5, b"")
+    assert outcome.err.startswith("error: the model of runs/deep does not fit: ")
+    assert outcome.err.endswith(" GiB; start with a smaller run, or use more memory\n")
+    assert folder.joinpath("runs/fine/manifest.json").read_bytes() == before
 
 
 def test_another_tokenizer_exits_2_and_says_how_to_take_the_parents(
