@@ -72,6 +72,11 @@ class Row:
     """By seed."""
 
     @property
+    def seeds(self) -> list[int]:
+        """Of the trainings, in order."""
+        return sorted(self.evaluations)
+
+    @property
     def mean_bleu(self) -> float:
         """Over the seeds."""
         return statistics.mean(self.of_seeds)

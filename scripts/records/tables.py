@@ -22,7 +22,7 @@ EXPLANATION = """\
   each seed follows, and sd is the standard deviation over the seeds.
 - 95 %: half the width of BLEU's bootstrap interval, the mean over the seeds. It covers the choice of test
   sentences only.
-- p: paired approximate randomisation of BLEU against the row above, if both have the same kind of search and
+- p: paired approximate randomisation of BLEU against the nearest row above with the same kind of search and
   the same seeds. The counts of each sentence are summed over the seeds. It swaps sentences only, so it does
   not cover the choice of seeds.
 - Minutes are those of training, with all that ran beside it. Machine, cores and commit are those it began
@@ -119,10 +119,10 @@ def _corpus_of(system: System) -> tuple[str, str]:
 
 
 def _score_table(rows: Sequence[Row], notes: _Notes) -> str:
-    above: list[Row | None] = [None, *rows]
     lines = []
-    for before, row in zip(above, rows, strict=False):
-        p = p_between(before, row) if before is not None and before.kind == row.kind else None
+    for place, row in enumerate(rows):
+        like = [above for above in rows[:place] if (above.kind, above.seeds) == (row.kind, row.seeds)]
+        p = p_between(like[-1], row) if like else None
         each = list(row.evaluations.values())
         lines.append(
             [

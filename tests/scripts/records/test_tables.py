@@ -101,6 +101,15 @@ def test_best_row_of_a_search_is_first_and_the_next_is_tested_against_it(
     assert [row[1] for row in rows] == ["greedy"] * 2 + ["beam 2, alpha 0.5"] * 2
     assert [row[6] for row in rows] == ["–", f"{p:.4f}"] * 2
 
+    # A row of another seed between the two is not tested, and does not come between them.
+    middle = sum(map(bleu_of, scored.values())) / 2
+    changed: dict[str, Any] = json.loads(json.dumps(records[0].config))
+    changed["training"]["r_drop"] = 0.5
+    other_seed = seeded(replace(records[0], config=changed), 9, bleu=middle)
+    rows = rows_below("files, test, de to en", results_tables([*records, other_seed], published, no_changes))
+    assert [row[2] for row in rows] == ["4", "9", "4"] * 2
+    assert [row[6] for row in rows] == ["–", "–", f"{p:.4f}"] * 2
+
 
 def test_other_lines_under_one_name_are_refused(record: Record, repository: Path) -> None:
     greedy = record.evaluations[1]
