@@ -80,18 +80,18 @@ def check_training_fits(shapes: Mapping[str, Shape], *, memory: int | None) -> N
         ResourceError: it cannot.
     """
     check_fits_memory(shapes)
-    verb = "and their training take"
-    _check_fits(num_parameters(shapes), numbers_each=IN_TRAINING, memory=memory, verb=verb)
+    _check_fits(
+        num_parameters(shapes),
+        numbers_each=IN_TRAINING,
+        memory=memory,
+        verb="and their training take",
+        whose="the model",
+        remedy=SMALLER,
+    )
 
 
 def _check_fits(
-    num_numbers: int,
-    *,
-    numbers_each: int,
-    memory: int | None,
-    verb: str,
-    whose: str = "the model",
-    remedy: str = SMALLER,
+    num_numbers: int, *, numbers_each: int, memory: int | None, verb: str, whose: str, remedy: str
 ) -> None:
     needed = num_numbers * numbers_each * NUMBER_BYTES
     if memory is not None and needed > memory:
