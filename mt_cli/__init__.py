@@ -4,19 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mt_cli.decoding.sampling import Sampling
+    from mt_cli.decoding import Sampling
     from mt_cli.errors import MtCliError, UsageError
+    from mt_cli.translation.attention import Attention
     from mt_cli.translation.lines import Translation
-    from mt_cli.translation.sentence_attention import Attention
     from mt_cli.translation.translator import Translator
 
 __all__ = ["Attention", "MtCliError", "Sampling", "Translation", "Translator", "UsageError", "__version__"]
 __version__ = "0.1.0"
 
 HOMES = {
-    "Attention": "mt_cli.translation.sentence_attention",
+    "Attention": "mt_cli.translation.attention",
     "MtCliError": "mt_cli.errors",
-    "Sampling": "mt_cli.decoding.sampling",
+    "Sampling": "mt_cli.decoding",
     "Translation": "mt_cli.translation.lines",
     "Translator": "mt_cli.translation.translator",
     "UsageError": "mt_cli.errors",

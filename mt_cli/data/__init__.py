@@ -1,1 +1,1 @@
-"""Ids: encoded sentences and batches. Opens no files."""
+"""From a corpus to batches of ids."""

@@ -1,7 +1,7 @@
-"""Batches: which pairs go together, in which shape, and how they become padded tensors.
+"""Batches: the order of pairs, which go together, in which shape, and how they become padded tensors.
 
-Batches come in few shapes, because kernels are built per shape (see `machine.ladder`).
-Knows lengths and ids, never text.
+Batches come in few shapes, because kernels are built per shape: on a CPU, oneDNN builds one for each shape of a
+bf16 product and keeps a thousand of them, at about a megabyte each. CUDA graphs need few shapes too.
 Letters: B batch, S source length, T target length, M real target tokens, N pairs.
 """
 
@@ -13,10 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mt_cli.data.shuffle import MixedShuffle, Shuffle
-from mt_cli.data.split import EncodedSplit, Sentences
-from mt_cli.machine.ladder import rung, rungs, rungs_below
-from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.data.prepared import EncodedSplit, Sentences
+from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100
 """Pairs are sorted by length only within pools of about this many batches, so the order stays random."""
@@ -116,7 +114,7 @@ def plan_epoch(
             yield batches[i]
 
 
-def _shuffled(split: EncodedSplit, rng: np.random.Generator) -> Shuffle | MixedShuffle:
+def _shuffled(split: EncodedSplit, rng: np.random.Generator) -> "Shuffle | MixedShuffle":
     if not split.portions:
         return Shuffle(len(split), rng)
     return MixedShuffle(
@@ -199,3 +197,102 @@ def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
     for row, sequence in zip(padded, sequences, strict=True):
         row[: len(sequence)] = sequence
     return torch.from_numpy(padded)
+
+
+ROUNDS = 4
+
+
+class Shuffle:
+    """Numbers 0 to `size` - 1 in a random order, which `rng` decides (Black and Rogaway 2002, section 5)."""
+
+    def __init__(self, size: int, rng: np.random.Generator) -> None:
+        self._size = size
+        # The product of both is `size` or a little more.
+        self._num_left = np.uint64(int(np.ceil(np.sqrt(size))) or 1)
+        self._num_right = np.uint64(-(-size // int(self._num_left)) or 1)
+        self._keys = rng.integers(np.iinfo(np.uint64).max, size=(ROUNDS, 2), dtype=np.uint64)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def slice(self, begin: int, end: int) -> NDArray[np.int64]:
+        """The numbers at places `begin` to `end` - 1 of the order."""
+        return self.at(np.arange(begin, min(end, self._size)))
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers at `places` (N,) of the order: (N,)."""
+        numbers = self._mixed(places.astype(np.uint64))
+        # Cycle walking: numbers >= size are mixed again. Mixing is a bijection, so none collide.
+        while (outside := numbers >= self._size).any():
+            numbers[outside] = self._mixed(numbers[outside])
+        return numbers.astype(np.int64)
+
+    def _mixed(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Mix each of `numbers` (N,) once: (N,). Different numbers stay different."""
+        right, left = np.divmod(numbers, self._num_left)
+        for key_left, key_right in self._keys:
+            left = (left + _hashed(right ^ key_left) % self._num_left) % self._num_left
+            right = (right + _hashed(left ^ key_right) % self._num_right) % self._num_right
+        mixed: NDArray[np.uint64] = left + self._num_left * right
+        return mixed
+
+
+class MixedShuffle:
+    """Numbers of consecutive ranges in a random order, each as often as the share of its range says.
+
+    If a share is not a whole number, `rng` decides which numbers come once more than the rest. Each range
+    that is not empty gives at least one number.
+    """
+
+    def __init__(self, sizes: Sequence[int], shares: Sequence[float], rng: np.random.Generator) -> None:
+        counts = [max(min(size, 1), round(size * share)) for size, share in zip(sizes, shares, strict=True)]
+        self._all = Shuffle(sum(counts), rng)
+        self._ranges = [Shuffle(size, rng) for size in sizes]
+        self._begins = np.cumsum([0, *sizes])
+        self._drawn = np.cumsum([0, *counts])
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def slice(self, begin: int, end: int) -> NDArray[np.int64]:
+        """The numbers at places `begin` to `end` - 1 of the order."""
+        numbers = self._all.slice(begin, end)
+        of_range = np.searchsorted(self._drawn, numbers, side="right") - 1
+        for i, own in enumerate(self._ranges):
+            here = of_range == i
+            numbers[here] = self._begins[i] + own.at((numbers[here] - self._drawn[i]) % max(1, len(own)))
+        return numbers
+
+
+def _hashed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each of `x` (N,) as bits that look random (the finaliser of SplitMix64, Steele et al. 2014)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def rungs(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each of `sizes` (N,), from 1, rounded up to a rung: (N,).
+
+    The ladder has four rungs to each doubling: 1, 2 … 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 …
+    """
+    step = _step_to(sizes)
+    return -(-sizes // step) * step
+
+
+def rung(size: int) -> int:
+    """`size`, from 1, rounded up to a rung."""
+    return int(rungs(np.array([size]))[0])
+
+
+def rungs_below(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rung below each of the rungs `sizes` (N,); below the first, 0: (N,)."""
+    return sizes - _step_to(sizes)
+
+
+def _step_to(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Distance between the rung at or above each of `sizes` (N,) and the one below it: (N,)."""
+    digits = np.frexp(sizes - 1)[1]  # binary digits
+    step: NDArray[np.int64] = np.left_shift(np.int64(1), np.maximum(digits - 3, 0))
+    return step

@@ -5,50 +5,14 @@ Letters: B sentences, M of them still unfinished, R rows, V vocabulary.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from mt_cli.decoding import Hyp, Sampling, penalty
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.search import Hyp, State, extend_until_end, penalty
-from mt_cli.decoding.selection import top_k as largest
-from mt_cli.errors import Option, UsageError
-
-LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6
-"""Far outside, fp32 overflows and gives NaN."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the model's distribution is changed before a token is drawn."""
-
-    temperature: float = 1.0
-    """Divisor of the logits: below 1 sharpens the distribution, above 1 flattens it."""
-    top_k: int = 0
-    """Draw only from this many of the most likely tokens (Fan et al. 2018); 0 is no limit."""
-    top_p: float = 1.0
-    """Draw only from the smallest set of tokens with this total probability (Holtzman et al. 2020)."""
-
-    def __str__(self) -> str:
-        return f"-t{self.temperature:g}-k{self.top_k}-p{self.top_p:g}"
-
-    def __post_init__(self) -> None:
-        if not _is_number(self.temperature) or not LEAST_TEMPERATURE <= self.temperature <= MOST_TEMPERATURE:
-            demand = f"expected a number from {LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:,.0f}"
-            raise _refused("temperature", demand, self.temperature)
-        if type(self.top_k) is not int or self.top_k < 0:
-            raise _refused("top_k", "expected a whole number from 0", self.top_k)
-        if not _is_number(self.top_p) or not 0 <= self.top_p <= 1:
-            raise _refused("top_p", "expected a number from 0 to 1", self.top_p)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _refused(name: str, demand: str, value: object) -> UsageError:
-    return UsageError(Option(name), f": {demand}, found {value!r}")
+from mt_cli.decoding.search import State, extend_until_end
+from mt_cli.decoding.search import top_k as largest
 
 
 def sample_search(

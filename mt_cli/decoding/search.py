@@ -1,22 +1,21 @@
 """Greedy and beam search over a next-token function.
 
 Works on token ids and an opaque state; never sees text, vocabularies or modules.
-Letters: B sentences, M of them still unfinished, N beams, T length, V vocabulary.
+Letters: B sentences, M of them still unfinished, N beams, T length, R rows, V vocabulary.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from mt_cli.decoding import Hyp, penalty
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.selection import argmax, top_log_probs
 
 STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8}
 """How often finished sentences may leave the batch. To see which they are, the host waits for a GPU."""
-
 SHARE_THAT_STAYS = 0.05
 """Finished rows stay in the batch until they are more than this share: moving the others costs more than
 computing a few."""
@@ -38,18 +37,6 @@ class SearchState(Protocol):
 
 
 State = TypeVar("State", bound=SearchState)
-
-
-@dataclass(frozen=True)
-class Hyp:
-    """One translation that a search found."""
-
-    ids: list[int]
-    """Without `bos_id` and `eos_id`."""
-    score: float
-    """`log_prob` divided by the length penalty; hypotheses are ranked by it."""
-    log_prob: float
-    """Natural logarithm of its probability, `eos_id` included if it ended with one."""
 
 
 Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -115,14 +102,6 @@ def extend_until_end(
         _until(rules.eos_id, hyp[:limit])
         for hyp, limit in zip(found.tolist(), max_lens.tolist(), strict=True)
     ]
-
-
-def penalty(length: int | Tensor, alpha: float) -> float | Tensor:
-    """Divisor of the log-probability of `length` tokens, `eos_id` included (Wu et al. 2016, eq. 14).
-
-    With `alpha` 0 it is 1, so the most likely hypothesis wins; with 1 it is proportional to `length` + 5.
-    """
-    return ((5 + length) / 6) ** alpha
 
 
 def beam_search(
@@ -272,3 +251,77 @@ def _longest(max_lens: Tensor) -> int:
 
 def _until(eos_id: int, ids: list[int]) -> list[int]:
     return ids[: ids.index(eos_id)] if eos_id in ids else ids
+
+
+# Selection: the part of a search that touches the whole vocabulary, exact
+
+BLOCK = 64
+"""Entries of a row that are compared at a time."""
+
+
+def argmax(scores: Tensor) -> Tensor:
+    """The place (R,) of the largest entry of each row of `scores` (R, V), the first of equals."""
+    if scores.device.type != "cpu":
+        return scores.argmax(-1)
+    return torch.from_numpy(scores.detach().float().numpy().argmax(-1))
+
+
+def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The `k` largest entries of each row of `scores` (R, V), sorted, and their places: both (R, k).
+
+    If a row has fewer entries, `-inf` fills up.
+    """
+    V = scores.shape[1]
+    if k == 1:  # the first of equals, as `argmax`
+        places = argmax(scores).unsqueeze(1)
+        return scores.gather(1, places), places
+    if 2 * k * BLOCK > V or scores.is_cuda:  # blocks would not help
+        values, places = scores.topk(min(k, V))
+        missing = (0, k - values.shape[1])
+        return F.pad(values, missing, value=-torch.inf), F.pad(places, missing)
+    blocks = _block_maxima(scores).topk(k, sorted=False).indices  # (R, k): one of the k largest is in each
+    places, entries = _open(blocks, scores)
+    values, order = entries.topk(k)
+    return values, places.gather(1, order)
+
+
+def top_log_probs(
+    logits: Tensor, k: int, *, forbidden: Tensor, banned: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids: both (R, k).
+
+    Two kinds of ids are never returned, but keep their probability: those in `forbidden` (F,) for every row,
+    and those that `banned` names by row (P,) and id (P,). Overwrites `logits`.
+    """
+    if len(banned[0]) > 0:
+        normalizer = logits.logsumexp(-1, keepdim=True)
+        logits[banned] = -torch.inf
+        logits.index_fill_(1, forbidden, -torch.inf)
+        best, ids = top_k(logits, k)
+        return best - normalizer, ids
+    passed_over = logits[:, forbidden]  # (R, F)
+    logits.index_fill_(1, forbidden, -torch.inf)
+    best, ids = top_k(logits, k)
+    peak = torch.cat([best[:, :1], passed_over], dim=-1).amax(-1, keepdim=True)  # so that exp cannot overflow
+    total = logits.sub_(peak).exp_().sum(-1, keepdim=True) + (passed_over - peak).exp_().sum(-1, keepdim=True)
+    return best - (peak + total.log()), ids
+
+
+def _block_maxima(scores: Tensor) -> Tensor:
+    """The largest entry of each block of `scores` (R, V), the last of which may be shorter: (R, blocks)."""
+    R, V = scores.shape
+    whole = V - V % BLOCK
+    maxima = scores[:, :whole].view(R, -1, BLOCK).amax(-1)
+    return maxima if whole == V else torch.cat([maxima, scores[:, whole:].amax(-1, keepdim=True)], dim=-1)
+
+
+def _open(blocks: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Places and entries of `scores` (R, V) in `blocks` (R, k), both (R, k·BLOCK); `-inf` beyond the last."""
+    V = scores.shape[1]
+    within = torch.arange(BLOCK, device=scores.device)
+    places = (blocks.unsqueeze(-1) * BLOCK + within).flatten(1)
+    if V % BLOCK == 0:
+        return places, scores.gather(1, places)
+    beyond = places >= V
+    places = places.clamp(max=V - 1)
+    return places, scores.gather(1, places).masked_fill(beyond, -torch.inf)

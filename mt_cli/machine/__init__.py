@@ -1,1 +1,1 @@
-"""The machine: devices, processes, signals and sizes. Nothing here knows models, data or text."""
+"""What the program runs on: devices, processes, terminals, files. Nothing here knows models or data."""

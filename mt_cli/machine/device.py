@@ -1,33 +1,28 @@
-"""The machine: device, precision, threads and seeds.
-
-Detects the hardware; knows nothing of models or data.
-"""
+"""The machine: device, precision, threads, seeds and memory, and what it ran out of."""
 
 import contextlib
 import ctypes
 import os
 import platform
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
-from mt_cli.config import MOST_THREADS, Device, Precision, PrecisionChoice
-from mt_cli.errors import Option, OutOfMemoryError, ResourceError
-from mt_cli.machine.hardware import GIB, has_amx, has_avx512, is_fast_in_bf16, processor_name
-from mt_cli.machine.memory_limit import memory_size, usable_memory
-from mt_cli.machine.shortage import MEMORY, shortage
+from mt_cli.config.schema import MOST_THREADS, Device, Precision, PrecisionChoice
+from mt_cli.errors import MEMORY, Option, OutOfMemoryError, ResourceError, shortage
+from mt_cli.machine.processes import memory_size
 
+GIB, MB = 1 << 30, 10**6
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
-SPARE_THREADS = 2
-"""Besides those that compute: of the backward pass and of a progress bar."""
 PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
 """Packages besides torch whose version may affect a result."""
+CPU_INFO, OWN_MEMORY = Path("/proc/cpuinfo"), Path("/proc/self/statm")
 
 
 @dataclass(frozen=True)
@@ -57,13 +52,12 @@ def set_up_runtime(
     fp32 is full fp32: TensorFloat-32 is off, whatever the environment says.
 
     Raises:
-        ResourceError: there is no such device, or the system allows too few threads.
+        ResourceError: there is no such device.
     """
     if threads > MOST_THREADS:  # torch takes no such number
         raise ResourceError(f"{threads} threads are more than any machine has; give ", Option("threads", 1))
     if threads:
         torch.set_num_threads(threads)
-    _check_threads(torch.get_num_threads() + SPARE_THREADS)
     _keep_freed_memory()
     torch.set_float32_matmul_precision("highest")
     chosen = _choose_device(device)
@@ -75,81 +69,18 @@ def set_up_runtime(
     return Runtime(chosen, precision)
 
 
-def seed_everything(seed: int) -> None:
-    """Seed torch's generators that dropout draws from: the CPU's, and the GPU's where one is in use."""
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed(seed)
-
-
-def release_memory(device: torch.device) -> None:
-    """Give back what PyTorch keeps for later of `device`'s memory, so that it can be had in other pieces."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def memory_of(device: torch.device) -> int | None:
-    """Bytes of memory that this process may take on `device`; None where the system does not say."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return usable_memory()
-
-
-def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
-    """Facts about the machine that help to interpret a result."""
-    facts: dict[str, str | int | float] = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        **_versions(),
-        "device": str(runtime.device),
-        "precision": runtime.precision,
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-        "processor": processor_name(),
-        "avx512": has_avx512(),
-        "amx": has_amx(),
-        "cores": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
-    }
-    memory = memory_size()
-    if memory is not None:
-        facts["memory_gib"] = round(memory / GIB, 1)
-    if runtime.device.type == "cuda":
-        facts["gpu"] = torch.cuda.get_device_name(runtime.device)
-        facts["gpu_memory_gib"] = round((memory_of(runtime.device) or 0) / GIB, 1)
-    return facts
-
-
-def _versions() -> dict[str, str]:
-    """Versions of those `PACKAGES` that are installed."""
-    found = {}
-    for package in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
-
-
-@contextlib.contextmanager
-def memory_errors_explained(*hint: str | Option) -> Iterator[None]:
-    """Turn an out-of-memory failure into an `OutOfMemoryError` that ends in the parts of `hint`."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemoryError("out of GPU memory; ", *hint) from error
-    except (MemoryError, RuntimeError) as error:
-        if shortage(error) != MEMORY:
-            raise
-        raise OutOfMemoryError("out of memory; ", *hint) from error
-
-
 def _choose_device(device: Device) -> torch.device:
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
         raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
     if device == "cpu" or not has_cuda:
         return torch.device("cpu")
-    if "LOCAL_RANK" not in os.environ:
+    local_rank, found = (
+        os.environ.get("LOCAL_RANK"),
+        torch.cuda.device_count(),
+    )  # torchrun starts one for each
+    if local_rank is None:
         return torch.device("cuda")
-    local_rank, found = os.environ["LOCAL_RANK"], torch.cuda.device_count()  # torchrun starts one for each
     if not local_rank.isdecimal():
         raise ResourceError(
             f"LOCAL_RANK is {local_rank!r} in the environment and has to be a number; start with torchrun, "
@@ -162,33 +93,6 @@ def _choose_device(device: Device) -> torch.device:
         raise ResourceError(f"no GPU is left for process {own + 1}: this machine has {found}; start no more")
     torch.cuda.set_device(own)
     return torch.device("cuda", own)
-
-
-def _is_fast_in_bf16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return is_fast_in_bf16()
-
-
-def _check_threads(count: int) -> None:
-    """Make sure that `count` threads can be started: OpenMP ends the process where it cannot start one."""
-    end = threading.Event()
-    started: list[threading.Thread] = []
-    try:
-        for _ in range(count):
-            thread = threading.Thread(target=end.wait)
-            thread.start()
-            started.append(thread)
-    except RuntimeError as error:
-        raise ResourceError(
-            f"the system lets this process start {len(started)} more threads, and {count} are needed; give ",
-            Option("threads", 1),
-            ", or raise the limit (ulimit -u, ulimit -v)",
-        ) from error
-    finally:
-        end.set()
-        for thread in started:
-            thread.join()
 
 
 def _keep_freed_memory() -> None:
@@ -204,6 +108,13 @@ def _keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, INT_MAX)
 
 
+def seed_everything(seed: int) -> None:
+    """Seed torch's generators that dropout draws from: the CPU's, and the GPU's where one is in use."""
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed(seed)
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Compute on one CPU thread: a single sentence is too little work to share among several."""
@@ -213,3 +124,112 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+# Which processor
+
+
+def has_amx() -> bool:
+    """Whether there are tiles, which multiply bf16 matrices fast, and oneDNN may use them."""
+    return bool(torch.cpu._is_amx_tile_supported()) and _onednn_may_use("AMX")
+
+
+def has_avx512_bf16() -> bool:
+    """Whether 512-bit vectors multiply bf16, and oneDNN may use that."""
+    return bool(torch.cpu._is_avx512_bf16_supported()) and _onednn_may_use("BF16", "FP16", "AVX10", "AMX")
+
+
+def _is_fast_in_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return has_amx() or has_avx512_bf16()
+
+
+def _onednn_may_use(*instruction_sets: str) -> bool:
+    """Whether oneDNN is not limited, or to instructions whose name has one of these parts."""
+    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    return most in ("", "ALL", "DEFAULT") or any(name in most for name in instruction_sets)
+
+
+def processor_name() -> str:
+    """The processor's model, as its maker calls it where the system says so, else its architecture."""
+    with contextlib.suppress(OSError):
+        for line in CPU_INFO.read_text(errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in ("model name", "Model") and value.strip():  # on PCs, and on most ARM boards
+                return " ".join(value.split())
+    return platform.processor() or platform.machine() or "unknown processor"
+
+
+def describe_processor() -> str:
+    """The processor with what makes matrix products fast, such as `AMD EPYC, 2 cores, AVX-512, BF16`."""
+    cores = os.cpu_count() or 1
+    described = [processor_name(), f"{cores} core{'' if cores == 1 else 's'}"]
+    described += ["AVX-512"] if torch.cpu._is_avx512_supported() else []
+    described += ["AMX"] if has_amx() else ["BF16"] if has_avx512_bf16() else []
+    return ", ".join(described)
+
+
+def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
+    """Facts about the machine that help to interpret a result."""
+    facts: dict[str, str | int | float] = {"python": platform.python_version(), "torch": torch.__version__}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            facts[package] = metadata.version(package)
+    facts |= {
+        "device": str(runtime.device),
+        "precision": runtime.precision,
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "processor": processor_name(),
+        "avx512": bool(torch.cpu._is_avx512_supported()),
+        "amx": has_amx(),
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+    }
+    if (memory := memory_size()) is not None:
+        facts["memory_gib"] = round(memory / GIB, 1)
+    if runtime.device.type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(runtime.device)
+        facts["gpu_memory_gib"] = round((memory_of(runtime.device) or 0) / GIB, 1)
+    return facts
+
+
+# Memory
+
+
+def memory_of(device: torch.device) -> int | None:
+    """Bytes of memory of `device`; None where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return memory_size()
+
+
+def describe_memory_use(device: torch.device) -> str:
+    """Memory in use, and on a GPU the most that was taken there, such as `612 MB`."""
+    try:
+        resident = int(OWN_MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        used = f"{resident / MB:,.0f} MB"
+    except (OSError, ValueError, IndexError, AttributeError):
+        used = "not known"
+    if device.type != "cuda":
+        return used
+    return f"{used}, {torch.cuda.max_memory_allocated(device) / MB:,.0f} MB at most on the GPU"
+
+
+def release_memory(device: torch.device) -> None:
+    """Give back what PyTorch keeps for later of `device`'s memory, so that it can be had in other pieces."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def memory_errors_explained(*hint: str | Option) -> Iterator[None]:
+    """Turn an out-of-memory failure into an `OutOfMemoryError` that ends in the parts of `hint`."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemoryError("out of GPU memory; ", *hint) from error
+    except (MemoryError, RuntimeError) as error:
+        if shortage(error) != MEMORY:
+            raise
+        raise OutOfMemoryError("out of memory; ", *hint) from error

@@ -1,24 +1,24 @@
 """The decoder one position at a time, with cached keys and values and few PyTorch calls a step.
 
 Every PyTorch call costs some microseconds, and one step of one sentence has little to compute. So the
-computation of `layers` is repeated here in plain functions, without modules, dropout and gradients.
+computation of `transformer` is repeated here in plain functions, without modules, dropout and gradients.
 Letters: B batch, N beams, R = B·N rows, S source length, D d_model, H heads, K head size.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.layers import DecoderLayer
-from mt_cli.model.masks import as_bias
+if TYPE_CHECKING:  # which imports this module
+    from mt_cli.model.transformer import DecoderLayer
 
 TensorFunction = Callable[[Tensor], Tensor]
 Residual = Callable[[Tensor, Tensor], Tensor]
-
 SIMD_FLOATS = 16
 """32-bit numbers that fit into the widest vector register of a CPU."""
 
@@ -68,18 +68,17 @@ class CachedState:
         self.past_of_heads = self.past.unsqueeze(1).expand(-1, H, -1, -1).flatten(0, 1)
 
 
-def start(layers: list[DecoderLayer], memory: Tensor, src_mask: Tensor) -> CachedState:
-    """State of the decoder `layers` over `memory` (B, S, D) under the boolean `src_mask` (B, S)."""
+def start(layers: "list[DecoderLayer]", memory: Tensor, src_bias: Tensor) -> CachedState:
+    """State of the decoder `layers` over `memory` (B, S, D), of which `src_bias` (B, 1, 1, S) hides padding."""
     cached = [CachedLayer(layer, memory) for layer in layers]
-    src_bias = pad_bias(as_bias(src_mask))[:, None, None, :]  # (B, 1, 1, S)
-    every_head = src_bias.expand(-1, cached[0].num_heads, -1, -1).contiguous()
+    every_head = pad_bias(src_bias).expand(-1, cached[0].num_heads, -1, -1).contiguous()
     return CachedState(cached, every_head, memory.new_empty(len(memory), 1, 0))
 
 
 class CachedLayer:
     """A decoder layer with the keys and values of one batch."""
 
-    def __init__(self, layer: DecoderLayer, memory: Tensor) -> None:
+    def __init__(self, layer: "DecoderLayer", memory: Tensor) -> None:
         """Prepare `layer` for decoding over `memory` (B, S, D)."""
         D = memory.shape[-1]
         self_attn, cross_attn = layer.self_attn, layer.multihead_attn

@@ -1,21 +1,21 @@
-"""Parameters of a model by name and shape, known from its options alone: nothing is built.
-
-Says how large a model will be, and what its file of weights has to hold; a test compares it with real models.
-"""
+"""Parameters of a model by name and shape, known from its options alone: nothing is built, no torch is imported."""
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Literal
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Literal, TypeVar
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.hardware import GIB
-from mt_cli.machine.memory_limit import usable_memory
+from mt_cli.machine.processes import memory_size
 
+GIB = 1 << 30
 NUMBER_BYTES = 4
-SMALLER = "lower model.d_model, model.d_ff or the number of layers"
 IN_TRAINING = 4
 """Numbers that training holds for each parameter: the weight, its gradient and Adam's two means."""
+SMALLER = "lower model.d_model, model.d_ff or the number of layers"
 Shape = tuple[int, ...]
+T = TypeVar("T")
 
 
 def parameter_shapes(
@@ -52,55 +52,6 @@ def parameter_shapes(
     return shapes
 
 
-def num_parameters(shapes: Mapping[str, Shape]) -> int:
-    """How many numbers parameters of these shapes hold."""
-    return sum(map(math.prod, shapes.values()))
-
-
-def check_fits_memory(
-    shapes: Mapping[str, Shape], *, whose: str = "the model", remedy: str = SMALLER
-) -> None:
-    """Make sure that this process can hold a model whose parameters have `shapes`.
-
-    Raises:
-        ResourceError: it cannot; the text names it as `whose` and ends with the `remedy`.
-    """
-    memory = usable_memory()
-    _check_fits(
-        num_parameters(shapes), numbers_each=1, memory=memory, verb="take", whose=whose, remedy=remedy
-    )
-
-
-def check_training_fits(shapes: Mapping[str, Shape], *, memory: int | None) -> None:
-    """Make sure that a model whose parameters have `shapes` can be built, and trained in `memory` bytes.
-
-    Batches come on top: how much they take shows when the first is computed.
-
-    Raises:
-        ResourceError: it cannot.
-    """
-    check_fits_memory(shapes)
-    _check_fits(
-        num_parameters(shapes),
-        numbers_each=IN_TRAINING,
-        memory=memory,
-        verb="and their training take",
-        whose="the model",
-        remedy=SMALLER,
-    )
-
-
-def _check_fits(
-    num_numbers: int, *, numbers_each: int, memory: int | None, verb: str, whose: str, remedy: str
-) -> None:
-    needed = num_numbers * numbers_each * NUMBER_BYTES
-    if memory is not None and needed > memory:
-        raise ResourceError(
-            f"{whose} does not fit: {num_numbers:,} parameters {verb} {needed / GIB:,.1f} GiB, and there "
-            f"are {memory / GIB:,.1f} GiB; {remedy}"
-        )
-
-
 def _layer(d_model: int, d_ff: int, *, is_decoder: bool) -> Iterator[tuple[str, Shape]]:
     for attention in ("self_attn", "multihead_attn") if is_decoder else ("self_attn",):
         yield f"{attention}.in_proj_weight", (3 * d_model, d_model)
@@ -114,3 +65,74 @@ def _layer(d_model: int, d_ff: int, *, is_decoder: bool) -> Iterator[tuple[str, 
     for norm in ("norm1", "norm2", "norm3") if is_decoder else ("norm1", "norm2"):
         yield f"{norm}.weight", (d_model,)
         yield f"{norm}.bias", (d_model,)
+
+
+def num_parameters(shapes: Mapping[str, Shape]) -> int:
+    """How many numbers parameters of these shapes hold."""
+    return sum(map(math.prod, shapes.values()))
+
+
+def check_fits_memory(
+    shapes: Mapping[str, Shape],
+    *,
+    whose: str = "the model",
+    memory: int | None = None,
+    is_trained: bool = False,
+) -> None:
+    """Make sure that a model whose parameters have `shapes` can be held, or trained if it `is_trained`.
+
+    `memory` is how many bytes there are, by default the machine's. Batches come on top: how much they take
+    shows when the first is computed.
+
+    Raises:
+        ResourceError: it does not fit.
+    """
+    memory = memory or memory_size()
+    numbers = num_parameters(shapes)
+    needed = numbers * NUMBER_BYTES * (IN_TRAINING if is_trained else 1)
+    if memory is not None and needed > memory:
+        verb = "and their training take" if is_trained else "take"
+        raise ResourceError(
+            f"{whose} does not fit: {numbers:,} parameters {verb} {needed / GIB:,.1f} GiB, and there "
+            f"are {memory / GIB:,.1f} GiB; {SMALLER}"
+        )
+
+
+# A model with fewer layers, made from a deeper one (Shleifer and Rush 2020)
+
+_LAYER = re.compile(r"(backend\.(?:encoder|decoder)\.layers\.)(\d+)(\..+)")
+
+
+def kept_layers(num_layers: int, num_kept: int) -> list[int]:
+    """Which of `num_layers` layers, counted from 0, a model with `num_kept` takes over.
+
+    The first and the last, and others evenly between them; where one is kept, the first.
+    """
+    assert 1 <= num_kept <= num_layers
+    if num_kept == 1:
+        return [0]
+    return [round(i * (num_layers - 1) / (num_kept - 1)) for i in range(num_kept)]
+
+
+def weights_of_fewer_layers(weights: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    """The `weights` that a model with parameters of these `names` takes over.
+
+    That model has as many layers or fewer than the one of `weights`, and is otherwise the same.
+    """
+    deep, shallow = _depths(weights), _depths(names)
+    kept = {stack: kept_layers(deep[stack], shallow[stack]) for stack in shallow}
+
+    def name_there(name: str) -> str:
+        match = _LAYER.fullmatch(name)
+        if match is None:
+            return name
+        stack, layer, rest = match.groups()
+        return f"{stack}{kept[stack][int(layer)]}{rest}"
+
+    return {name: weights[name_there(name)] for name in names}
+
+
+def _depths(names: Iterable[str]) -> Counter[str]:
+    """How many layers each stack has."""
+    layers = {match.group(1, 2) for name in names if (match := _LAYER.fullmatch(name))}
+    return Counter(stack for stack, _ in layers)

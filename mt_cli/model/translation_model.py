@@ -1,23 +1,28 @@
-"""`TranslationModel`: ids in, logits out, around a swappable backend.
+"""`TranslationModel`: ids in, logits out, around a swappable backend; and `Ensemble`, several as one.
 
-Owns embeddings, positions, tying and the output layer; knows no text, vocabulary or config object.
+Owns embeddings, positions, tying, the output layer and initial weights.
 Letters: B batch, N beams, S source length, T target length, D d_model, V target vocabulary.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from mt_cli.model.backend import DecoderState, TransformerBackend
-from mt_cli.model.dropout import Dropout
-from mt_cli.model.initialisation import initialise
-from mt_cli.model.layers import TransformerOptions
-from mt_cli.model.masks import padding_mask
-from mt_cli.model.positions import Positions
-from mt_cli.model.pytorch import TorchBackend
-from mt_cli.model.scratch import ScratchBackend
+from mt_cli.model.cpu_kernels import Dropout
+from mt_cli.model.torch_backend import TorchBackend
+from mt_cli.model.transformer import (
+    DecoderState,
+    Positions,
+    ScratchBackend,
+    TransformerBackend,
+    TransformerOptions,
+    padding_mask,
+)
 
 BACKENDS: dict[str, type[TorchBackend] | type[ScratchBackend]] = {
     "torch": TorchBackend,
@@ -128,3 +133,88 @@ class TranslationModel(nn.Module):
     def _check_length(self, length: int) -> None:
         if length > self.max_len:
             raise ValueError(f"{length} tokens, but the model takes {self.max_len}; shorten the input")
+
+
+NORMAL_DEVIATION = 0.02
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, *, kind: str, d_model: int, generator: torch.Generator) -> None:
+    """Fill every parameter of `model` anew, by sorted name, so that module order does not matter.
+
+    Embeddings are normal with deviation 1/√D (so that scaling by √D makes them unit), learned positions
+    are 0, matrices follow `kind` (`xavier`: Glorot and Bengio 2010; `normal`: deviation 0.02), biases are 0
+    and norm gains 1.
+    """
+    for name, parameter in sorted(model.named_parameters()):
+        if "embedding" in name:
+            parameter.normal_(std=1 / math.sqrt(d_model), generator=generator)
+        elif "positions" in name:
+            parameter.zero_()
+        elif parameter.dim() == 1:
+            parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
+        elif kind == "normal":
+            parameter.normal_(std=NORMAL_DEVIATION, generator=generator)
+        else:
+            for matrix in _matrices(name, parameter):
+                nn.init.xavier_uniform_(matrix, generator=generator)
+
+
+def _matrices(name: str, parameter: Tensor) -> tuple[Tensor, ...]:
+    """A packed projection counts as three matrices; as one, its weights would be √2 too small."""
+    return parameter.chunk(3) if name.endswith("in_proj_weight") else (parameter,)
+
+
+class Ensemble(nn.Module):
+    """The mean of the members' predicted probabilities (Sutskever et al. 2014, 3.6)."""
+
+    def __init__(self, members: Sequence[TranslationModel]) -> None:
+        """The `members` must share one vocabulary; all else may differ."""
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.max_len = min(member.max_len for member in members)
+        self.longest_sentence = min(member.longest_sentence for member in members)
+        self.pad_id = members[0].pad_id
+
+    @property
+    def models(self) -> Sequence[TranslationModel]:
+        """The members; where only one model can be used, it is the first."""
+        return cast("Sequence[TranslationModel]", self.members)
+
+    def start(self, src_ids: Tensor) -> DecoderState:
+        """Encode `src_ids` (B, S) for a search."""
+        return EnsembleState([model.start(src_ids) for model in self.models])
+
+    def step(self, ids: Tensor, state: DecoderState) -> Tensor:
+        """Log-probabilities (B, N, V) of the token after `ids` (B, N), the latest of each beam.
+
+        Advances `state`.
+        """
+        assert isinstance(state, EnsembleState)
+        log_probs = (
+            torch.log_softmax(model.step(ids, own).float(), dim=-1)
+            for model, own in zip(self.models, state.states, strict=True)
+        )
+        return reduce(torch.logaddexp, log_probs) - math.log(len(state.states))
+
+
+@dataclass
+class EnsembleState:
+    """What each member remembers between steps."""
+
+    states: Sequence[DecoderState]
+
+    @property
+    def length(self) -> int:
+        """Target positions seen so far."""
+        return self.states[0].length
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep only the sentences `rows` (M,), in that order."""
+        for state in self.states:
+            state.keep(rows)
+
+    def arrange(self, beams: Tensor) -> None:
+        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
+        for state in self.states:
+            state.arrange(beams)

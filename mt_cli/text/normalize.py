@@ -1,10 +1,15 @@
 """The normalisation of all text, whether for training or to be translated.
 
-Knows characters, never tokens or files. References that are scored are never normalised.
+References that are scored are never normalised.
 """
 
+import hashlib
 import re
 import unicodedata
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
 
 # Characters that are invisible or stand for lost text: controls that are no white space, soft hyphen,
 # zero-width and bidi marks, byte order mark, U+FFFD (which `decode_line` puts for invalid bytes), lone
@@ -34,6 +39,12 @@ def strip_line_end(raw: bytes) -> bytes:
     return raw.removesuffix(b"\n").removesuffix(b"\r")
 
 
+def split_lines(content: bytes) -> list[str]:
+    r"""The lines of a file's `content`. Only `\n` ends one, and an unterminated last line counts."""
+    raw = content.split(b"\n")
+    return [decode_line(line) for line in (raw[:-1] if raw[-1] == b"" else raw)]
+
+
 def normalize(text: str, *, lowercase: bool = False) -> str:
     """`text` in NFC, without invisible characters, words one space apart. Idempotent."""
     text = _REMOVED.sub("", text)
@@ -42,3 +53,13 @@ def normalize(text: str, *, lowercase: bool = False) -> str:
     # Only after the removals, which may bring a letter and its combining mark together.
     text = unicodedata.normalize("NFC", text)
     return " ".join(text.split())
+
+
+Hashes = NDArray[np.uint64]
+"""64 bits of each text: one false alarm in 2^64 comparisons."""
+
+
+def hash_texts(texts: Iterable[str]) -> Hashes:
+    """The hash (N,) of each of `texts`, the same on every machine."""
+    digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(b"".join(digests), np.uint64)

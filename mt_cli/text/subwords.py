@@ -1,7 +1,7 @@
 """`SubwordTokenizer`: SentencePiece pieces, with bytes for unknown characters.
 
-Knows normalised text and ids, never files. The text is not changed: SentencePiece's own normalisation is off,
-and the one character it reserves, U+2581 for a space, is escaped.
+The text is not changed: SentencePiece's own normalisation is off, and the one character it reserves, U+2581 for
+a space, is escaped.
 """
 
 import io
@@ -12,20 +12,17 @@ from typing import Literal
 
 import sentencepiece
 
-from mt_cli.errors import ConfigError, DataError
-from mt_cli.machine.shortage import shortage
+from mt_cli.errors import ConfigError, DataError, shortage
+from mt_cli.text import BOS_ID, EOS_ID, INVISIBLE_IDS, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.normalize import normalize
-from mt_cli.text.symbols import BOS_ID, EOS_ID, INVISIBLE_IDS, PAD_ID, SPECIALS, UNK_ID
 
 log = logging.getLogger(__name__)
-
 SPACE_MARK = "▁"
 ESCAPE = "\ue000"
 """A private-use character. If the text has it, it is doubled, so decoding is exact."""
 ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
 COVERAGE = 0.99999
 """Share of the text's characters that become pieces; the rarest, often noise, become bytes."""
-
 _ESCAPED = re.compile(f"{ESCAPE}([{ESCAPE}\ue001])")
 
 

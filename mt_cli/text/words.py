@@ -1,8 +1,8 @@
-"""`WordTokenizer`: spaCy's words, marked so that the text can be restored exactly.
+"""Words by spaCy's rules, marked so that the text can be restored exactly, and the vocabulary that numbers them.
 
 A token that follows its left neighbour without a space carries `JOINER` in front: "Hund." is "Hund", "￭.".
 If the text itself contains a joiner or a special symbol, `ESCAPE` is put before it.
-Knows normalised text and ids, never files.
+The one module that imports torchtext.
 """
 
 import functools
@@ -11,8 +11,37 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from mt_cli.errors import ConfigError, DataError
-from mt_cli.text.symbols import INVISIBLE_IDS, SPECIALS
-from mt_cli.text.vocabulary import Vocabulary
+from mt_cli.text import INVISIBLE_IDS, SPECIALS, UNK_ID
+
+
+class Vocabulary:
+    """Tokens by id and ids by token; unknown tokens have the id of `<unk>`."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self.tokens = tuple(tokens)
+        self._ids = {token: i for i, token in enumerate(self.tokens)}
+        if self.tokens[: len(SPECIALS)] != SPECIALS:
+            raise DataError(f"a vocabulary begins with {' '.join(SPECIALS)}, found {self.tokens[:4]}")
+        if len(self._ids) != len(self.tokens):
+            twice = next(token for i, token in enumerate(self.tokens) if self._ids[token] != i)
+            raise DataError(f"a vocabulary names each token once; {twice!r} is there twice")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def id_of(self, token: str) -> int:
+        """Id of `token`, or that of `<unk>`."""
+        return self._ids.get(token, UNK_ID)
+
+
+def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> Vocabulary:
+    """The most frequent tokens, alphabetically where equally frequent; `max_size` counts the specials."""
+    from torchtext.vocab import Vocab
+
+    # Vocab.stoi is a defaultdict that grows when read, so only the list of tokens is taken.
+    built = Vocab(counts, max_size=max_size - len(SPECIALS), min_freq=min_freq, specials=list(SPECIALS))
+    return Vocabulary([str(token) for token in built.itos])
+
 
 JOINER = "￭"
 ESCAPE = "\u2060"

@@ -1,1 +1,1 @@
-"""Training: objective, schedule, optimiser, trainer."""
+"""From a config and prepared data to a trained run."""

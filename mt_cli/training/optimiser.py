@@ -1,14 +1,13 @@
-"""The optimiser: how each parameter is updated, and the optimiser's state by parameter name.
+"""The optimiser and its learning rate: how each parameter is updated."""
 
-Knows parameters and their gradients, never what computes with them.
-"""
-
+import math
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from mt_cli.config import OptimizerKind
+from mt_cli.config.schema import OptimizerKind
 
 STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 """Adam's state of a parameter: number of updates, running means of its gradient and of the square."""
@@ -95,3 +94,22 @@ class Optimiser:
 
 def _decays(name: str, parameter: nn.Parameter) -> bool:
     return parameter.dim() > 1 and "embedding" not in name and "positions" not in name
+
+
+def learning_rate(
+    step: int,
+    *,
+    schedule: Literal["inverse_sqrt", "cosine", "constant"],
+    peak_lr: float,
+    warmup_steps: int,
+    total_steps: int,
+) -> float:
+    """Rate at update `step` of `total_steps`: a linear rise to `peak_lr`, then `schedule`."""
+    if step <= warmup_steps:
+        return peak_lr * step / warmup_steps
+    if schedule == "inverse_sqrt":  # falls with 1/sqrt(step) ("Noam", Vaswani et al. 2017, 5.3)
+        return peak_lr * math.sqrt(max(1, warmup_steps) / step)
+    if schedule == "cosine":  # half a cosine, zero after the last update (Loshchilov and Hutter 2017)
+        done = (step - warmup_steps) / max(1, total_steps + 1 - warmup_steps)
+        return peak_lr * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    return peak_lr

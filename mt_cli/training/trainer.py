@@ -3,6 +3,7 @@
 Owns everything that changes while training, and saves and restores it; knows no files, logs or scores.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
@@ -12,17 +13,15 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from mt_cli.config import TrainingConfig
+from mt_cli.config.schema import TrainingConfig
 from mt_cli.data.batching import BatchShape, PlannedBatch, collate, plan_epoch
-from mt_cli.data.split import EncodedSplit
+from mt_cli.data.prepared import EncodedSplit
+from mt_cli.errors import MEMORY, shortage
 from mt_cli.machine.device import Runtime, release_memory, seed_everything
-from mt_cli.machine.shortage import MEMORY, shortage
-from mt_cli.machine.world import World
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.training.micro_batches import MicroBatches
-from mt_cli.training.objective import batch_loss
-from mt_cli.training.optimiser import Optimiser
-from mt_cli.training.schedule import learning_rate
+from mt_cli.training.distributed import World
+from mt_cli.training.loss import batch_loss
+from mt_cli.training.optimiser import Optimiser, learning_rate
 
 Update = list[PlannedBatch]
 """The batches of one update."""
@@ -259,3 +258,34 @@ def mean_nll(
             total += batch_loss(model, batch, label_smoothing=0.0).nll
     model.train(was_training)
     return float(total) / (len(split.tgt.ids) + len(split))
+
+
+log = logging.getLogger(__name__)
+
+
+class MicroBatches:
+    """Into how many micro-batches the batches of a shape are divided: one, until memory has run out."""
+
+    def __init__(self) -> None:
+        self._counts: dict[BatchShape, int] = {}
+
+    def of(self, batch: PlannedBatch) -> Iterator[PlannedBatch]:
+        """The micro-batches of `batch`, which hold each of its pairs once."""
+        count = self._counts.get(batch.shape, 1)
+        for number in range(count):
+            micro_batch = batch.shard(number, of=count)
+            if micro_batch is not None:
+                yield micro_batch
+
+    def divide(self, batch: PlannedBatch) -> bool:
+        """Cut batches of this shape into twice as many micro-batches; False if each has one row already."""
+        count = self._counts.get(batch.shape, 1)
+        if count >= batch.shape.rows:
+            return False
+        if not self._counts:
+            log.warning(
+                "out of memory: batches that do not fit are trained in parts, which is slower; "
+                "lower training.tokens_per_batch"
+            )
+        self._counts[batch.shape] = min(2 * count, batch.shape.rows)
+        return True

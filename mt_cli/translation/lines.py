@@ -1,18 +1,18 @@
-"""What becomes of a line: the parts that are translated alone, and its translation put together again.
-
-Knows text and tokens, neither models nor search.
-"""
+"""What becomes of a line: the parts that are translated alone, and its translation put together again."""
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
+from mt_cli.config.schema import DecodingConfig
 from mt_cli.errors import WrongTypeError
+from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
 from mt_cli.text.normalize import normalize
-from mt_cli.text.splitting import split_text
 from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.words import WordTokenizer
 
 log = logging.getLogger(__name__)
 
@@ -162,3 +162,85 @@ def counting_lines(
     if num_empty := sum(not of_line for of_line in of_lines):
         on_progress(num_empty)
     return lambda places: on_progress(sum(is_first[place] for place in places))
+
+
+SENTENCE_END = re.compile(r"[.!?…][\"”“’»«)\]]* ")
+CLAUSE_END = re.compile(r"[,;:–][\"”“’»«)\]]* ")
+SPACE = re.compile(" ")
+
+
+def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Parts of `text`, in order, each of which `fits`, unless it is a single character.
+
+    Text of several sentences is cut into sentences. A part that is still too long is halved after a clause,
+    else after a word, else anywhere, at the place nearest to its middle.
+    """
+    if fits(text) or len(text) == 1:
+        return [text]
+    places = (
+        _ends(text, SENTENCE_END)
+        or _nearest_end(text, CLAUSE_END)
+        or _nearest_end(text, SPACE)
+        or [len(text) // 2]
+    )
+    parts = (text[a:b].strip() for a, b in pairwise([0, *places, len(text)]))
+    return [each for part in parts for each in split_text(part, fits)]
+
+
+def _ends(text: str, end: re.Pattern[str]) -> list[int]:
+    """Places after every `end` within `text`."""
+    return [match.end() for match in end.finditer(text) if match.end() < len(text)]
+
+
+def _nearest_end(text: str, end: re.Pattern[str]) -> list[int]:
+    """The place after the `end` nearest to the middle of `text`; none if there is no `end`."""
+    return sorted(_ends(text, end), key=lambda place: abs(2 * place - len(text)))[:1]
+
+
+NEVER_SAID = (PAD_ID, BOS_ID)
+"""Symbols that no translation has."""
+
+
+class UnknownWords:
+    """Puts source words into translations of a word model."""
+
+    def __init__(self, src: WordTokenizer, tgt: WordTokenizer) -> None:
+        self._src, self._tgt = src, tgt
+
+    @staticmethod
+    def of(tokenizers: Tokenizers) -> "UnknownWords | None":
+        """None for subwords, which know every word."""
+        src, tgt = tokenizers.src, tokenizers.tgt
+        if isinstance(src, WordTokenizer) and isinstance(tgt, WordTokenizer):
+            return UnknownWords(src, tgt)
+        return None
+
+    def candidates(self, part: Part) -> Sequence[int]:
+        """Places in `part` from which a word may come: of unknown words if there are any, else all."""
+        # What is unknown in the translation is nearly always unknown in the source too.
+        return [place for place, i in enumerate(part.ids) if i == UNK_ID] or range(len(part.ids))
+
+    def replace(self, part: Part, hyp: Sequence[int], aligned: Sequence[int]) -> str:
+        """The text of `hyp`, in which the word of `part` that it is `aligned` to stands for each `<unk>`."""
+        words = self._src.marked_words(part.text)
+        if len(words) != len(part.ids):  # in lower case, the words were others
+            words = self._src.marked_words(normalize(part.text, lowercase=True))
+        return self._tgt.decode_with(
+            hyp, {i: words[aligned[i]] for i, each in enumerate(hyp) if each == UNK_ID}
+        )
+
+
+def forbidden_ids(tokenizers: Tokenizers, config: DecodingConfig) -> Sequence[int]:
+    """Ids that a search may not choose. `<unk>` is one unless a word from the source will stand for it.
+
+    No reader has any use for `<unk>`: the likeliest real word stands in its place then.
+    """
+    is_replaced = config.replace_unk and UnknownWords.of(tokenizers) is not None
+    return NEVER_SAID if is_replaced else (*NEVER_SAID, UNK_ID)
+
+
+def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:
+    """Share of the tokens of the source `lines` that the vocabulary lacks; subwords lack none."""
+    lowercase = tokenizers.options.lowercase
+    ids = tokenizers.src.encode([normalize(line, lowercase=lowercase) for line in lines])
+    return sum(each.count(UNK_ID) for each in ids) / max(1, sum(map(len, ids)))

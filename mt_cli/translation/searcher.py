@@ -1,8 +1,6 @@
-"""`Searcher`: source ids in, hypotheses out, in batches of like length on every core of the machine.
+"""`Searcher`: source ids in, hypotheses out, in batches of like length on every core of the machine."""
 
-Knows ids, a model and a device; never sees text.
-"""
-
+import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
@@ -13,26 +11,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mt_cli.config import DecodingConfig
+from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.batching import pad_ids
+from mt_cli.decoding import Hyp, Sampling
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.sampling import Sampling, sample_search
-from mt_cli.decoding.search import Hyp, beam_search, greedy_search
-from mt_cli.errors import Option
-from mt_cli.machine.device import Runtime
-from mt_cli.model.attention_maps import attention_maps
-from mt_cli.model.backend import DecoderState
-from mt_cli.model.ensemble import Ensemble
-from mt_cli.model.few_shapes import FewShapes
-from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import BOS_ID, EOS_ID
-from mt_cli.translation.halving import Halving
+from mt_cli.decoding.sampling import sample_search
+from mt_cli.decoding.search import beam_search, greedy_search
+from mt_cli.errors import Option, OutOfMemoryError
+from mt_cli.machine.device import Runtime, memory_errors_explained, release_memory
+from mt_cli.model.cpu_kernels import lay_out_for_decoding
+from mt_cli.model.inside import attention_maps
+from mt_cli.model.transformer import DecoderState
+from mt_cli.model.translation_model import Ensemble, TranslationModel
+from mt_cli.text import BOS_ID, EOS_ID
 
+log = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
 Found = TypeVar("Found")
 Ids = Sequence[int]
 OnDone = Callable[[Sequence[int]], None]
 """Is told the places of the sources whose search has just ended; always in the calling thread."""
-
 HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192}
 """Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches (measured)."""
 SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192}
@@ -57,8 +56,7 @@ class Searcher:
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
-        # In fp32, one kernel serves all shapes, and padding would only cost time.
-        self._model = model if runtime.precision == "fp32" else FewShapes(model)
+        self._model = model
         self.longest_sentence = model.longest_sentence
         """Most ids of a source, and of a hypothesis."""
         self.first = model.models[0] if isinstance(model, Ensemble) else model
@@ -107,13 +105,7 @@ class Searcher:
     def align(
         self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
     ) -> list[list[int]]:
-        """The place in its source that each id of `hyps` attends to most; `</s>` does not count.
-
-        With `among`, only those places of each source count.
-
-        Heads are averaged in the last layer but one, whose cross-attention aligns best (Garg et al. 2019).
-        Of several models, the first is asked.
-        """
+        """The place in its source that each id of `hyps` attends to most; see `Engine`."""
         self.first.eval()
         places = [range(len(ids)) for ids in sources] if among is None else among
         triples = list(zip(sources, hyps, places, strict=True))
@@ -265,5 +257,49 @@ class Searcher:
             yield self._model.start(src_ids), torch.tensor(limits, device=src_ids.device)
 
 
+def joint_model(models: Sequence[TranslationModel], runtime: Runtime) -> TranslationModel | Ensemble:
+    """The `models` as one to search with, where `runtime` says, and laid out for a CPU if it is one."""
+    if runtime.device.type == "cpu":
+        for model in models:
+            lay_out_for_decoding(model)
+    return (models[0] if len(models) == 1 else Ensemble(models).eval()).to(runtime.device)
+
+
 def _with_ends(sources: Sequence[Ids]) -> Tensor:
     return pad_ids([np.append(ids, EOS_ID) for ids in sources])
+
+
+class Halving:
+    """Does work on whole batches while they fit, and warns once where they do not."""
+
+    def __init__(self, device: torch.device, *, if_single: Sequence[str | Option]) -> None:
+        """`if_single` is what to tell if a batch of one does not fit."""
+        self._device = device
+        self._if_single = if_single
+        self._has_warned = False
+
+    def map(self, work: Callable[[list[Item]], list[Found]], batch: list[Item]) -> list[Found]:
+        """What `work` finds for each item of `batch`, in order.
+
+        Raises:
+            OutOfMemoryError: a single item does not fit.
+        """
+        is_single = len(batch) == 1
+        hint = self._if_single if is_single else ("lower ", Option("batch_size"), f" (now {len(batch)})")
+        try:
+            with memory_errors_explained(*hint):
+                return work(batch)
+        except OutOfMemoryError as error:
+            if is_single:
+                raise
+            self._warn(error)
+        release_memory(self._device)
+        half = len(batch) // 2
+        return [*self.map(work, batch[:half]), *self.map(work, batch[half:])]
+
+    def _warn(self, error: OutOfMemoryError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s; batches that do not fit are divided in halves, which is slower", error.with_flags()
+            )

@@ -1,46 +1,152 @@
 """`Translator`: lines in, lines out. The one place that joins text, model and search.
 
-Knows no files or streams; the commands, and validation while training, all translate through it.
+The commands, and validation while training, all translate through it. Imports no torch until a model needs it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from os import PathLike
-from typing import Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
-from mt_cli.artefacts.exported_run import AnyRun, open_any_runs
-from mt_cli.config import Backend, DecodingConfig, Device
-from mt_cli.decoding.sampling import Sampling
-from mt_cli.decoding.search import Hyp
-from mt_cli.errors import Option, UsageError
-from mt_cli.machine.device import Runtime
-from mt_cli.model.attention_maps import attention_maps
-from mt_cli.model.translation_model import TranslationModel
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from mt_cli.config.load import demand
+from mt_cli.config.schema import Backend, Config, DecodingConfig, Device, Precision
+from mt_cli.decoding import Hyp, Sampling
+from mt_cli.errors import Option, UsageError, WrongTypeError
+from mt_cli.runs.run import Run
+from mt_cli.text import UNK_ID
 from mt_cli.text.normalize import normalize
-from mt_cli.text.symbols import UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.engine import Engine, check_engine_options, load_engine
+from mt_cli.translation.ctranslate2 import AnyRun, ExportedRun, ExportedSearcher, open_any_runs
 from mt_cli.translation.lines import (
     Part,
     Splitter,
     Translation,
+    UnknownWords,
     checked_line,
     counting_lines,
+    forbidden_ids,
     joined,
     joined_texts,
 )
-from mt_cli.translation.options import (
-    SearchOptions,
-    check_options,
-    check_sampling,
-    checkpoint_of_each,
-    run_folders,
-    search_name,
-)
-from mt_cli.translation.searcher import Searcher
-from mt_cli.translation.sentence_attention import Attention
-from mt_cli.translation.teacher_forcing import TeacherForced, encode_target
-from mt_cli.translation.unknown_words import UnknownWords, forbidden_ids
+
+if TYPE_CHECKING:
+    from mt_cli.machine.device import Runtime
+    from mt_cli.model.translation_model import TranslationModel
+    from mt_cli.translation.attention import Attention, TeacherForced
+
+Ids = Sequence[int]
+OnDone = Callable[[Sequence[int]], None]
+"""Is told the places of the sources whose search has just ended; always in the calling thread."""
+OnProgress = Callable[[int], None]
+"""Is called now and then with the number of lines that were searched since the last call."""
+
+
+class Engine(Protocol):
+    """What searches: source ids in, hypotheses out; no source is empty. `Searcher` is ours."""
+
+    device: str
+    """On which it computes."""
+    longest_sentence: int
+    """Most ids of a source, and of a hypothesis."""
+
+    def limit(self, src_length: int) -> int:
+        """Most ids of the translation of `src_length` ids."""
+
+    def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
+        """The best hypothesis of each of `sources`."""
+
+    def n_best(
+        self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
+    ) -> list[list[Hyp]]:
+        """The `n_best` best hypotheses of each of `sources`, the best first."""
+
+    def align(
+        self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
+    ) -> list[list[int]]:
+        """The place in its source that each id of `hyps` attends to most; with `among`, of those places.
+
+        `</s>` does not count. Heads are averaged in the last layer but one, whose cross-attention aligns
+        best (Garg et al. 2019). Of several models, the first is asked.
+        """
+
+
+class SearchOptions(TypedDict, total=False):
+    """Keys of `[decoding]`; one that is absent or None is the run's own."""
+
+    beam_size: int | None
+    length_penalty: float | None
+    no_repeat_ngram: int | None
+    min_len: int | None
+    replace_unk: bool | None
+    batch_size: int | None
+    precision: Precision | None
+
+
+@dataclass(frozen=True)
+class DecodingOptions:
+    """How runs are decoded, where it is not as their own config says."""
+
+    checkpoint: str | Sequence[str] = "best"
+    """One name for all runs, or one for each."""
+    backend: Backend | None = "scratch"
+    """None is what the run was trained with."""
+    device: Device = "auto"
+    threads: int = 0
+    search: Mapping[str, object] = field(default_factory=dict)
+    """Keys of `[decoding]`; one that is absent or None is the run's own."""
+    sampling: Sampling | None = None
+    """Draws translations at random, in place of a search."""
+    seed: int = 1
+    """Of the sampling."""
+
+    def checkpoint_of(self, run: AnyRun, number: int = 0) -> str:
+        """Name of the checkpoint that is meant of `run`, the one at place `number`."""
+        return run.resolve_checkpoint(
+            self.checkpoint if isinstance(self.checkpoint, str) else self.checkpoint[number]
+        )
+
+    def config_of(self, run: AnyRun) -> DecodingConfig:
+        """The run's own decoding settings with those of `search` in their place; all are checked.
+
+        Raises:
+            UsageError: naming every wrong option; a `WrongTypeError` if none is of the right type.
+        """
+        known = DecodingConfig.model_fields
+        given = {name: value for name, value in self.search.items() if value is not None or name not in known}
+        tables = {
+            "decoding": {**run.config.decoding.model_dump(), **given},
+            "model": {} if self.backend is None else {"backend": self.backend},
+            "runtime": {"device": self.device, "threads": self.threads, "seed": self.seed},
+        }
+        try:
+            return Config.model_validate(tables).decoding
+        except ValidationError as error:
+            raise _refusal(error.errors()) from None  # in Python's words already
+
+
+def _refusal(details: list[ErrorDetails]) -> UsageError:
+    complaints = [part for detail in details for part in ("\n", *_complaint(detail))][1:]
+    is_about_types = all(
+        detail["type"].endswith("_type") or detail["type"] == "extra_forbidden" for detail in details
+    )
+    return (WrongTypeError if is_about_types else UsageError)(*complaints)
+
+
+def _complaint(detail: ErrorDetails) -> tuple[str | Option, ...]:
+    """What is wrong, as parts of an error."""
+    name = str(detail["loc"][-1])
+    if detail["type"] == "extra_forbidden":
+        known = sorted([*DecodingConfig.model_fields, *DecodingOptions.__dataclass_fields__])
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+        return (f"unknown option {name}; {hint}",)
+    return (Option(name), f": {demand(detail)}, found {detail['input']!r}")
 
 
 class Translator:
@@ -72,21 +178,6 @@ class Translator:
         self._splitter = Splitter(tokenizers, longest=engine.longest_sentence, quiet=quiet)
 
     @classmethod
-    def of_model(
-        cls,
-        model: TranslationModel,
-        tokenizers: Tokenizers,
-        config: DecodingConfig,
-        *,
-        runtime: Runtime,
-        quiet: bool = False,
-    ) -> "Translator":
-        """Translator of a `model` that is in memory; `quiet` splits long lines without a warning."""
-        forbidden = forbidden_ids(tokenizers, config)
-        searcher = Searcher(model.to(runtime.device), config, runtime=runtime, forbidden_ids=forbidden)
-        return cls(searcher, tokenizers, config, quiet=quiet)
-
-    @classmethod
     def load(
         cls,
         run: str | PathLike[str] | Sequence[str | PathLike[str]],
@@ -110,46 +201,54 @@ class Translator:
             DataError: a file of the run is missing or altered.
             ResourceError: there is no such device, or too little memory.
         """
-        check_sampling(sampling, search)
-        runs = open_any_runs(run_folders(run))
-        return cls.of_runs(
-            runs,
-            checkpoints=checkpoint_of_each(checkpoint, num_runs=len(runs)),
-            backend=backend, sampling=sampling, seed=seed, device=device, threads=threads, search=search,
-        )  # fmt: skip
+        runs = open_any_runs(_folders(run))
+        _check_checkpoints(checkpoint, num_runs=len(runs))
+        _check_sampling(sampling, search)
+        options = DecodingOptions(checkpoint, backend, device, threads, dict(search), sampling, seed)
+        return cls.of_runs(runs, options)
 
     @classmethod
-    def of_runs(
-        cls,
-        runs: Sequence[AnyRun],
-        *,
-        checkpoints: Sequence[str],
-        backend: Backend | None,
-        sampling: Sampling | None = None,
-        seed: int = 1,
-        device: Device,
-        threads: int,
-        search: SearchOptions,
-    ) -> "Translator":
-        """Translator of opened `runs`; see `load`."""
+    def of_runs(cls, runs: Sequence[AnyRun], options: DecodingOptions) -> "Translator":
+        """Translator of opened `runs`."""
         first = runs[0]
-        config = check_options(
-            first.config.decoding, search, backend=backend, device=device, seed=seed, threads=threads
-        )
-        check_engine_options(first, search, backend=backend)
-        engine = load_engine(
-            runs, config, checkpoints=checkpoints, backend=backend, sampling=sampling, seed=seed,
-            forbidden_ids=forbidden_ids(first.tokenizers, config), device=device, threads=threads,
-        )  # fmt: skip
-        names = (f"{run.folder} ({each})" for run, each in zip(runs, checkpoints, strict=True))
-        return cls(engine, first.tokenizers, config, sampling=sampling, seed=seed, name=" and ".join(names))
+        config = options.config_of(first)
+        names = [options.checkpoint_of(run, number) for number, run in enumerate(runs)]
+        engine = _load_engine(runs, config, names, options)
+        name = " and ".join(f"{run.folder} ({each})" for run, each in zip(runs, names, strict=True))
+        return cls(engine, first.tokenizers, config, sampling=options.sampling, seed=options.seed, name=name)
+
+    @classmethod
+    def of_model(
+        cls,
+        model: "TranslationModel",
+        tokenizers: Tokenizers,
+        config: DecodingConfig,
+        *,
+        runtime: "Runtime",
+        quiet: bool = False,
+    ) -> "Translator":
+        """Translator of a `model` that is in memory; `quiet` splits long lines without a warning."""
+        from mt_cli.translation.searcher import Searcher
+
+        forbidden = forbidden_ids(tokenizers, config)
+        searcher = Searcher(model.to(runtime.device), config, runtime=runtime, forbidden_ids=forbidden)
+        return cls(searcher, tokenizers, config, quiet=quiet)
 
     def __repr__(self) -> str:
         return f"<Translator of {self._name}: {self.search_name} on {self._engine.device}>"
 
-    def translate(
-        self, lines: Iterable[str], *, on_progress: Callable[[int], None] | None = None
-    ) -> list[str]:
+    @property
+    def src_lang(self) -> str:
+        """Code of the language that it translates from."""
+        return self._tokenizers.options.src_lang
+
+    @property
+    def search_name(self) -> str:
+        """How translations are searched for, in a word that can name a folder."""
+        drawn = None if self._sampling is None else f"sample{self._sampling}-seed{self._seed}"
+        return search_name(self._config, knows_all_words=self._unknown_words is None, sampling=drawn)
+
+    def translate(self, lines: Iterable[str], *, on_progress: OnProgress | None = None) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty.
 
         `on_progress` is called now and then with the number of lines that were searched since the last call.
@@ -166,7 +265,7 @@ class Translator:
         *,
         n_best: int = 1,
         with_alignment: bool = False,
-        on_progress: Callable[[int], None] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> list[list[Translation]]:
         """The `n_best` best translations of each of `lines`, the best first; an empty line's are empty.
 
@@ -196,30 +295,20 @@ class Translator:
         ]
 
     @property
-    def model(self) -> TranslationModel:
+    def model(self) -> "TranslationModel":
         """The model whose attention is shown; of several, the first.
 
         Raises:
             UsageError: an exported model translates, which nobody can look into.
         """
-        if not isinstance(self._engine, Searcher):
+        if isinstance(self._engine, ExportedSearcher):
             raise UsageError(
                 f"{self._name}: nobody can look into an exported model; name the run that it is of"
             )
-        return self._engine.first
+        first: TranslationModel = self._engine.first  # type: ignore[attr-defined]
+        return first
 
-    @property
-    def src_lang(self) -> str:
-        """Code of the language that it translates from."""
-        return self._tokenizers.options.src_lang
-
-    @property
-    def search_name(self) -> str:
-        """How translations are searched for, in a word that can name a folder."""
-        drawn = None if self._sampling is None else f"sample{self._sampling}-seed{self._seed}"
-        return search_name(self._config, knows_all_words=self._unknown_words is None, sampling=drawn)
-
-    def teacher_force(self, line: str, *, target: str | None = None) -> TeacherForced:
+    def teacher_force(self, line: str, *, target: str | None = None) -> "TeacherForced":
         """`line` and a translation as one pass of the model takes them, for looking inside.
 
         The translation is `target`, or the translator's own. Of a line that is translated in parts, the
@@ -228,6 +317,8 @@ class Translator:
         Raises:
             UsageError: `line` or `target` is empty, the model cannot take all of it, or it is exported.
         """
+        from mt_cli.translation.attention import TeacherForced, encode_target
+
         model = self.model
         parts = self._splitter.split([checked_line(line, name="line")])[0]
         if not parts:
@@ -252,11 +343,14 @@ class Translator:
             device=next(model.parameters()).device,
         )
 
-    def attention(self, line: str, *, target: str | None = None) -> Attention:
+    def attention(self, line: str, *, target: str | None = None) -> "Attention":
         """Who attends to whom when `line` is translated as `target`: every layer and head, in fp32.
 
         By default, `target` is the translator's own translation; see `teacher_force`.
         """
+        from mt_cli.model.inside import attention_maps
+        from mt_cli.translation.attention import Attention
+
         pair = self.teacher_force(line, target=target)
         maps = attention_maps(self.model, pair.src_ids, pair.tgt_in)
         return Attention(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
@@ -296,3 +390,109 @@ class Translator:
                 parts, hyps, self._detokenize(parts, ids), aligned, strict=True
             )
         ]
+
+
+def search_name(config: DecodingConfig, *, knows_all_words: bool, sampling: str | None = None) -> str:
+    """How translations are searched for, in a word that can name a folder.
+
+    A vocabulary that `knows_all_words` never says `<unk>`. `sampling` names what takes the search's place.
+    """
+    if sampling is not None:
+        name = sampling
+    elif config.beam_size == 1:
+        name = "greedy"
+    else:
+        name = f"beam{config.beam_size}-alpha{config.length_penalty:g}"
+    if config.no_repeat_ngram:
+        name += f"-norepeat{config.no_repeat_ngram}"
+    if not knows_all_words and not config.replace_unk:
+        name += "-no-replace-unk"
+    if config.precision != "fp32":
+        name += f"-{config.precision}"
+    return name
+
+
+def _load_engine(
+    runs: Sequence[AnyRun], config: DecodingConfig, checkpoints: Sequence[str], options: DecodingOptions
+) -> Engine:
+    """The engine that searches with opened `runs`, as `config` says.
+
+    Raises:
+        UsageError: an exported model's engine does not have an option.
+        ResourceError: no such device, too little memory, or a package is missing.
+    """
+    first = runs[0]
+    forbidden = forbidden_ids(first.tokenizers, config)
+    if isinstance(first, ExportedRun):
+        if options.backend == "torch":
+            raise UsageError(
+                f"{first.folder}: an exported model has no layers of ours; leave out ", Option("backend")
+            )
+        own = {"none": "fp32", "bfloat16": "bf16"}.get(first.quantization, first.quantization)
+        precision = options.search.get("precision")
+        if precision not in (None, own):
+            raise UsageError(
+                f"{first.folder}: exported to compute in {own}; leave out ", Option("precision", precision)
+            )
+        return ExportedSearcher(
+            first,
+            config,
+            forbidden_ids=forbidden,
+            sampling=options.sampling,
+            seed=options.seed,
+            device=options.device,
+            threads=options.threads,
+        )
+    from mt_cli.machine.device import memory_errors_explained, set_up_runtime
+    from mt_cli.translation.searcher import Searcher, joint_model
+
+    runtime = set_up_runtime(device=options.device, precision=config.precision, threads=options.threads)
+    with memory_errors_explained("the model does not fit"):
+        models = [
+            run.load_model(checkpoint=name, backend=options.backend)
+            for run, name in zip(runs, checkpoints, strict=True)
+            if isinstance(run, Run)
+        ]
+        return Searcher(
+            joint_model(models, runtime),
+            config,
+            runtime=runtime,
+            forbidden_ids=forbidden,
+            sampling=options.sampling,
+            seed=options.seed,
+        )
+
+
+# Python's arguments, checked
+
+
+def _folders(run: object) -> list[Path]:
+    runs = [run] if isinstance(run, str | PathLike) or not isinstance(run, Iterable) else list(run)
+    folders = [Path(each) for each in runs if isinstance(each, str | PathLike)]
+    if len(folders) != len(runs):
+        raise WrongTypeError(f"run: expected a path or a list of paths, found {run!r}")
+    return folders
+
+
+def _check_checkpoints(checkpoint: object, *, num_runs: int) -> None:
+    if isinstance(checkpoint, str):
+        return
+    given = list(checkpoint) if isinstance(checkpoint, Iterable) else [checkpoint]
+    if not all(isinstance(name, str) for name in given):
+        raise WrongTypeError(f"checkpoint: expected a name or a list of names, found {checkpoint!r}")
+    if len(given) != num_runs:
+        raise UsageError(f"checkpoint: expected one name for each run, found {len(given)} for {num_runs}")
+
+
+def _check_sampling(sampling: object, search: Mapping[str, object]) -> None:
+    if sampling is None:
+        return
+    if not isinstance(sampling, Sampling):
+        raise WrongTypeError(f"sampling: expected a Sampling, found {sampling!r}")
+    if search.get("beam_size") not in (None, 1):
+        raise UsageError(
+            Option("sampling"),
+            " draws translations and ",
+            Option("beam_size"),
+            " searches for them; give one",
+        )

@@ -1,1 +1,0 @@
-"""What lies on disk: corpora, prepared data, run folders and checkpoints."""

@@ -1,0 +1,154 @@
+"""The program: its commands, the one error boundary, and exit codes.
+
+Each command's work is a function of the layers below, imported when it runs, so that `--help` loads neither torch
+nor spaCy.
+"""
+
+import functools
+import re
+import signal
+import traceback
+from collections.abc import Callable
+from typing import Annotated, Any, Never, TypeVar
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from mt_cli import __version__
+from mt_cli.cli.flags import expanded
+from mt_cli.errors import SHORTAGE_HINTS, MtCliError, ResourceError, UsageError, shortage
+from mt_cli.machine.processes import Terminated, termination_raised
+from mt_cli.machine.terminal import drop_stdout, print_aside, print_lines, reason_of, set_up_logging
+
+T = TypeVar("T")
+
+BUG = "this is a bug in mt-cli; the lines above say where"
+LONGEST_MESSAGE = 10_000
+"""Characters."""
+EXIT_CODES = """\
+Exit codes:
+
+0 done · 1 a bug · 2 wrong use or config · 3 bad data or a damaged file · 4 training diverged ·
+5 lack of memory, disk, network or device · 6 a check failed · 129 the terminal closed · 130 Ctrl-C ·
+141 the reader closed the pipe · 143 SIGTERM
+"""
+WORDS = {
+    r"Input should be a valid integer.*": "expected a whole number",
+    r"Input should be a valid number.*": "expected a number",
+    r"Input should be greater than or equal to (\S+)": r"expected \1 or more",
+    r"Input should be less than or equal to (\S+)": r"expected \1 or less",
+    r"Input should be (.*)": r"expected \1",
+}
+"""Pydantic's words for a value that a flag does not take, and ours."""
+
+
+class Program(TyperGroup):
+    """The program, or a group of its commands: wrong use is told like any other error, with exit code 2."""
+
+    def main(self, *args: Any, **extra: Any) -> Never:  # noqa: ANN401
+        """Run the command line and leave the process."""
+        extra["standalone_mode"] = False  # or Typer would tell errors in its own way
+        try:
+            code = super().main(*args, **extra)
+        except TyperException as error:
+            message = re.sub("^Invalid value for '([^']*)'", r"\1", error.format_message())
+            message = message.replace("Value error, ", "")
+            for pattern, words in WORDS.items():
+                message = re.sub(pattern, words, message)
+            message = message.rstrip(".")
+            where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
+            _fail(f"error: {message[:1].lower()}{message[1:]}; see {where} --help", UsageError.exit_code)
+        except SystemExit as leaving:
+            if isinstance(leaving.__context__, BrokenPipeError):  # where Typer would leave with 1
+                raise leaving.__context__ from None
+            raise
+        raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def new_app(name: str, help: str, *, epilog: str = "") -> typer.Typer:
+    """A group of commands; without one, its help comes on stderr, with exit code 2."""
+    return typer.Typer(
+        name=name,
+        help=help,
+        epilog=epilog,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        cls=Program,
+        invoke_without_command=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+
+def show_help_without_command(ctx: typer.Context) -> None:
+    """Where no command is given, show the help on stderr and leave with exit code 2."""
+    if ctx.invoked_subcommand is None:
+        print_aside(ctx.get_help())
+        raise typer.Exit(UsageError.exit_code)
+
+
+app = new_app(
+    "mt-cli",
+    "From nothing to a scored translation model: prepare, train, evaluate, translate.",
+    epilog=EXIT_CODES,
+)
+
+
+def command(group: typer.Typer, *examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command of `group`; its help ends with `examples`, commands without `mt-cli`."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        flags = expanded(function)
+
+        @functools.wraps(flags)
+        def run(**given: Any) -> None:  # noqa: ANN401
+            set_up_logging(is_quiet=bool(given.get("quiet")), is_verbose=bool(given.get("verbose")))
+            flags(**given)
+
+        epilog = "\n\n".join(["Examples:", *(f"mt-cli {example}" for example in examples)])
+        group.command(epilog=epilog)(run)
+        return function
+
+    return add
+
+
+@app.callback()
+def _top(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False,
+) -> None:
+    if version:
+        print_lines(f"mt-cli {__version__}")
+        raise typer.Exit
+    show_help_without_command(ctx)
+
+
+def main() -> None:
+    """Run the command line: every failure becomes a message and an exit code."""
+    try:
+        with termination_raised():
+            app()
+    except BrokenPipeError:
+        drop_stdout()
+        raise SystemExit(128 + 13) from None  # SIGPIPE, which Windows does not have
+    except KeyboardInterrupt:
+        _fail("interrupted", 128 + signal.SIGINT)
+    except Terminated:
+        _fail("stopped", 128 + signal.SIGTERM)
+    except MtCliError as error:
+        _fail(f"error: {error.with_flags()}", error.exit_code)
+    except Exception as error:
+        lacking = shortage(error)
+        if lacking is not None:
+            _fail(f"error: {lacking}; {SHORTAGE_HINTS[lacking]}", ResourceError.exit_code)
+        if isinstance(error, OSError):
+            place = "" if error.filename is None else f" ({error.filename})"
+            _fail(f"error: {reason_of(error)}{place}", ResourceError.exit_code)
+        print_aside("".join(traceback.format_exception(error)).rstrip())
+        _fail(f"error: {BUG}", 1)
+
+
+def _fail(message: str, code: int) -> Never:
+    """End the process with `code` and `message`, at no great length, on stderr."""
+    print_aside(message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…")
+    raise SystemExit(code) from None

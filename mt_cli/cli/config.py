@@ -1,0 +1,128 @@
+"""`mt-cli config`: new, show, check and diff."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mt_cli.cli.app import app, command, new_app, show_help_without_command
+from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings
+from mt_cli.config.load import differences, dump_config, load_config
+from mt_cli.errors import ConfigError
+from mt_cli.machine.terminal import print_result
+
+Pair = tuple[Path, Path]
+group = new_app("config", "Write a config for a corpus; show, check or compare configs.")
+app.add_typer(group)
+
+
+@group.callback()
+def _top(ctx: typer.Context) -> None:
+    show_help_without_command(ctx)
+
+
+@command(
+    group,
+    "config new --train corpus.es corpus.en -o mine.toml",
+    "config new --train a.de a.en --val b.de b.en -o mine.toml",
+)
+def new(
+    output: OutputFlags,
+    train: Annotated[
+        Pair | None,
+        typer.Option("--train", metavar="SRC TGT", help="Training pairs: two files that align by line."),
+    ] = None,
+    val: Annotated[
+        Pair | None,
+        typer.Option("--val", metavar="SRC TGT", help="Validation pairs; by default cut off --train."),
+    ] = None,
+    test: Annotated[
+        Pair | None, typer.Option("--test", metavar="SRC TGT", help="Test pairs; by default cut off --train.")
+    ] = None,
+    src_lang: Annotated[
+        str | None,
+        typer.Option("--src-lang", metavar="CODE", help="Such as es; by default the file's ending."),
+    ] = None,
+    tgt_lang: Annotated[
+        str | None,
+        typer.Option("--tgt-lang", metavar="CODE", help="Such as en; by default the file's ending."),
+    ] = None,
+    init_from: Annotated[
+        Path | None, typer.Option("--init-from", metavar="RUN", help="A run to go on from, on these pairs.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Config to write; stdout by default."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the config, and the splits cut off before.")
+    ] = False,
+) -> None:
+    """Write a config that suits a corpus.
+
+    Vocabulary, model and training are sized to the pairs. Missing splits are cut off the training pairs, into
+    files beside the config. Without --train the config is for the bundled sample.
+    Prints the new file's path, or without -o the config itself.
+    """
+    from mt_cli.training.new_config import new_config
+
+    splits = {"train": train, "val": val, "test": test}
+    made = new_config(
+        {name: files for name, files in splits.items() if files is not None},
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        parent=init_from,
+        output=file,
+        overwrite=overwrite,
+    )
+    document = {
+        "config": None if made.path is None else str(made.path),
+        "cut_off": made.pairs,
+        "text": made.text,
+    }
+    print_result(made.path or made.text.rstrip("\n").encode(), document, as_json=output.as_json)
+
+
+@command(group, "config show sample", "config show runs/sample --set decoding.beam_size=5")
+def show(config: ConfigPath, output: OutputFlags, settings: Settings = None) -> None:
+    """Print every key with its value, defaults too, as TOML."""
+    loaded = load_config(config, settings or ())
+    text = dump_config(loaded).rstrip("\n")
+    print_result(text.encode(), loaded.model_dump(mode="json"), as_json=output.as_json)
+
+
+@command(group, "config check mine.toml", "config check configs/*.toml")
+def check(
+    configs: Annotated[
+        list[Path],
+        typer.Argument(metavar="CONFIG...", help="TOML files, run folders, or names such as sample."),
+    ],
+    output: OutputFlags,
+    settings: Settings = None,
+) -> None:
+    """Say what is wrong with configs, and what will probably not work.
+
+    A config that cannot be used is exit code 2; a warning is not.
+    """
+    from mt_cli.training.new_config import check_config
+
+    found = [check_config(path, settings or ()) for path in configs]
+    document = {"configs": {each.name: each.as_json() for each in found}}
+    print_result("\n".join(str(each) for each in found), document, as_json=output.as_json)
+    wrong = [each.name for each in found if each.errors]
+    if wrong:
+        raise ConfigError(f"{len(wrong)} of {len(found)} configs cannot be used: {', '.join(wrong)}")
+
+
+@command(group, "config diff multi30k multi30k-tiny")
+def diff(one: ConfigPath, other: ConfigPath, output: OutputFlags) -> None:
+    """Print the keys that two configs set to different values."""
+    found = differences(load_config(one), load_config(other))
+    if output.as_json or found:
+        lines = [f"{path}  {_shown(first)} → {_shown(second)}" for path, (first, second) in found.items()]
+        print_result("\n".join(lines), {"differences": found}, as_json=output.as_json)
+
+
+def _shown(value: object) -> str:
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,271 @@
+"""Flags that several commands share, once each, so that a flag means the same in every command.
+
+A group is a dataclass; a command takes it as one parameter, and `expanded` shows Typer its flags.
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
+
+import typer
+
+from mt_cli.config.load import config_name, parse_setting
+from mt_cli.config.schema import Backend, Device, Precision, PrecisionChoice
+from mt_cli.errors import ConfigError, UsageError, command_line
+
+if TYPE_CHECKING:  # torch is imported when something is translated
+    from mt_cli.decoding import Sampling
+    from mt_cli.translation.scorer import Reranking
+    from mt_cli.translation.translator import DecodingOptions
+
+T = TypeVar("T")
+
+ConfigPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        help="TOML file, a run folder for its config, or the name of one of mt-cli's own, such as sample.",
+    ),
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
+RunPaths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN...", help="A run folder, such as runs/sample; several runs form an ensemble."
+    ),
+]
+ModelPaths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN...",
+        help="A run folder, such as runs/sample, or an exported model; several runs form an ensemble.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Overrides a value of the config file."),
+]
+DeviceFlag = Annotated[Device | None, typer.Option("--device", help="auto takes a GPU if there is one.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", min=1, metavar="N", help="CPU threads; by default the config's, or one a core."
+    ),
+]
+TrainingPrecision = Annotated[
+    PrecisionChoice | None,
+    typer.Option("--precision", help="Precision of training; auto is bf16 where that is faster."),
+]
+Checkpoint = Annotated[
+    str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
+]
+PreparedDir = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
+]
+SplitNames = Annotated[
+    list[str] | None,
+    typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
+]
+OwnSources = Annotated[
+    Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
+]
+OwnReferences = Annotated[
+    Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
+]
+
+
+@dataclass(frozen=True)
+class OutputFlags:
+    """How a command talks."""
+
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout in place of text.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors on stderr.")] = (
+        False
+    )
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Details on stderr.")] = False
+
+
+@dataclass(frozen=True)
+class DecodingFlags:
+    """How runs are decoded."""
+
+    beam_size: Annotated[
+        int | None,
+        typer.Option(
+            "--beam-size", min=1, metavar="N", help="Hypotheses kept of each sentence; 1 is greedy."
+        ),
+    ] = None
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(
+            "--length-penalty",
+            min=0,
+            max=10,
+            metavar="A",
+            help="Alpha of Wu et al. (2016); higher favours longer translations.",
+        ),
+    ] = None
+    no_repeat_ngram: Annotated[
+        int | None,
+        typer.Option(
+            "--no-repeat-ngram",
+            min=0,
+            metavar="N",
+            help="Never repeat a sequence of N tokens; 0 is no limit.",
+        ),
+    ] = None
+    replace_unk: Annotated[
+        bool | None,
+        typer.Option(
+            "--replace-unk/--no-replace-unk", help="Put the source's word where the vocabulary has none."
+        ),
+    ] = None
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size",
+            min=0,
+            metavar="N",
+            help="Sentences decoded together; 0 is as many as suit the device.",
+        ),
+    ] = None
+    precision: Annotated[
+        Precision | None,
+        typer.Option(
+            "--precision",
+            help="Precision of decoding; the run's own by default. bf16 may differ with the batch.",
+        ),
+    ] = None
+    decoding_settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="decoding.KEY=VALUE", help="Any other key of the config's [decoding]."),
+    ] = None
+    backend: Annotated[
+        Backend,
+        typer.Option("--backend", help="Layers to decode with: our cached ones, or nn.Transformer (slow)."),
+    ] = "scratch"
+    checkpoint: Checkpoint = "best"
+    device: DeviceFlag = None
+    threads: Threads = None
+
+    def options(self, *, sampling: "Sampling | None" = None, seed: int = 1) -> "DecodingOptions":
+        """What they come to.
+
+        Raises:
+            ConfigError: a setting is none of [decoding].
+        """
+        from mt_cli.translation.translator import DecodingOptions, SearchOptions
+
+        search: dict[str, object] = {}
+        for setting in self.decoding_settings or ():
+            path, value = parse_setting(setting)
+            if path[:-1] != ("decoding",):
+                raise ConfigError(
+                    f"--set {setting!r}: expected decoding.KEY=VALUE, such as decoding.min_len=3"
+                )
+            search[path[-1]] = value
+        flags = {name: getattr(self, name, None) for name in SearchOptions.__annotations__}
+        search |= {name: value for name, value in flags.items() if value is not None}
+        return DecodingOptions(
+            self.checkpoint, self.backend, self.device or "auto", self.threads or 0, search, sampling, seed
+        )
+
+
+@dataclass(frozen=True)
+class RerankingFlags:
+    """How another run chooses among translations."""
+
+    rerank_with: Annotated[
+        Path | None,
+        typer.Option(
+            "--rerank-with",
+            metavar="RUN",
+            help="A run of the other direction, which chooses among the beams: 20, unless --beam-size says "
+            "otherwise.",
+        ),
+    ] = None
+    rerank_weights: Annotated[
+        str | None,
+        typer.Option(
+            "--rerank-weights",
+            metavar="LAMBDA,MU",
+            help="For --rerank-with: weights of its log-probability and of each token. [default: 0.3,0.25]",
+        ),
+    ] = None
+
+    def reranking(self, beam_size: int | None) -> "Reranking | None":
+        """How to rerank, if that is asked for; all of `beam_size` are candidates.
+
+        Raises:
+            UsageError: the weights are no two numbers, there is no run for them, or but one beam.
+        """
+        if self.rerank_with is None:
+            if self.rerank_weights is not None:
+                raise UsageError("--rerank-weights is an option of --rerank-with; give that too")
+            return None
+        from mt_cli.translation.scorer import Reranking, RerankWeights
+
+        num_candidates = beam_size or Reranking.num_candidates
+        if num_candidates < 2:
+            raise UsageError("--rerank-with chooses among beams; --beam-size has to be 2 or more")
+        weights = RerankWeights()
+        if self.rerank_weights is not None:
+            try:
+                reverse, length = (float(each) for each in self.rerank_weights.split(","))
+            except ValueError:
+                reverse = length = math.nan
+            if not (math.isfinite(reverse) and math.isfinite(length)):
+                raise UsageError(
+                    f"--rerank-weights {self.rerank_weights!r}: expected two numbers, LAMBDA,MU, such as 0.3,0.25"
+                )
+            weights = RerankWeights(reverse, length)
+        return Reranking(self.rerank_with, weights, num_candidates)
+
+
+def expanded(command: Callable[..., T]) -> Callable[..., T]:
+    """`command` with the flags of each group in place of the parameter that takes the group."""
+    hints = get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters
+    groups = {name: hints[name] for name in own if is_dataclass(hints[name])}
+    parameters = []
+    for name, parameter in own.items():
+        if name not in groups:
+            parameters.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
+            continue
+        types = get_type_hints(groups[name], include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                each.name, parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name]
+            )
+            for each in fields(groups[name])
+        ]
+
+    @functools.wraps(command)
+    def call(**given: object) -> T:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        return command(**given)
+
+    del call.__wrapped__  # or Typer would look at the parameters of `command`
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
+
+
+def prepared_dir(config: Path) -> Path:
+    """Where the data of the config file `config` lie unless `--data` says otherwise."""
+    return Path("data") / "prepared" / config_name(config)
+
+
+def prepare_command(config: Path, settings: Sequence[str] | None, *flags: object) -> str:
+    """The command that prepares what `config` and `settings` ask for."""
+    return command_line("prepare", config, *setting_flags(settings), *flags)
+
+
+def setting_flags(settings: Sequence[str] | None) -> list[str]:
+    """The words that give `settings` once more."""
+    return [word for setting in settings or () for word in ("--set", setting)]

@@ -1,0 +1,60 @@
+"""`mt-cli prepare`."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mt_cli.cli.app import app, command
+from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings, prepare_command, prepared_dir
+from mt_cli.config.load import load_config
+from mt_cli.machine.terminal import print_result
+
+log = logging.getLogger(__name__)
+
+
+@command(app, "prepare configs/sample.toml", "prepare configs/multi30k-tiny.toml --from downloads")
+def prepare(
+    config: ConfigPath,
+    output: OutputFlags,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Folder that holds the corpus files already.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Use no network.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Prepare again though nothing has changed.")] = False,
+    workers: Annotated[
+        int,
+        typer.Option("--workers", min=0, metavar="N", help="Processes, 16 at most; 0 chooses by size."),
+    ] = 0,
+    settings: Settings = None,
+) -> None:
+    """Encode a corpus, and build its vocabularies.
+
+    Gets it, cleans and tokenises it, builds vocabularies and writes encoded splits.
+    Prints the prepared folder's path; with --json, the report on the corpus too.
+    """
+    loaded = load_config(config, settings or ())
+    from mt_cli.data.prepare import GivenTokenizers, prepare_corpus
+    from mt_cli.runs.run import run_with_tokenizer
+
+    parent = run_with_tokenizer(loaded)
+    given = None if parent is None else GivenTokenizers(parent.tokenizers, parent.tokenizer_hashes)
+    result = prepare_corpus(
+        loaded,
+        out=prepared_dir(config),
+        given=given,
+        source=source,
+        offline=offline,
+        force=force,
+        workers=workers,
+    )
+    if not result.is_new:
+        again = prepare_command(config, settings, *(() if source is None else ("--from", source)), "--force")
+        log.info("%s: nothing has changed; to prepare it again: %s", result.folder, again)
+    document = {
+        "folder": str(result.folder),
+        "is_new": result.is_new,
+        "report": result.report.as_json(),
+    }
+    print_result(result.folder, document, as_json=output.as_json)

@@ -1,0 +1,132 @@
+"""`mt-cli train`."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mt_cli.cli.app import app, command
+from mt_cli.cli.flags import (
+    ConfigPath,
+    DeviceFlag,
+    OutputFlags,
+    Settings,
+    Threads,
+    TrainingPrecision,
+    prepare_command,
+    prepared_dir,
+    setting_flags,
+)
+from mt_cli.config.load import config_name, load_config
+from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError, command_line
+from mt_cli.machine.terminal import print_result
+
+
+@command(
+    app,
+    "train configs/sample.toml",
+    "train configs/sample.toml --run runs/big --set model.d_model=512",
+    "train configs/sample.toml --resume --time-limit 10m",
+)
+def train(
+    config: ConfigPath,
+    output: OutputFlags,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="Run folder, by default runs/<config name>.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
+    init_from: Annotated[
+        Path | None,
+        typer.Option("--init-from", metavar="RUN", help="Start with the best weights of another run."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Prepared folder, by default data/prepared/<config name>."
+        ),
+    ] = None,
+    settings: Settings = None,
+    device: DeviceFlag = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, metavar="N", help="Seed of everything random.")
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option("--max-steps", min=1, metavar="N", help="Updates after which training ends.")
+    ] = None,
+    time_limit: Annotated[
+        str | None, typer.Option("--time-limit", metavar="TIME", help="Stop, saved, after 90s, 10m or 2h.")
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard's event files into the run folder too.")
+    ] = False,
+    threads: Threads = None,
+    precision: TrainingPrecision = None,
+) -> None:
+    """Train a model on prepared data.
+
+    Its best and its last checkpoint are kept; --resume goes on from the last. --init-from starts with
+    another run's weights, on other data (mt-cli config new --init-from writes a config for that) or with
+    fewer layers. Prints the run folder's path; with --json, how training ended too.
+    """
+    if resume and overwrite:
+        raise UsageError("--resume goes on with a run and --overwrite replaces it; give one of them")
+    if resume and init_from is not None:
+        raise UsageError(
+            "--resume goes on with a run and --init-from starts a new one with another's weights; give one"
+        )
+    limit_s = None if time_limit is None else parse_duration(time_limit)
+    keys = {
+        "runtime.device": device,
+        "runtime.seed": seed,
+        "runtime.threads": threads,
+        "runtime.precision": precision,
+        "training.max_steps": max_steps,
+    }
+    given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value is not None]
+    loaded = load_config(config, [*(settings or ()), *given])
+    from mt_cli.training.train import train_run
+
+    try:
+        result = train_run(
+            loaded,
+            run_dir=run or Path("runs") / config_name(config),
+            prepared_dir=data or prepared_dir(config),
+            resume=resume,
+            overwrite=overwrite,
+            init_from=init_from,
+            time_limit_s=limit_s,
+            config_path=config,
+            has_tensorboard=tensorboard,
+        )
+    except PreparedDataError as error:
+        # prepare knows one place for a config's data, which --data may have led away from
+        rest = ", and leave out --data" if data not in (None, prepared_dir(config)) else ""
+        raise DataError(f"{error}; run: {prepare_command(config, settings)}{rest}") from error
+    except StoppedError as error:
+        repeated = {
+            "--run": run,
+            "--data": data,
+            "--device": device,
+            "--seed": seed,
+            "--max-steps": max_steps,
+            "--time-limit": time_limit,
+            "--threads": threads,
+            "--precision": precision,
+        }
+        words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
+        words += ["--tensorboard"] if tensorboard else []
+        again = command_line("train", config, *setting_flags(settings), *words, "--resume")
+        raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
+    if result is not None:  # of several processes, the first says it
+        print_result(result.folder, result.as_json(), as_json=output.as_json)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `90`, `90s`, `10m` or `1.5h`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if match is None:
+        raise UsageError(f"--time-limit {text!r}: expected a time such as 90s, 10m or 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

@@ -1,0 +1,272 @@
+"""`mt-cli translate` and `mt-cli score`."""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mt_cli.cli.app import app, command
+from mt_cli.cli.flags import DecodingFlags, ModelPaths, OutputFlags, RerankingFlags, RunPaths
+from mt_cli.errors import UsageError, command_line
+from mt_cli.machine.terminal import ProgressDisplay, is_terminal, json_text, print_lines, write_bytes
+
+if TYPE_CHECKING:  # torch is imported when something is translated
+    from mt_cli.decoding import Sampling
+    from mt_cli.translation.lines import Translation
+
+log = logging.getLogger(__name__)
+
+LANGUAGES = {
+    "cs": "Czech", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "it": "Italian",
+    "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ru": "Russian", "uk": "Ukrainian",
+}  # fmt: skip
+"""Names for people; any other language is called by its code."""
+
+
+@command(
+    app,
+    "translate runs/sample --text 'Ein Hund bellt.'",
+    "translate runs/sample -i german.txt -o english.txt",
+    "translate runs/sample < german.txt --n-best 3 --beam-size 5",
+)
+def translate(
+    runs: ModelPaths,
+    decoding: DecodingFlags,
+    reranking_flags: RerankingFlags,
+    output: OutputFlags,
+    source: Annotated[
+        str, typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin.")
+    ] = "-",
+    target: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE", help="Where the translations go; - is stdout.")
+    ] = "-",
+    text: Annotated[str | None, typer.Option("--text", help="Text to translate in place of a file.")] = None,
+    n_best: Annotated[
+        int,
+        typer.Option(
+            "--n-best",
+            min=1,
+            metavar="N",
+            help="Translations of each line, the best first; needs as many beams, or --sample.",
+        ),
+    ] = 1,
+    with_score: Annotated[
+        bool, typer.Option("--with-score", help="Score and a tab before each translation.")
+    ] = False,
+    with_alignment: Annotated[
+        bool,
+        typer.Option(
+            "--with-alignment",
+            help="A tab and the alignment after each: token positions source-target, from 0.",
+        ),
+    ] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw translations at random in place of the likeliest.")
+    ] = False,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--temperature",
+            min=0.01,
+            max=100,
+            metavar="X",
+            help="For --sample: below 1 prefers likely tokens.",
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            "--top-k", min=0, metavar="K", help="For --sample: draw from the K likeliest tokens; 0 is all."
+        ),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            "--top-p",
+            min=0.0,
+            max=1.0,
+            metavar="P",
+            help="For --sample: draw from the fewest tokens of this probability.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, metavar="N", help="Random seed for --sample. [default: 1]")
+    ] = None,
+) -> None:
+    """Translate lines, one line for one line, in order (N lines for one with --n-best N).
+
+    Without -i and --text, lines are read from stdin; Ctrl-D ends them.
+    """
+    reranking = reranking_flags.reranking(decoding.beam_size)
+    is_detailed = with_score or with_alignment or n_best > 1
+    if reranking is not None and (is_detailed or sample or output.as_json):
+        raise UsageError(
+            "--rerank-with gives one translation a line, as text; leave out --n-best, --with-score, "
+            "--with-alignment, --sample and --json"
+        )
+    _check_runs(runs)
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    sampling = _sampling(sample, decoding.beam_size, given, seed=seed)
+    options = decoding.options(sampling=sampling, seed=1 if seed is None else seed)
+    from mt_cli.translation.ctranslate2 import open_any_runs
+    from mt_cli.translation.streams import count_lines, line_chunks, open_source, open_target
+    from mt_cli.translation.translator import DecodingOptions, Translator
+
+    opened = open_any_runs(runs)
+    with ExitStack() as stack:
+        lines_in = stack.enter_context(open_source(source, text=text))
+        lines_out = stack.enter_context(open_target(target))
+        if reranking is None:
+            translator = Translator.of_runs(opened, options)
+            translate_all = translator.translate
+        else:
+            from mt_cli.translation.scorer import Reranker
+
+            reranking.open_run(of=opened[0])
+            search = {**options.search, "beam_size": reranking.num_candidates}
+            beams = DecodingOptions(
+                options.checkpoint, options.backend, options.device, options.threads, search
+            )
+            translator = Translator.of_runs(opened, beams)
+            translate_all = Reranker.load(translator, reranking, options).translate
+        if lines_in.isatty():
+            log.info("type %s sentence and press Enter; Ctrl-D ends", _language(translator.src_lang))
+        progress = stack.enter_context(
+            ProgressDisplay(
+                "translating",
+                unit="lines",
+                total=count_lines(lines_in),
+                # There the translations themselves show how far it is, and a bar would run into them.
+                is_hidden=lines_in.isatty() or lines_out.isatty(),
+            )
+        )
+        for lines in line_chunks(lines_in):
+            if not output.as_json and not is_detailed:
+                written = translate_all(lines, on_progress=progress.update)
+            else:
+                found = translator.translate_n_best(
+                    lines,
+                    n_best=n_best,
+                    with_alignment=output.as_json or with_alignment,
+                    on_progress=progress.update,
+                )
+                written = (
+                    list(map(_as_json, lines, found))
+                    if output.as_json
+                    else [_as_text(one, with_score, with_alignment) for each in found for one in each]
+                )
+            data = "".join(f"{line}\n" for line in written).encode()
+            if target == "-":
+                write_bytes(data)
+            else:
+                lines_out.write(data)
+                lines_out.flush()
+
+
+def _check_runs(runs: Sequence[Path]) -> None:
+    """Complain about text, or a file of it, that stands where only run folders may."""
+    for place, path in enumerate(runs):
+        if place == 0 or os.path.isdir(path):  # noqa: PTH112 — text may be too long for a name
+            continue
+        given = ("translate", *runs[:place])
+        if os.path.isfile(path):  # noqa: PTH113
+            advice = command_line(*given, "-i", path)
+            raise UsageError(f"{path}: no run folder; to translate a file: {advice}")
+        if " " in str(path) or "/" not in str(path):
+            advice = command_line(*given, "--text", path)
+            raise UsageError(f"{path}: no run folder; to translate text: {advice}")
+
+
+def _language(code: str) -> str:
+    """Such as `a German` for de, to be followed by a noun."""
+    name = LANGUAGES.get(code)
+    if name is None:
+        return f"a '{code}'"
+    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
+
+
+def _sampling(
+    sample: bool, beam_size: int | None, given: dict[str, float | int | None], *, seed: int | None
+) -> "Sampling | None":
+    """How to draw translations, if they are to be drawn."""
+    options = {name: value for name, value in given.items() if value is not None}
+    if not sample:
+        names = [*options, *([] if seed is None else ["seed"])]
+        if names:
+            raise UsageError(f"--{names[0].replace('_', '-')} is an option of --sample; give that too")
+        return None
+    if beam_size is not None and beam_size > 1:
+        raise UsageError("--sample draws translations and --beam-size searches for them; give one of the two")
+    from mt_cli.decoding import Sampling
+
+    return Sampling(**options)  # type: ignore[arg-type]
+
+
+def _as_text(translation: "Translation", with_score: bool, with_alignment: bool) -> str:
+    fields = [f"{translation.score:.4f}"] if with_score else []
+    fields.append(translation.text)
+    if with_alignment:
+        fields.append(" ".join(f"{src}-{tgt}" for src, tgt in translation.alignment))
+    return "\t".join(fields)
+
+
+def _as_json(source: str, translations: "list[Translation]") -> str:
+    best = translations[0]
+    document = {
+        "source": source,
+        "translation": best.text,
+        "score": best.score,
+        "n_best": [{"translation": each.text, "score": each.score} for each in translations],
+        "tokens": {"source": best.src_tokens, "translation": best.tokens},
+        "alignment": best.alignment,
+    }
+    return json_text(document)
+
+
+@command(app, "score runs/sample --src german.txt --tgt english.txt --normalise")
+def score(
+    runs: RunPaths,
+    src: Annotated[str, typer.Option("--src", metavar="FILE", help="Sources; - is stdin.")],
+    tgt: Annotated[
+        str, typer.Option("--tgt", metavar="FILE", help="Their translations, line by line; - is stdin.")
+    ],
+    decoding: DecodingFlags,
+    output: OutputFlags,
+    normalise: Annotated[
+        bool,
+        typer.Option("--normalise", help="Divide by the number of target tokens, </s> included."),
+    ] = False,
+) -> None:
+    """Print the log-probability of given translations (natural logarithm), line by line."""
+    options = decoding.options()
+    from mt_cli.translation.scorer import PairScorer, open_pairs, score_pairs
+    from mt_cli.translation.streams import count_lines
+
+    with open_pairs(src, tgt) as (sources, translations):
+        scorer = PairScorer.load(runs, options)
+        # On a terminal the scores themselves show how far it is.
+        total, is_hidden = count_lines(sources), is_terminal(sys.stdout)
+        with ProgressDisplay("scoring", unit="lines", total=total, is_hidden=is_hidden) as progress:
+            for pairs in score_pairs(scorer, sources, translations):
+                values = [pair.score.per_token if normalise else pair.score.log_prob for pair in pairs]
+                lines = [f"{value:.4f}" for value in values]
+                if output.as_json:
+                    lines = [
+                        json_text(
+                            {
+                                "source": pair.source,
+                                "translation": pair.translation,
+                                "score": value,
+                                "log_prob": pair.score.log_prob,
+                                "tokens": pair.score.num_tokens,
+                            }
+                        )
+                        for pair, value in zip(pairs, values, strict=True)
+                    ]
+                print_lines("\n".join(lines))
+                progress.update(len(pairs))

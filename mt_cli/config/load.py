@@ -1,0 +1,350 @@
+"""From a TOML file and `--set` to one `Config`, and back; what is wrong is told by the keys' full paths."""
+
+import difflib
+import json
+import textwrap
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from mt_cli.config.schema import MEANINGS, Config, Section
+from mt_cli.errors import ConfigError
+
+RUN_CONFIG = "config.toml"
+"""The config of a run, in its folder."""
+
+
+def bundled_configs() -> dict[str, Path]:
+    """Path of each config that comes with the program, by name, such as `sample` or `classic/page`."""
+    folder = _bundled_folder()
+    paths = (*folder.glob("*.toml"), *folder.glob("classic/*.toml"))
+    return dict(sorted((path.relative_to(folder).with_suffix("").as_posix(), path) for path in paths))
+
+
+def find_config(name: Path) -> Path:
+    """The file that `name` stands for: itself, the config of a run folder, `NAME.toml`, or a bundled config.
+
+    Raises:
+        ConfigError: there is none; the error says what there is.
+    """
+    if (name / RUN_CONFIG).is_file():
+        return name / RUN_CONFIG
+    if name.is_file() or name.suffix:
+        return name
+    if not name.name:
+        raise ConfigError(f"{name}: a folder without a config; name a TOML file or a run folder")
+    beside = name.with_name(f"{name.name}.toml")
+    bundled = bundled_configs()
+    if beside.is_file():
+        return beside
+    if name.as_posix() in bundled:
+        return bundled[name.as_posix()]
+    if name.is_dir():
+        return name  # whoever reads it says what is wrong with that
+    raise ConfigError(
+        f"{name}: no such config file, and no config of that name comes with mt-cli; "
+        f"these do: {', '.join(bundled)}"
+    )
+
+
+def config_name(name: Path) -> str:
+    """What the prepared data and the run of the config `name` are called: as the file, without its ending.
+
+    The config in a run folder, which may be moved, is called as the folder.
+
+    Raises:
+        ConfigError: there is no such config.
+    """
+    path = find_config(name)
+    is_of_run = path.name == RUN_CONFIG and (path.parent / "manifest.json").is_file()
+    return path.resolve().parent.name if is_of_run else path.stem
+
+
+def _bundled_folder() -> Path:
+    package = Path(__file__).parents[1]
+    installed, in_repository = package / "configs", package.parent / "configs"
+    return installed if installed.is_dir() else in_repository
+
+
+MOST_BYTES = 1 << 20
+"""Of a config file."""
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Config of the TOML file `path`, with `section.key=value` overrides laid over it.
+
+    A name without an ending also stands for the config of that name which comes with the program.
+
+    Raises:
+        ConfigError: there is none, or naming every wrong key and value at once.
+    """
+    return parse_config(read_toml(find_config(path)), overrides, origin=str(path))
+
+
+def config_of_bytes(content: bytes, *, origin: Path) -> Config:
+    """Config of a TOML file's `content`; errors name `origin`."""
+    return parse_config(_parse_toml(content, origin=origin), origin=str(origin))
+
+
+def parse_config(
+    tables: Mapping[str, object], overrides: Sequence[str] = (), *, origin: str = "config"
+) -> Config:
+    """Config of parsed TOML `tables`; `origin` names them in errors."""
+    merged = _with_overrides(tables, overrides)
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        where = f"{origin} with --set {' '.join(overrides)}" if overrides else origin
+        problems = "\n".join(f"  {problem}" for problem in explain(error))
+        raise ConfigError(f"{where}: the config cannot be used\n{problems}") from error
+
+
+def dump_config(config: Config) -> str:
+    """The whole config as TOML, itself a valid config file."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
+    """Both values of each key that differs, by its path; a key that only one has is None in the other."""
+    return table_differences(one.model_dump(mode="json"), other.model_dump(mode="json"))
+
+
+def table_differences(
+    one: Mapping[str, object], other: Mapping[str, object]
+) -> dict[str, tuple[object, object]]:
+    """As `differences`, of configs that were stored and may have keys that none has today."""
+    first, second = dict(_flat(one)), dict(_flat(other))
+    return {
+        path: (first.get(path), second.get(path))
+        for path in dict.fromkeys((*first, *second))
+        if first.get(path) != second.get(path)
+    }
+
+
+def _flat(tables: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Path and value of each key, those of inner tables too."""
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            yield from _flat(value, prefix=f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """The tables of the TOML file `path`.
+
+    Raises:
+        ConfigError: it cannot be read, or is no TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        known = sorted(str(p) for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        hint = f"; found there: {', '.join(known)}" if known else ""
+        raise ConfigError(f"{path}: no such config file{hint}") from None
+    except IsADirectoryError:
+        raise ConfigError(
+            f"{path} is a folder; a config is a TOML file, such as configs/sample.toml"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    return _parse_toml(content, origin=path)
+
+
+def _parse_toml(content: bytes, *, origin: Path) -> dict[str, object]:
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{origin}: more than {MOST_BYTES:,} bytes; a config is a TOML file of some lines")
+    try:
+        # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{origin}: not UTF-8 text (byte {error.start}); expected a TOML file") from error
+    except RecursionError:
+        raise ConfigError(f"{origin}: not valid as a config: too many tables in one another") from None
+    except ValueError as error:  # a number of thousands of digits is one too
+        raise ConfigError(f"{origin}: not valid TOML: {error}") from error
+
+
+def _with_overrides(tables: Mapping[str, object], overrides: Iterable[str]) -> dict[str, object]:
+    merged = dict(tables)
+    for override in overrides:
+        (*sections, key), value = parse_setting(override)
+        table = merged
+        for section in sections:
+            inner = table.get(section, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(f"--set {override!r}: '{section}' is a value, not a section")
+            table[section] = table = dict(inner)
+        table[key] = value
+    return merged
+
+
+def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
+    """Path and value of `section.key=value`.
+
+    Raises:
+        ConfigError: it is no such text.
+    """
+    path, equals, text = setting.partition("=")
+    keys = tuple(part.strip() for part in path.split("."))
+    if not equals or len(keys) < 2 or not all(keys):
+        raise ConfigError(f"--set {setting!r}: expected section.key=value, such as training.max_epochs=3")
+    return keys, _parse_value(text.strip())
+
+
+def _parse_value(text: str) -> object:
+    """A TOML value, or else the text itself, so that shells need no inner quotes."""
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return table["value"] if len(table) == 1 else text
+
+
+WIDTH = 110
+
+
+def commented_toml(config: Config, *, header: str) -> str:
+    """The whole `config` as TOML, a comment above each key, and `header` above them all."""
+    lines = [*_comment(header), *(line for name, section in config for line in _table(name, section))]
+    return "\n".join(lines) + "\n"
+
+
+def _table(name: str, section: Section) -> Iterator[str]:
+    """The lines of `section`, whose inner tables stand below its keys."""
+    values = section.model_dump(mode="json")
+    yield from ("", f"[{name}]")
+    for key, field in type(section).model_fields.items():
+        if not isinstance(values[key], dict):
+            yield from _comment(" ".join((field.description or "").split()))
+            yield f"# {key} is not set" if values[key] is None else _assignment(key, values[key])
+    for key, field in type(section).model_fields.items():
+        if isinstance(values[key], dict):
+            yield from ("", *_comment(" ".join((field.description or "").split())))
+            if values[key]:
+                yield tomli_w.dumps({name: {key: values[key]}}).strip()
+
+
+def _assignment(key: str, value: object) -> str:
+    if isinstance(value, list):  # tomli_w gives each item a line
+        return f"{key} = [{', '.join(_assignment('_', item).removeprefix('_ = ') for item in value)}]"
+    return tomli_w.dumps({key: value}).strip()
+
+
+def _comment(text: str) -> list[str]:
+    """`text` as comment lines, its own line breaks kept; indented lines, such as commands, stay whole."""
+    return [
+        f"# {line}"
+        for paragraph in text.strip().split("\n")
+        for line in ([paragraph] if paragraph.startswith("  ") else _wrapped(paragraph))
+    ]
+
+
+def _wrapped(paragraph: str) -> list[str]:
+    return textwrap.wrap(paragraph, WIDTH - 2, break_on_hyphens=False, break_long_words=False) or [""]
+
+
+# By pydantic's kind of error; its own message would name Python's types.
+EXPECTED = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+    "model_type": "a table",
+    "path_type": "a path in quotes",
+    "string_type": "text in quotes",
+    "too_long": "at most {max_length} values",
+    "too_short": "at least {min_length} values",
+    "tuple_type": "a list",
+}
+"""What was expected in place of what was found; pydantic fills in the limits."""
+MOST_LINES = 100
+"""Of what is wrong: more than a person has patience for."""
+
+
+def explain(error: ValidationError) -> list[str]:
+    """One line for each thing that is wrong; of very many, for the first ones and for the rest."""
+    details = error.errors()
+    lines = [line for detail in details[:MOST_LINES] for line in _complaints(detail)]
+    others = len(details) - MOST_LINES
+    return [*lines, f"and {others:,} more"] if others > 0 else lines
+
+
+def _complaints(detail: ErrorDetails) -> list[str]:
+    location = [str(part) for part in detail["loc"] if part != "[key]"]
+    path = ".".join(location)
+    match detail["type"]:
+        case "extra_forbidden":
+            return [_unknown_key(location)]
+        case "missing" if isinstance(detail["loc"][-1], int):
+            return [f"{'.'.join(location[:-1])}: expected more values, found {_as_toml(detail['input'])}"]
+        case "missing":
+            return [f"{'.'.join(location[:-1])}: needs the key '{location[-1]}'"]
+        case "value_error":
+            reasons = str(detail["ctx"]["error"]).split("\n")
+            return [f"{path}: {reason}" if path else reason for reason in reasons]
+        case _:
+            return [f"{path}: {demand(detail)}, found {_as_toml(detail['input'])}"]
+
+
+def demand(detail: ErrorDetails) -> str:
+    """What was expected, such as `expected 1 or more`."""
+    kind, message, limits = detail["type"], detail["msg"], detail.get("ctx", {})
+    if kind == "string_pattern_mismatch" and limits.get("pattern") in MEANINGS:
+        return f"expected {MEANINGS[str(limits['pattern'])]}"
+    if kind in EXPECTED:
+        shown = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in limits.items()}
+        return f"expected {EXPECTED[kind].format(**shown)}"
+    _, should, rest = message.partition(" should ")
+    return f"must {rest}" if should else message[:1].lower() + message[1:]
+
+
+def _unknown_key(location: list[str]) -> str:
+    *section, key = location
+    known = _keys_of(section)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    homes = [f"[{name}]" for name in Config.model_fields if key in _keys_of([name])]
+    if homes:
+        hint = f"it belongs in {' or '.join(homes)}"
+    else:
+        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
+    place = ".".join(section)
+    return f"{place}: unknown key '{key}'; {hint}" if place else f"unknown section '{key}'; {hint}"
+
+
+def _keys_of(section: Sequence[str]) -> list[str]:
+    """Keys that the table at `section` may hold; a split's name stands for any split."""
+    model: type[BaseModel] = Config
+    for name in section:
+        annotation = model.model_fields[name].annotation if name in model.model_fields else None
+        inner = [
+            a for a in (annotation, *get_args(annotation)) if isinstance(a, type) and issubclass(a, BaseModel)
+        ]
+        model = inner[0] if inner else model
+    return list(model.model_fields)
+
+
+def _as_toml(value: object) -> str:
+    """`value` as a file spells it."""
+    if isinstance(value, str) and value.isprintable() and "'" not in value:
+        return f"'{value}'"
+    if isinstance(value, float):
+        return str(value)  # JSON has words of its own for inf and nan
+    listed = list(value) if isinstance(value, tuple) else value
+    return json.dumps(listed, ensure_ascii=False, default=str)  # as TOML, for all that matters here

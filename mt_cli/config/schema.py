@@ -1,0 +1,320 @@
+"""Every key of a config file: its default, its limits and what it means.
+
+A section is a frozen table that knows no other keys. Rules between keys stand in `_complaints`.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+LANGUAGE = r"^[a-z]{2,3}$"
+SPLIT = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+TAG = r"^\S*$"
+MEANINGS = {
+    LANGUAGE: "a language code such as de",
+    SPLIT: "a name of letters, digits, _, - and ., such as test_2016",
+    TAG: "one word, without spaces",
+}
+
+
+class Section(BaseModel):
+    """One table of the file: frozen, strict, and closed to unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> Self:
+        if complaints := list(self._complaints()):
+            raise ValueError("\n".join(complaints))
+        return self
+
+    def _complaints(self) -> Iterator[str]:
+        """What is wrong with keys that are right each by itself."""
+        yield from ()
+
+
+def _tuple_of_list(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _count_or_share(value: object) -> object:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
+    is_share = isinstance(value, float) and 0 <= value < 1
+    if not is_count and not is_share:
+        found = json.dumps(value, default=str)
+        raise ValueError(
+            f"expected a whole number such as 400, or a share below 1 such as 0.1, found {found}"
+        )
+    return value
+
+
+SplitName = Annotated[str, Field(pattern=SPLIT)]
+Language = Annotated[str, Field(pattern=LANGUAGE)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
+# TOML has neither paths nor tuples, the two places where strictness gives way.
+FilePath = Annotated[Path, Field(strict=False)]
+Splits = Annotated[tuple[SplitName, ...], BeforeValidator(_tuple_of_list)]
+Decays = Annotated[tuple[Probability, Probability], BeforeValidator(_tuple_of_list)]
+CountOrShare = Annotated[int | float, BeforeValidator(_count_or_share)]
+"""`400` is a number of something, `0.1` a share of all there are."""
+
+
+Backend = Literal["torch", "scratch"]
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["fp32", "bf16"]
+PrecisionChoice = Literal["auto", "fp32", "bf16"]
+OptimizerKind = Literal["adam", "adamw"]
+TokenizerKind = Literal["spacy", "bpe", "unigram"]
+ExportTarget = Literal["ctranslate2", "run"]
+"""What a run is exported to."""
+Quantization = Literal[
+    "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
+]
+"""What an exported model's matrices are stored as; `none` is float32."""
+# Far beyond any use: they keep a slip of the pen from asking for more than a machine has.
+WIDEST, MOST_LAYERS, LONGEST, MOST_ENTRIES = 1 << 20, 1000, 1 << 16, (1 << 31) - 1
+MOST_EPOCHS, MOST_STEPS, MOST_AT_ONCE, MOST_BEAMS, MOST_THREADS = 1 << 20, 1 << 40, 1 << 31, 1 << 16, 1 << 16
+
+
+class FilesConfig(Section):
+    """The two sides of one split of the `files` corpus."""
+
+    src: FilePath
+    """Source text, one sentence a line; plain or .gz."""
+    tgt: FilePath
+    """Target text, line by line the translation of `src`."""
+
+
+class MorePairsConfig(FilesConfig):
+    """Training pairs beside the corpus's own, such as a model's translations of it."""
+
+    share: float = Field(default=1.0, gt=0, le=100)
+    """How much of them an epoch sees: 0.5 is half, other ones each time; 2 is all of them twice."""
+    tag: str = Field(default="", pattern=TAG)
+    """A word before each source line, by which the model tells them apart (Caswell et al. 2019)."""
+
+
+class DataConfig(Section):
+    """`[data]`: which sentences, and which of them train."""
+
+    corpus: Literal["sample", "multi30k", "files"] = "sample"
+    """`sample` comes with the program, `multi30k` is fetched, `files` are your own."""
+    splits: Splits = ("train", "val", "test")
+    """Splits to prepare: `train` and `val` are needed, the others are test sets."""
+    files: dict[SplitName, FilesConfig] = Field(default_factory=dict)
+    """For `corpus = "files"`: `[data.files.<split>]` tables with `src` and `tgt` paths."""
+    more: dict[SplitName, MorePairsConfig] = Field(default_factory=dict)
+    """`[data.more.<name>]` tables: more pairs to train on, from which no vocabulary is learned."""
+    src_lang: Language = "de"
+    """Language code of the source side."""
+    tgt_lang: Language = "en"
+    """Language code of the target side."""
+    lowercase: bool = False
+    """Lower-case both sides, and the references when scoring."""
+    max_len: int = Field(default=128, ge=1, le=LONGEST)
+    """Training pairs with a side of more tokens are dropped; other splits keep every line."""
+
+    def _complaints(self) -> Iterator[str]:
+        missing = [name for name in ("train", "val") if name not in self.splits]
+        if missing:
+            yield f"splits must name {' and '.join(missing)}, found {list(self.splits)}"
+        if len(set(self.splits)) < len(self.splits):
+            yield f"splits must differ, found {list(self.splits)}"
+        if self.corpus == "files":
+            for name in dict.fromkeys(self.splits):
+                if name not in self.files:
+                    yield f"corpus 'files' needs a [data.files.{name}] table with src and tgt"
+        elif self.files:
+            yield f"[data.files] belongs to corpus 'files', but the corpus is '{self.corpus}'"
+
+
+class TokenizerConfig(Section):
+    """`[tokenizer]`: how text becomes ids."""
+
+    kind: TokenizerKind = "bpe"
+    """`spacy` words, or SentencePiece subwords learned by `bpe` or `unigram`."""
+    vocab_size: int = Field(default=8000, ge=8, le=MOST_ENTRIES)
+    """Largest number of entries in a vocabulary (exactly that many for subwords, where the text allows)."""
+    tgt_vocab_size: int | None = Field(default=None, ge=8, le=MOST_ENTRIES)
+    """The same for the target side, where it differs and `joint` is off."""
+    min_freq: int = Field(default=2, ge=1, le=MOST_ENTRIES)
+    """Words seen fewer times in training become `<unk>` (`spacy` only)."""
+    joint: bool = True
+    """One vocabulary for both sides, which lets `model.tie` be `all`."""
+    from_run: FilePath | None = None
+    """A run whose tokenizer is used, not a new one; `train --init-from` on other data needs it."""
+
+    def _complaints(self) -> Iterator[str]:
+        if self.joint and self.tgt_vocab_size is not None:
+            yield "tgt_vocab_size is for joint = false; a joint vocabulary has one size"
+
+
+class ModelConfig(Section):
+    """`[model]`: the Transformer."""
+
+    backend: Backend = "scratch"
+    """`torch` is nn.Transformer, `scratch` our own layers; checkpoints run on either."""
+    d_model: int = Field(default=256, ge=2, le=WIDEST)
+    """Width of every sublayer's output; even, a multiple of `num_heads`."""
+    num_heads: int = Field(default=8, ge=1, le=WIDEST)
+    """Attention heads of each attention."""
+    encoder_layers: int = Field(default=3, ge=1, le=MOST_LAYERS)
+    """Layers of the encoder."""
+    decoder_layers: int = Field(default=3, ge=1, le=MOST_LAYERS)
+    """Layers of the decoder."""
+    d_ff: int = Field(default=1024, ge=1, le=WIDEST)
+    """Width between the two feed-forward matrices."""
+    norm: Literal["pre", "post"] = "pre"
+    """Layer norm before each sublayer (Xiong et al. 2020) or after its residual (Vaswani et al. 2017)."""
+    final_norm: bool = True
+    """A layer norm at the end of the encoder and of the decoder."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Position encodings: fixed waves, or parameters."""
+    max_len: int = Field(default=256, ge=4, le=LONGEST)
+    """Longest sequence in tokens, `<s>` or `</s>` included; no sequence has both."""
+    scale_embeddings: bool = True
+    """Multiply embeddings by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
+    tie: Literal["none", "decoder", "all"] = "all"
+    """Share the output matrix with the target embedding (`decoder`), and that with the source's (`all`)."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """Between the two feed-forward matrices."""
+    dropout: Probability = 0.1
+    """On embeddings and on each sublayer's output."""
+    attention_dropout: Probability = 0.0
+    """On attention weights."""
+    activation_dropout: Probability = 0.0
+    """Between the two feed-forward matrices."""
+    output_bias: bool = False
+    """A bias on the output layer."""
+    init: Literal["xavier", "normal"] = "xavier"
+    """Matrices: `xavier` uniform (Glorot and Bengio 2010), or `normal` with deviation 0.02."""
+
+    @property
+    def longest_sentence(self) -> int:
+        """Most tokens of a sentence, which leave room for `<s>` or `</s>`."""
+        return self.max_len - 1
+
+    def _complaints(self) -> Iterator[str]:
+        if self.d_model % self.num_heads:
+            yield f"num_heads {self.num_heads} does not divide d_model {self.d_model}"
+        if self.d_model % 2:
+            yield f"d_model must be even, found {self.d_model}"
+
+
+class TrainingConfig(Section):
+    """`[training]`: how the weights are found."""
+
+    max_epochs: int = Field(default=12, ge=1, le=MOST_EPOCHS)
+    """Passes over the training pairs."""
+    max_steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
+    """Updates, where they should end training before `max_epochs`."""
+    tokens_per_batch: int = Field(default=4096, ge=1, le=MOST_AT_ONCE)
+    """Largest number of tokens on one side of a batch, padding included."""
+    accumulation: int = Field(default=1, ge=1, le=MOST_AT_ONCE)
+    """Batches summed into one update."""
+    optimizer: OptimizerKind = "adamw"
+    """Adam (Kingma and Ba 2015), or the same with decoupled weight decay (Loshchilov and Hutter 2019)."""
+    betas: Decays = (0.9, 0.98)
+    """Decay of the optimiser's two running means."""
+    eps: float = Field(default=1e-9, gt=0)
+    """Added to the optimiser's denominator."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decay of matrices; vectors and embeddings are left alone."""
+    schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
+    """After the warm-up: 1/sqrt(step) (Noam), a cosine down to zero, or level."""
+    peak_lr: float = Field(default=1e-3, gt=0)
+    """Learning rate at the end of the warm-up."""
+    warmup_steps: CountOrShare = 0.1
+    """Updates of linear rise; below 1, their share of all updates: 0.1 is a tenth."""
+    label_smoothing: Probability = 0.1
+    """Probability mass spread uniformly over the vocabulary (Szegedy et al. 2016)."""
+    r_drop: float = Field(default=0.0, ge=0)
+    """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, and both passes must agree, for 2 to 2.5
+    times the time; 0 is off."""
+    clip_norm: float = Field(default=1.0, ge=0)
+    """Largest norm of an update's gradient; 0 is no limit."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """After an update whose loss or gradient is NaN or infinite, which never changes the weights: `stop`
+    training, or `skip` the update and go on, unless several fail in a row."""
+    validate_every: int = Field(default=0, ge=0, le=MOST_STEPS)
+    """Updates between validations; 0 is once an epoch."""
+    best_by: Literal["bleu", "loss"] = "bleu"
+    """What the best checkpoint, and early stopping, are judged by."""
+    patience: int = Field(default=0, ge=0, le=MOST_STEPS)
+    """Stop after this many validations without a better one; 0 is never."""
+    log_every: int = Field(default=50, ge=1, le=MOST_STEPS)
+    """Updates between log lines."""
+
+    def num_warmup_steps(self, total_steps: int) -> int:
+        """Updates of the warm-up in a training of `total_steps`."""
+        is_share = isinstance(self.warmup_steps, float)
+        return round(self.warmup_steps * (total_steps if is_share else 1))
+
+
+class DecodingConfig(Section):
+    """`[decoding]`: how a translation is searched for."""
+
+    beam_size: int = Field(default=1, ge=1, le=MOST_BEAMS)
+    """Hypotheses kept of each sentence; 1 is greedy search."""
+    length_penalty: float = Field(default=0.0, ge=0, le=10)
+    """Alpha of Wu et al. (2016): 0 ranks by probability alone; higher values favour longer translations."""
+    max_len_factor: float = Field(default=1.5, ge=0, le=LONGEST)
+    """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens."""
+    max_len_extra: int = Field(default=10, ge=1, le=LONGEST)
+    """See `max_len_factor`."""
+    min_len: int = Field(default=0, ge=0, le=LONGEST)
+    """Smallest number of tokens in a translation, `</s>` not counted; a smaller maximum wins."""
+    no_repeat_ngram: int = Field(default=0, ge=0, le=LONGEST)
+    """No sequence of so many tokens occurs twice in a translation; 0 is no limit."""
+    replace_unk: bool = True
+    """An unknown word is translated by itself, as it stands in the source. Subwords know every word."""
+    batch_size: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
+    """Sentences decoded together, of like length; 0 is as many as suit the device."""
+    precision: Precision = "fp32"
+    """Of matrix products in decoding, scoring and validation. In `bf16`, a sentence may be translated
+    differently in another batch or on another machine."""
+
+    def max_len(self, src_length: int) -> int:
+        """Most tokens of the translation of `src_length` tokens, if the model has room for them."""
+        return int(self.max_len_factor * src_length) + self.max_len_extra
+
+
+class RuntimeConfig(Section):
+    """`[runtime]`: on what it runs."""
+
+    device: Device = "auto"
+    """`auto` takes a GPU where there is one."""
+    precision: PrecisionChoice = "auto"
+    """Of matrix products in training: `auto` is bf16 where the device is faster in it, else fp32."""
+    threads: int = Field(default=0, ge=0, le=MOST_THREADS)
+    """CPU threads; 0 is PyTorch's choice: one for each core, or what OMP_NUM_THREADS says."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Seed of everything that is random."""
+
+
+class Config(Section):
+    """All sections. An absent key is its default."""
+
+    data: DataConfig = Field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    decoding: DecodingConfig = Field(default_factory=DecodingConfig)
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+    def _complaints(self) -> Iterator[str]:
+        if self.model.tie == "all" and not self.tokenizer.joint:
+            yield "model.tie = 'all' shares one embedding: it needs tokenizer.joint = true"
+        if self.data.max_len > self.model.longest_sentence:
+            yield (
+                f"data.max_len {self.data.max_len} plus <s> or </s> exceeds "
+                f"model.max_len {self.model.max_len}"
+            )
+        for name, more in self.data.more.items():
+            if more.tag and self.tokenizer.kind == "spacy":
+                yield f"data.more.{name}.tag needs subwords: among words it is unknown like any other"

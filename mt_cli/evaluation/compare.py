@@ -1,0 +1,430 @@
+"""`compare`: is one system better than another on the same sentences, and where?"""
+
+import logging
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mt_cli.data.prepared import lines_path
+from mt_cli.errors import DataError, ResourceError, UsageError
+from mt_cli.evaluation.evaluate import EvalSet, System, chosen_splits, read_test_set, split_test_sets
+from mt_cli.evaluation.scoring import (
+    RESAMPLES,
+    TRIALS,
+    MetricTest,
+    Verdict,
+    judge,
+    memory_needed,
+    paired_tests,
+    sentence_chrf,
+)
+from mt_cli.machine.processes import memory_size
+from mt_cli.model.shapes import GIB
+from mt_cli.runs.run import open_prepared_of
+from mt_cli.text.normalize import decode_line, normalize, split_lines
+from mt_cli.translation.ctranslate2 import AnyRun
+from mt_cli.translation.streams import check_aligned, read_bytes
+from mt_cli.translation.translator import DecodingOptions
+
+WORD = re.compile(r"\w+")
+LENGTHS = (5, 10, 15, 20, 30, 50)
+"""Most words of a sentence in each bucket; one more bucket has all that is longer."""
+UNSEEN = (0, 1, 2)
+"""Words of a sentence that training never showed; one more bucket has all that have more."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A sentence that the two systems translate differently."""
+
+    line: int
+    """From 1."""
+    source: str | None
+    ref: str
+    baseline_hyp: str
+    hyp: str
+    baseline_chrf: float
+    """chrF2 of the one sentence."""
+    chrf: float
+
+    @property
+    def difference(self) -> float:
+        """What the sentence gained, in chrF2."""
+        return self.chrf - self.baseline_chrf
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Wins and losses among sentences of one kind, by sentence chrF2."""
+
+    label: str
+    n: int
+    wins: int
+    losses: int
+    mean_difference: float
+    """Of sentence chrF2, in which a sentence that did not change counts as 0."""
+
+    @property
+    def ties(self) -> int:
+        """Sentences that are translated the same, or as well."""
+        return self.n - self.wins - self.losses
+
+
+def find_changes(
+    baseline: Sequence[str],
+    hyps: Sequence[str],
+    refs: Sequence[str],
+    sources: Sequence[str] | None,
+    *,
+    lowercase: bool = False,
+) -> tuple[Change, ...]:
+    """The sentences that `hyps` and `baseline` do not share, in order."""
+    changed = [i for i, (old, new, _) in enumerate(zip(baseline, hyps, refs, strict=True)) if old != new]
+    of_refs = [refs[i] for i in changed]
+    baseline_chrf, chrf = (
+        sentence_chrf([lines[i] for i in changed], of_refs, lowercase=lowercase) for lines in (baseline, hyps)
+    )
+    return tuple(
+        Change(
+            line=i + 1,
+            source=sources[i] if sources is not None else None,
+            ref=refs[i],
+            baseline_hyp=baseline[i],
+            hyp=hyps[i],
+            baseline_chrf=before,
+            chrf=after,
+        )
+        for i, before, after in zip(changed, baseline_chrf, chrf, strict=True)
+    )
+
+
+def by_length(lines: Sequence[str], changes: Iterable[Change]) -> tuple[Bucket, ...]:
+    """Wins and losses by the number of words of each of `lines`."""
+    return _buckets(places_by_length(lines), changes)
+
+
+def by_unseen_words(lines: Sequence[str], changes: Iterable[Change], unseen: Set[str]) -> tuple[Bucket, ...]:
+    """Wins and losses by how many words of each of `lines` are among the `unseen`."""
+    return _buckets(places_by_unseen_words(lines, unseen), changes)
+
+
+def places_by_length(lines: Sequence[str]) -> dict[str, list[int]]:
+    """Places of `lines` by their number of words, such as `6-10`; ranges without a line are left out."""
+    return _places([len(line.split()) for line in lines], tops=LENGTHS)
+
+
+def places_by_unseen_words(lines: Sequence[str], unseen: Set[str]) -> dict[str, list[int]]:
+    """Places of `lines` by how many of their words are among the `unseen`."""
+    return _places([sum(word in unseen for word in words_of(line)) for line in lines], tops=UNSEEN)
+
+
+def words_of(line: str) -> list[str]:
+    """The words of `line`, without case and punctuation."""
+    return WORD.findall(line.casefold())
+
+
+def _places(sizes: Sequence[int], *, tops: Sequence[int]) -> dict[str, list[int]]:
+    """Places by the range in which each of `sizes` is, in order; `tops` are the ranges' ends."""
+    ranges: list[list[int]] = [[] for _ in range(len(tops) + 1)]
+    for place, size in enumerate(sizes):
+        ranges[bisect_left(tops, size)].append(place)
+    return {_label(number, tops): places for number, places in enumerate(ranges) if places}
+
+
+def _buckets(places_by_label: Mapping[str, Sequence[int]], changes: Iterable[Change]) -> tuple[Bucket, ...]:
+    differences = {change.line - 1: change.difference for change in changes}
+    buckets = []
+    for label, places in places_by_label.items():
+        found = [differences[place] for place in places if place in differences]
+        buckets.append(
+            Bucket(
+                label,
+                n=len(places),
+                wins=sum(difference > 0 for difference in found),
+                losses=sum(difference < 0 for difference in found),
+                mean_difference=sum(found) / len(places),
+            )
+        )
+    return tuple(buckets)
+
+
+def _label(place: int, tops: Sequence[int]) -> str:
+    bottom = tops[place - 1] + 1 if place else 0
+    if place == len(tops):
+        return f"{bottom}+"
+    return str(bottom) if bottom == tops[place] else f"{bottom}-{tops[place]}"
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A system against the baseline."""
+
+    name: str
+    """As the user named it: a run folder or a file."""
+    hyps: Sequence[str]
+    tests: tuple[MetricTest, ...]
+    """BLEU, chrF2, TER."""
+    verdict: Verdict
+    changes: tuple[Change, ...]
+    """Every sentence that is translated differently, what changed most first."""
+    by_length: tuple[Bucket, ...]
+    """By words of the source, or of the reference where there is no source."""
+    by_unseen_words: tuple[Bucket, ...] | None
+    """By words of the source that training never showed; none where the training data are not known."""
+
+    def as_json(self) -> dict[str, object]:
+        """A part of what `compare --json` prints."""
+        return {
+            "name": self.name,
+            "outcome": self.verdict.outcome,
+            "verdict": self.verdict.sentence,
+            "tests": [{**asdict(test), "difference": test.difference} for test in self.tests],
+            "by_length": list(map(_bucket_as_json, self.by_length)),
+            "by_unseen_words": (
+                None if self.by_unseen_words is None else list(map(_bucket_as_json, self.by_unseen_words))
+            ),
+            "changes": [{**asdict(change), "difference": change.difference} for change in self.changes],
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Systems against the first of them, on one test set."""
+
+    test_set: str
+    baseline: str
+    """As the user named it."""
+    sources: Sequence[str] | None
+    refs: Sequence[str]
+    baseline_hyps: Sequence[str]
+    resamples: int
+    trials: int
+    contrasts: tuple[Contrast, ...]
+    """One for each other system, in their order."""
+
+    @property
+    def n(self) -> int:
+        """Sentences."""
+        return len(self.refs)
+
+    def as_json(self) -> dict[str, object]:
+        """The form that `compare --json` prints for each test set."""
+        return {
+            "n": self.n,
+            "baseline": self.baseline,
+            "resamples": self.resamples,
+            "trials": self.trials,
+            "systems": [each.as_json() for each in self.contrasts],
+        }
+
+
+def _bucket_as_json(bucket: Bucket) -> dict[str, object]:
+    return {**asdict(bucket), "ties": bucket.ties}
+
+
+log = logging.getLogger(__name__)
+
+
+def compare_systems(
+    paths: Sequence[Path],
+    options: DecodingOptions,
+    *,
+    splits: Sequence[str] = (),
+    src_path: Path | None = None,
+    ref_path: Path | None = None,
+    data_dir: Path | None = None,
+    resamples: int = RESAMPLES,
+    trials: int = TRIALS,
+) -> dict[str, Comparison]:
+    """Compare run folders or files of translations with the first of `paths`, by test set.
+
+    Runs translate, unless the translations of this very checkpoint and search are kept in their folder. The
+    test sets are the `splits` of the first run's data, by default every test split; or `ref_path`, whose
+    sources `src_path` runs need and files do not.
+
+    Raises:
+        UsageError: fewer than two systems, no such split, or files without a reference.
+        DataError: files that do not align line by line, or data that are gone.
+    """
+    if len(paths) < 2:
+        raise UsageError("compare needs two systems at least: first the baseline, then another")
+    if ref_path is not None and splits:
+        raise UsageError("give either --split or --ref, not both")
+    if src_path is not None and ref_path is None:
+        raise UsageError("--src needs --ref: the references of its lines")
+    for path in paths:
+        if not path.exists() and ref_path is not None:
+            raise UsageError(f"{path}: no such run folder, and no such file of translations")
+    systems = {
+        path: System([path], options)
+        for path in paths
+        if path.is_dir() or not path.exists()  # a pipe is a file of translations too
+    }
+    first = next(iter(systems.values()), None)
+    if first is not None:
+        check_same_direction([system.run for system in systems.values()])
+    if ref_path is not None:
+        test_sets = [_files(src_path, ref_path, has_runs=first is not None)]
+    elif first is not None:
+        test_sets = test_splits_of(first, splits, data_dir=data_dir)
+    else:
+        raise UsageError("files of translations need their references; name them with --ref FILE")
+    if len(systems) < len(set(paths)) and len(test_sets) > 1:
+        names = ", ".join(each.name for each in test_sets)
+        raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
+    check_tests_fit(test_sets, resamples=resamples, trials=trials)
+    unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=data_dir)
+    found = {}
+    for test_set in test_sets:
+        # A pipe can be read only once, even if it is named twice.
+        hyps_of = {path: translations_of(path, systems.get(path), test_set) for path in dict.fromkeys(paths)}
+        found[test_set.name] = compare_translations(
+            test_set,
+            [hyps_of[path] for path in paths],
+            [str(path) for path in paths],
+            lowercase=first is not None and first.run.config.data.lowercase,
+            unseen=unseen,
+            resamples=resamples,
+            trials=trials,
+        )
+    return found
+
+
+def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
+    """The user's own test set; without sources, its `sources` are empty."""
+    if src_path is not None:
+        return read_test_set(src_path, ref_path)
+    if has_runs:
+        raise UsageError("runs need something to translate; name the sources of --ref with --src FILE")
+    refs = split_lines(read_bytes(ref_path))
+    if not refs:
+        raise DataError(f"{ref_path}: empty; there is nothing to compare")
+    return EvalSet("files", [], refs, kept_as="files")
+
+
+def check_tests_fit(
+    test_sets: Sequence[EvalSet], *, resamples: int = RESAMPLES, trials: int = TRIALS
+) -> None:
+    """Make sure that there is memory for the tests of each of `test_sets`, before anything is translated.
+
+    Raises:
+        ResourceError: there is too little.
+    """
+    memory = memory_size()
+    for test_set in test_sets:
+        needed = memory_needed(len(test_set.refs), resamples=resamples, trials=trials)
+        if memory is not None and needed > memory:
+            raise ResourceError(
+                f"{test_set.name}: the tests of {len(test_set.refs):,} lines take {needed / GIB:.1f} GiB of "
+                f"memory, and there are {memory / GIB:.1f}; lower --resamples and --trials, or compare fewer "
+                "lines"
+            )
+
+
+def check_same_direction(runs: Sequence[AnyRun]) -> None:
+    """Make sure that one test set suits all `runs`.
+
+    Raises:
+        UsageError: they do not translate between the same languages.
+    """
+    directions = {run.folder: f"{run.config.data.src_lang} to {run.config.data.tgt_lang}" for run in runs}
+    (first, of_first), *others = directions.items()
+    for other, of_other in others:
+        if of_other != of_first:
+            raise UsageError(
+                f"{other} translates {of_other}, but {first} {of_first}; only runs of one direction can be "
+                "compared"
+            )
+
+
+def test_splits_of(system: System, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
+    """Test sets of `system`'s data; if those are gone, as `system` has kept them with its translations."""
+    try:
+        return split_test_sets(system.run, splits, data_dir=data_dir)
+    except DataError:
+        names = chosen_splits(system.run, splits)
+        kept = [(name, found) for name in names if (found := system.kept(name)) is not None]
+        if data_dir is not None or len(kept) < len(names):
+            raise
+        data = system.run.config.data
+        return [EvalSet(name, found.sources, found.refs, name, data) for name, found in kept]
+
+
+def translations_of(path: Path, system: System | None, test_set: EvalSet) -> list[str]:
+    """Translations of `test_set`: of the file `path`, kept by `system`, or made by it now."""
+    if system is None:
+        hyps = split_lines(read_bytes(path))
+        check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs)
+        return hyps
+    kept = system.kept_hyps(test_set)
+    if kept is not None:
+        log.info("%s: %s as kept in %s", test_set.name, path, path / "eval")
+        return kept
+    log.info("%s: %s translates", test_set.name, path)
+    return system.assess(test_set).hyps
+
+
+def unseen_words(
+    run: AnyRun, test_sets: Sequence[EvalSet], *, data_dir: Path | None
+) -> frozenset[str] | None:
+    """Words of the sources that are not in `run`'s training data; none if those are not here."""
+    try:
+        prepared = open_prepared_of(run.folder, run.prepared, data_dir)
+        unseen = {word for each in test_sets for line in each.sources for word in words_of(normalize(line))}
+        with lines_path(prepared.folder, "train", "src").open("rb") as lines:
+            for line in lines:  # however large: only words of the test sets are held
+                unseen.difference_update(words_of(normalize(decode_line(line))))
+    except (DataError, OSError) as error:
+        log.info("words that training never showed are not counted: %s", error)
+        return None
+    return frozenset(unseen)
+
+
+def compare_translations(
+    test_set: EvalSet,
+    hyps: Sequence[Sequence[str]],
+    names: Sequence[str],
+    *,
+    lowercase: bool,
+    unseen: frozenset[str] | None,
+    resamples: int = RESAMPLES,
+    trials: int = TRIALS,
+) -> Comparison:
+    """Everything of one test set; `hyps` has the translations of each of `names`, the baseline first."""
+    baseline, *others = hyps
+    log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
+    tests = paired_tests(
+        baseline,
+        others,
+        test_set.refs,
+        lowercase=lowercase,
+        resamples=resamples,
+        trials=trials,
+    )
+    sources = test_set.sources or None
+    contrasts = []
+    for name, other, of_system in zip(names[1:], others, tests, strict=True):
+        changes = find_changes(baseline, other, test_set.refs, sources, lowercase=lowercase)
+        contrasts.append(
+            Contrast(
+                name,
+                other,
+                of_system,
+                judge(name, names[0], of_system, num_changed=len(changes), trials=trials),
+                tuple(sorted(changes, key=lambda change: -abs(change.difference))),
+                by_length(sources or test_set.refs, changes),
+                None if sources is None or unseen is None else by_unseen_words(sources, changes, unseen),
+            )
+        )  # fmt: skip
+    return Comparison(
+        test_set.name,
+        names[0],
+        sources,
+        test_set.refs,
+        baseline,
+        resamples,
+        trials,
+        tuple(contrasts),
+    )

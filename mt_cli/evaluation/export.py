@@ -1,0 +1,580 @@
+"""`export`: a run's model for CTranslate2, or a small copy of the run; and proof that it translates alike.
+
+Letters: D d_model.
+"""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from mt_cli import __version__
+from mt_cli.config.load import RUN_CONFIG
+from mt_cli.config.schema import DecodingConfig, ExportTarget, ModelConfig, Quantization
+from mt_cli.data.prepared import Prepared
+from mt_cli.errors import DataError, Option, UsageError
+from mt_cli.evaluation.card import write_card
+from mt_cli.evaluation.scoring import Score, score_bleu
+from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
+from mt_cli.machine.files import (
+    MANIFEST,
+    built_beside,
+    check_replaceable,
+    locked,
+    read_file,
+    write_atomically,
+)
+from mt_cli.machine.terminal import ProgressDisplay
+from mt_cli.model.cpu_kernels import lay_out_for_decoding
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.runs.checkpoint import (
+    STATE,
+    read_state,
+    read_weights,
+    save_checkpoint,
+    weights_sha256,
+)
+from mt_cli.runs.run import (
+    CHECKPOINTS,
+    ENVIRONMENT,
+    EXPORTED_MODEL,
+    METRICS,
+    POINTERS,
+    SCORES,
+    STATUS,
+    CheckpointReference,
+    Run,
+    open_prepared_of,
+    open_run,
+)
+from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
+from mt_cli.translation.ctranslate2 import (
+    ENGINE,
+    SENTENCES_AT_ONCE,
+    ExportedRun,
+    ExportedSearcher,
+    check_installed,
+    complete_export,
+)
+from mt_cli.translation.lines import NEVER_SAID, forbidden_ids
+from mt_cli.translation.translator import Translator
+
+if TYPE_CHECKING:
+    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
+    from ctranslate2.specs.common_spec import LayerNormSpec, LinearSpec
+    from ctranslate2.specs.transformer_spec import (
+        TransformerDecoderLayerSpec,
+        TransformerDecoderSpec,
+        TransformerEncoderLayerSpec,
+        TransformerEncoderSpec,
+    )
+
+log = logging.getLogger(__name__)
+SPLIT = "val"
+FAITHFUL = 0.9
+"""Share of identical lines that unquantised weights reach; rounding alone leaves 0.99 of them."""
+WARM_UP_LINES = 64
+
+
+@dataclass(frozen=True)
+class Performance:
+    """What one engine made of the split."""
+
+    hyps: list[str]
+    bleu: Score
+    sentences_per_s: float
+    """From text to text."""
+
+    def as_json(self) -> dict[str, object]:
+        """A part of what `export --json` prints."""
+        return {"bleu": self.bleu.details, "sentences_per_s": self.sentences_per_s}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Two engines, side by side."""
+
+    ours: Performance
+    theirs: Performance
+    engine: str
+    """What translates with the exported model."""
+    compute_type: str
+    """What it calculates in on this machine."""
+
+    @property
+    def n(self) -> int:
+        """Sentences."""
+        return len(self.ours.hyps)
+
+    @property
+    def identical(self) -> int:
+        """Sentences whose translations are the same, letter by letter."""
+        return sum(a == b for a, b in zip(self.ours.hyps, self.theirs.hyps, strict=True))
+
+    @property
+    def is_faithful(self) -> bool:
+        """Whether the same weights can be behind both."""
+        return self.identical >= FAITHFUL * self.n
+
+    def as_json(self) -> dict[str, object]:
+        """A part of what `export --json` prints."""
+        return {
+            "split": SPLIT,
+            "n": self.n,
+            "identical": self.identical,
+            "mt_cli": self.ours.as_json(),
+            self.engine: {**self.theirs.as_json(), "compute_type": self.compute_type},
+        }
+
+    def __str__(self) -> str:
+        rows = [
+            f"{SPLIT}  {engine:<11}  {each.bleu}  {each.sentences_per_s:.0f} sentences/s"
+            for engine, each in (("mt_cli", self.ours), (self.engine, self.theirs))
+        ]
+        share = f"{self.identical} of {self.n} lines, {self.identical / self.n:.1%}"
+        return "\n".join([rows[0], f"{rows[1]}  {self.compute_type}", f"{SPLIT}  identical    {share}"])
+
+
+def prove(
+    run: Run, model: TranslationModel, exported: ExportedRun | Run, prepared: Prepared, *, threads: int
+) -> Proof:
+    """Translate the split of `prepared` with `model` of `run` and with what was `exported`; score both."""
+    sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
+    runtime = set_up_runtime(device="cpu", precision="fp32", threads=threads)
+    lay_out_for_decoding(model)
+    # Of all searches, greedy alone is the same in both: what differs comes from the weights.
+    plain = run.config.decoding.model_copy(
+        update={"beam_size": 1, "length_penalty": 0.0, "precision": "fp32"}
+    )
+    ours = Translator.of_model(model, run.tokenizers, plain, runtime=runtime)
+    log.info(
+        "translating %s with both  sentences %d  device cpu  threads %d",
+        SPLIT, len(sources), torch.get_num_threads(),
+    )  # fmt: skip
+    theirs, engine, compute_type = _translator_of(exported, plain, runtime=runtime, threads=threads)
+    theirs.translate(sources[:WARM_UP_LINES])  # CTranslate2 keeps memory once it has it
+
+    def measure(engine: str, translator: Translator) -> Performance:
+        label = f"translating {SPLIT} with {engine}"
+        with ProgressDisplay(label, unit="lines", total=len(sources)) as progress:
+            begin = time.perf_counter()
+            hyps = translator.translate(sources, on_progress=progress.update)
+            elapsed_s = time.perf_counter() - begin
+        return Performance(
+            hyps, score_bleu(hyps, refs, lowercase=run.config.data.lowercase), len(hyps) / elapsed_s
+        )
+
+    return Proof(measure("mt_cli", ours), measure(engine, theirs), engine, compute_type)
+
+
+def _translator_of(
+    exported: ExportedRun | Run, decoding: DecodingConfig, *, runtime: Runtime, threads: int
+) -> tuple[Translator, str, str]:
+    """What translates with `exported`, its name, and what it calculates in."""
+    if isinstance(exported, Run):
+        model = exported.load_model(backend="scratch")
+        lay_out_for_decoding(model)
+        return (
+            Translator.of_model(model, exported.tokenizers, decoding, runtime=runtime),
+            "the copy",
+            "float32",
+        )
+    forbidden = forbidden_ids(exported.tokenizers, decoding)
+    searcher = ExportedSearcher(exported, decoding, forbidden_ids=forbidden, device="cpu", threads=threads)
+    return Translator(searcher, exported.tokenizers, decoding, quiet=True), ENGINE, searcher.compute_type
+
+
+OWN_FILES: Mapping[ExportTarget, tuple[str, ...]] = {
+    "ctranslate2": (*EXPORTED_MODEL, "tokenizer/tokenizer.json"),
+    "run": (MANIFEST, RUN_CONFIG, "last.txt"),
+}
+"""By which what was exported is known; every other CTranslate2 model has the first two of its files."""
+OF_RUNS = ("none", "float16")
+"""What the weights of a copied run can be stored as."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """An exported model."""
+
+    folder: Path
+    checkpoint: str
+    quantization: Quantization
+    proof: Proof | None
+    """None where the validation data were not at hand."""
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the proof shows another model than the run's, which quantisation does not excuse."""
+        return self.proof is not None and self.quantization == "none" and not self.proof.is_faithful
+
+    def as_json(self) -> dict[str, object]:
+        """The form that `export --json` prints."""
+        return {
+            "folder": str(self.folder),
+            "checkpoint": self.checkpoint,
+            "quantization": self.quantization,
+            "proof": None if self.proof is None else self.proof.as_json(),
+        }
+
+    def __str__(self) -> str:
+        return str(self.folder) if self.proof is None else f"{self.folder}\n{self.proof}"
+
+
+def export_run(
+    run_dir: Path,
+    folder: Path,
+    *,
+    to: ExportTarget = "ctranslate2",
+    checkpoint: str = "best",
+    quantization: Quantization = "none",
+    data_dir: Path | None = None,
+    threads: int = 0,
+    overwrite: bool = False,
+) -> Export:
+    """Write the model of `checkpoint` into the new `folder`, whole and ready to translate; prove it the same.
+
+    The proof: both translate the validation split, greedily, on the CPU. Without the data there is a warning
+    in its place. A copied run with the very same weights needs no proof.
+
+    Raises:
+        ResourceError: CTranslate2 is not installed, or the folder cannot be written.
+        UsageError: no such run or checkpoint; the folder exists, and `overwrite` is off or it is no export.
+        DataError: `data_dir` does not hold the data of the run.
+    """
+    _check_options(to, quantization)
+    check_replaceable(
+        folder,
+        is_wanted=overwrite,
+        own_files=OWN_FILES[to],
+        kind="an exported model",
+        ways_out="--overwrite replaces an exported model, or name another folder",
+    )
+    if any(folder.glob(f"{CHECKPOINTS}/*/{STATE}")):
+        raise UsageError(f"{folder} holds the state of a training: --overwrite leaves it alone; name another")
+    run = open_run(run_dir)
+    name = run.resolve_checkpoint(checkpoint)
+    needs_proof = to == "ctranslate2" or quantization != "none"
+    prepared = _data_of(run, data_dir) if needs_proof else None
+    with memory_errors_explained("the model does not fit"), locked(folder), built_beside(folder) as partial:
+        model = run.load_model(checkpoint=name, backend="scratch")
+        exported: Run | ExportedRun
+        if to == "run":
+            copy_run(run, partial, checkpoint=name, has_halves=quantization == "float16")
+            exported = open_run(partial)
+        else:
+            exported = _convert(run, model, partial, checkpoint=name, quantization=quantization)
+        proof = None if prepared is None else prove(run, model, exported, prepared, threads=threads)
+        if to == "ctranslate2":
+            write_atomically(
+                partial / "README.md",
+                readme_of(run, name, quantization, proof).encode(errors="backslashreplace"),
+            )
+    if to == "run":
+        write_card(open_run(folder))  # which says where it is
+    log.info("%s of %s exported to %s", name, run_dir, folder)
+    return Export(folder, name, quantization, proof)
+
+
+def _check_options(to: ExportTarget, quantization: Quantization) -> None:
+    if to == "ctranslate2":
+        check_installed("export")
+    elif quantization not in OF_RUNS:
+        raise UsageError(
+            f"a run's weights are not stored as {quantization}; take ",
+            Option("quantization"),
+            f" {' or '.join(OF_RUNS)}, or --to ctranslate2",
+        )
+
+
+def _convert(
+    run: Run, model: TranslationModel, folder: Path, *, checkpoint: str, quantization: Quantization
+) -> ExportedRun:
+    """Write `model`, that of `checkpoint` of `run`, into `folder` as CTranslate2 loads it."""
+    write_model(
+        folder,
+        model,
+        run.config.model,
+        src_tokens=run.tokenizers.src.entries,
+        tgt_tokens=run.tokenizers.tgt.entries,
+        quantization=quantization,
+    )
+    for name, data in run.tokenizers.to_files().items():
+        write_atomically(folder / "tokenizer" / name, data)
+    weights = weights_sha256(run.checkpoint_folder(checkpoint), run.parameter_shapes)
+    origin = CheckpointReference(str(run.folder), checkpoint, weights)
+    return complete_export(folder, run, quantization=quantization, checkpoint=origin)
+
+
+def _data_of(run: Run, data_dir: Path | None) -> Prepared | None:
+    try:
+        return open_prepared_of(run.folder, run.prepared, data_dir)
+    except DataError as error:
+        if data_dir is not None:
+            raise
+        log.warning("no proof that both translate alike: %s", error)
+        return None
+
+
+# A copy of a run, small and as usable as the run
+
+MOST_BYTES = 1 << 28
+"""Of a file that is copied as it stands."""
+
+
+def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> None:
+    """Fill `folder` with `run` as far as the weights of `checkpoint`, with `has_halves` in 16 bits each.
+
+    Kept: config, tokenizer, scores, and what training measured. Left out: other checkpoints, the optimiser's
+    state, the log, and the texts of evaluations, which belong to their corpus.
+
+    Raises:
+        DataError: a file of the run is damaged.
+        ResourceError: the folder cannot be written.
+    """
+    told = [name for name in (ENVIRONMENT, STATUS, METRICS) if (run.folder / name).exists()]
+    scores = [f"eval/{each.name}/{SCORES}" for each in run.kept_evaluations()]
+    for name in (MANIFEST, *run.sha256, *told, *scores):
+        write_atomically(folder / name, read_file(run.folder / name, most=MOST_BYTES))
+    source = run.checkpoint_folder(checkpoint)
+    dtype = torch.float16 if has_halves else torch.float32
+    weights = {name: each.to(dtype) for name, each in read_weights(source, run.parameter_shapes).items()}
+    state = read_state(source)
+    if state.best_step != state.step:  # it is all that there is, and so the best
+        state = replace(state, best_step=state.step, best_score=None)
+    save_checkpoint(folder / CHECKPOINTS / source.name, weights, state=state)
+    for pointer in POINTERS:
+        write_atomically(folder / f"{pointer}.txt", f"{source.name}\n".encode())
+
+
+# The model in the form that CTranslate2 reads
+
+Weights: TypeAlias = Mapping[str, npt.NDArray[np.float32]]
+NEVER_SAID_BIAS = -1e4
+"""On the logits of `NEVER_SAID`: below those of any model, and still a number in float16."""
+
+
+def write_model(
+    folder: Path,
+    model: TranslationModel,
+    config: ModelConfig,
+    *,
+    src_tokens: Sequence[str],
+    tgt_tokens: Sequence[str],
+    quantization: Quantization = "none",
+) -> None:
+    """Write `model`, made after `config`, into `folder` as CTranslate2 loads it.
+
+    `src_tokens` and `tgt_tokens` name the entries of the vocabularies, by id.
+    """
+    spec = _build_spec(model, config)
+    spec.register_source_vocabulary(list(src_tokens))
+    spec.register_target_vocabulary(list(tgt_tokens))
+    spec.config.unk_token = SPECIALS[UNK_ID]
+    spec.config.bos_token = SPECIALS[BOS_ID]
+    spec.config.eos_token = SPECIALS[EOS_ID]
+    spec.config.decoder_start_token = SPECIALS[BOS_ID]
+    spec.config.add_source_eos = True
+    spec.validate()
+    spec.optimize(quantization=None if quantization == "none" else quantization)
+    spec.save(str(folder))
+
+
+def _build_spec(model: TranslationModel, config: ModelConfig) -> "TransformerSpec":
+    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.common_spec import Activation
+
+    spec = TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.num_heads,
+        # Only a pre-norm model is given final norms here. CTranslate2 runs them with either kind, so
+        # `_fill_stack` says which it is.
+        pre_norm=True,
+        no_final_norm=not config.final_norm,
+        # Its GELU is the exact one, as ours is; GELUTanh approximates it.
+        activation={"relu": Activation.RELU, "gelu": Activation.GELU}[config.activation],
+        # The layer and the heads (0 is the mean of all) whose attention it returns: see `Engine.align`.
+        alignment_layer=max(0, config.decoder_layers - 2),
+        alignment_heads=0,
+    )
+    weights = _weights_of(model)
+    spec.encoder.embeddings[0].weight = weights["src_embedding.weight"]
+    spec.encoder.position_encodings.encodings = weights["src_positions.weight"]
+    _fill_stack(spec.encoder, config, _below("backend.encoder.", weights))
+    spec.decoder.embeddings.weight = weights["tgt_embedding.weight"]
+    spec.decoder.position_encodings.encodings = weights["tgt_positions.weight"]
+    _fill_stack(spec.decoder, config, _below("backend.decoder.", weights))
+    output = spec.decoder.projection
+    output.weight = weights["output.weight"]
+    output.bias = weights.get("output.bias", np.zeros(len(output.weight), np.float32))
+    output.bias[list(NEVER_SAID)] = NEVER_SAID_BIAS
+    return spec
+
+
+def _weights_of(model: TranslationModel) -> Weights:
+    """Copies of all, because quantising changes them in place; fixed positions too, which no state has."""
+    tensors = {
+        **model.state_dict(),
+        "src_positions.weight": model.src_positions.weight.detach(),
+        "tgt_positions.weight": model.tgt_positions.weight.detach(),
+    }
+    return {name: tensor.float().cpu().numpy().copy() for name, tensor in tensors.items()}
+
+
+def _fill_stack(
+    stack: "TransformerEncoderSpec | TransformerDecoderSpec", config: ModelConfig, weights: Weights
+) -> None:
+    stack.pre_norm = config.norm == "pre"
+    stack.scale_embeddings = config.scale_embeddings
+    if config.final_norm:
+        _fill_norm(stack.layer_norm, _below("norm.", weights))
+    for number, layer in enumerate(stack.layer):
+        _fill_layer(layer, _below(f"layers.{number}.", weights))
+
+
+def _fill_layer(layer: "TransformerEncoderLayerSpec | TransformerDecoderLayerSpec", weights: Weights) -> None:
+    sublayers = [layer.self_attention]
+    _fill_attention(layer.self_attention, _below("self_attn.", weights))
+    if cross := _below("multihead_attn.", weights):
+        sublayers.append(layer.attention)
+        _fill_attention(layer.attention, cross)
+    sublayers.append(layer.ffn)
+    _fill_linear(layer.ffn.linear_0, _below("linear1.", weights))
+    _fill_linear(layer.ffn.linear_1, _below("linear2.", weights))
+    for number, sublayer in enumerate(sublayers, start=1):
+        _fill_norm(sublayer.layer_norm, _below(f"norm{number}.", weights))
+
+
+def _fill_attention(spec: "MultiHeadAttentionSpec", weights: Weights) -> None:
+    """Self-attention projects queries, keys and values in one, cross-attention the queries apart."""
+    *inputs, output = spec.linear
+    D = weights["in_proj_weight"].shape[1]
+    cuts = [D] if len(inputs) == 2 else []
+    matrices = np.split(weights["in_proj_weight"], cuts)
+    biases = np.split(weights["in_proj_bias"], cuts)
+    for linear, matrix, bias in zip(inputs, matrices, biases, strict=True):
+        linear.weight, linear.bias = matrix, bias
+    _fill_linear(output, _below("out_proj.", weights))
+
+
+def _fill_linear(spec: "LinearSpec", weights: Weights) -> None:
+    spec.weight, spec.bias = weights["weight"], weights["bias"]
+
+
+def _fill_norm(spec: "LayerNormSpec", weights: Weights) -> None:
+    spec.gamma, spec.beta = weights["weight"], weights["bias"]
+
+
+def _below(prefix: str, weights: Weights) -> Weights:
+    """Those whose names begin with `prefix`, without it."""
+    return {name.removeprefix(prefix): each for name, each in weights.items() if name.startswith(prefix)}
+
+
+README = """\
+# {languages}, for CTranslate2
+
+Checkpoint {checkpoint} of {run}, exported by mt-cli {version}. Weights: {weights}.
+With mt-cli, `translate`, `evaluate` and `compare` take this folder in place of a run:
+
+```console
+$ mt-cli translate . -i FILE
+```
+
+Without it, this script, run in this folder, reads lines and writes their translations. It needs {packages}:
+
+```python
+{script}```
+
+`beam_size=5` searches with a beam. CTranslate2's `length_penalty` is another than mt-cli's: it divides by the
+length to that power. A line of more than {longest} tokens is cut, where mt-cli splits it{unknown}.
+What the run's config says of `max_len_factor`, `max_len_extra`, `min_len` and `no_repeat_ngram` is ignored.
+"""
+OPTIONS = """\
+    beam_size=1,
+    disable_unk=True,
+    max_batch_size={batch_size},
+    min_decoding_length=0,
+    max_input_length={max_len},
+    max_decoding_length={longest},
+"""
+SUBWORD_SCRIPT = """\
+import sys
+import unicodedata
+
+import ctranslate2
+import sentencepiece
+
+translator = ctranslate2.Translator(".")
+src = sentencepiece.SentencePieceProcessor(model_file="tokenizer/{src_file}")
+tgt = sentencepiece.SentencePieceProcessor(model_file="tokenizer/{tgt_file}")
+
+# mt-cli drops invisible characters too: see mt_cli/text/normalize.py.
+lines = [" ".join(unicodedata.normalize("NFC", {line}).split()) for line in sys.stdin]
+results = translator.translate_batch(
+    src.encode(lines, out_type=str),
+{options})
+for result in results:
+    print(" ".join(tgt.decode(result.hypotheses[0]).split()))
+"""
+WORD_SCRIPT = """\
+import sys
+
+import ctranslate2
+
+from mt_cli.text.normalize import normalize
+from mt_cli.text.words import join_words, split_words
+
+translator = ctranslate2.Translator(".")
+
+lines = [normalize(line, lowercase={lowercase}) for line in sys.stdin]
+results = translator.translate_batch(
+    split_words(lines, "{src_lang}"),
+{options})
+for result in results:
+    print(join_words(result.hypotheses[0]))
+"""
+UNKNOWN = ", and a word that the\nvocabulary lacks is never put in from the source"
+PROOF = """
+Greedy, on the CPU, when it was exported:
+
+```
+{proof}
+```
+"""
+
+
+def readme_of(run: Run, checkpoint: str, quantization: str, proof: Proof | None) -> str:
+    """The text for an export of `checkpoint`, with its proof if there is one."""
+    tokenizers, longest = run.tokenizers, run.config.model.longest_sentence
+    options, is_words = tokenizers.options, tokenizers.kind == "spacy"
+    script = (WORD_SCRIPT if is_words else SUBWORD_SCRIPT).format(
+        src_lang=options.src_lang,
+        src_file="joint.model" if tokenizers.joint else "src.model",
+        tgt_file="joint.model" if tokenizers.joint else "tgt.model",
+        line="line.lower()" if options.lowercase else "line",
+        lowercase=options.lowercase,
+        options=OPTIONS.format(
+            batch_size=run.config.decoding.batch_size or SENTENCES_AT_ONCE["cpu"],
+            max_len=longest + 1,
+            longest=longest,
+        ),
+    )
+    text = README.format(
+        languages=f"{options.src_lang} to {options.tgt_lang}",
+        checkpoint=checkpoint,
+        run=run.folder.resolve().name,
+        version=__version__,
+        weights="float32" if quantization == "none" else quantization,
+        packages="mt_cli[export]" if is_words else "ctranslate2 and sentencepiece",
+        longest=longest,
+        unknown=UNKNOWN if is_words else "",
+        script=script,
+    )
+    return text if proof is None else text + PROOF.format(proof=proof)

@@ -1,0 +1,330 @@
+"""The one door to disk: bounded reads, sha256, JSON; files and folders that are old or new, and never half.
+
+Files are written beside, synced and renamed; folders are built beside and renamed. What a kill leaves is named
+`.NAME….partial` or `.NAME.old`; the next command that locks the folder clears it away.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from io import BufferedWriter
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from mt_cli.errors import DataError, ResourceError, UsageError
+
+MANIFEST = "manifest.json"
+"""Lists the files of its folder, whatever that holds, with their sha256."""
+LONGEST_NAME = 255
+"""Bytes of a file's name, as most systems have it."""
+MOST_JSON_BYTES = 1 << 24
+"""Of a JSON file; the largest that this program writes have some kilobytes."""
+REASONS = {
+    errno.ENOSPC: "no space left on the disk; free some of it",
+    errno.EDQUOT: "no space left on the disk; free some of it",
+    errno.EEXIST: "a file stands where a folder is needed; name another place",
+    errno.ENOTDIR: "a file stands where a folder is needed; name another place",
+}
+"""Clear words for write errors whose system message would mislead."""
+
+
+class WriteError(ResourceError):
+    """A file could not be written."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.reason = reason
+
+
+@contextmanager
+def write_errors_named(path: Path) -> Iterator[None]:
+    """Report each failed write in the block as one of `path`, the place that the user knows."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except WriteError as error:
+        raise WriteError(path, error.reason) from error
+    except OSError as error:
+        reason = REASONS.get(error.errno or 0, f"{error.strerror}; name another place")
+        raise WriteError(path, f"cannot be written: {reason}") from error
+
+
+# Reading
+
+
+def read_file(path: Path, *, most: int) -> bytes:
+    """The content of the regular file `path`, of `most` bytes at most.
+
+    Raises:
+        DataError: there is none, it is something else, it is larger, or it cannot be read.
+    """
+    try:
+        if not path.is_file():
+            raise DataError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > most:
+        raise DataError(f"{path}: more than {most:,} bytes, which no such file has; the file is damaged")
+    return data
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The JSON object in `path`, without NaN and infinities.
+
+    Raises:
+        DataError: missing, not a JSON object, or too large.
+    """
+    try:
+        value = json.loads(read_file(path, most=MOST_JSON_BYTES), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not valid JSON ({error}); the file is damaged") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hex digest of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex digest of a regular file's content, read in chunks.
+
+    Raises:
+        DataError: it is missing, or something else.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def sha256_of_files(folder: Path) -> dict[str, str]:
+    """sha256 of every file below `folder`, by relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
+
+
+def check_hashes(folder: Path, expected: Mapping[str, str], *, most: int | None = None) -> None:
+    """Compare files below `folder`, of `most` bytes each, with their sha256 sums, keyed by relative path.
+
+    Raises:
+        DataError: naming the first file that is missing, altered, larger, or outside of the folder.
+    """
+    for name, digest in expected.items():
+        path = folder / name
+        try:
+            is_inside = path.resolve().is_relative_to(folder.resolve()) and path.name not in ("", "..")
+            found = is_inside and path.is_file()
+            size = path.stat().st_size if found else 0
+        except (OSError, ValueError):  # a name that no file can have
+            is_inside = found = False
+        if not is_inside:
+            raise DataError(
+                f"{folder / MANIFEST}: lists {name[:LONGEST_NAME]!r}, which is no file in its folder"
+            )
+        if not found:
+            raise DataError(f"{path}: missing, though {folder / MANIFEST} lists it")
+        if most is not None and size > most:
+            raise DataError(f"{path}: more than {most:,} bytes, which no such file has; the file is damaged")
+        check_hash(path, sha256_file(path), expected=digest)
+
+
+def check_hash(path: Path, found: str, *, expected: str) -> None:
+    """Make sure that the sha256 sum of `path` is the expected one.
+
+    Raises:
+        DataError: it is not.
+    """
+    if found != expected:
+        raise DataError(
+            f"{path}: altered or damaged: sha256 {found[:12]}… found, {expected[:12]}… expected; "
+            "restore it from a copy"
+        )
+
+
+# Writing
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` holds either its old content or all of the new, even after a power cut.
+
+    Missing folders are made.
+
+    Raises:
+        ResourceError: the disk is full or the place cannot be written to.
+    """
+    with write_errors_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replaced(path) as file:
+            file.write(data)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write `value` as readable JSON, atomically."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    # Invalid UTF-8 in a path is a lone surrogate here; it is written as `\udcff`, which JSON reads back.
+    write_atomically(path, text.encode(errors="backslashreplace"))
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BufferedWriter]:
+    """A new file to fill, which then takes the place of `path`; after an error nothing of it is left.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def built_beside(folder: Path) -> Iterator[Path]:
+    """Yield a new folder to fill, which then replaces `folder`; after an error nothing of it is left.
+
+    The caller holds the lock of `folder`, or of the folder that it is in.
+
+    Raises:
+        ResourceError: it cannot be written; the old folder is still there.
+    """
+    place = folder.resolve()  # of a link, the folder behind it is replaced, not the link
+    partial, old = place.with_name(f".{place.name}.partial"), _aside(place)
+    recover(place)
+    try:
+        with write_errors_named(folder):
+            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+            partial.mkdir(parents=True)
+            yield partial
+            if place.exists():
+                place.rename(old)
+            try:
+                partial.rename(place)
+            except OSError:
+                recover(place)
+                raise
+            _sync_folder(place.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        if place.exists():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def recover(folder: Path) -> None:
+    """Put back the old `folder` if a process was killed after it had moved that aside, and before the end."""
+    place = folder.resolve()
+    with suppress(OSError):
+        if not place.exists() and _aside(place).is_dir():
+            _aside(place).rename(place)
+
+
+def _aside(folder: Path) -> Path:
+    """Where an old `folder` is for the moment in which the new one takes its name."""
+    return folder.with_name(f".{folder.name}.old")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames inside `folder` durable, where the system can."""
+    with suppress(OSError):  # Windows opens no folders
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# Taking a folder
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing `folder`, which may not exist yet; clear away what killed ones left.
+
+    Raises:
+        UsageError: another process has it.
+    """
+    place = folder.resolve()
+    with write_errors_named(folder):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(place.with_name(f".{place.name}.lock"), timeout=0)
+    try:
+        with write_errors_named(folder):
+            lock.acquire()
+    except Timeout:
+        raise UsageError(f"{folder}: another process is at work there; wait for its end") from None
+    try:
+        recover(place)
+        for leftover in (*place.rglob(".*.partial"), *place.rglob(".*.old")):
+            remove(leftover)
+        yield
+    finally:
+        lock.release()
+
+
+def remove(path: Path) -> None:
+    """Delete `path`, a file or a folder, if that can be done; of a link, only the link."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def is_free(folder: Path) -> bool:
+    """Whether `folder` does not exist, or is an empty folder."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+def check_replaceable(
+    folder: Path, *, is_wanted: bool, own_files: Sequence[str], kind: str, ways_out: str
+) -> None:
+    """Make sure that `folder` is free, or may be replaced: it is `kind`, known by its `own_files`.
+
+    Raises:
+        UsageError: it is something else, or the folder that the user is in, or `is_wanted` is off; `ways_out`
+            then says what to do.
+    """
+    recover(folder)
+    if not is_free(folder):
+        if not is_wanted:
+            raise UsageError(f"{folder} exists; {ways_out}")
+        if not all((folder / name).is_file() for name in own_files):
+            raise UsageError(f"{folder} is not {kind}, so --overwrite leaves it alone; name another")
+    if Path.cwd().is_relative_to(folder.resolve()):
+        raise UsageError(f"{folder}: a new folder would take the place of the one you are in; name another")
+
+
+def check_outside(folder: Path, inputs: Iterable[Path], *, way_out: str) -> None:
+    """Make sure that `folder`, which will be replaced, holds none of `inputs`.
+
+    Raises:
+        UsageError: it does; `way_out` then says what to do.
+    """
+    for path in inputs:
+        if path.resolve().is_relative_to(folder.resolve()):
+            raise UsageError(f"{path} lies in {folder}, which would be replaced; {way_out}")

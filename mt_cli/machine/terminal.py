@@ -1,0 +1,307 @@
+r"""Terminals and streams: text that may be shown, results on stdout, logs and progress on stderr.
+
+What a terminal would obey, or hide, is spelled out, such as `\x1b` or `\u202e`: names of files, keys of configs and
+entries of vocabularies were written by somebody else.
+"""
+
+import contextlib
+import errno
+import json
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Never, Self, TextIO
+
+from tqdm import tqdm
+
+from mt_cli.errors import ResourceError
+
+log = logging.getLogger(__name__)
+
+NARROWEST, WIDEST_TABLE = 40, 80
+"""Columns: below the first no view becomes narrower, and no table is wider than the second."""
+LINE_EVERY_S = 10.0
+"""Seconds between two lines of progress where there is no bar."""
+FOR_PEOPLE: Mapping[str, str] = {"audience": "people"}
+"""`extra` of a log record that the log file has in another form."""
+FOR_FILE: Mapping[str, str] = {"audience": "file"}
+"""`extra` of a log record that people are shown in another form."""
+
+
+# Text that may be shown
+
+
+def visible(text: str, *, kept: str = "") -> str:
+    r"""`text` with each control or invisible character but those of `kept` spelled out, such as `\u200b`.
+
+    So is a lone surrogate, as which Python keeps a byte of a path that is not UTF-8.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in kept else _spelled(letter) for letter in text)
+
+
+def visible_lines(text: str) -> str:
+    """The same of text that is more than one line, or in columns: line ends and tabs stay."""
+    return visible(text, kept="\n\t")
+
+
+def _spelled(letter: str) -> str:
+    r"""The escape that stands for `letter` in Python, such as `\x1b`."""
+    return letter.encode("unicode_escape", "surrogatepass").decode()
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """`value` as JSON that every reader takes, and that may be shown; what is not finite becomes null."""
+    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    if text.replace("\n", "").isprintable():
+        return text
+    return json.dumps(_finite(value), allow_nan=False, indent=indent)
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {name: _finite(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+    return value
+
+
+def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, lefts: int = 1) -> str:
+    """A table as plain text; the first `lefts` columns begin at the left, the others end at the right."""
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, name in enumerate(head):
+        table.add_column(
+            str(name),
+            justify="left" if number < lefts else "right",
+            no_wrap=number >= lefts,
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*(visible(str(cell)) for cell in row))
+    console = Console(
+        file=StringIO(), width=WIDEST_TABLE, color_system=None, legacy_windows=False, markup=False
+    )
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
+
+
+# stdout: results
+
+
+def print_result(result: str | Path | bytes, document: object, *, as_json: bool) -> None:
+    """Write what a command found to stdout: `result`, or the JSON `document` in its place.
+
+    A path, and bytes, which are UTF-8 for a program to read, reach a script as they are.
+    """
+    if as_json:
+        print_lines(json_text(document, indent=2))
+        return
+    raw = os.fsencode(result) if isinstance(result, Path) else result
+    if isinstance(raw, bytes) and not is_terminal(sys.stdout):
+        write_bytes(raw + b"\n")
+    else:
+        print_lines(result.decode() if isinstance(result, bytes) else str(result))
+
+
+def print_lines(text: str) -> None:
+    """Write `text`, made fit to be shown, and a line end to stdout, as UTF-8, and make sure it got there."""
+    write_bytes(f"{visible_lines(text)}\n".encode())
+
+
+def write_bytes(data: bytes) -> None:
+    """Write `data` to stdout at once.
+
+    Raises:
+        ResourceError: it is closed, or its disk is full.
+    """
+    if sys.stdout is None:
+        raise ResourceError("standard output is closed; nothing could be written")
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        drop_stdout()
+        raise ResourceError(f"{reason_of(error)} (standard output)") from error
+
+
+def drop_stdout() -> None:
+    """Point stdout at nothing, so that Python's own flush at exit does not fail again."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def reason_of(error: OSError) -> str:
+    """Why something could not be written, in words."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "no space left on the disk" if is_full else error.strerror or str(error)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person reads `stream`."""
+    return stream is not None and stream.isatty()
+
+
+def width_of(stream: TextIO | None) -> int | None:
+    """Columns of the terminal that `stream` is; None if it is none, where lines may be of any length."""
+    if stream is None or not stream.isatty():
+        return None
+    told = os.environ.get("COLUMNS", "")
+    columns = int(told) if told.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+    return max(NARROWEST, columns) if columns else WIDEST_TABLE  # 0 where nobody has told the terminal
+
+
+# stderr: everything else
+
+
+def print_aside(text: str) -> None:
+    """Write `text`, which was asked for but is not the result, to stderr, made fit to be shown."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"{visible_lines(text)}\n")
+            sys.stderr.flush()
+
+
+def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
+    """Send the package's log to stderr: warnings, progress unless quiet, details if verbose."""
+    logging.raiseExceptions = False  # a log that cannot be written must not hide what is logged
+    handler = _StderrHandler()
+    handler.setLevel(logging.WARNING if is_quiet else logging.DEBUG if is_verbose else logging.INFO)
+    handler.setFormatter(_StderrFormatter())
+    handler.addFilter(lambda record: getattr(record, "audience", "people") == "people")
+    package = logging.getLogger("mt_cli")
+    package.handlers = [handler]
+    package.setLevel(logging.DEBUG)
+    package.propagate = False
+
+
+class _VisibleFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible_lines(super().format(record))
+
+
+class _StderrFormatter(_VisibleFormatter):
+    def format(self, record: logging.LogRecord) -> str:
+        message = super().format(record)
+        return f"{record.levelname.lower()}: {message}" if record.levelno >= logging.WARNING else message
+
+
+class _StderrHandler(logging.Handler):
+    """Writes above a progress bar, if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Nobody may be reading any more, which must not end the work.
+        with contextlib.suppress(OSError, ValueError):
+            if sys.stderr is not None:
+                tqdm.write(self.format(record), file=sys.stderr)
+
+
+class LogFile(logging.FileHandler):
+    """Adds records to the end of a file; if it cannot, that is a warning, once, and the work goes on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8", delay=True)
+        self._path = path
+        self._has_failed = False
+        self.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+        self.addFilter(lambda record: getattr(record, "audience", "file") == "file")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write `record`."""
+        try:
+            super().emit(record)
+        except OSError:  # it cannot be opened
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 — logging's name
+        """Warn that `record` could not be written."""
+        if not self._has_failed:
+            self._has_failed = True
+            error = sys.exception()
+            reason = error.strerror if isinstance(error, OSError) else error
+            log.warning("%s: cannot be written: %s; the work goes on without", self._path, reason)
+
+    def close(self) -> None:
+        """Close the file; what it still cannot take is lost."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
+class ProgressDisplay:
+    """Counts what is done of one piece of work, and shows it to whoever listens.
+
+    It is a bar where stderr is a terminal, and else a line of the log after each `LINE_EVERY_S`. Both need
+    log messages of level INFO to reach more than a file: `--quiet` turns them off, a library has none.
+    """
+
+    def __init__(self, label: str, *, unit: str, total: int | None = None, is_hidden: bool = False) -> None:
+        """`label` is what happens, such as `translating test`; `unit` is counted, such as `lines`."""
+        self._label, self._unit, self._total = label, unit, total
+        self._bar = None if is_hidden else progress_bar(label=label, unit=f" {unit}", total=total)
+        self._is_told = self._bar is not None and self._bar.disable
+        self._started_at = self._told_at = time.monotonic()
+        self.done = 0
+        """Units so far."""
+
+    def update(self, count: int) -> None:
+        """Count `count` more."""
+        self.done += count
+        if self._bar is not None:
+            self._bar.update(count)
+        now = time.monotonic()
+        if self._is_told and now - self._told_at >= LINE_EVERY_S:
+            self._told_at = now
+            share = f"{self.done} {self._unit}"
+            if self._total:
+                share = f"{self.done} of {self._total} {self._unit}  {100 * self.done // self._total} %"
+            log.info("%s  %s  elapsed %.0f s", self._label, share, now - self._started_at)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def progress_bar(
+    *, label: str | None = None, unit: str, total: int | None = None, initial: int = 0, delay_s: float = 0
+) -> "tqdm[Never]":
+    """A bar that vanishes when done; hidden if stderr is closed or no terminal, or shows only warnings."""
+    handlers = logging.getLogger("mt_cli").handlers
+    listening = [h for h in handlers if h.level <= logging.INFO and not isinstance(h, logging.FileHandler)]
+    return tqdm(
+        desc=None if label is None else visible(label),
+        unit=unit,
+        total=total,
+        initial=initial,
+        delay=delay_s,
+        disable=None if sys.stderr is not None and listening else True,  # None: only if stderr is no terminal
+        file=sys.stderr,
+        leave=False,
+        dynamic_ncols=True,
+    )
+
+
+def in_words(seconds: float) -> str:
+    """A duration such as `74 s`, `2.4 min`, `35 min` or `2.6 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.{int(seconds < 600)}f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,194 @@
+"""Checkpoints: weights and training state, written as a whole and checked before use.
+
+step-00001200/model.safetensors   weights, tied ones once
+              state.safetensors   what resuming needs beside them: the optimiser's state
+              state.json          progress and score
+              manifest.json       sha256 of the three
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import safetensors.torch
+import torch
+from pydantic import Field, TypeAdapter, ValidationError
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from mt_cli.errors import DataError
+from mt_cli.machine.files import (
+    MANIFEST,
+    built_beside,
+    check_hash,
+    check_hashes,
+    read_file,
+    read_json,
+    sha256_bytes,
+    sha256_of_files,
+    write_atomically,
+    write_json,
+)
+
+MODEL, STATE, PROGRESS = "model.safetensors", "state.safetensors", "state.json"
+MOST_NUMBERS = 4
+"""In a checkpoint's file, for each parameter of its model: an optimiser keeps two."""
+MOST_BYTES_BESIDE = 1 << 26
+"""Of what else a file may hold: its header, sums of the meter."""
+OF_WEIGHTS = (torch.float32, torch.float16)
+"""Kinds of numbers that weights are stored as: halves in exported runs alone."""
+Shapes = Mapping[str, tuple[int, ...]]
+Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """Where training stood."""
+
+    step: Count
+    epoch: Count
+    update_of_epoch: Count
+    best_score: float | None = None
+    """Score of the best checkpoint so far; higher is better."""
+    best_step: Count | None = None
+    validations_without_gain: Count = 0
+    elapsed_s: Annotated[float, Field(ge=0, strict=True)] = 0.0
+    """Seconds of training, earlier sessions included."""
+
+
+def checkpoint_name(step: int) -> str:
+    """Folder name of the checkpoint after update `step`."""
+    return f"step-{step:08d}"
+
+
+def save_checkpoint(
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    *,
+    state: CheckpointState,
+    tensors: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write a checkpoint to `folder`, which appears under its name only when complete.
+
+    `tensors` are what resuming needs beside the weights; without them, it can be used and not be trained on.
+
+    Raises:
+        ResourceError: it cannot be written; nothing that was there before is lost.
+    """
+    with built_beside(folder) as partial:
+        if tensors is not None:
+            _write_tensors(partial / STATE, tensors)
+        _write_tensors(partial / MODEL, weights)
+        write_json(partial / PROGRESS, asdict(state))
+        write_json(partial / MANIFEST, {"sha256": sha256_of_files(partial)})
+
+
+def read_weights(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
+    """The checkpoint's weights in fp32, by parameter name, of a model whose parameters have `shapes`.
+
+    Raises:
+        DataError: a file is missing or altered, belongs to another model, or holds NaN or infinity.
+    """
+    path = folder / MODEL
+    weights = _read_tensors(folder, MODEL, shapes)
+    for name in sorted(shapes.keys() | weights.keys()):
+        found = tuple(weights[name].shape) if name in weights else "nothing"
+        expected = shapes.get(name, "nothing")
+        if found != expected:
+            raise DataError(f"{path}: not the weights of this model: {name} is {found}, expected {expected}")
+        if weights[name].dtype not in OF_WEIGHTS:
+            raise DataError(f"{path}: not the weights of this model: {name} holds {weights[name].dtype}")
+    return {name: tensor.float() for name, tensor in weights.items()}
+
+
+def read_training_tensors(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
+    """What resuming needs besides the weights, of a model whose parameters have `shapes`.
+
+    Raises:
+        DataError: it is altered or missing; a run that was exported does not have it.
+    """
+    if STATE not in _hashes(folder):
+        raise DataError(f"{folder}: an exported checkpoint, without what training needs to go on from it")
+    return _read_tensors(folder, STATE, shapes)
+
+
+def read_state(folder: Path) -> CheckpointState:
+    """Where training stood when the checkpoint was written.
+
+    Raises:
+        DataError: it is altered or missing.
+    """
+    check_hashes(folder, {PROGRESS: _hash_of(folder, PROGRESS)})
+    try:
+        return TypeAdapter(CheckpointState).validate_python(read_json(folder / PROGRESS))
+    except ValidationError as error:
+        path = folder / PROGRESS
+        raise DataError(f"{path}: not a training state; train anew, or restore it from a copy") from error
+
+
+def weights_sha256(folder: Path, shapes: Shapes) -> str:
+    """sha256 of the checkpoint's weights, whose parameters have `shapes`; the file is checked.
+
+    Raises:
+        DataError: it is missing or altered.
+    """
+    digest = _hash_of(folder, MODEL)
+    check_hashes(folder, {MODEL: digest}, most=_most_bytes(shapes))
+    return digest
+
+
+@torch.no_grad()
+def fill(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Give each parameter of `model` its weights."""
+    for name, parameter in model.named_parameters():
+        parameter.copy_(weights[name])
+
+
+def shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter, by name."""
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, safetensors.torch.save(on_cpu))
+
+
+def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
+    """The tensors in a checkpoint's file; how large it may be, the model's `shapes` say before it is read."""
+    path, digest = folder / name, _hash_of(folder, name)
+    data = read_file(path, most=_most_bytes(shapes))
+    check_hash(path, sha256_bytes(data), expected=digest)
+    try:
+        tensors = safetensors.torch.load(data)
+    except SafetensorError as error:
+        raise DataError(f"{path}: not a safetensors file: {error}") from error
+    for each, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise DataError(
+                f"{path}: {each} holds NaN or infinity, so nothing can be computed with it; "
+                "use another checkpoint, or train anew"
+            )
+    return tensors
+
+
+def _most_bytes(shapes: Shapes) -> int:
+    """The largest size of a checkpoint's file, of a model whose parameters have `shapes`."""
+    return MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * sum(map(math.prod, shapes.values()))
+
+
+def _hashes(folder: Path) -> Mapping[str, object]:
+    """The sha256 of each file, as the manifest lists them."""
+    if not (folder / MANIFEST).exists():
+        raise DataError(f"{folder}: no complete checkpoint ({MANIFEST} is missing)")
+    listed = read_json(folder / MANIFEST).get("sha256")
+    return listed if isinstance(listed, dict) else {}
+
+
+def _hash_of(folder: Path, name: str) -> str:
+    digest = _hashes(folder).get(name)
+    if not isinstance(digest, str):
+        raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
+    return digest

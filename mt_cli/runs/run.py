@@ -1,0 +1,546 @@
+"""Run folders: everything that is needed to use, move or resume a trained model.
+
+    manifest.json   format, sha256 of config and tokenizer, which prepared data, which parent
+    config.toml     tokenizer/                        what every command loads
+    checkpoints/    best.txt  last.txt                see `checkpoint`
+    status.json  env.json  metrics.jsonl  train.log   what training says of itself
+    eval/           README.md                         what `evaluate` keeps, and the model card
+
+Imports no torch until a model is built, so that an exported model can do without it.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from mt_cli.config.load import RUN_CONFIG, config_of_bytes, differences, dump_config
+from mt_cli.config.schema import MOST_LAYERS, Backend, Config, ModelConfig
+from mt_cli.data.prepared import Prepared, open_prepared
+from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError, command_line
+from mt_cli.machine.files import (
+    LONGEST_NAME,
+    MANIFEST,
+    built_beside,
+    check_hashes,
+    check_replaceable,
+    locked,
+    read_file,
+    read_json,
+    recover,
+    remove,
+    sha256_bytes,
+    write_atomically,
+    write_errors_named,
+    write_json,
+)
+from mt_cli.model.shapes import Shape, check_fits_memory, parameter_shapes
+from mt_cli.text import PAD_ID
+from mt_cli.text.normalize import split_lines
+from mt_cli.text.tokenizer import Tokenizers
+
+if TYPE_CHECKING:
+    from mt_cli.model.translation_model import TranslationModel
+
+TOKENIZER, CHECKPOINTS, EVALUATIONS = "tokenizer/", "checkpoints", "eval"
+METRICS, LOG, STATUS, ENVIRONMENT = "metrics.jsonl", "train.log", "status.json", "env.json"
+SCORES, TEXTS = "scores.json", ("src.txt", "ref.txt", "hyp.txt")
+EXPORTED_MODEL = ("model.bin", "config.json")
+"""CTranslate2's files, by which an exported model is known where there are no checkpoints."""
+POINTERS = ("best", "last")
+CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
+MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, MOST_TEXT_BYTES = 1 << 20, 1 << 25, 1 << 30
+ENDED = ("finished", "early_stop")
+"""States of a training that has come to its end."""
+RESUMED, AFTER_STEP = "resumed", "after_step"
+"""Keys of env.json: what was different each time that training was resumed, and the last update before."""
+OF_TOKENIZER = ("tokenizer.kind", "tokenizer.joint", "data.src_lang", "data.tgt_lang", "data.lowercase")
+"""What a tokenizer depends on, beside its size."""
+
+LongPath = Annotated[str, Field(max_length=4096)]
+Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
+
+
+@dataclass(frozen=True)
+class PreparedReference:
+    """The prepared data that a run was trained on."""
+
+    folder: LongPath
+    sha256: str
+
+
+@dataclass(frozen=True)
+class CheckpointReference:
+    """The checkpoint that a model was exported from, or whose weights a run started with."""
+
+    folder: LongPath
+    """Of the run that it belongs to."""
+    checkpoint: Annotated[str, Field(max_length=LONGEST_NAME)]
+    sha256: str
+    """Of its weights."""
+
+
+@dataclass(frozen=True)
+class ParentReference(CheckpointReference):
+    """The checkpoint whose weights a run started with; its model has as many layers as the run's, or more."""
+
+    encoder_layers: Layers
+    decoder_layers: Layers
+
+
+class RunManifest(BaseModel):
+    """manifest.json."""
+
+    format: Literal[1]
+    sha256: Mapping[str, str]
+    """Of the files that every command loads, by relative path."""
+    prepared: PreparedReference
+    init_from: ParentReference | None = None
+    """None for a run that started with random weights."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """An opened run folder."""
+
+    folder: Path
+    config: Config
+    prepared: PreparedReference
+    sha256: Mapping[str, str]
+    """sha256 of the files that every command loads, by relative path; already checked."""
+    init_from: ParentReference | None = None
+
+    @cached_property
+    def tokenizers(self) -> Tokenizers:
+        """Both sides' tokenizers, as they were when training began."""
+        return read_tokenizers(self.folder, self.sha256)
+
+    @property
+    def tokenizer_hashes(self) -> dict[str, str]:
+        """sha256 of the files of the tokenizer, by relative path."""
+        return {name: digest for name, digest in self.sha256.items() if name.startswith(TOKENIZER)}
+
+    # The model
+
+    @property
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """The shape of each parameter of this run's model, by name, known without building it."""
+        return model_shapes(self.config.model, self.tokenizers)
+
+    def build_model(self, *, backend: Backend | None = None, seed: int = 0) -> "TranslationModel":
+        """A fresh model of this run's shape, on `backend` or the one it was trained with.
+
+        Raises:
+            ResourceError: it is larger than this machine's memory.
+        """
+        import torch
+
+        from mt_cli.model.translation_model import TranslationModel
+
+        check_fits_memory(self.parameter_shapes)
+        options = {**self.config.model.model_dump(), "backend": backend or self.config.model.backend}
+        return TranslationModel(
+            src_vocab_size=self.tokenizers.src.vocab_size,
+            tgt_vocab_size=self.tokenizers.tgt.vocab_size,
+            pad_id=PAD_ID,
+            generator=torch.Generator().manual_seed(seed),
+            **options,
+        )
+
+    def load_model(self, *, checkpoint: str = "best", backend: Backend | None = None) -> "TranslationModel":
+        """The trained model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
+        from mt_cli.runs.checkpoint import fill, read_weights
+
+        weights = read_weights(self.checkpoint_folder(checkpoint), self.parameter_shapes)
+        model = self.build_model(backend=backend)
+        fill(model, weights)
+        return model.eval()
+
+    # Checkpoints
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """Names of the existing checkpoints, oldest first."""
+        names = (path.name for path in self.folder.glob(f"{CHECKPOINTS}/*"))
+        return sorted(name for name in names if CHECKPOINT_NAME.fullmatch(name))
+
+    def checkpoint_folder(self, name: str) -> Path:
+        """Folder of the checkpoint called `name`, which may be `best` or `last`.
+
+        Raises:
+            UsageError: there is none of that name.
+            DataError: `best` points to one that is not there.
+        """
+        target = self.pointer(name) if name in POINTERS else name
+        names = self.checkpoints
+        if name == "best" and target is not None and target not in names:
+            target = self.pointer(name)  # a training that goes on may just have replaced it
+            names = self.checkpoints
+            if target not in names:
+                there = ", ".join(names) or "none"
+                raise DataError(
+                    f"{self.folder / 'best.txt'}: names {target}, which is not there; found {there}"
+                )
+        if target is None or target not in names:
+            found = [each for each in POINTERS if self.pointer(each) in names] + names
+            hint = f"it has {', '.join(found)}" if found else "training saved none yet"
+            raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
+        return self.folder / CHECKPOINTS / target
+
+    def resolve_checkpoint(self, name: str) -> str:
+        """Name of the checkpoint that `name` means now; what `best` and `last` mean may change later."""
+        return self.checkpoint_folder(name).name
+
+    def pointer(self, name: str) -> str | None:
+        """Name of the checkpoint that `best` or `last` points to, if there is one.
+
+        The last one is the newest: a process may have been killed before it wrote the pointer.
+
+        Raises:
+            DataError: what best.txt says is no such name.
+        """
+        path = self.folder / f"{name}.txt"
+        if name == "last":
+            return max(self.checkpoints, default=None)
+        if not path.exists():
+            return None
+        target = read_file(path, most=1 << 10).strip().decode(errors="replace")
+        if not CHECKPOINT_NAME.fullmatch(target):
+            raise DataError(f"{path}: names no checkpoint: {target!r}; write the name of one into it")
+        return target
+
+    def point(self, name: str, *, to: str) -> None:
+        """Let `best` or `last` point to the checkpoint called `to`."""
+        write_atomically(self.folder / f"{name}.txt", f"{to}\n".encode())
+
+    def remove_unused_checkpoints(self, *, last: str) -> None:
+        """Delete checkpoints but the best and the one called `last`.
+
+        A newer one than `last` is unused too: it could not be used, so training went on from another.
+        """
+        for name in self.checkpoints:
+            if name not in (self.pointer("best"), last):
+                remove(self.folder / CHECKPOINTS / name)
+
+    # What training says of itself
+
+    @property
+    def metrics_path(self) -> Path:
+        """File with one JSON object a line, for each logged step and each validation."""
+        return self.folder / METRICS
+
+    def metrics(self) -> Iterator[dict[str, object]]:
+        """The records of metrics.jsonl, but for a last line that is unfinished.
+
+        Raises:
+            DataError: a line is damaged.
+        """
+        if not self.metrics_path.exists():
+            return
+        for number, line in enumerate(
+            read_file(self.metrics_path, most=MOST_TEXT_BYTES).split(b"\n")[:-1], 1
+        ):
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise _damaged_line(self.metrics_path, number, f"not valid JSON ({error})") from error
+            match record:
+                case {"kind": str(), "step": int()}:
+                    yield record
+                case _:
+                    raise _damaged_line(self.metrics_path, number, "it has no kind and step")
+
+    def append_metrics(self, content: Mapping[str, object]) -> None:
+        """Add a line to metrics.jsonl.
+
+        Raises:
+            ResourceError: the disk is full.
+        """
+        with write_errors_named(self.metrics_path), self.metrics_path.open("ab") as file:
+            file.write(f"{json.dumps(content, allow_nan=False)}\n".encode())
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drop the lines of later updates, which a kill lost, and a last line that it left unfinished."""
+        kept = [record for record in self.metrics() if isinstance(at := record["step"], int) and at <= step]
+        write_atomically(self.metrics_path, "".join(f"{json.dumps(each)}\n" for each in kept).encode())
+
+    def read_facts(self, name: str) -> dict[str, object]:
+        """What the file `name` says, which is `STATUS` or `ENVIRONMENT`; nothing where there is none."""
+        path = self.folder / name
+        return read_json(path) if path.exists() else {}
+
+    def write_facts(self, name: str, facts: Mapping[str, object]) -> None:
+        """Replace the file `name`, which is `STATUS` or `ENVIRONMENT`."""
+        write_json(self.folder / name, facts)
+
+    def note_resumption(self, environment: Mapping[str, object], *, after_step: int) -> None:
+        """Note in env.json what of `environment` differs from before, where training goes on after `after_step`.
+
+        A value of None means that a key is gone. What was noted of updates that a kill has lost is forgotten.
+        """
+        known = self.read_facts(ENVIRONMENT)
+        noted = known.pop(RESUMED, [])
+        kept = [each for each in noted if each[AFTER_STEP] < after_step] if isinstance(noted, list) else []
+        if after_step == 0:  # all is trained from here on
+            known = dict(environment)
+        latest = dict(known)
+        for each in kept:
+            latest |= each
+        changed = {
+            key: environment.get(key)
+            for key in dict.fromkeys((*latest, *environment))
+            if key != AFTER_STEP and latest.get(key) != environment.get(key)
+        }
+        resumed = [*kept, *([{AFTER_STEP: after_step, **changed}] if changed else [])]
+        self.write_facts(ENVIRONMENT, {**known, **({RESUMED: resumed} if resumed else {})})
+
+    # Evaluations
+
+    def kept_evaluations(self) -> list[Path]:
+        """Folders of the evaluations that the run keeps, by name."""
+        return sorted(path for path in self.folder.glob(f"{EVALUATIONS}/*") if (path / SCORES).exists())
+
+
+def _damaged_line(path: Path, number: int, reason: str) -> DataError:
+    return DataError(f"{path}: line {number}: damaged: {reason}; delete this line; the others are still good")
+
+
+def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
+    """The number under `key` of a record of metrics.jsonl, which is `path`.
+
+    Raises:
+        DataError: there is none.
+    """
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        step = record.get("step")
+        raise DataError(f"{path}: step {step}: damaged: expected a number in '{key}', found {value!r}")
+    return float(value)
+
+
+# Opening
+
+
+def open_run(folder: Path) -> Run:
+    """Open a run folder after checking the files that every command loads.
+
+    Raises:
+        UsageError: it is no run folder.
+        DataError: a file is missing or altered.
+    """
+    recover(folder)
+    if is_exported(folder):
+        raise UsageError(
+            f"{folder}: an exported model, which translate, evaluate and compare take; "
+            "here, name the run that it was exported from"
+        )
+    if not (folder / MANIFEST).exists():
+        what = f"no run folder (it has no {MANIFEST})" if folder.is_dir() else "no such run folder"
+        near = sorted(str(path.parent) for path in folder.parent.glob(f"*/{MANIFEST}"))
+        hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
+        raise UsageError(f"{folder}: {what}; {hint}")
+    path = folder / MANIFEST
+    try:
+        manifest = RunManifest.model_validate(read_json(path))
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))[:LONGEST_NAME]
+        raise DataError(
+            f"{path}: not a run manifest of format 1 ({where}): damaged, or of another version; train anew"
+        ) from error
+    if RUN_CONFIG not in manifest.sha256:
+        raise DataError(f"{path}: lists no {RUN_CONFIG}; the file is damaged")
+    check_hashes(folder, manifest.sha256, most=MOST_TOKENIZER_BYTES)
+    config = config_of_bytes(
+        read_file(folder / RUN_CONFIG, most=MOST_CONFIG_BYTES), origin=folder / RUN_CONFIG
+    )
+    return Run(folder, config, manifest.prepared, manifest.sha256, manifest.init_from)
+
+
+def open_runs(folders: Sequence[Path]) -> list[Run]:
+    """Open the runs in `folders` as an ensemble.
+
+    Raises:
+        UsageError: none is named, one is no run folder, or one has another tokenizer than the first.
+        DataError: a file is missing or altered.
+    """
+    if not folders:
+        raise UsageError("no run is named; name one at least")
+    first, *others = [open_run(folder) for folder in folders]
+    for other in others:
+        if other.tokenizer_hashes != first.tokenizer_hashes:
+            raise UsageError(
+                f"{other.folder}: its vocabulary is not that of {first.folder}; only runs of the same "
+                "tokenizer can translate together"
+            )
+    return [first, *others]
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether there is an exported model in `folder`, and no run.
+
+    A published run may have a `config.json` too, which other tools expect of a model.
+    """
+    is_run = (folder / CHECKPOINTS).exists()
+    return not is_run and any((folder / name).is_file() for name in EXPORTED_MODEL)
+
+
+def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape]:
+    """The shape of each parameter, by name, of a model for `tokenizers`, known without building it."""
+    src, tgt = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
+    return parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **config.model_dump())
+
+
+def read_tokenizers(folder: Path, names: Iterable[str]) -> Tokenizers:
+    """The tokenizers in `folder`, of whose files `names` lists the relative paths."""
+    paths = [folder / name for name in names if name.startswith(TOKENIZER)]
+    return Tokenizers.from_files({path.name: read_file(path, most=MOST_TOKENIZER_BYTES) for path in paths})
+
+
+def _how_to_train(folder: Path) -> str:
+    configs = sorted(Path("configs").rglob(f"{folder.name}.toml"))
+    if not configs or folder.exists():
+        return f"{command_line('train', 'CONFIG')} makes one"
+    place = () if folder == Path("runs") / folder.name else ("--run", folder)
+    return f"to train it: {command_line('train', configs[0], *place)}"
+
+
+def run_with_tokenizer(config: Config) -> Run | None:
+    """The run that `tokenizer.from_run` names, if any, whose tokenizer has to be the one that `config` describes.
+
+    Raises:
+        ConfigError: it is for other languages, or of another kind.
+        UsageError: there is no such run.
+    """
+    if config.tokenizer.from_run is None:
+        return None
+    run = open_run(config.tokenizer.from_run)
+    different = [
+        f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
+        for key, (wanted, found) in differences(config, run.config).items()
+        if key in OF_TOKENIZER
+    ]
+    if different:
+        raise ConfigError(
+            f"tokenizer.from_run: the tokenizer of {run.folder} does not suit this config: "
+            f"{'; '.join(different)}; write the same, or learn a tokenizer without from_run"
+        )
+    return run
+
+
+def open_prepared_of(
+    run: Path, reference: PreparedReference, folder: Path | None = None, *, otherwise: str = ""
+) -> Prepared:
+    """The prepared data of `reference`, on which the model in `run` was trained, in `folder` if they have moved.
+
+    `otherwise` is added to the error for missing data; it tells users how to do without them.
+
+    Raises:
+        DataError: the data are missing, or are not those of `run`.
+    """
+    place = folder or Path(reference.folder)
+    try:
+        prepared = open_prepared(place)
+    except (PreparedDataError, OSError) as error:
+        raise DataError(
+            f"{error}; say with --data DIR where the data that {run} was trained on are{otherwise}"
+        ) from error
+    if prepared.sha256 != reference.sha256:
+        raise DataError(
+            f"{place}: not the data that {run} was trained on (prepared anew since?); "
+            "name the right folder with --data DIR"
+        )
+    return prepared
+
+
+# Making
+
+
+@contextmanager
+def created_run(
+    folder: Path,
+    config: Config,
+    *,
+    prepared: Prepared,
+    environment: Mapping[str, object],
+    init_from: ParentReference | None = None,
+    overwrite: bool = False,
+) -> Iterator[Run]:
+    """Create a run folder; no other process can train in it while the block lasts.
+
+    Raises:
+        UsageError: the folder exists and cannot be replaced: `overwrite` is off, it is no run folder, or a
+            process is training there.
+    """
+    with locked(folder):
+        check_replaceable(
+            folder,
+            is_wanted=overwrite,
+            # Prepared folders have a manifest too, and exported models both of the others.
+            own_files=(MANIFEST, RUN_CONFIG, ENVIRONMENT),
+            kind="a run folder",
+            ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
+        )
+        files = {RUN_CONFIG: dump_config(config).encode()}
+        files |= {f"{TOKENIZER}{name}": data for name, data in prepared.tokenizers.to_files().items()}
+        manifest = RunManifest(
+            format=1,
+            sha256={name: sha256_bytes(data) for name, data in files.items()},
+            prepared=PreparedReference(str(prepared.folder), prepared.sha256),
+            init_from=init_from,
+        )
+        with built_beside(folder) as partial:
+            for name, data in files.items():
+                write_atomically(partial / name, data)
+            write_json(partial / ENVIRONMENT, environment)
+            write_json(partial / MANIFEST, manifest.model_dump(exclude_none=True))
+        yield open_run(folder)
+
+
+# Evaluations
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The texts of a kept evaluation, line by line, and its `scores.json`."""
+
+    sources: list[str]
+    refs: list[str]
+    hyps: list[str]
+    record: Mapping[str, object]
+
+
+def keep_evaluation(folder: Path, evaluation: Evaluation) -> None:
+    """Write `evaluation` into `folder`; its scores come last, with the hashes of the texts.
+
+    Raises:
+        ResourceError: it cannot be written.
+    """
+    texts = (evaluation.sources, evaluation.refs, evaluation.hyps)
+    contents = {
+        name: "".join(f"{line}\n" for line in lines).encode()
+        for name, lines in zip(TEXTS, texts, strict=True)
+    }
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    hashes = {name: sha256_bytes(content) for name, content in contents.items()}
+    write_json(folder / SCORES, {**evaluation.record, "sha256": hashes})
+
+
+def open_evaluation(folder: Path) -> Evaluation | None:
+    """The evaluation kept in `folder`; none if there is none, or if its files do not belong together."""
+    try:
+        record = read_json(folder / SCORES)
+        contents = {name: read_file(folder / name, most=MOST_TEXT_BYTES) for name in TEXTS}
+    except DataError:
+        return None
+    if record.get("sha256") != {name: sha256_bytes(content) for name, content in contents.items()}:
+        return None
+    sources, refs, hyps = map(split_lines, contents.values())
+    return Evaluation(sources, refs, hyps, record)

@@ -1,1 +1,0 @@
-"""The commands' work: prepare, train, evaluate, translate."""

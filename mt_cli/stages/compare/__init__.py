@@ -1,1 +1,0 @@
-"""The `compare` command, and what it finds."""

@@ -1,1 +1,0 @@
-"""Configs that suit a corpus, and what is wrong with one or different between two."""

@@ -1,1 +1,0 @@
-"""What is in a run, and what happens to a sentence inside its model."""

@@ -1,1 +1,0 @@
-"""From a corpus to encoded splits, tokenizers and a report."""

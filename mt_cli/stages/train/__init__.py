@@ -1,1 +1,0 @@
-"""From a config and prepared data to a trained run."""

@@ -1,0 +1,142 @@
+"""Several processes that train one model together, as torchrun starts them.
+
+Gradients are added up after the backward pass, in one message with the losses. PyTorch's DDP sends them during the
+backward pass; a small model has so little to send that this would gain nothing.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from mt_cli.errors import ResourceError, UsageError
+
+Result = TypeVar("Result")
+log = logging.getLogger(__name__)
+PATIENCE = timedelta(hours=3)
+"""How long the others wait while the first process validates and saves."""
+TIME_TO_ADD_UP = timedelta(minutes=10)
+"""How long a process on a GPU waits for the others in the middle of an update."""
+TIME_TO_MEET = timedelta(minutes=10)
+"""How long all wait for the last of them to start."""
+NUMBERS = ("WORLD_SIZE", "RANK", "MASTER_PORT")
+"""What torchrun tells each process, beside the first one's address."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that train together; one, unless torchrun started more."""
+
+    rank: int = 0
+    size: int = 1
+    sums: "dist.ProcessGroup | None" = None
+    """The group that adds up tensors; None is the one that all else goes through."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes, scores and decides."""
+        return self.rank == 0
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each of `tensors`, of any shape, by its sum over all processes."""
+        if self.size == 1:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])  # one message instead of hundreds
+        with _missing_peers_explained():
+            dist.all_reduce(flat, group=self.sums)
+        totals = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, total in zip(tensors, totals, strict=True):
+            tensor.copy_(total.view_as(tensor))
+
+    def after_first(self, by_first: Callable[[], Result], by_others: Callable[[], Result]) -> Result:
+        """Run `by_first()` in the first process and then `by_others()` in all others.
+
+        Raises:
+            ResourceError: in the others, because the first process failed.
+        """
+        if self.is_first:
+            try:
+                result = by_first()
+            except BaseException:
+                self.announce_end()
+                raise
+            self.agree(goes_on=True)
+            return result
+        if not self.agree(goes_on=True):
+            raise ResourceError("the first process could not begin; it says why")
+        return by_others()
+
+    def announce_end(self) -> None:
+        """Tell the others to end; it does not matter if they have ended already."""
+        with contextlib.suppress(ResourceError):
+            self.agree(goes_on=False)
+
+    def agree(self, *, goes_on: bool) -> bool:
+        """The first process's `goes_on`, in every process; the others wait for it."""
+        if self.size == 1:
+            return goes_on
+        word = torch.tensor(int(goes_on))
+        with _missing_peers_explained():
+            dist.broadcast(word, 0)
+        return bool(word)
+
+
+@contextmanager
+def joined_world() -> Iterator[World]:
+    """Join the processes that torchrun started, if it did.
+
+    Raises:
+        UsageError: the environment names other processes, but not all that is needed to find them.
+        ResourceError: they cannot be reached.
+    """
+    size = _world_size()
+    if size == 1:
+        yield World()
+        return
+    if os.environ.get("RANK") == "0":
+        log.info("waiting for %d processes", size)
+    with _missing_peers_explained():
+        store, rank, _ = next(rendezvous("env://", timeout=TIME_TO_MEET))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        sums = None
+        if torch.cuda.is_available():
+            sums = dist.new_group(backend="cpu:gloo,cuda:nccl", timeout=TIME_TO_ADD_UP)
+    try:
+        yield World(rank, size, sums)
+    finally:
+        dist.destroy_process_group()
+
+
+def _world_size() -> int:
+    """Number of processes, which torchrun tells in the environment; 1 without it."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size == "1":
+        return 1
+    wrong = [name for name in NUMBERS if not os.environ.get(name, "").isdecimal()]
+    if wrong:
+        raise UsageError(
+            f"WORLD_SIZE is {size!r} in the environment, which asks for several processes, but no number is "
+            f"in {', '.join(wrong)}; start with torchrun, or unset WORLD_SIZE"
+        )
+    return int(size)
+
+
+@contextmanager
+def _missing_peers_explained() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ResourceError(
+            f"another process of this training cannot be reached ({reason}); "
+            "--resume goes on from the last checkpoint"
+        ) from error

@@ -1,0 +1,252 @@
+"""The training objective: label-smoothed cross-entropy over real target tokens, with R-Drop if asked for.
+
+Output layer and cross-entropy are one function that works piece by piece, so that logits take bounded memory. Its
+gradients are computed in the forward pass, while the logits of a piece are there.
+Letters: B rows of a batch, T target positions, D d_model, V target vocabulary, P tokens of a piece, n of them real,
+R tokens of a block.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from mt_cli.data.batching import Batch
+from mt_cli.model.translation_model import TranslationModel
+
+
+def batch_loss(
+    model: TranslationModel, batch: Batch, *, label_smoothing: float, r_drop: float = 0.0
+) -> "Loss":
+    """Loss of `model` on `batch`, teacher-forced, over real tokens only.
+
+    `r_drop` is R-Drop's alpha. With it, both passes are one batch of twice the rows; 0 makes one pass.
+    """
+    num_passes = 2 if r_drop else 1
+    src_ids, tgt_in = (ids.repeat(num_passes, 1) for ids in (batch.src_ids, batch.tgt_in))
+    hidden = model.hidden(src_ids, tgt_in)  # (passes·B, T, D)
+    begins = torch.arange(num_passes, device=batch.real.device)[:, None] * batch.tgt_out.numel()
+    places = (begins + batch.real).flatten()  # of the real tokens of all passes
+    return linear_cross_entropy(
+        hidden.flatten(0, 1).index_select(0, places).view(num_passes, -1, hidden.shape[-1]),
+        model.output.weight,
+        model.output.bias,
+        batch.tgt_out.flatten()[batch.real],
+        label_smoothing=label_smoothing,
+        r_drop=r_drop,
+    )
+
+
+PIECE_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 28}
+"""Logits of one matrix product: they bound memory, and are enough to keep the device busy."""
+BLOCK_LOGITS = {"cpu": 1 << 19, "cuda": 1 << 26}
+"""Logits that are turned into gradients at a time, in fp32: on a CPU, few enough for its caches."""
+PIECE_STEP = 32
+"""Piece sizes are multiples of this many tokens, so that there are few sizes."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Sums over the tokens of a batch, kept as tensors so that nothing waits for the device."""
+
+    minimised: Tensor
+    """Scalar: cross-entropy with smoothed labels, and R-Drop's penalty where that is on."""
+    nll: Tensor
+    """Scalar: minus the log-probability of the tokens, in nats, without a gradient."""
+
+
+def linear_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    label_smoothing: float,
+    r_drop: float = 0.0,
+) -> Loss:
+    """Cross-entropy with smoothed labels (Szegedy et al. 2016, 7), summed over tokens, averaged over passes.
+
+    Logits are `hidden` (passes, tokens, D) times `weight` (V, D) transposed, plus `bias` (V,); `targets` are
+    (tokens,). Each label is 1 - `label_smoothing` on its token plus `label_smoothing` spread evenly over all
+    V. With `r_drop`, R-Drop's alpha, there are two passes, and the loss is half of the paper's (Liang et al.
+    2021, equation 3), so it is as large as that of one pass.
+    """
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        hidden = hidden.to(torch.get_autocast_dtype(device))
+    with torch.autocast(device, enabled=False):
+        loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            hidden, weight, bias, targets, label_smoothing, r_drop, torch.is_grad_enabled()
+        )
+    return Loss(loss, nll)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """What is known as fused linear cross-entropy.
+
+    With p = softmax(z) and smoothed label q, the loss is -Σ q log p, and its gradient in z is p - q. To
+    divide exp(z - max z) by its sum would be one more pass over all logits. So it stays as it is, and the
+    vectors of size D that are made from it are divided. The uniform part of q, ε/V on every token, needs no
+    logits: the mean of z over V is h times the mean row of the weight, plus the mean bias.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        label_smoothing: float,
+        r_drop: float,
+        needs_grad: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and nll; only the loss has a gradient."""
+        (num_passes, num_tokens, D), V = hidden.shape, len(weight)
+        size = piece_size(num_tokens, most=PIECE_LOGITS[hidden.device.type] // (num_passes * V))
+        grad_hidden = torch.empty_like(hidden) if needs_grad else hidden
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else weight
+        grad_bias = torch.zeros_like(weight[:, 0], dtype=torch.float32)
+        loss, nll = hidden.new_zeros(2, dtype=torch.float32)
+        low_weight, mean_row = weight.to(hidden.dtype), weight.mean(0).to(hidden.dtype)  # (V, D), (D,)
+        mean_bias = 0.0 if bias is None else bias.mean()
+        for begin in range(0, num_tokens, size):
+            piece = slice(begin, min(begin + size, num_tokens))
+            n = piece.stop - begin
+            h = fill_up(hidden[:, piece], size).flatten(0, 1)  # (passes·P, D)
+            logits = (h @ low_weight.mT).view(num_passes, size, V)
+            inverse_total = h.new_zeros(num_passes, size, 1, dtype=torch.float32)
+            for rows in _blocks(logits[:, :n]):
+                block = _block(logits[:, rows], bias, targets[piece][rows], label_smoothing, r_drop)
+                loss += block.loss
+                nll += block.nll
+                if needs_grad:
+                    inverse_total[:, rows] = 1 / block.total
+                    if bias is not None:
+                        grad_bias += (block.gradient.mT @ inverse_total[:, rows]).sum(0).squeeze(1)
+                    logits[:, rows] = block.gradient
+            means = (h @ mean_row).view(num_passes, size)[:, :n].float() + mean_bias  # of the logits
+            loss -= label_smoothing * means.sum()
+            if needs_grad:
+                gradient = logits.flatten(0, 1)  # (passes·P, V)
+                product = (gradient @ low_weight).view(num_passes, size, D) * inverse_total
+                grad_hidden[:, piece] = product[:, :n].sub_(mean_row, alpha=label_smoothing)
+                _add_product(grad_weight, gradient.mT, (h * inverse_total.view(-1, 1)).to(h.dtype))
+        if needs_grad:
+            uniform = label_smoothing / V
+            grad_weight.sub_(hidden.float().sum((0, 1)), alpha=uniform)
+            grad_bias.sub_(uniform * num_passes * num_tokens)
+        loss, nll = loss / num_passes, nll / num_passes
+        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
+        ctx.mark_non_differentiable(nll)
+        ctx.has_bias, ctx.weight_dtype = bias is not None, weight.dtype
+        return loss, nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        """Gradients of the loss, times `grad`; None for the other inputs.
+
+        What was saved is the gradient of the passes' sum, and the loss is their mean.
+        """
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
+        grad = grad / len(grad_hidden)
+        return (
+            (grad_hidden.float() * grad).to(grad_hidden.dtype),  # in fp32: bf16 would round `grad` itself
+            (grad_weight * grad).to(ctx.weight_dtype),
+            grad_bias * grad if ctx.has_bias else None,
+            *(None,) * (len(ctx.needs_input_grad) - 3),
+        )
+
+
+def piece_size(num_tokens: int, *, most: int) -> int:
+    """Tokens per piece when `num_tokens` are split into equal pieces of about `most` tokens.
+
+    Rounded up to a multiple of `PIECE_STEP`, so it exceeds `most` by less than that.
+    """
+    num_pieces = max(1, -(-num_tokens // max(1, most)))
+    return max(1, -(-num_tokens // (num_pieces * PIECE_STEP))) * PIECE_STEP
+
+
+def fill_up(rows: Tensor, size: int) -> Tensor:
+    """`rows` (..., n, D) with zeros after them, (..., `size`, D)."""
+    missing = size - rows.shape[-2]
+    return F.pad(rows, (0, 0, 0, missing)) if missing else rows
+
+
+def _blocks(logits: Tensor) -> Iterator[slice]:
+    """Slices of the n tokens of `logits` (passes, n, V) that are worked on together."""
+    num_passes, n, V = logits.shape
+    size = max(1, BLOCK_LOGITS[logits.device.type] // (num_passes * V))
+    return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Loss and gradient of R tokens in all passes, without the uniform part of the labels."""
+
+    loss: Tensor
+    """Scalar, a sum over tokens and passes."""
+    nll: Tensor
+    """Scalar, as `loss`."""
+    gradient: Tensor
+    """(passes, R, V), fp32: that of `loss` in the logits, times `total`."""
+    total: Tensor
+    """(passes, R, 1): sum of exp(z - max z)."""
+
+
+def _block(
+    logits: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float, r_drop: float
+) -> _Block:
+    """Of `logits` (passes, R, V), overwritten if they are fp32, plus `bias` (V,); `targets` (R,)."""
+    z = logits.float()
+    if bias is not None:
+        z += bias
+    y = targets[:, None].expand(len(z), -1, -1)  # (passes, R, 1)
+    logit_y = z.gather(-1, y)
+    difference = z[0] - z[1] if r_drop else None
+    peak = z.amax(-1, keepdim=True)  # so that exp cannot overflow
+    exps = z.sub_(peak).exp_()
+    total = exps.sum(-1, keepdim=True)
+    logsumexp = total.log() + peak
+    loss = (logsumexp - (1 - label_smoothing) * logit_y).sum()
+    gradient = exps
+    if difference is not None:
+        penalty, gradient = penalty_and_gradient(exps, total, difference, alpha=r_drop)
+        loss += penalty
+    gradient.scatter_add_(-1, y, total * (label_smoothing - 1))
+    return _Block(loss, (logsumexp - logit_y).sum(), gradient, total)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add `a` (V, passes·P) times `b` (passes·P, D) to `total` (V, D), which stays in fp32."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b
+
+
+def penalty_and_gradient(
+    exps: Tensor, total: Tensor, difference: Tensor, *, alpha: float
+) -> tuple[Tensor, Tensor]:
+    """R-Drop's penalty, and the gradient in the logits of cross-entropy and penalty.
+
+    Let z and z' be the logits of the passes and p and p' their softmax. Equation 3 of the paper is the sum of
+    both cross-entropies and a penalty of alpha/2 (KL(p|p') + KL(p'|p)). Both divergences together are
+    Σ (p - p') (z - z'). The gradient in z is p - q + alpha/2 (p (z - z' - m) + p - p'), where q is the label
+    and m the mean of z - z' under p. For z', both passes are exchanged.
+
+    Takes `exps` (2, R, V), which is p times `total` (2, R, 1), and `difference` (R, V), which is z - z'.
+    Returns a scalar, a sum over the tokens, and (2, R, V): the gradient, without q, also times `total`.
+    """
+    gradient = exps * difference
+    mean = gradient.sum(-1, keepdim=True) / total  # of z - z', under p and under p'
+    half, ratio = alpha / 2, total / total.flip(0)
+    for own, other, sign in ((0, 1, 1), (1, 0, -1)):
+        gradient[own].mul_(sign * half).addcmul_(exps[own], 1 + half - sign * half * mean[own])
+        gradient[own].addcmul_(exps[other], ratio[own], value=-half)
+    return half * (mean[0] - mean[1]).sum(), gradient

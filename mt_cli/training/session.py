@@ -1,0 +1,432 @@
+"""One stretch of training: updates, validations, checkpoints and limits, from a start or a resume to an end.
+
+Decides what follows from a score, a limit or a signal.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Never
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mt_cli.config.schema import Config
+from mt_cli.data.prepared import EncodedSplit, Prepared, Sentences
+from mt_cli.errors import DataError, DivergedError, MtCliError, StoppedError
+from mt_cli.evaluation.scoring import score_bleu
+from mt_cli.machine.device import Runtime
+from mt_cli.machine.processes import StopSignals
+from mt_cli.machine.terminal import ProgressDisplay
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.runs.checkpoint import (
+    CheckpointState,
+    checkpoint_name,
+    fill,
+    read_state,
+    read_training_tensors,
+    read_weights,
+    save_checkpoint,
+    shapes_of,
+)
+from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
+from mt_cli.training.distributed import World
+from mt_cli.training.monitor import Monitor, Validation, event_writer
+from mt_cli.training.sizing import after_training, before_training, log_warnings, plan_of
+from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
+from mt_cli.translation.translator import Translator
+
+log = logging.getLogger(__name__)
+
+MOST_SKIPS = 10
+"""Skipped updates in a row after which even a training that may skip them ends: it would not recover."""
+NUM_SAMPLES = 3
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How training ended."""
+
+    folder: Path
+    state: str
+    """`finished`, `early_stop` or `time_limit`."""
+    step: int
+    best_step: int | None
+    best_score: float | None
+    """Validation BLEU, or minus the validation loss, as `training.best_by` says."""
+
+    def as_json(self) -> dict[str, object]:
+        """The form that `train --json` prints."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+class Session:
+    """One stretch of training, from a start or a resume to an end."""
+
+    def __init__(
+        self,
+        run: Run,
+        config: Config,
+        prepared: Prepared,
+        runtime: Runtime,
+        world: World,
+        *,
+        environment: Mapping[str, object],
+        started_at: float,
+        time_limit_s: float | None,
+        has_tensorboard: bool,
+    ) -> None:
+        """In a `world` of several processes, the first scores, saves and decides, and the others follow.
+
+        The `model` is as its last checkpoint, if there is one.
+        """
+        self._run, self._config, self._runtime, self._world = run, config, runtime, world
+        self._started_at, self._limit_s = started_at, math.inf if time_limit_s is None else time_limit_s
+        seed = config.runtime.seed
+        self.model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
+        split = prepared.split("train")
+        self._num_train = len(split)
+        self._trainer = Trainer(self.model, split, config.training, runtime=runtime, seed=seed, world=world)
+        self._plan = plan_of(config, split, run.tokenizers, total_steps=self._trainer.total_steps)
+        self._validator = Validator(self.model, run, prepared, config, runtime=runtime)
+        self._judged: Validation | None = None
+        self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
+        # Without a checkpoint, the score of the start is made anew too.
+        last_kept, restored = -1, {}
+        if run.checkpoints:
+            restored = self._restore()
+            last_kept = self._state.step
+        self._elapsed_before_s = self._state.elapsed_s
+        if world.is_first:
+            run.forget_metrics_after(last_kept)
+            if self._state.step < self._trainer.total_steps and not self._is_out_of_patience():
+                run.note_resumption(environment, after_step=self._state.step)
+        self._monitor = Monitor(
+            run,
+            config,
+            self._trainer,
+            device=runtime.device,
+            validation_tokens=self._validator.num_tokens,
+            elapsed_s=self._elapsed_s,
+            events=event_writer(run.folder, after_step=last_kept) if has_tensorboard else None,
+        )
+        if restored:
+            self._monitor.meter.restore(restored)
+
+    def run(self, signals: StopSignals, *, config_path: Path) -> TrainResult:
+        """Train until the end, a limit, or one of `signals`; `config_path` is where the config was read."""
+        if signals.received is not None and self._world.size == 1:  # others have begun their first update
+            self._stop(signals.received)
+        self._monitor.tell_opening(
+            config_path,
+            self._runtime,
+            num_processes=self._world.size,
+            num_train=self._num_train,
+            num_val=self._validator.num_pairs,
+        )
+        if not self._trainer.progress.step:
+            log_warnings(before_training(self._config, self._plan))
+        self._write_status("running")
+        try:
+            with self._monitor.watching():
+                reason = self._loop(signals)
+        except (StoppedError, DivergedError):
+            raise
+        except BaseException:
+            with suppress(MtCliError, OSError):  # the error that came first is the one to tell
+                self._write_status("failed")
+            raise
+        self._write_status(reason)
+        if self._judged is not None and reason != "time_limit":
+            bleu, hyps = self._judged.bleu.score, self._judged.hyps
+            log_warnings(after_training(bleu, hyps=hyps, sources=self._validator.sources))
+        step = self._trainer.progress.step
+        log.info("%s  step %d  elapsed %.0f s", reason, step, self._elapsed_s())
+        return TrainResult(self._run.folder, reason, step, self._state.best_step, self._state.best_score)
+
+    def follow(self) -> None:
+        """Train along with the first process until it says that it is over."""
+        self._score_start()
+        if self._is_out_of_patience():
+            return
+        for _ in self._trainer.run():
+            if not self._world.agree(goes_on=True):
+                return
+
+    def _loop(self, signals: StopSignals) -> str:
+        self._score_start()
+        if self._is_out_of_patience():
+            return "early_stop"
+        for report in self._trainer.run():
+            try:
+                reason = self._after_update(report, signals)
+            except BaseException:
+                self._world.announce_end()
+                raise
+            self._world.agree(goes_on=reason is None)
+            if reason is not None:
+                return reason
+        return "finished"
+
+    def _score_start(self) -> None:
+        """If training starts from the weights of another run, score those while other processes wait."""
+        if self._run.init_from is not None:  # in all processes alike, whatever scores they have found saved
+            has_score = self._state.best_step is not None
+            self._world.after_first((lambda: None) if has_score else self._validate, lambda: None)
+
+    def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
+        """Log, score and save what is due after an update; gives the reason to end, if there is one."""
+        self._monitor.count(report, limit_left_s=self._limit_left_s())
+        training = self._config.training
+        is_last = report.step == self._trainer.total_steps
+        if is_last or report.step % training.log_every == 0:
+            self._stop_if(self._found_in_updates())
+            self._monitor.tell_step()
+        every = training.validate_every
+        if is_last or (report.step % every == 0 if every else report.is_end_of_epoch):
+            self._validate()
+        if signals.received is not None:
+            self._stop(signals.received)
+        if self._is_out_of_patience():
+            return "early_stop"
+        if not is_last and self._limit_left_s() < 0:
+            # Saved without judging, so that a run made in pieces equals one made at once; but the first time,
+            # or there would be no best checkpoint to use.
+            if self._state.best_step is None:
+                self._validate()
+            elif self._state.step != self._trainer.progress.step:
+                self._save(is_best=False)
+            return "time_limit"
+        return None
+
+    def _is_out_of_patience(self) -> bool:
+        return 0 < self._config.training.patience <= self._state.validations_without_gain
+
+    def _validate(self) -> None:
+        """Score the model, save a checkpoint, and remember whether it is the best."""
+        self._stop_if(self._found_in_updates() or self._found_in_weights())
+        with self._monitor.validating():
+            began_at = time.monotonic()
+            validation = self._validator.validate(self._trainer.progress.step)
+            validation_s = time.monotonic() - began_at
+            finite = math.isfinite(validation.nll)
+            self._stop_if(None if finite else f"the loss on val is {validation.nll}")
+            is_best = self._judge(validation)
+            self._monitor.tell_validation(validation, is_best=is_best, validation_s=validation_s)
+            self._save(is_best=is_best)
+            self._write_status("running")
+
+    def _judge(self, validation: Validation) -> bool:
+        """Whether the model is now the best; what follows from it is remembered."""
+        best_by_bleu = self._config.training.best_by == "bleu"
+        score = validation.bleu.score if best_by_bleu else -validation.nll
+        is_best = self._state.best_score is None or score > self._state.best_score
+        if is_best or self._judged is None:
+            self._judged = validation
+        if is_best:
+            self._state = replace(
+                self._state, best_score=score, best_step=validation.step, validations_without_gain=0
+            )
+        else:
+            waited = self._state.validations_without_gain + 1
+            self._state = replace(self._state, validations_without_gain=waited)
+        return is_best
+
+    # Checkpoints
+
+    def _save(self, *, is_best: bool) -> None:
+        self._stop_if(self._found_in_updates() or self._found_in_weights())
+        self._state = replace(self._state, **asdict(self._trainer.progress), elapsed_s=self._elapsed_s())
+        name = checkpoint_name(self._state.step)
+        save_checkpoint(
+            self._run.folder / CHECKPOINTS / name,
+            dict(self.model.named_parameters()),
+            tensors={**self._trainer.tensors(), **self._monitor.meter.tensors()},
+            state=self._state,
+        )
+        if is_best:
+            self._run.point("best", to=name)
+        self._run.point("last", to=name)
+        self._run.remove_unused_checkpoints(last=name)
+
+    def _restore(self) -> dict[str, Tensor]:
+        """Fill the model and the trainer from the newest checkpoint that can be used; gives its tensors.
+
+        Raises:
+            DataError: none is whole, with finite weights.
+        """
+        run, failures = self._run, list[DataError]()
+        for name in reversed(run.checkpoints):
+            folder = run.folder / CHECKPOINTS / name
+            try:
+                state = read_state(folder)
+                shapes = shapes_of(self.model)
+                tensors = read_training_tensors(folder, shapes)
+                fill(self.model, read_weights(folder, shapes))
+                try:
+                    self._trainer.restore(Progress(state.step, state.epoch, state.update_of_epoch), tensors)
+                except KeyError as error:
+                    raise DataError(f"{folder}: its training state lacks {error}") from error
+            except DataError as error:
+                failures.append(error)
+                continue
+            for failure in failures:
+                log.warning("%s", failure)
+            if failures:
+                log.warning("training goes on from %s, the newest checkpoint that can be used", name)
+            self._state = self._with_its_best(state)
+            if self._world.is_first and not failures:  # a kill may have kept this from being done
+                run.point("last", to=name)
+                run.remove_unused_checkpoints(last=name)
+            if state.step > self._trainer.total_steps:
+                total = self._trainer.total_steps
+                log.warning("the run is at step %d, past the %d asked for", state.step, total)
+            return tensors
+        raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew") from failures[0]
+
+    def _with_its_best(self, state: CheckpointState) -> CheckpointState:
+        """`state`, with its best checkpoint pointed to; if that is not there any more, without a best score."""
+        if state.best_step is None:
+            return state
+        best = checkpoint_name(state.best_step)
+        if best not in self._run.checkpoints:
+            return replace(state, best_score=None, best_step=None)
+        if self._world.is_first:  # a kill may have come before the pointer was written
+            self._run.point("best", to=best)
+        return state
+
+    # What ends a training
+
+    def _found_in_updates(self) -> str | None:
+        """What is wrong with the updates since the last log line, if anything; waits for the device."""
+        skips = self._monitor.meter.skips()
+        if skips.in_a_row >= MOST_SKIPS:
+            return f"the loss or the gradient is not finite, {skips.in_a_row} times in a row"
+        if skips.since_log and self._config.training.on_nonfinite == "stop":
+            return "the loss or the gradient is not finite"
+        return None
+
+    def _found_in_weights(self) -> str | None:
+        """What is wrong with the weights and the optimiser's state, if anything; waits for the device."""
+        tensors = [*self.model.parameters(), *self._trainer.tensors().values()]
+        return None if all_finite(tensors) else "the weights are not finite any more"
+
+    def _stop_if(self, found: str | None) -> None:
+        """Stop if anything was found wrong."""
+        if found is None:
+            return
+        self._write_status("diverged")
+        kept = "the last good checkpoint is kept" if self._run.checkpoints else "there is no checkpoint yet"
+        raise DivergedError(
+            f"step {self._trainer.progress.step}: {found}; {kept}; lower training.peak_lr or raise "
+            "training.warmup_steps"
+        )
+
+    def _stop(self, signal_number: int) -> Never:
+        step = self._trainer.progress.step
+        if self._state.step != step:
+            self._save(is_best=False)
+        self._write_status("stopped")
+        message = "stopped before the first update; --resume starts with it"
+        if step:
+            message = f"stopped at step {step}; the state is saved, --resume goes on from there"
+        raise StoppedError(message, signal_number=signal_number)
+
+    def _write_status(self, state: str) -> None:
+        self._run.write_facts(
+            STATUS,
+            {
+                "state": state,
+                "step": self._trainer.progress.step,
+                "total_steps": self._trainer.total_steps,
+                "epoch": self._trainer.progress.epoch,
+                "best_step": self._state.best_step,
+                "best_score": self._state.best_score,
+                "best_by": self._config.training.best_by,
+                "elapsed_s": round(self._elapsed_s(), 1),
+            },
+        )
+
+    def _elapsed_s(self) -> float:
+        return self._elapsed_before_s + time.monotonic() - self._started_at
+
+    def _limit_left_s(self) -> float:
+        """Seconds that the time limit leaves."""
+        return self._limit_s - (time.monotonic() - self._started_at)
+
+
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether none of `tensors` holds NaN or infinity; waits for their device, once."""
+    verdicts = [torch.isfinite(tensor).all() for tensor in tensors]
+    return not verdicts or bool(torch.stack(verdicts).all())
+
+
+class Validator:
+    """Scores a model that is being trained on the `val` split: loss, and BLEU through the Translator that users get."""
+
+    def __init__(
+        self, model: TranslationModel, run: Run, prepared: Prepared, config: Config, *, runtime: Runtime
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._runtime = replace(runtime, precision=config.decoding.precision)
+        self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
+        self.sources = prepared.lines("val", "src")
+        self._refs = prepared.lines("val", "tgt")
+        # The same weights, in the same memory, on the backend that decodes with a cache.
+        twin = run.build_model(backend="scratch").to(runtime.device)
+        twin.load_state_dict(model.state_dict(), assign=True)
+        # Quiet: `_fitting` has warned of long pairs, and each validation would warn of every one again.
+        self._translator = Translator.of_model(
+            twin, run.tokenizers, config.decoding, runtime=self._runtime, quiet=True
+        )
+
+    def validate(self, step: int) -> Validation:
+        """Score the model as it is now, after `step` updates."""
+        nll = mean_nll(
+            self._model,
+            self._split,
+            tokens_per_batch=self._config.training.tokens_per_batch,
+            runtime=self._runtime,
+        )
+        with ProgressDisplay("validating", unit="lines", total=len(self.sources)) as progress:
+            hyps = self._translator.translate(self.sources, on_progress=progress.update)
+        bleu = score_bleu(hyps, self._refs, lowercase=self._config.data.lowercase)
+        spread = range(0, len(hyps), max(1, len(hyps) // NUM_SAMPLES))[:NUM_SAMPLES]
+        samples = [(self.sources[i], hyps[i], self._refs[i]) for i in spread]
+        return Validation(step, nll, bleu, hyps, samples)
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs that are validated on."""
+        return len(self._split)
+
+    @property
+    def num_tokens(self) -> int:
+        """Target tokens that are validated on, with the end of each sentence."""
+        return len(self._split.tgt.ids) + len(self._split)
+
+
+def _fitting(split: EncodedSplit, *, longest: int) -> EncodedSplit:
+    """`split` with each sentence cut to its first `longest` ids; no pair is left out."""
+    num_cut = int((np.maximum(split.src.lengths, split.tgt.lengths) > longest).sum())
+    if num_cut == 0:
+        return split
+    log.warning(
+        "%d of %d validation pairs are longer than the model's %d tokens; the loss counts no more of them",
+        num_cut, len(split), longest,
+    )  # fmt: skip
+    return EncodedSplit(_truncated(split.src, longest), _truncated(split.tgt, longest))
+
+
+def _truncated(sentences: Sentences, longest: int) -> Sentences:
+    """The first `longest` ids of each sentence."""
+    lengths = sentences.lengths
+    places = np.arange(lengths.sum()) - np.repeat(sentences.offsets[:-1], lengths)
+    offsets = np.concatenate((np.zeros(1, np.int64), np.minimum(lengths, longest).cumsum()))
+    return Sentences(sentences.ids[places < longest], offsets)

@@ -1,0 +1,291 @@
+"""`train`: from a config and prepared data to a run folder with a best and a last checkpoint.
+
+Checks that config, data and run fit together before anything slow begins.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from torch import nn
+
+from mt_cli import __version__
+from mt_cli.config.load import RUN_CONFIG, differences
+from mt_cli.config.schema import Config
+from mt_cli.data.prepared import Prepared, open_prepared
+from mt_cli.errors import DataError, MtCliError, UsageError, command_line
+from mt_cli.evaluation.card import write_card
+from mt_cli.machine.device import describe_machine, memory_errors_explained, memory_of, set_up_runtime
+from mt_cli.machine.files import locked, sha256_bytes
+from mt_cli.machine.processes import StopSignals, describe_checkout
+from mt_cli.machine.terminal import LogFile
+from mt_cli.model.shapes import check_fits_memory, kept_layers, weights_of_fewer_layers
+from mt_cli.runs.checkpoint import fill, read_weights, shapes_of, weights_sha256
+from mt_cli.runs.run import (
+    CHECKPOINT_NAME,
+    CHECKPOINTS,
+    LOG,
+    STATUS,
+    TOKENIZER,
+    ParentReference,
+    Run,
+    created_run,
+    model_shapes,
+    open_run,
+)
+from mt_cli.training.distributed import joined_world
+from mt_cli.training.monitor import check_tensorboard
+from mt_cli.training.session import Session, TrainResult
+
+log = logging.getLogger(__name__)
+
+FIXED = (
+    "data.", "tokenizer.", "model.", "decoding.",
+    "training.tokens_per_batch", "training.accumulation", "training.optimizer", "training.best_by",
+    "runtime.seed",
+)  # fmt: skip
+"""What a run keeps from its first step: model, order of data, kind of optimiser, and what is best by."""
+FREE = tuple(
+    f"model.{key}" for key in ("backend", "dropout", "attention_dropout", "activation_dropout", "init")
+)
+"""Keys that say nothing of what trained weights compute."""
+STARTING: Mapping[str, object] = {"state": "starting", "step": 0}
+"""Status of a run until its first update begins."""
+
+
+def train_run(
+    config: Config,
+    *,
+    run_dir: Path,
+    prepared_dir: Path,
+    resume: bool = False,
+    overwrite: bool = False,
+    init_from: Path | None = None,
+    time_limit_s: float | None = None,
+    config_path: Path | None = None,
+    has_tensorboard: bool = False,
+) -> TrainResult | None:
+    """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
+
+    With `init_from`, a run folder, the model begins with that run's best weights.
+    `config_path` is where `config` was read, for the log. `has_tensorboard` also writes event files.
+
+    Where torchrun has started several processes they train together; all but the first give None.
+
+    Raises:
+        UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds none; or the
+            model is neither that of `init_from` nor one with fewer layers.
+        DataError: the data are not prepared, or not as `config` wants them.
+        DivergedError: the loss is NaN or infinite.
+        StoppedError: a signal came; the state is saved.
+        ResourceError: out of memory, another process is gone, or TensorBoard is not installed.
+    """
+    started_at = time.monotonic()
+    if has_tensorboard:
+        check_tensorboard()
+    with joined_world() as world, ExitStack() as stack:
+        if not world.is_first:
+            stack.enter_context(_log_level(logging.ERROR))  # the first one tells what happens
+        runtime = set_up_runtime(
+            device=config.runtime.device, precision=config.runtime.precision, threads=config.runtime.threads
+        )
+        prepared = open_prepared(prepared_dir, config)
+        check_fits_memory(  # before an old run makes room
+            model_shapes(config.model, prepared.tokenizers), memory=memory_of(runtime.device), is_trained=True
+        )
+        environment = {
+            "mt_cli": __version__,
+            **describe_checkout(),
+            **describe_machine(runtime),
+            "processes": world.size,
+        }
+        signals = stack.enter_context(StopSignals())  # of all processes, for the first to answer
+        begun = (
+            _resumed_run(run_dir, config, prepared)
+            if resume
+            else _new_run(run_dir, config, prepared, environment, overwrite=overwrite, init_from=init_from)
+        )
+        run = world.after_first(lambda: stack.enter_context(begun), lambda: open_run(run_dir))
+        if world.is_first:
+            stack.enter_context(_described(run))
+        stack.enter_context(memory_errors_explained("lower training.tokens_per_batch"))
+        session = Session(
+            run,
+            config,
+            prepared,
+            runtime,
+            world,
+            environment=environment,
+            started_at=started_at,
+            time_limit_s=time_limit_s,
+            has_tensorboard=has_tensorboard and world.is_first,
+        )
+        if run.init_from is not None and not run.checkpoints:
+            load_parent(run, session.model)
+        if world.is_first:
+            return session.run(signals, config_path=config_path or run.folder / RUN_CONFIG)
+        session.follow()
+        return None
+
+
+@contextmanager
+def _new_run(
+    run_dir: Path,
+    config: Config,
+    prepared: Prepared,
+    environment: Mapping[str, object],
+    *,
+    overwrite: bool,
+    init_from: Path | None,
+) -> Iterator[Run]:
+    """A run that begins; it is locked while the block lasts."""
+    parent = None if init_from is None else fitting_parent(init_from, config, prepared, run_dir=run_dir)
+    with created_run(
+        run_dir, config, prepared=prepared, environment=environment, init_from=parent, overwrite=overwrite
+    ) as run:
+        run.write_facts(STATUS, STARTING)
+        yield run
+
+
+@contextmanager
+def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Iterator[Run]:
+    """A run that goes on; it is locked while the block lasts."""
+    open_run(run_dir)  # or nothing there is worth a lock
+    with locked(run_dir):
+        run = open_run(run_dir)  # now that nobody can replace it
+        if run.prepared.sha256 != prepared.sha256:
+            raise UsageError(
+                f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew"
+            )
+        changed = differences(run.config, config)
+        fixed = [path for path in changed if path.startswith(FIXED)]
+        if fixed:
+            raise UsageError(
+                f"{run_dir} was started with another {', '.join(fixed)}; --resume needs the same, or train anew"
+            )
+        if changed:
+            log.warning("%s goes on with another %s than it was started with", run_dir, ", ".join(changed))
+        yield run
+
+
+@contextmanager
+def _described(run: Run) -> Iterator[None]:
+    """Log to the run's train.log; once the block ends, write its model card, and its status if it failed early.
+
+    What fails then is left: the error that comes first is the one to tell.
+    """
+    handler = LogFile(run.folder / LOG)
+    with _log_level(logging.DEBUG) as package:
+        package.addHandler(handler)
+        try:
+            yield
+            write_card(run)
+        except BaseException:
+            with suppress(MtCliError, OSError):
+                if run.read_facts(STATUS).get("state") == STARTING["state"]:
+                    run.write_facts(STATUS, {**STARTING, "state": "failed"})
+                write_card(run, tells_failure=False)
+            raise
+        finally:
+            package.removeHandler(handler)
+            handler.close()
+
+
+@contextmanager
+def _log_level(level: int) -> Iterator[logging.Logger]:
+    """The package's logger, at `level` for as long as the block lasts."""
+    package = logging.getLogger("mt_cli")
+    previous = package.level
+    package.setLevel(level)
+    try:
+        yield package
+    finally:
+        package.setLevel(previous)
+
+
+# A run that starts with another's weights
+
+
+def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir: Path) -> ParentReference:
+    """The best checkpoint of the run in `folder`, if a new run in `run_dir` can start with it.
+
+    Raises:
+        UsageError: it has another tokenizer, or a model that differs in more than having more layers, or is
+            the run that is to be replaced.
+        DataError: it is damaged.
+        ResourceError: there is not the memory for its weights.
+    """
+    if folder.resolve() == run_dir.resolve():
+        raise UsageError(f"{folder}: a run cannot start with the one that it replaces; add --run DIR")
+    parent = open_run(folder)
+    model, there = config.model, parent.config.model
+    fewer = [
+        f"model.{key}"
+        for key in ("encoder_layers", "decoder_layers")
+        if getattr(model, key) < getattr(there, key)
+    ]
+    different = [
+        f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
+        for key, (wanted, found) in differences(config, parent.config).items()
+        if key.startswith("model.") and key not in (*FREE, *fewer)
+    ]
+    if different:
+        raise UsageError(
+            f"{folder} has another model: {'; '.join(different)}; give the config the same keys, as "
+            f"{command_line('config', 'new', '--init-from', folder)} does; only encoder_layers and "
+            "decoder_layers may be lower"
+        )
+    files = prepared.tokenizers.to_files()
+    if {f"{TOKENIZER}{name}": sha256_bytes(data) for name, data in files.items()} != parent.tokenizer_hashes:
+        raise UsageError(
+            f"{prepared.folder} was prepared with another tokenizer than that of {folder}; "
+            f'write from_run = "{folder}" into the config\'s [tokenizer], then prepare it again'
+        )
+    check_fits_memory(parent.parameter_shapes, whose=f"the model of {folder}")
+    checkpoint = parent.checkpoint_folder("best")
+    weights = weights_sha256(checkpoint, parent.parameter_shapes)
+    return ParentReference(str(folder), checkpoint.name, weights, there.encoder_layers, there.decoder_layers)
+
+
+def load_parent(run: Run, model: nn.Module) -> None:
+    """Fill `model` with the weights that `run` started with; from a deeper model, some layers'.
+
+    Raises:
+        DataError: they are not there any more, or not the same.
+        ResourceError: there is not the memory for them.
+    """
+    parent, own = run.init_from, run.config.model
+    assert parent is not None
+    depths = {"encoder_layers": parent.encoder_layers, "decoder_layers": parent.decoder_layers}
+    if any(depth < getattr(own, key) for key, depth in depths.items()):
+        raise DataError(f"{run.folder}: its manifest names a parent with fewer layers; train anew")
+    shapes = model_shapes(own.model_copy(update=depths), run.tokenizers)
+    check_fits_memory(shapes, whose=f"the model of {parent.folder}")
+    checkpoint = Path(parent.folder) / CHECKPOINTS / parent.checkpoint
+    try:
+        if not CHECKPOINT_NAME.fullmatch(parent.checkpoint):
+            raise DataError(f"{run.folder}: {parent.checkpoint!r} is no name of a checkpoint")
+        if weights_sha256(checkpoint, shapes) != parent.sha256:
+            raise DataError(f"{checkpoint}: not the weights that this run started with")
+        weights = read_weights(checkpoint, shapes)
+    except DataError as error:
+        raise DataError(
+            f"{error}; {run.folder} starts with them: put that right, or train anew with --init-from"
+        ) from error
+    fill(model, weights_of_fewer_layers(weights, shapes_of(model)))
+    layers = "".join(
+        _describe_layers(key.removesuffix("_layers"), depth, getattr(own, key))
+        for key, depth in depths.items()
+    )
+    log.info("started with %s, %s%s", parent.folder, parent.checkpoint, layers)
+
+
+def _describe_layers(stack: str, num_layers: int, num_kept: int) -> str:
+    """Which layers were taken, counted from 1, where not all were."""
+    if num_kept == num_layers:
+        return ""
+    kept = ", ".join(str(layer + 1) for layer in kept_layers(num_layers, num_kept))
+    return f"; {stack} {'layer' if num_kept == 1 else 'layers'} {kept} of {num_layers}"

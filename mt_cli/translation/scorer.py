@@ -1,0 +1,337 @@
+"""`PairScorer`: how likely models find given translations; `Reranker` chooses among beams with one of the other direction.
+
+Letters: B pairs, S source length, T target length, V target vocabulary.
+"""
+
+import io
+import logging
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mt_cli.data.batching import pad_ids
+from mt_cli.errors import DataError, UsageError
+from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.runs.run import Run, open_run, open_runs
+from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.text.normalize import normalize
+from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.translation.ctranslate2 import AnyRun
+from mt_cli.translation.lines import Translation, checked_lines
+from mt_cli.translation.searcher import Halving
+from mt_cli.translation.streams import LINES_AT_ONCE, count_lines, decoded, open_source
+from mt_cli.translation.translator import DecodingOptions, OnProgress, Translator
+
+log = logging.getLogger(__name__)
+
+TOKENS_AT_ONCE = {"cpu": 1 << 11, "cuda": 1 << 15}
+"""Positions of a batch, padding included."""
+LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
+"""At each position, the whole vocabulary is predicted."""
+Ids = list[int]
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """What the models make of one pair."""
+
+    log_prob: float
+    """Natural logarithm of the translation's probability, `</s>` included; minus infinity if impossible."""
+    num_tokens: int
+    """Of the translation, `</s>` included."""
+
+    @property
+    def per_token(self) -> float:
+        """Mean log-probability of a token, which does not favour short translations."""
+        return self.log_prob / self.num_tokens
+
+
+class PairScorer:
+    """Scores pairs of lines with a trained model, or with several as an ensemble."""
+
+    def __init__(
+        self,
+        models: Sequence[TranslationModel],
+        tokenizers: Tokenizers,
+        *,
+        runtime: Runtime,
+        batch_size: int = 0,
+    ) -> None:
+        """`batch_size` is the most pairs at once; 0 is as many as suit the device."""
+        self._models = [model.to(runtime.device).eval() for model in models]
+        self._longest = min(model.longest_sentence for model in models)
+        self._tokenizers = tokenizers
+        self._runtime = runtime
+        self._batch_size = batch_size
+        self._halving = Halving(runtime.device, if_single=("a single pair does not fit",))
+
+    @classmethod
+    def load(cls, run_dirs: Sequence[Path], options: DecodingOptions) -> "PairScorer":
+        """Scorer of the runs in `run_dirs`; of the search, only the batch size and the precision count.
+
+        Raises:
+            UsageError: no run, no such checkpoint, an option out of range, or vocabularies that differ.
+        """
+        runs = open_runs(run_dirs)
+        config = options.config_of(runs[0])
+        runtime = set_up_runtime(device=options.device, precision=config.precision, threads=options.threads)
+        with memory_errors_explained("the model does not fit"):
+            models = [
+                run.load_model(checkpoint=options.checkpoint_of(run, number), backend="scratch")
+                for number, run in enumerate(runs)
+            ]
+            return cls(models, runs[0].tokenizers, runtime=runtime, batch_size=config.batch_size)
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1, warns: bool = True
+    ) -> list[PairScore]:
+        """The score of each pair; `first_line` is the number of the first, for warnings.
+
+        The translation of an empty line is empty, for certain, so any other is impossible. A pair with a side
+        that is too long for the model is impossible too, and a warning says so if this `warns`.
+        """
+        src_ids = self._encode(sources, side="src")
+        tgt_ids = self._encode(targets, side="tgt")
+        scores = [PairScore(-math.inf, len(tgt) + 1) for tgt in tgt_ids]
+        possible = []
+        for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
+            if max(len(src), len(tgt)) > self._longest:
+                if warns:
+                    log.warning(
+                        "line %d: %d and %d tokens, but the model takes %d: its score is minus infinity",
+                        first_line + i, len(src), len(tgt), self._longest,
+                    )  # fmt: skip
+            elif src:
+                possible.append(i)
+            elif not tgt:
+                scores[i] = PairScore(0.0, 1)
+        for batch in self._batches(possible, src_ids, tgt_ids):
+            found = self._halving.map(self._log_probs, [(src_ids[i], tgt_ids[i]) for i in batch])
+            for i, log_prob in zip(batch, found, strict=True):
+                scores[i] = PairScore(log_prob, len(tgt_ids[i]) + 1)
+        return scores
+
+    def _encode(self, lines: Sequence[str], *, side: Literal["src", "tgt"]) -> list[Ids]:
+        tokenizer = self._tokenizers.src if side == "src" else self._tokenizers.tgt
+        lowercase = self._tokenizers.options.lowercase
+        distinct = list(dict.fromkeys(lines))  # a line may have many translations
+        ids = tokenizer.encode([normalize(line, lowercase=lowercase) for line in distinct])
+        by_line = dict(zip(distinct, ids, strict=True))
+        return [by_line[line] for line in lines]
+
+    def _batches(
+        self, places: Sequence[int], src_ids: Sequence[Ids], tgt_ids: Sequence[Ids]
+    ) -> Iterator[list[int]]:
+        """`places` in batches of like lengths, the longest first."""
+
+        def length(i: int) -> int:
+            return max(len(src_ids[i]), len(tgt_ids[i])) + 1
+
+        device = self._runtime.device.type
+        positions = min(TOKENS_AT_ONCE[device], LOGITS_AT_ONCE[device] // self._tokenizers.tgt.vocab_size)
+        order = sorted(places, key=length, reverse=True)
+        while order:
+            most = max(1, positions // length(order[0]))
+            size = min(most, self._batch_size or most)
+            yield order[:size]
+            order = order[size:]
+
+    def _log_probs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
+        """Log-probability of each target, teacher-forced; probabilities are the models' mean."""
+        sources, targets = zip(*pairs, strict=True)
+        src_ids = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self._runtime.device)  # (B, S)
+        tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(self._runtime.device)  # (B, T)
+        tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(self._runtime.device)  # (B, T)
+        with self._runtime.without_gradients(), self._runtime.autocast():
+            of_models = torch.stack(
+                [_token_log_probs(model, src_ids, tgt_in, tgt_out) for model in self._models]
+            )
+            # The mean of the models' probabilities, as `Ensemble` searches with.
+            mean = of_models.logsumexp(0) - math.log(len(self._models))  # (B, T)
+        log_probs: list[float] = mean.double().masked_fill(tgt_out == PAD_ID, 0.0).sum(-1).tolist()
+        return log_probs
+
+
+def _token_log_probs(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
+    """Log-probability (B, T) that `model` gives each token of `tgt_out` (B, T); of padding, any number."""
+    logits = model(src_ids, tgt_in).float()  # (B, T, V)
+    return -F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), reduction="none").view_as(tgt_out)
+
+
+# Streams of pairs
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """A pair of lines as they were given, and its score."""
+
+    source: str
+    translation: str
+    score: PairScore
+
+
+@contextmanager
+def open_pairs(src: str, tgt: str) -> Iterator[tuple[io.BufferedIOBase, io.BufferedIOBase]]:
+    """The sources and targets in two files, of which one may be `-`, stdin.
+
+    Raises:
+        UsageError: both are stdin.
+        DataError: one cannot be read, or the files have different numbers of lines.
+    """
+    if src == tgt == "-":
+        raise UsageError("sources and translations cannot both come from stdin; name a file for one")
+    with open_source(src) as sources, open_source(tgt) as targets:
+        num_src, num_tgt = count_lines(sources), count_lines(targets)
+        if None not in (num_src, num_tgt) and num_src != num_tgt:  # of stdin and pipes, only the end tells
+            raise DataError(
+                f"{tgt}: {num_tgt} lines, but {src} has {num_src}; the files must align line by line"
+            )
+        yield sources, targets
+
+
+def score_pairs(
+    scorer: PairScorer, sources: io.BufferedIOBase, targets: io.BufferedIOBase
+) -> Iterator[list[ScoredPair]]:
+    """The scored pairs of `sources` and `targets`, in order, as soon as a portion of them is done.
+
+    Raises:
+        DataError: one has more lines than the other; all pairs until there have been scored.
+    """
+    done = 0
+    while True:
+        src, tgt = (list(islice(stream, LINES_AT_ONCE)) for stream in (sources, targets))
+        if n := min(len(src), len(tgt)):
+            of_src = [decoded(raw, done + i, side="source") for i, raw in enumerate(src[:n], 1)]
+            of_tgt = [decoded(raw, done + i, side="translation") for i, raw in enumerate(tgt[:n], 1)]
+            scores = scorer.score(of_src, of_tgt, first_line=done + 1)
+            yield [ScoredPair(*each) for each in zip(of_src, of_tgt, scores, strict=True)]
+        done += n
+        if len(src) != len(tgt):
+            names = ("sources", "translations")
+            longer, shorter = names if len(src) > len(tgt) else reversed(names)
+            raise DataError(
+                f"the {shorter} end after line {done}, but the {longer} go on; they must align line by line"
+            )
+        if not n:
+            return
+
+
+# Reranking: log p(y|x) + lambda log p(x|y) + mu |y|, that of Yee et al. (2019) without a language model, and with a
+# reward for each token in place of their normalised lengths
+
+SEARCHED_AT_ONCE = 128
+"""Lines that are searched, then scored; their candidates are all that is in memory."""
+
+
+@dataclass(frozen=True)
+class RerankWeights:
+    """What counts beside the translation's own log-probability; the defaults suited Multi30k's val."""
+
+    reverse: float = 0.3
+    """Lambda, of the source's log-probability given the translation."""
+    length: float = 0.25
+    """Mu, of the number of the translation's tokens, `</s>` included."""
+
+    def total(self, candidate: Translation, reverse: PairScore) -> float:
+        """The score of `candidate`, which `reverse` translates back; minus infinity if that is impossible."""
+        if math.isinf(reverse.log_prob):
+            return -math.inf  # and not a weight of 0 times infinity, which is no number
+        num_tokens = len(candidate.tokens) + 1
+        return candidate.log_prob + self.reverse * reverse.log_prob + self.length * num_tokens
+
+
+@dataclass(frozen=True)
+class Reranking:
+    """Which run of the other direction chooses among translations, and how."""
+
+    run_dir: Path
+    weights: RerankWeights
+    num_candidates: int = 20
+    """Translations of a line to choose from: all beams of its search."""
+    checkpoint: str = "best"
+
+    def open_run(self, *, of: AnyRun) -> Run:
+        """The run, which has to translate back what the run `of` translates.
+
+        Raises:
+            UsageError: it does not, or there is no such run.
+        """
+        reverse = open_run(self.run_dir)
+        ours, theirs = of.config.data, reverse.config.data
+        if (theirs.src_lang, theirs.tgt_lang) != (ours.tgt_lang, ours.src_lang):
+            raise UsageError(
+                f"{reverse.folder} translates {theirs.src_lang} to {theirs.tgt_lang}; to rerank, name a run "
+                f"from {ours.tgt_lang} to {ours.src_lang}"
+            )
+        return reverse
+
+
+class Reranker:
+    """Translates lines; of each, takes the candidate with the best weighted score."""
+
+    def __init__(
+        self, translator: Translator, reverse: PairScorer, weights: RerankWeights, *, num_candidates: int
+    ) -> None:
+        """`translator` has as many beams as there are candidates; `reverse` scores in the other direction."""
+        self._translator = translator
+        self._reverse = reverse
+        self._weights = weights
+        self._num_candidates = num_candidates
+
+    @classmethod
+    def load(cls, translator: Translator, reranking: Reranking, options: DecodingOptions) -> "Reranker":
+        """Reranker of what `translator` finds; of `options`, what is no matter of search counts.
+
+        Raises:
+            UsageError: there is no such run or checkpoint.
+        """
+        kept = {key: options.search.get(key) for key in ("batch_size", "precision")}
+        own = DecodingOptions(
+            reranking.checkpoint, device=options.device, threads=options.threads, search=kept
+        )
+        reverse = PairScorer.load([reranking.run_dir], own)
+        return cls(translator, reverse, reranking.weights, num_candidates=reranking.num_candidates)
+
+    def translate(self, lines: Iterable[str], *, on_progress: OnProgress | None = None) -> list[str]:
+        """The chosen translation of each of `lines`, in order; `on_progress` counts lines that are done.
+
+        Of candidates that all are impossible, as those of a line that is longer than the model takes, the
+        first is chosen. A translation's own log-probability is that of the search: without `</s>` where the
+        search ended at its limit.
+        """
+        sources, chosen = checked_lines(lines), list[str]()
+        for begin in range(0, len(sources), SEARCHED_AT_ONCE):
+            portion = sources[begin : begin + SEARCHED_AT_ONCE]
+            chosen += self._chosen(portion)
+            if on_progress is not None:
+                on_progress(len(portion))
+        return chosen
+
+    def _chosen(self, sources: Sequence[str]) -> Iterator[str]:
+        found = self._translator.translate_n_best(sources, n_best=self._num_candidates)
+        candidates = [_distinct(of_line) for of_line in found]
+        pairs = [
+            (each.text, src) for src, of_line in zip(sources, candidates, strict=True) for each in of_line
+        ]
+        scores = iter(self._reverse.score(*map(list, zip(*pairs, strict=True)), warns=False))
+        for of_line in candidates:
+            totals = {each.text: self._weights.total(each, next(scores)) for each in of_line}
+            # `max` takes the first of equals: where nothing can be said, the search's own choice stays.
+            yield max(totals, key=totals.__getitem__)
+
+
+def _distinct(translations: Iterable[Translation]) -> list[Translation]:
+    """The first of each text."""
+    by_text: dict[str, Translation] = {}
+    for each in translations:
+        by_text.setdefault(each.text, each)
+    return list(by_text.values())
