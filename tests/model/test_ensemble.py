@@ -40,21 +40,6 @@ def test_steps_give_the_mean_of_full_passes(backend: str) -> None:
         torch.testing.assert_close(log_p.exp().squeeze(1), expected[:, t])
 
 
-@torch.no_grad()
-def test_members_count_alike_in_any_order() -> None:
-    step = [Ensemble(members).step(TGT_IN[:, :1], Ensemble(members).start(SRC_IDS))
-            for members in ([SMALL, WIDE], [WIDE, SMALL])]  # fmt: skip
-    torch.testing.assert_close(*step)
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_model_twice_finds_what_it_finds_alone(beam_size: int) -> None:
-    alone, twice = (searched(model, beam_size=beam_size) for model in (SMALL, Ensemble([SMALL, SMALL])))
-    assert [hyps[0].ids for hyps in twice] == [hyps[0].ids for hyps in alone]
-    for one, other in zip(alone, twice, strict=True):
-        assert other[0].score == pytest.approx(one[0].score, abs=1e-5)
-
-
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_batch_finds_what_its_sentences_find_alone(beam_size: int) -> None:
     ensemble = Ensemble([SMALL, WIDE])

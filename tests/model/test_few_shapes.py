@@ -64,21 +64,6 @@ def test_the_model_sees_sizes_that_are_rounded_up(
     assert rows == [12, 10, 7]
 
 
-@each_model
-@torch.no_grad()
-def test_sentences_that_change_places_take_their_past_along(model: TranslationModel | Ensemble) -> None:
-    src_ids, ids = random_ids(11, 5, lengths=[5, 1, 3, 2] * 3), random_ids(11, 2, seed=1)
-    found = []
-    for each in (model, FewShapes(model)):
-        state = each.start(src_ids)
-        scores = [each.step(ids[:, :1], state)]
-        for kept in ([10, 1, 2, 9, 4, 5, 6, 7, 8], [8, 7, 3]):
-            state.keep(torch.tensor(kept))
-            scores.append(each.step(ids[: len(kept), 1:], state))
-        found.append(torch.cat(scores))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize(("max_len", "width"), [(16, 10), (9, 9)], ids=["a rung", "the model's"])
 def test_widths_are_rounded_up_as_far_as_the_model_takes(
     max_len: int, width: int, monkeypatch: pytest.MonkeyPatch
