@@ -44,11 +44,6 @@ def test_pairs_are_dropped_by_reason() -> None:
     assert lists(encoded.split.src) == [[4, 5], [4, 5]]
 
 
-def test_raw_lines_of_kept_pairs_stay_as_they_were() -> None:
-    encoded = PairEncoder(tokenizers(), max_len=3)(RAW)
-    assert encoded.kept == [(b"ein Hund", b"a dog"), (b"ein  Hund ", b"a big dog")]
-
-
 def test_text_is_lowercased_as_the_tokenizers_were_learned() -> None:
     encoded = PairEncoder(tokenizers(lowercase=True), max_len=None)(RAW[:1])
     assert encoded.split.src[0].tolist() == [4, 6]

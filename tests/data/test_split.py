@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mt_cli.data.split import EncodedSplit, Sentences, id_type
+from mt_cli.data.split import Sentences, id_type
 
 
 def test_sentences_are_found_by_index() -> None:
@@ -13,12 +13,6 @@ def test_sentences_are_found_by_index() -> None:
     assert sequences.lengths.tolist() == [2, 0, 1]
 
 
-def test_no_sentences_are_fine() -> None:
-    sequences = Sentences.of([], vocab_size=10)
-    assert len(sequences) == 0
-    assert sequences.offsets.tolist() == [0]
-
-
 @pytest.mark.parametrize(("vocab_size", "expected"), [(65536, np.uint16), (65537, np.int32)])
 def test_ids_take_two_bytes_where_they_fit(vocab_size: int, expected: type[np.generic]) -> None:
     largest = vocab_size - 1
@@ -26,8 +20,3 @@ def test_ids_take_two_bytes_where_they_fit(vocab_size: int, expected: type[np.ge
     assert id_type(vocab_size) is expected
     assert sequences.ids.dtype == expected
     assert sequences[0].tolist() == [largest]
-
-
-def test_split_is_as_long_as_its_sides() -> None:
-    side = Sentences.of([[4], [5]], vocab_size=10)
-    assert len(EncodedSplit(side, side)) == 2
