@@ -45,32 +45,10 @@ def test_subwords_of_a_side_are_learned_from_that_side(kind: str) -> None:
     assert "z" not in src
 
 
-def test_sides_may_differ_in_size() -> None:
-    config = TokenizerConfig(kind="spacy", joint=False, min_freq=1, vocab_size=8, tgt_vocab_size=9)
-    tokenizers = learn([("a b c d e f g", "a b c d e f g")], config)
-    assert (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size) == (8, 9)
-
-
 def test_a_vocabulary_without_a_word_is_refused() -> None:
     config = TokenizerConfig(kind="spacy", joint=False, min_freq=3)
     with pytest.raises(DataError, match=r"no word occurs tokenizer\.min_freq = 3 times in the training text"):
         learn(PAIRS, config)
-
-
-def test_counting_in_groups_changes_nothing() -> None:
-    config = TokenizerConfig(kind="spacy", joint=False, min_freq=1)
-    whole = learn(PAIRS, config).to_files()
-    grouped = learn_tokenizers(
-        PAIRS, config, src_lang="de", tgt_lang="en", lowercase=False, counted_together=2
-    )
-    assert grouped.to_files() == whole
-
-
-def test_sample_keeps_a_short_stream_in_order() -> None:
-    sample = PairSample(5, seed=0)
-    for pair in PAIRS:
-        sample.add(pair)
-    assert sample.pairs == PAIRS
 
 
 def test_sample_of_a_long_stream_is_even() -> None:

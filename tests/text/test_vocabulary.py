@@ -39,11 +39,6 @@ def test_asking_for_an_unknown_token_does_not_add_it() -> None:
     assert len(vocabulary) == 5
 
 
-def test_vocabulary_without_specials_is_refused() -> None:
-    with pytest.raises(DataError, match="begins with <pad> <unk> <s> </s>"):
-        Vocabulary(["a", "b"])
-
-
 def test_repeated_token_is_named() -> None:
     with pytest.raises(DataError, match="'x' is there twice"):
         Vocabulary([*SPECIALS, "x", "y", "x"])
