@@ -1,7 +1,6 @@
 """The machine: device, precision, threads, and random numbers that can be repeated."""
 
 import platform
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -9,12 +8,10 @@ import torch
 from processor import pretend_processor
 
 from mt_cli.errors import Option, ResourceError
-from mt_cli.machine import device as device_module
 from mt_cli.machine.device import (
     Runtime,
     describe_machine,
     memory_errors_explained,
-    one_thread,
     seed_everything,
     set_up_runtime,
 )
@@ -29,18 +26,6 @@ def _threads_as_before() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
-
-
-# Device and threads
-
-
-def test_cpu_is_what_was_asked_for() -> None:
-    assert set_up_runtime(device="cpu", precision="fp32", threads=1) == Runtime(CPU, "fp32")
-
-
-def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert set_up_runtime(threads=1).device == CPU
 
 
 def test_a_missing_gpu_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,16 +45,6 @@ def test_a_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> N
 def test_threads_are_as_many_as_asked_for(threads: int) -> None:
     set_up_runtime(device="cpu", threads=threads)
     assert torch.get_num_threads() == threads
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_are_left_to_pytorch_by_default(threads: int) -> None:
-    torch.set_num_threads(threads)
-    set_up_runtime(device="cpu")
-    assert torch.get_num_threads() == threads
-
-
-# Precision
 
 
 @pytest.mark.parametrize(
@@ -110,32 +85,11 @@ def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPat
     assert set_up_runtime(device="cpu", precision="bf16", threads=1).precision == "bf16"
 
 
-def test_products_are_in_bf16_only_where_asked_for() -> None:
-    x = torch.ones(2, 2)
-    with Runtime(CPU, "bf16").autocast():
-        assert (x @ x).dtype == torch.bfloat16
-    with Runtime(CPU, "fp32").autocast():
-        assert (x @ x).dtype == torch.float32
-
-
-# Random numbers
-
-
 def test_same_seed_gives_the_same_numbers() -> None:
     seed_everything(5)
     first = torch.rand(3).tolist()
     seed_everything(5)
     assert torch.rand(3).tolist() == first
-
-
-def test_other_seeds_give_other_numbers() -> None:
-    seed_everything(5)
-    first = torch.rand(3)
-    seed_everything(6)
-    assert not torch.equal(torch.rand(3), first)
-
-
-# Description
 
 
 def test_description_names_what_a_result_depends_on() -> None:
@@ -151,9 +105,6 @@ def test_description_names_what_a_result_depends_on() -> None:
     memory = memory_size()
     assert memory is not None
     assert facts["memory_gib"] == pytest.approx(memory / 2**30, abs=0.05)
-
-
-# Memory
 
 
 @pytest.mark.parametrize(
@@ -181,11 +132,6 @@ def test_a_real_allocation_beyond_memory_is_explained() -> None:
         torch.empty(1 << 55, dtype=torch.uint8)
 
 
-def test_other_errors_pass_as_they_are() -> None:
-    with pytest.raises(RuntimeError, match=r"^shapes differ$"), memory_errors_explained("anything"):
-        raise RuntimeError("shapes differ")
-
-
 def test_float32_is_computed_in_full() -> None:
     before = torch.get_float32_matmul_precision()
     try:
@@ -194,38 +140,6 @@ def test_float32_is_computed_in_full() -> None:
         assert torch.get_float32_matmul_precision() == "highest"
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-class Glibc:
-    """Stands for the C library: refuses a threshold for mmap that is larger than `largest`."""
-
-    def __init__(self, largest: int) -> None:
-        self._largest = largest
-        self.settings: dict[int, int] = {}
-
-    def mallopt(self, name: int, value: int) -> int:
-        if name == device_module.M_MMAP_THRESHOLD and value > self._largest:
-            return 0
-        self.settings[name] = value
-        return 1
-
-
-@pytest.mark.parametrize(
-    ("largest", "threshold"),
-    [(1 << 40, 1 << 30), (1 << 25, 1 << 25), (0, None)],
-    ids=["2.35", "2.28", "none"],
-)
-def test_large_blocks_are_kept_as_far_as_glibc_allows(
-    monkeypatch: pytest.MonkeyPatch, largest: int, threshold: int | None
-) -> None:
-    libc = Glibc(largest)
-    monkeypatch.setattr("ctypes.CDLL", lambda _: libc)
-    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.28"))
-    set_up_runtime(device="cpu", threads=1)
-    assert libc.settings.get(device_module.M_MMAP_THRESHOLD) == threshold
-    # Alone, the other setting would freeze the threshold at its smallest.
-    assert (device_module.M_TRIM_THRESHOLD in libc.settings) == (threshold is not None)
-    assert libc.settings[device_module.M_ARENA_MAX] == 1
 
 
 @pytest.mark.parametrize(
@@ -263,34 +177,3 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ResourceError, match=complaint):
         set_up_runtime(device="cuda")
-
-
-def test_threads_beyond_all_bounds_are_refused() -> None:
-    with pytest.raises(ResourceError, match=r"10000000000 threads are more than any machine has"):
-        set_up_runtime(threads=10**10)
-
-
-def test_too_few_threads_are_told_before_openmp_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    left = iter(range(2))
-    start = threading.Thread.start
-
-    def limited(thread: threading.Thread) -> None:
-        if next(left, None) is None:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    before = threading.active_count()
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", limited)
-        with pytest.raises(ResourceError, match="lets this process start 2 more threads, and 3 are needed"):
-            set_up_runtime(device="cpu", threads=1)
-    assert threading.active_count() == before
-
-
-def test_one_thread_is_for_its_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = [3]
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
-    monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    with one_thread():
-        assert threads[-1] == 1
-    assert threads == [3, 1, 3]

@@ -59,12 +59,6 @@ def test_nothing_is_shown_where_nothing_is_wanted(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_library_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    logging.getLogger("mt_cli").handlers = []
-    advance(clock, total=200)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_terminal_has_a_bar_that_goes_and_no_lines(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

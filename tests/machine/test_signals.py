@@ -50,13 +50,6 @@ def test_a_later_one_is_obeyed(obeyed: list[int], monkeypatch: pytest.MonkeyPatc
     assert (signals.received, obeyed) == (signal.SIGTERM, [signal.SIGINT, signal.SIGHUP])
 
 
-def test_after_the_block_signals_are_obeyed(obeyed: list[int]) -> None:
-    with StopSignals():
-        pass
-    signal.raise_signal(signal.SIGTERM)
-    assert obeyed == [signal.SIGTERM]
-
-
 def test_what_the_process_ignores_stays_ignored(obeyed: list[int]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     with StopSignals() as signals:
