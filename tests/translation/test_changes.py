@@ -41,14 +41,6 @@ def test_buckets_count_wins_losses_and_ties_by_length(changes: tuple[Change, ...
     assert long.mean_difference == pytest.approx(changes[1].difference)
 
 
-@pytest.mark.parametrize(
-    ("words", "label"), [(5, "0-5"), (6, "6-10"), (10, "6-10"), (50, "31-50"), (51, "51+")]
-)
-def test_a_sentence_is_in_the_bucket_whose_range_it_is_in(words: int, label: str) -> None:
-    (bucket,) = by_length(["Wort " * words], [])
-    assert (bucket.label, bucket.n) == (label, 1)
-
-
 def test_buckets_count_unseen_words_without_case_and_marks(changes: tuple[Change, ...]) -> None:
     found = by_unseen_words(SOURCES, changes, frozenset({"hund", "kleine", "sofa", "katzen", "auf"}))
     assert [(each.label, each.n, each.wins, each.losses) for each in found] == [

@@ -26,23 +26,6 @@ def test_part_without_tokens_still_counts_in_the_source() -> None:
     assert joined([NOTHING, DOG]).alignment == ((1, 0), (2, 1), (3, 2))
 
 
-def test_translation_is_represented_by_its_text_and_score() -> None:
-    assert repr(DOG) == "Translation(text='A dog.', score=-1.5)"
-
-
-def test_notebook_shows_text_score_and_aligned_tokens() -> None:
-    shown = ET.fromstring(CAT._repr_html_())
-    assert [part.text for part in shown.iter("p")] == ["Cats! "]
-    assert [part.text for part in shown.iter("small")] == ["score -0.5000"]
-    rows = [[cell.text for cell in row] for row in shown.iter("tr")]
-    assert rows == [["source", "Katzen", "!"], ["translation", "Cats", "!"]]
-
-
-def test_notebook_shows_no_table_where_nothing_is_aligned() -> None:
-    shown = ET.fromstring(Translation("A dog.", -1.5)._repr_html_())
-    assert [part.tag for part in shown.iter()] == ["div", "p", "small"]
-
-
 def test_notebook_takes_no_text_for_markup_or_a_formula() -> None:
     awkward = "<script>alert('&amp;')</script> $x$ \"q\""
     html = Translation(awkward, 0.0, (awkward,), (awkward,), ((0, 0),))._repr_html_()

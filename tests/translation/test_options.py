@@ -72,13 +72,6 @@ def test_wrong_type_is_refused(workspace: Workspace, options: dict[str, Any], co
         load(workspace, **options)
 
 
-def test_unknown_option_that_is_like_none_is_answered_with_all(workspace: Workspace) -> None:
-    with pytest.raises(
-        WrongTypeError, match=r"^unknown option top_k; known: backend, batch_size, .*, threads$"
-    ):
-        load(workspace, top_k=10)
-
-
 def test_all_wrong_options_are_named_at_once(workspace: Workspace) -> None:
     with pytest.raises(UsageError) as caught:
         load(workspace, beam_size=0, precision=16, threads=-2)

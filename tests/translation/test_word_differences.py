@@ -32,11 +32,6 @@ def test_words_that_the_other_line_lacks_are_marked(
     assert (bracketed(found.hyp), bracketed(found.ref)) == (marked_hyp, marked_ref)
 
 
-def test_capital_letters_are_no_difference_in_lower_case() -> None:
-    found = word_differences("The Dog", "the dog", lowercase=True)
-    assert (bracketed(found.hyp), bracketed(found.ref)) == ("The Dog", "the dog")
-
-
 @given(LINES, LINES)
 def test_spans_of_a_line_are_the_line(hyp: str, ref: str) -> None:
     found = word_differences(hyp, ref)
