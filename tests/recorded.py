@@ -3,14 +3,14 @@
 A plugin of all tests, so what is slow to load is loaded late.
 """
 
-import json
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from damage import change_json as change_json
 from workspace import Workspace
 
 if TYPE_CHECKING:
@@ -28,15 +28,6 @@ def git(folder: Path, *args: object) -> str:
         ["git", *identity, *map(str, args)], cwd=folder, capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
-
-
-def change_json(path: Path, **changes: object) -> None:
-    """Set keys of a JSON file, whose seal is made anew if it had one; a key set to None goes."""
-    from mt_cli.artefacts.json_files import sealed
-
-    content: dict[str, Any] = json.loads(path.read_bytes())
-    content = {key: value for key, value in (content | changes).items() if value is not None}
-    path.write_text(json.dumps(sealed(content) if "seal" in content else content), encoding="utf-8")
 
 
 def counts(hyps: list[str]) -> "Counts":
