@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from damage import change_json as change_json
+from damage import change_json
 from workspace import Workspace
 
 if TYPE_CHECKING:
     from records.record import Record
     from records.sentence_statistics import Counts
+
+__all__ = ["HYPS", "OTHERS", "REFS", "change_json", "counts", "git"]
 
 HYPS = [f"a man {verb} in the {place} ." for verb in ("sleeps", "runs", "sits") for place in "abcdefgh"]
 REFS = [f"a man {verb} in a {place} ." for verb in ("sleeps", "walks", "sits") for place in "abcdefgh"]
