@@ -51,12 +51,3 @@ def test_samples_are_those_of_the_command(workspace: Workspace, lines: list[str]
     samples = [each["n_best"] for each in printed(workspace, lines, *flags)]
     found = translator.translate_n_best(lines, n_best=3)
     assert [[{"translation": one.text, "score": one.score} for one in each] for each in found] == samples
-
-
-def test_attention_is_that_of_the_command(workspace: Workspace) -> None:
-    line = "Ein Mann schläft auf einer Bank."
-    look = ("--attention-of", "decoder", "--layer", 1, "--head", "all", "--json")
-    outcome = workspace.call("inspect", RUN, "--text", line, *look)
-    attention = Translator.load(workspace.run, device="cpu").attention(line)
-    ours = attention.maps("decoder", layer=1, head="all").as_json()
-    assert json.loads(json.dumps(ours)) == json.loads(outcome.text)

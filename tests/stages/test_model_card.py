@@ -2,13 +2,13 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+from damage import change_json
 from safetensors import safe_open
 from workspace import Workspace
-
-from mt_cli.artefacts.json_files import sealed, write_json
 
 
 @pytest.fixture
@@ -54,9 +54,10 @@ def test_another_checkpoints_and_an_ensembles_scores_are_not_the_models(
     assert workspace.call("evaluate", run, workspace.run).code == 0
     assert workspace.call("evaluate", run).code == 0
     scores = run / "eval" / "test-greedy" / "scores.json"
-    other = json.loads(scores.read_bytes()) | {"checkpoint": "step-00000001"}
-    run.joinpath("eval", "old-greedy").mkdir()
-    write_json(run / "eval" / "old-greedy" / "scores.json", sealed(other))
+    other = run / "eval" / "old-greedy" / "scores.json"
+    other.parent.mkdir()
+    shutil.copy(scores, other)
+    change_json(other, checkpoint="step-00000001")
     assert workspace.call("evaluate", run, "--split", "val").code == 0
     assert {name.split()[0] for name in rows_of(run) if "greedy" in name} == {"test-greedy", "val-greedy"}
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from damage import change_json
 from workspace import Outcome, Workspace
 
 from mt_cli.artefacts.checkpoint import load_state
-from mt_cli.artefacts.json_files import sealed, write_json
 from mt_cli.artefacts.run import open_run
 
 FEW = ("--max-steps", "6", "--set", "training.validate_every=3", "--set", "training.peak_lr=1e-4")
@@ -99,9 +99,8 @@ def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Pa
     prepare(workspace, folder)
     assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
     run = folder / "runs" / "fine"
-    manifest = json.loads(run.joinpath("manifest.json").read_text())
-    manifest["init_from"]["sha256"] = "0" * 64
-    write_json(run / "manifest.json", sealed(manifest))
+    parent = json.loads(run.joinpath("manifest.json").read_text())["init_from"]
+    change_json(run / "manifest.json", init_from={**parent, "sha256": "0" * 64})
     forget_checkpoints(run)
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")

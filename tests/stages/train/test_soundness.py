@@ -37,7 +37,6 @@ def records(run: Path, kind: str) -> list[dict[str, object]]:
 def status(run: Path) -> dict[str, object]:
     found = json.loads(run.joinpath("status.json").read_bytes())
     assert isinstance(found, dict)
-    assert found.pop("seal")
     return found
 
 
@@ -128,7 +127,7 @@ def resumable(workspace: Workspace, tmp_path: Path) -> Path:
 
 
 def with_nan(checkpoint: Path) -> None:
-    """Put a NaN among the weights, as earlier versions did, with sums that fit."""
+    """Put a NaN among the weights, with sums that fit."""
     tensors = safetensors.torch.load_file(checkpoint / "model.safetensors")
     next(iter(tensors.values())).view(-1)[0] = NAN
     rehash(checkpoint, "model.safetensors", safetensors.torch.save(tensors))
