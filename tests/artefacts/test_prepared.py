@@ -56,22 +56,10 @@ def test_lines_are_those_of_the_corpus(original: Prepared) -> None:
     assert original.lines("val", "tgt") == ["a  dog ", "nothing", "the\x0bball"]
 
 
-def test_unknown_split_is_answered_with_the_known_ones(original: Prepared) -> None:
-    with pytest.raises(DataError, match=r"no split 'test'; it has train, val"):
-        original.split("test")
-    with pytest.raises(DataError, match=r"no split 'test'; it has train, val"):
-        original.lines("test", "tgt")
-
-
 def test_identity_changes_with_the_content(original: Prepared, folder: Path) -> None:
     outputs = json.loads((folder / "manifest.json").read_text())["outputs"]
     change_json(folder / "manifest.json", outputs={**outputs, "train.src.npy": "0" * 64})
     assert open_prepared(folder, verify=False).sha256 != original.sha256
-
-
-def test_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"multi30k: no prepared data$"):
-        open_prepared(tmp_path / "multi30k")
 
 
 @pytest.mark.parametrize(
@@ -80,12 +68,6 @@ def test_missing_folder_is_named(tmp_path: Path) -> None:
 def test_flipped_byte_is_noticed(folder: Path, name: str) -> None:
     flip_a_bit(folder / name)
     with pytest.raises(PreparedDataError, match=f"{name}: altered or damaged"):
-        open_prepared(folder)
-
-
-def test_missing_file_is_noticed(folder: Path) -> None:
-    (folder / "val.src.txt").unlink()
-    with pytest.raises(DataError, match=r"val\.src\.txt: missing"):
         open_prepared(folder)
 
 

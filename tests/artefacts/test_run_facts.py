@@ -41,12 +41,3 @@ def test_each_resumption_notes_what_differs_from_the_one_before(tmp_path: Path) 
         {"after_step": 30, "commit": "a", "gpu": "H", "amx": None},
     ]
     assert read_facts(tmp_path, ENVIRONMENT) == START | {"resumed": noted}
-
-
-def test_conditions_of_updates_that_a_kill_has_lost_are_forgotten(tmp_path: Path) -> None:
-    write_facts(tmp_path, ENVIRONMENT, START)
-    note_resumption(tmp_path, LATER, after_step=10)
-    note_resumption(tmp_path, START, after_step=10)
-    assert read_facts(tmp_path, ENVIRONMENT)["resumed"] == []
-    note_resumption(tmp_path, LATER, after_step=0)
-    assert read_facts(tmp_path, ENVIRONMENT) == LATER

@@ -49,16 +49,6 @@ def test_missing_array_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no array", b"\x93NUMPY\x01\x00"], ids=["empty", "text", "cut off"]
-)
-def test_damaged_array_is_named(tmp_path: Path, content: bytes) -> None:
-    write(tmp_path, pairs([[4]], [[7]]))
-    (tmp_path / "val.tgt.npy").write_bytes(content)
-    with pytest.raises(DataError, match=r"val\.tgt\.npy: cannot be read as an array"):
-        open_split(tmp_path, "val")
-
-
-@pytest.mark.parametrize(
     "offsets",
     [[], [0], [0, 1], [0, 2, 1, 3], [1, 2, 3], [0, 1, 2], [0, 1, 4], [-1, 1, 3]],
     ids=str,
@@ -69,11 +59,4 @@ def test_offsets_that_do_not_cut_the_ids_into_sentences_are_refused(
     write(tmp_path, pairs([[4], [5, 6]], [[7], [8]]))
     np.save(tmp_path / "val.src.offsets.npy", np.array(offsets, np.int64))
     with pytest.raises(DataError, match=r"(val\.src\.offsets\.npy: not where the sentences|1 sources)"):
-        open_split(tmp_path, "val")
-
-
-def test_sides_of_different_numbers_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, pairs([[4], [5, 6]], [[7], [8]]))
-    np.save(tmp_path / "val.src.offsets.npy", np.array([0, 3], np.int64))
-    with pytest.raises(DataError, match=r"val has 1 sources, but 2 targets"):
         open_split(tmp_path, "val")

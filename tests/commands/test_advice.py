@@ -78,14 +78,6 @@ def test_run_that_is_missing_is_trained_as_advised(workspace: Workspace, place: 
     assert workspace.call("inspect", run, cwd=place).code == 0
 
 
-@pytest.mark.parametrize("text", ["Ein Mann schläft.", "Hund", "-5 Hunde/Katzen 'bellen'", "Hund " * 60])
-def test_text_in_place_of_a_second_run_is_translated_as_advised(workspace: Workspace, text: str) -> None:
-    refused = workspace.call("translate", "runs/tiny", "--", text)
-    assert (refused.code, "no run folder; to translate text: " in refused.err) == (2, True)
-    followed = workspace.call(*advised_by(refused))
-    assert (followed.code, len(followed.lines)) == (0, 1)
-
-
 @pytest.mark.parametrize("config", ["runs/tiny/config.toml", "runs/tiny"])
 def test_config_of_a_run_stands_for_its_data_and_its_run(
     workspace: Workspace, place: Path, config: str

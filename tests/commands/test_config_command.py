@@ -101,21 +101,6 @@ def test_new_says_what_is_missing(call: Call, folder: Path, args: tuple[str, ...
     assert not folder.joinpath("x-corpus").exists()
 
 
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_new_never_replaces_pairs_that_it_was_given(call: Call, folder: Path, split: str) -> None:
-    assert call("new", "--train", *PAIR, "-o", "mine.toml").code == 0
-    before = {path: path.read_bytes() for path in folder.joinpath("mine-corpus").iterdir()}
-    given = {"train": PAIR, "val": PAIR} | {split: (f"mine-corpus/{split}.es", f"mine-corpus/{split}.en")}
-    pairs = ("--train", *given["train"]) + (("--val", *given["val"]) if split == "val" else ())
-    outcome = call("new", *pairs, "-o", "mine.toml", "--overwrite")
-    assert outcome.code == 2
-    assert outcome.err == (
-        f"error: mine-corpus/{split}.es lies in mine-corpus, which would be replaced; "
-        "name another place with --output\n"
-    )
-    assert {path: path.read_bytes() for path in before} == before
-
-
 # show
 
 

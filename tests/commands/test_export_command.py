@@ -68,33 +68,6 @@ def test_model_that_says_something_else_exits_6_after_the_proof(
     assert "the weights are not quantised" in outcome.err
 
 
-def test_data_that_are_not_at_hand_cost_the_proof_only(workspace: Workspace, tmp_path: Path) -> None:
-    outcome = workspace.call(
-        "export", workspace.run, "--to", "ctranslate2", "out", "--json", "--quiet", cwd=tmp_path
-    )
-    document = json.loads(outcome.out)
-    assert (outcome.code, document["folder"], document["proof"]) == (0, "out", None)
-    assert outcome.err.startswith("warning: no proof that both translate alike: data/prepared/tiny: ")
-    assert outcome.err.endswith("say where with --data DIR\n")
-    assert "Greedy" not in tmp_path.joinpath("out", "README.md").read_text()
-
-
-@pytest.fixture
-def full(tmp_path: Path) -> Path:
-    """A folder with a model of someone else's in it."""
-    tmp_path.joinpath("full").mkdir()
-    tmp_path.joinpath("full", "config.json").touch()
-    tmp_path.joinpath("full", "model.bin").touch()
-    return tmp_path / "full"
-
-
-def test_overwrite_leaves_alone_what_is_no_exported_model(workspace: Workspace, full: Path) -> None:
-    outcome = export(workspace, full, "--overwrite")
-    message = f"error: {full} is not an exported model, so --overwrite leaves it alone; name another\n"
-    assert outcome == Outcome(2, b"", message)
-    assert files_below(full) == ["config.json", "model.bin"]
-
-
 def test_overwrite_replaces_an_exported_model_whole(workspace: Workspace, tmp_path: Path) -> None:
     export(workspace, tmp_path / "out")
     tmp_path.joinpath("out", "stale.txt").touch()

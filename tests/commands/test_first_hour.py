@@ -1,9 +1,6 @@
 """The first hour at a real terminal of 80 columns: what waits says so, and every view fits."""
 
 import os
-import re
-import shutil
-import sys
 from pathlib import Path
 
 import pexpect
@@ -54,27 +51,6 @@ def rest_of(session: "pexpect.spawn[str]") -> str:
     session.close()
     assert session.exitstatus == 0, session.before
     return str(session.before)
-
-
-@pytest.fixture(scope="module")
-def views(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """The lines of each of `VIEWS`, all shown by one process."""
-    place = tmp_path_factory.mktemp("first-hour")
-    for name in ("corpus", "runs"):
-        shutil.copytree(workspace.folder / name, place / name)
-    shutil.copy(workspace.folder / "tiny.toml", place)
-    shown = rest_of(at_terminal(sys.executable, "-c", ALL_VIEWS.format(views=VIEWS), cwd=place))
-    found: dict[str, list[str]] = {}
-    for text in re.split(r"^view ", shown.replace("\r\n", "\n"), flags=re.MULTILINE)[1:]:
-        name, _, body = text.partition("\n")
-        found[name] = body.split("\n")
-    return found
-
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_no_line_is_longer_than_the_terminal(views: dict[str, list[str]], name: str) -> None:
-    assert len(views[name]) > 3
-    assert [line for line in views[name] if len(line.rpartition("\r")[2]) > COLUMNS] == []
 
 
 def test_translate_says_what_it_waits_for_and_answers_each_line(workspace: Workspace) -> None:

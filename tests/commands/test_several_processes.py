@@ -123,18 +123,6 @@ def test_slurm_script_trains_in_two_processes_with_the_losses_of_one_and_goes_on
     assert len(losses(together)) == 14
 
 
-def test_fine_tuning_begins_in_all_after_the_start_is_scored(
-    workspace: Workspace, tmp_path: Path, start_second: Start
-) -> None:
-    run = tmp_path / "run"
-    args = ("--run", run, "--init-from", "runs/tiny", "--max-steps", 2, *PLAIN)
-    second = start_second(*args)
-    outcome = workspace.call("train", "tiny.toml", *args)
-    assert (outcome.code, ending(second)[0]) == (0, 0), outcome.err
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines if '"validation"' in line] == [0, 2]
-
-
 def test_others_end_where_one_is_killed(
     workspace: Workspace, tmp_path: Path, start_second: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,11 +71,6 @@ def test_same_seed_gives_the_same_samples_and_another_others(workspace: Workspac
     assert sample(workspace, "--seed", 7) != sample(workspace, "--seed", 8)
 
 
-def test_other_lines_do_not_change_a_sample(workspace: Workspace) -> None:
-    *_, last = sample(workspace)
-    assert sample(workspace, stdin=LINES.split(b"\n")[2]) == [last]
-
-
 def test_each_line_has_as_many_samples_as_asked_for(workspace: Workspace) -> None:
     lines = sample(workspace, "--n-best", 4)
     assert len(lines) == 3 * 4
@@ -87,12 +82,6 @@ def test_each_line_has_as_many_samples_as_asked_for(workspace: Workspace) -> Non
 def test_option_of_samples_without_samples_is_refused(workspace: Workspace, option: str) -> None:
     outcome = translate(workspace, option, 1)
     assert outcome == Outcome(2, b"", f"error: {option} is an option of --sample; give that too\n")
-
-
-def test_samples_and_a_beam_exclude_each_other(workspace: Workspace) -> None:
-    message = "error: --sample draws translations and --beam-size searches for them; give one of the two\n"
-    assert translate(workspace, "--sample", "--beam-size", 5) == Outcome(2, b"", message)
-    assert translate(workspace, "--sample", "--beam-size", 1).code == 0
 
 
 @pytest.mark.parametrize(

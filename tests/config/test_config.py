@@ -232,8 +232,6 @@ def test_override_of_another_form_is_refused(override: str) -> None:
         parse_config({}, [override])
 
 
-# Round trip
-
 widths = st.builds(lambda heads, size: (heads, 2 * heads * size), st.integers(1, 16), st.integers(1, 64))
 chances = st.floats(0, 1, exclude_max=True)
 positive = st.floats(0, exclude_min=True, allow_infinity=False)

@@ -44,8 +44,6 @@ def padded_tokens(batch: PlannedBatch) -> int:
     return batch.shape.rows * max(batch.shape.src_width, batch.shape.tgt_width)
 
 
-# Planning
-
 many_lengths = [(3 + i % 17, 2 + i % 17 + i % 3) for i in range(500)]
 
 

@@ -85,14 +85,6 @@ def test_layers_come_in_order(model: TranslationModel, kind: MapKind) -> None:
     assert (after[-1] - before[-1]).abs().max() > 1e-2
 
 
-@every_kind
-def test_map_of_a_sentence_ignores_its_batch(model: TranslationModel, kind: MapKind) -> None:
-    together = attention_maps(model, SRC_IDS, TGT_IN)[kind]
-    alone = attention_maps(model, SRC_IDS[2:, :4], TGT_IN[2:])[kind]
-    queries, keys = alone.shape[-2:]
-    assert_same(together[:, 2:, :, :queries, :keys], alone)
-
-
 @pytest.mark.parametrize("final_norm", [True, False])
 @every_kind
 def test_both_backends_give_the_same_maps(norm: str, kind: MapKind, final_norm: bool) -> None:
@@ -153,9 +145,6 @@ def test_first_layer_equals_torch_attention_worked_by_hand(
 ) -> None:
     expected = ByHand(model, is_pre_norm=norm == "pre").map(kind)
     assert_same(attention_maps(model, SRC_IDS, TGT_IN)[kind][0], expected)
-
-
-# The model is left as it was
 
 
 @torch.no_grad()

@@ -110,8 +110,6 @@ def test_twin_by_assignment_follows_the_original(tie: str) -> None:
     torch.testing.assert_close(twin(src_ids, tgt_in), original(src_ids, tgt_in), rtol=1e-4, atol=1e-5)
 
 
-# Where dropout is
-
 RATES = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
 
 

@@ -34,15 +34,8 @@ def traced(**options: object) -> list[TracedTensor]:
     return trace_shapes(model_of(**options), SRC_IDS, TGT_IN).tensors
 
 
-def names(trace: list[TracedTensor], *, level: Level, place: str = "") -> list[str]:
-    return [tensor.name for tensor in trace if (tensor.level, tensor.place) == (level, place)]
-
-
 def letters(trace: list[TracedTensor], *, level: Level, place: str = "") -> dict[str, str]:
     return {tensor.name: tensor.letters for tensor in trace if (tensor.level, tensor.place) == (level, place)}
-
-
-# Letters
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
@@ -56,28 +49,6 @@ def test_letters_of_every_tensor_are_its_shape(
     meaning = {**SIZES, "1": 1}
     told = {t: tuple(meaning[letter] for letter in t.letters.split()) for t in trace}
     assert told == {t: t.shape for t in trace}
-
-
-# Order
-
-
-@pytest.mark.parametrize(
-    ("norm", "side", "sublayers"),
-    [
-        ("post", "encoder", "self-attention(x); FFN(x)"),
-        ("post", "decoder", "self-attention(x); cross-attention(x, memory); FFN(x)"),
-        ("pre", "decoder", "self-attention({0}); cross-attention({0}, memory); FFN({0})"),
-    ],
-)
-def test_layer_is_told_sublayer_by_sublayer(norm: str, side: str, sublayers: str) -> None:
-    told = names(traced(norm=norm), level="layer", place=f"{side} layer 1")
-    assert told == ["x", *sublayers.format("LayerNorm(x)").split("; "), "output"]
-
-
-# Levels and names
-
-
-# The model is left as it was
 
 
 @torch.no_grad()

@@ -40,9 +40,6 @@ def assert_same(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=5e-6)
 
 
-# Dropout
-
-
 @pytest.mark.parametrize("side", ["src", "tgt"])
 def test_dropout_spares_no_input_and_no_position(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = randomised(tiny_model(dropout=0.5, positions="learned"))
@@ -179,8 +176,6 @@ def test_encoder_is_given_embeddings_scaled_as_asked(
     expected = model.src_embedding.weight[[5, 9]] * factor + model.get_parameter("src_positions.weight")[:2]
     assert_same(given[0], expected)
 
-
-# Dropout
 
 RATES = ("dropout", "attention_dropout", "activation_dropout")
 

@@ -10,8 +10,6 @@ from workspace import Workspace
 
 from mt_cli.machine.device import Runtime
 from mt_cli.model import pytorch, scratch, translation_model
-from mt_cli.model.attention import MultiHeadAttention
-from mt_cli.model.cached_decoder import CachedLayer, CachedState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.stages.doctor import examine
 
@@ -55,31 +53,6 @@ def test_a_missing_causal_mask_is_named(monkeypatch: pytest.MonkeyPatch, module:
 def test_a_missing_padding_mask_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(translation_model, "padding_mask", nothing_is_padding)
     assert f"padding and the rest of the batch change nothing ({name})" in failures()
-
-
-def test_a_cache_that_forgets_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    remember = CachedLayer._attend_to_past
-
-    def forget(layer: CachedLayer, x: Tensor, state: CachedState) -> Tensor:
-        out = remember(layer, x, state)
-        layer.self_v[:, :, : state.used] = 0
-        return out
-
-    monkeypatch.setattr(CachedLayer, "_attend_to_past", forget)
-    found = failures()
-    assert found[0] == "step by step equals the full pass (scratch)"
-    assert "step by step equals the full pass (torch)" not in found
-
-
-def test_a_wrong_projection_makes_the_backends_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    project = MultiHeadAttention.project_memory
-
-    def value_by_the_key(attention: MultiHeadAttention, memory: Tensor) -> tuple[Tensor, Tensor]:
-        k, _ = project(attention, memory)
-        return k, k
-
-    monkeypatch.setattr(MultiHeadAttention, "project_memory", value_by_the_key)
-    assert failures() == ["both backends give the same probabilities"]
 
 
 def test_doctor_prints_a_line_for_each_check(workspace: Workspace) -> None:

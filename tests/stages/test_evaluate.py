@@ -67,17 +67,6 @@ def test_files_give_the_sacrebleu_command_the_same_score(
     assert folder.joinpath("src.txt").read_bytes() == workspace.corpus("test.de").read_bytes()
 
 
-@pytest.mark.parametrize("command", ["evaluate", "translate", "score"])
-def test_a_search_option_out_of_range_is_named_as_on_the_command_line(
-    workspace: Workspace, command: str
-) -> None:
-    files = ("--src", "corpus/test.de", "--tgt", "corpus/test.en") if command == "score" else ()
-    text = ("--text", "Ein Hund.") if command == "translate" else ()
-    outcome = workspace.call(command, workspace.run, "--batch-size", 1 << 40, *files, *text)
-    assert (outcome.code, outcome.text) == (2, "")
-    assert outcome.err.startswith("error: --batch-size: expected ")
-
-
 def test_case_does_not_count_where_the_corpus_is_lower_case(
     workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,20 +128,6 @@ def test_references_with_awkward_lines_score_as_by_the_command(
     assert (by_command["BLEU"], by_command["chrF2"]) == (f"{scores['bleu']:.10f}", f"{scores['chrf']:.10f}")
 
 
-def test_sets_of_ones_own_never_replace_one_another(workspace: Workspace, run: Path, tmp_path: Path) -> None:
-    for folder, lines in (("a", b"Ein Hund.\n"), ("b", b"Eine Katze.\n")):
-        tmp_path.joinpath(folder).mkdir()
-        src = tmp_path / folder / "my set.de"
-        src.write_bytes(lines)
-        assert evaluate(workspace, run, "--src", src, "--ref", src).code == 0
-        assert evaluate(workspace, run, "--src", src, "--ref", src).code == 0
-    kept = sorted(run.joinpath("eval").iterdir())
-    assert [re.fullmatch(r"my_set-[0-9a-f]{8}-greedy", folder.name) is not None for folder in kept] == [
-        True
-    ] * 2
-    assert {lines_in(folder / "src.txt")[0] for folder in kept} == {"Ein Hund.", "Eine Katze."}
-
-
 @pytest.mark.parametrize("flag", ["--src", "--ref"])
 def test_one_file_alone_exits_2(workspace: Workspace, flag: str) -> None:
     outcome = evaluate(workspace, workspace.run, flag, "corpus/test.de")
@@ -192,14 +167,3 @@ def test_altered_data_exit_3_and_the_file_is_named(workspace: Workspace, tmp_pat
     outcome = evaluate(workspace, workspace.run, "--data", data)
     assert (outcome.code, outcome.out) == (3, b"")
     assert outcome.err.startswith(f"error: {data}/test.tgt.txt: altered or damaged")
-
-
-def test_data_prepared_anew_with_other_words_exit_3(workspace: Workspace, tmp_path: Path) -> None:
-    shutil.copytree(workspace.folder / "corpus", tmp_path / "corpus")
-    shutil.copy(workspace.folder / "tiny.toml", tmp_path)
-    prepared = workspace.call("prepare", "tiny.toml", "--set", "tokenizer.vocab_size=400", cwd=tmp_path)
-    assert prepared.code == 0
-    outcome = evaluate(workspace, workspace.run, "--data", tmp_path / "data" / "prepared" / "tiny")
-    assert (outcome.code, outcome.out) == (3, b"")
-    assert "not the data that" in outcome.err
-    assert "--data DIR" in outcome.err

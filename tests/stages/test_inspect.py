@@ -8,14 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import torch
 from tiny import tiny_model
 from workspace import Outcome, Workspace
 
 from mt_cli.model.shape_trace import LEVELS
 from mt_cli.stages.inspect.inspect import parameters_by_part
-from mt_cli.stages.inspect.sentence_shapes import mask_panels
-from mt_cli.translation.teacher_forcing import TeacherForced
 
 RUN = "runs/tiny"
 SECTIONS = ["run", "parameters", "vocabulary", "scores", "data", "sha256", "environment", "config"]
@@ -85,10 +82,6 @@ def test_parameters_are_those_counted_by_hand(
     assert parameters_by_part(sizes) == {**BY_HAND, **changed}
 
 
-def test_json_has_the_same_sections(workspace: Workspace) -> None:
-    assert list(document(inspect(workspace, RUN, "--json"))) == SECTIONS
-
-
 def test_hashes_are_those_of_the_files(workspace: Workspace) -> None:
     hashes = document(inspect(workspace, RUN, "--json"))["sha256"]
     folders = {True: workspace.run / "checkpoints", False: workspace.run}
@@ -121,13 +114,6 @@ def test_checkpoint_is_the_one_asked_for(workspace: Workspace, pointer: str) -> 
     assert by_pointer["run"]["checkpoint"] == name
     assert f"{name}/model.safetensors" in by_pointer["sha256"]
     assert list(by_pointer["scores"]) == [f"val, step {int(name.removeprefix('step-'))}"]
-
-
-def test_moved_run_whose_data_are_gone_is_described(workspace: Workspace, run: Path) -> None:
-    outcome = inspect(workspace, run.name, "--json", cwd=run.parent)
-    assert document(outcome)["data"]["prepared_folder"] == "data/prepared/tiny"
-    assert list(document(outcome)["data"]) == ["prepared_folder", "prepared_sha256"]
-    assert outcome.err == ""
 
 
 def test_looking_changes_nothing_in_the_run(workspace: Workspace, run: Path) -> None:
@@ -208,24 +194,6 @@ def test_empty_text_is_refused(workspace: Workspace, run: Path, look: list[str])
     outcome = inspect(workspace, run, *look, "--text", " ", cwd=run)
     assert (outcome.code, outcome.out) == (2, b"")
     assert not run.joinpath("masks.svg").exists()
-
-
-PAIR = TeacherForced(
-    source="Ein Hund",
-    translation="A",
-    src_ids=torch.tensor([[4, 5, 3]]),
-    tgt_in=torch.tensor([[2, 8]]),
-    src_tokens=("Ein", "Hund", "</s>"),
-    tgt_tokens=("<s>", "A"),
-    predicted_tokens=("A", "</s>"),
-)
-
-
-def test_nobody_attends_to_padding_and_no_target_to_a_later_one() -> None:
-    encoder, decoder, cross = mask_panels(PAIR)
-    assert encoder.values.tolist() == [[1, 1, 1, 0, 0, 0]] * 6
-    assert decoder.values.tolist() == [[1, 0], [1, 1]]
-    assert cross.values.tolist() == [[1, 1, 1, 0, 0, 0]] * 2
 
 
 def test_masks_are_drawn_as_svg(workspace: Workspace, tmp_path: Path) -> None:

@@ -2,19 +2,14 @@
 
 import io
 import json
-import os
 import re
-import shlex
-import subprocess
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
+from workspace import Outcome, Workspace
 
 from mt_cli.stages.translate import translate_lines
 from mt_cli.text.normalize import decode_line
@@ -152,17 +147,6 @@ def test_line_longer_than_the_model_is_translated_in_parts_with_a_warning(worksp
     )
 
 
-@pytest.mark.parametrize("batch_size", [1, 7])
-def test_batch_size_and_order_change_no_translation(workspace: Workspace, batch_size: int) -> None:
-    lines = lines_of(workspace.corpus("test.de").read_bytes())
-    usual = workspace.call("translate", RUN, "--quiet", "--batch-size", 128, stdin=b"\n".join(lines)).lines
-    backwards = workspace.call(
-        "translate", RUN, "--quiet", "--batch-size", batch_size, stdin=b"\n".join(lines[::-1])
-    ).lines
-    assert backwards[::-1] == usual
-    assert len(set(usual)) > len(usual) / 2  # a model that says the same of everything would prove nothing
-
-
 def test_run_folder_is_all_that_is_needed(workspace: Workspace, tmp_path: Path) -> None:
     workspace.copy_run(tmp_path / "moved")
     there = workspace.call("translate", "moved", stdin=AWKWARD, cwd=tmp_path)
@@ -196,20 +180,6 @@ def test_output_may_replace_the_input(workspace: Workspace, two_lines: Path) -> 
     assert two_lines.read_bytes() == translated(workspace).out
 
 
-def test_output_to_a_stream_that_is_a_file_too_leaves_what_others_write(
-    workspace: Workspace, two_lines: Path
-) -> None:
-    place = two_lines.with_name("english.txt")
-    command = shlex.join([*MT_CLI, "translate", str(RUN), "-i", str(two_lines), "-o", "/dev/stdout"])
-    subprocess.run(
-        ["bash", "-c", f"(echo before; {command}; echo after) > {shlex.quote(str(place))} 2>&1"],
-        cwd=workspace.folder,
-        check=True,
-        timeout=TIMEOUT_S,
-    )
-    assert place.read_bytes() == b"before\n" + translated(workspace).out + b"after\n"
-
-
 def test_failed_translation_leaves_the_output_as_it_was(workspace: Workspace, two_lines: Path) -> None:
     target = two_lines.with_name("english.txt")
     target.write_text("precious\n")
@@ -217,11 +187,6 @@ def test_failed_translation_leaves_the_output_as_it_was(workspace: Workspace, tw
     assert outcome.code == 2
     assert target.read_text() == "precious\n"
     assert sorted(path.name for path in target.parent.iterdir()) == ["english.txt", "german.txt"]
-
-
-def test_text_is_taken_from_the_command_line(workspace: Workspace) -> None:
-    outcome = workspace.call("translate", RUN, "--text", "Ein Hund.", stdin=b"Zwei Hunde.\n")
-    assert outcome == workspace.call("translate", RUN, stdin=b"Ein Hund.\n")
 
 
 def test_json_has_a_line_for_each_line_with_its_source(workspace: Workspace) -> None:
@@ -247,41 +212,3 @@ def test_output_that_cannot_be_written_exits_5(workspace: Workspace, name: str) 
     outcome = workspace.call("translate", RUN, "-o", name, stdin=b"Ein Hund.\n")
     assert (outcome.code, outcome.out) == (5, b"")
     assert outcome.err.startswith(f"error: {name}: cannot be written: ")
-
-
-def test_typed_line_is_answered_before_the_next_even_without_blocking(workspace: Workspace) -> None:
-    expected = translated(workspace).lines
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    with subprocess.Popen(
-        [*MT_CLI, "translate", RUN], stdin=reader, stdout=subprocess.PIPE, cwd=workspace.folder
-    ) as process:
-        assert process.stdout is not None
-        guard = threading.Timer(TIMEOUT_S, process.kill)  # reading would wait for ever
-        guard.start()
-        with os.fdopen(writer, "wb") as stdin:
-            answers = [ask(stdin, process.stdout, line) for line in (b"Ein Hund.\n", b"Zwei Hunde.\n")]
-        rest = process.stdout.read()
-        guard.cancel()
-    os.close(reader)
-    assert answers == [f"{line}\n".encode() for line in expected]
-    assert (rest, process.returncode) == (b"", 0)
-
-
-def ask(stdin: IO[bytes], stdout: IO[bytes], line: bytes) -> bytes:
-    stdin.write(line)
-    stdin.flush()
-    return stdout.readline()
-
-
-def test_reader_that_leaves_ends_it_with_141_and_no_word(workspace: Workspace) -> None:
-    script = f'(while echo "Ein Hund."; do :; done) | "$0" -m mt_cli translate {RUN} | head -n 1; '
-    done = subprocess.run(
-        ["bash", "-c", script + 'echo "${PIPESTATUS[1]}"', MT_CLI[0]],
-        capture_output=True,
-        cwd=workspace.folder,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.stderr == b""
-    assert done.stdout.decode().split("\n")[1:] == ["141", ""]

@@ -72,9 +72,6 @@ def test_a_tied_output_layer_is_an_embedding_and_does_not_decay(tie: str) -> Non
     assert not {name for name in decayed(ratios) if "embedding" in name or "output" in name}
 
 
-# State
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_restored_optimiser_goes_on_as_the_first_would(kind: Kind) -> None:
     model = randomised(tiny_model())
@@ -99,9 +96,6 @@ def test_incomplete_state_is_refused(kind: Kind) -> None:
     missing, _ = state.popitem()
     with pytest.raises(KeyError, match=missing):
         optimiser_of(model, kind=kind).restore(state)
-
-
-# Updates that are skipped
 
 
 @pytest.mark.parametrize("kind", KINDS)

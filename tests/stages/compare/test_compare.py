@@ -47,21 +47,6 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     )
 
 
-def test_text_shows_scores_kinds_of_sentences_and_examples(
-    workspace: Workspace, files: tuple[Path, Path, Path]
-) -> None:
-    ref, worse, perfect = files
-    lines = compare(workspace, worse, perfect, "--ref", ref, "--examples", 1).lines
-    assert "30 of 30 translations differ" in lines
-    assert any(line.split()[:1] == ["TER"] and line.split()[-1] == "0.0099" for line in lines)
-    (bucket,) = (line.split() for line in lines if line.startswith("6-10 "))
-    assert bucket[1:5] == ["30", "30", "0", "0"]
-    first = next(i for i, line in enumerate(lines) if "gained most" in line)
-    assert [line.split()[0] for line in lines[first + 1 : first + 4]] == ["reference", "baseline", "system"]
-    assert sum("gained most" in line for line in lines) == 1
-    assert not any("lost most" in line for line in lines)
-
-
 def test_identical_translations_are_no_difference(
     workspace: Workspace, files: tuple[Path, Path, Path]
 ) -> None:
@@ -123,13 +108,6 @@ def test_runs_of_two_directions_are_not_compared(
         "only runs of one direction can be compared\n",
     )
     assert not (run / "eval").exists()
-
-
-def test_another_search_is_not_taken_for_this_one(workspace: Workspace, run: Path) -> None:
-    assert workspace.call("evaluate", run).code == 0
-    outcome = compare(workspace, run, run, "--beam-size", 2)
-    assert f"test: {run} translates\n" in outcome.err
-    assert (run / "eval" / "test-beam2-alpha0" / "hyp.txt").is_file()
 
 
 def test_own_files_are_translated_and_compared(workspace: Workspace, run: Path) -> None:

@@ -81,29 +81,6 @@ def test_a_test_line_that_is_trained_on_is_reported(corpus: Corpus) -> None:
     assert (report["train+back"].src_in_train, report["train+back"].pairs_in_train) == (1, 1)
 
 
-def test_a_changed_file_or_tag_is_prepared_again(corpus: Corpus) -> None:
-    corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
-    assert not corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward"))).is_new
-    assert corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))).is_new
-    corpus.write("forward", MADE[:1])
-    assert corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))).is_new
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"tag": "two words"}, "tag"),
-        ({"share": 0.0}, "share"),
-        ({"share": 1000}, "share"),
-        ({"weight": 1}, "weight"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, object], complaint: str) -> None:
-    table = {"src": "a", "tgt": "b", **options}
-    with pytest.raises(ConfigError, match=complaint):
-        parse_config({"data": {"more": {"forward": table}}})
-
-
 def test_a_tag_among_words_is_refused() -> None:
     table = {"src": "a", "tgt": "b", "tag": "x"}
     with pytest.raises(ConfigError, match=r"data\.more\.forward\.tag needs subwords"):

@@ -1,7 +1,6 @@
 """The `prepare` command: what its folder holds, and what it refuses."""
 
 import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,14 +91,6 @@ def test_prepared_splits_decode_to_the_corpus(corpus: Corpus, kind: str) -> None
         tgt for _, tgt in PAIRS[:-3]
     ]
     assert prepared.lines("train", "tgt") == [tgt for _, tgt in PAIRS[:-3]]
-
-
-def test_manifest_lists_every_other_file(corpus: Corpus) -> None:
-    corpus.prepare()
-    manifest = json.loads((corpus.out / "manifest.json").read_text())
-    assert manifest["outputs"] == {k: v for k, v in hashes(corpus.out).items() if k != "manifest.json"}
-    assert manifest["inputs"]["train.src"] == sha256_file(corpus.path("train", 0))
-    assert manifest["pairs"] == {"train": 15, "val": 3, "test": 4}
 
 
 def test_report_counts_what_there_is(corpus: Corpus) -> None:
@@ -211,29 +202,9 @@ def test_unequal_files_are_told_with_both_counts(corpus: Corpus, split: str) -> 
     assert not corpus.out.exists()
 
 
-def test_empty_split_is_named(corpus: Corpus) -> None:
-    corpus.write("val", [])
-    with pytest.raises(DataError, match=r"val\.de: empty; 'val' needs at least one line"):
-        corpus.prepare()
-
-
 def test_limit_that_drops_everything_is_told(corpus: Corpus) -> None:
     with pytest.raises(DataError, match=r"every training pair was dropped: \{'too long': 15\}"):
         corpus.prepare(corpus.config(max_len=1))
-
-
-def test_pinned_files_need_not_be_at_hand_again(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs = {
-        f"{split}.{side}": sha256_file(corpus.path(split, i))
-        for split in ("train", "val", "test")
-        for i, side in enumerate(("src", "tgt"))
-    }
-    corpus.prepare()
-    corpus.path("train", 0).unlink()
-    monkeypatch.setattr(stage, "pinned_hashes", lambda config: inputs)
-    assert not corpus.prepare().is_new
 
 
 def test_a_corpus_in_another_encoding_is_refused(tmp_path: Path) -> None:

@@ -146,15 +146,3 @@ def test_model_with_fewer_layers_starts_with_some_of_its_parents(workspace: Work
         torch.testing.assert_close(weight, of_parent, rtol=0, atol=1e-9, msg=name)
     fresh = run.build_model(seed=run.config.runtime.seed)
     assert all(not torch.equal(weight, parent[name]) for name, weight in fresh.named_parameters())
-
-
-def test_another_tokenizer_exits_2_and_says_how_to_take_the_parents(
-    workspace: Workspace, folder: Path
-) -> None:
-    learned = folder / "fine.toml"
-    learned.write_text(learned.read_text().replace('from_run = "runs/tiny"\n', "").replace("420", "360"))
-    prepare(workspace, folder)
-    outcome = train(workspace, folder, "--init-from", "runs/tiny")
-    assert (outcome.code, outcome.out) == (2, b"")
-    assert "was prepared with another tokenizer than that of runs/tiny" in outcome.err
-    assert 'write from_run = "runs/tiny" into the config\'s [tokenizer]' in outcome.err

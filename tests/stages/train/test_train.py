@@ -3,7 +3,6 @@
 import json
 import logging
 import shlex
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -58,14 +57,6 @@ def uninterrupted(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory
     return run
 
 
-@pytest.mark.parametrize("option", ["r_drop=2", "weight_decay=0.5"])
-def test_each_ingredient_changes_what_is_trained(workspace: Workspace, tmp_path: Path, option: str) -> None:
-    runs = tmp_path / "plain", tmp_path / "other"
-    assert train(workspace, runs[0], "--max-steps", 2).code == 0
-    assert train(workspace, runs[1], "--max-steps", 2, "--set", f"training.{option}").code == 0
-    assert weights(runs[0]) != weights(runs[1])
-
-
 @pytest.mark.parametrize(
     "option",
     [
@@ -108,17 +99,6 @@ def at_step() -> Iterator[Callable[[int, Callable[[], None]], None]]:
     yield add
     for handler in handlers:
         logging.getLogger(NARRATOR_LOG).removeHandler(handler)
-
-
-def test_run_folder_holds_what_it_should(workspace: Workspace) -> None:
-    run = workspace.run
-    checkpoint = {"model.safetensors", "state.safetensors", "state.json", "manifest.json"}
-    names = {run.joinpath(f"{pointer}.txt").read_text() for pointer in ("best", "last")}
-    expected = {f"checkpoints/{name.strip()}/{file}" for name in names for file in checkpoint}
-    expected |= {"manifest.json", "config.toml", "env.json", "status.json", "metrics.jsonl", "train.log"}
-    expected |= {"best.txt", "last.txt", "tokenizer/tokenizer.json", "tokenizer/joint.model", "README.md"}
-    assert {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()} == expected
-    assert all(name == f"{name.strip()}\n" for name in names)
 
 
 def test_config_of_the_run_is_a_config_to_train_with(workspace: Workspace, tmp_path: Path) -> None:
@@ -363,32 +343,3 @@ def test_data_not_prepared_exit_3_and_name_the_command(workspace: Workspace, tmp
         in outcome.err
     )
     assert not tmp_path.joinpath("run").exists()
-
-
-@pytest.mark.parametrize(
-    ("setting", "complaint"),
-    [
-        ("tokenizer.vocab_size=400", "tokenizer.vocab_size was 420, is 400"),
-        ("data.lowercase=true", "data.lowercase was false, is true"),
-    ],
-)
-def test_data_prepared_otherwise_exit_3_and_name_the_keys(
-    workspace: Workspace, tmp_path: Path, setting: str, complaint: str
-) -> None:
-    outcome = train(workspace, tmp_path / "run", "--set", setting)
-    assert (outcome.code, outcome.out) == (3, b"")
-    assert (
-        f"prepared with another config: {complaint}; run: mt-cli prepare tiny.toml --set {setting}\n"
-        in outcome.err
-    )
-
-
-def test_altered_data_exit_3_and_the_file_is_named(workspace: Workspace, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(workspace.prepared, data)
-    ids = bytearray(data.joinpath("train.src.npy").read_bytes())
-    ids[-1] ^= 1
-    data.joinpath("train.src.npy").write_bytes(ids)
-    outcome = train(workspace, tmp_path / "run", data=data)
-    assert (outcome.code, outcome.out) == (3, b"")
-    assert outcome.err.startswith(f"error: {data}/train.src.npy: altered or damaged")

@@ -62,14 +62,3 @@ def test_lower_case_references_are_what_a_lower_case_corpus_is_scored_against(
     bleu = Validator(model, run, prepared, config, runtime=CPU).validate(step=1).bleu
     assert bleu.score == pytest.approx(100)
     assert "case:lc" in bleu.signature
-
-
-@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluating"])
-def test_validation_leaves_mode_and_random_state_alone(
-    model: TranslationModel, validator: Validator, is_training: bool
-) -> None:
-    model.train(is_training)
-    before = torch.get_rng_state()
-    validator.validate(step=1)
-    assert model.training is is_training
-    assert torch.equal(torch.get_rng_state(), before)
