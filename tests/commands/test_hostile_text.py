@@ -53,10 +53,3 @@ def test_training_in_a_folder_whose_name_is_no_utf8_says_so_without_a_traceback(
     assert b"bad\\udcff" in run.joinpath("train.log").read_bytes()
     told = workspace.execute("train", "tiny.toml", "--run", run, "--max-steps", 1, "--resume", "--json")
     assert json.loads(told.out)["folder"].endswith("bad\\udcff\x1b[2J")
-
-
-def test_names_on_the_command_line_are_told_harmlessly(workspace: Workspace) -> None:
-    outcome = workspace.execute("translate", os.fsdecode(b"no\xff\x1b[2J"), "--text", "Ein Hund.")
-    assert (outcome.code, outcome.out) == (2, b"")
-    assert "no\\udcff\\x1b[2J: no such run folder" in outcome.err
-    assert "\x1b" not in outcome.err

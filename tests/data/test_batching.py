@@ -11,7 +11,7 @@ from tiny import split_of
 
 from mt_cli.data import batching
 from mt_cli.data.batching import BatchShape, PlannedBatch, collate, pad_ids, plan_epoch
-from mt_cli.data.split import Portion
+from mt_cli.data.split import Portion, Sentences, id_type
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 budgets = st.integers(1, 120)
@@ -185,3 +185,19 @@ def test_sentences_end_and_the_target_is_predicted_one_place_ahead() -> None:
     assert batch.src_ids.tolist() == [[8, 3, 0], [5, 6, 3], [3, 0, 0]]
     assert batch.tgt_in.tolist() == [[2, 9, 10, 4], [2, 7, 3, 0], [2, 3, 0, 0]]
     assert batch.tgt_out.tolist() == [[9, 10, 4, 3], [7, 3, 0, 0], [3, 0, 0, 0]]
+
+
+def test_sentences_are_found_by_index() -> None:
+    sequences = Sentences.of([[4, 5], [], [6]], vocab_size=10)
+    assert len(sequences) == 3
+    assert [sequences[i].tolist() for i in range(3)] == [[4, 5], [], [6]]
+    assert sequences.lengths.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(("vocab_size", "expected"), [(65536, np.uint16), (65537, np.int32)])
+def test_ids_take_two_bytes_where_they_fit(vocab_size: int, expected: type[np.generic]) -> None:
+    largest = vocab_size - 1
+    sequences = Sentences.of([[largest]], vocab_size=vocab_size)
+    assert id_type(vocab_size) is expected
+    assert sequences.ids.dtype == expected
+    assert sequences[0].tolist() == [largest]

@@ -1,6 +1,6 @@
 """The machine: device, precision, threads, and random numbers that can be repeated."""
 
-import platform
+import errno
 from collections.abc import Iterator
 
 import pytest
@@ -9,14 +9,11 @@ from processor import pretend_processor
 
 from mt_cli.errors import Option, ResourceError
 from mt_cli.machine.device import (
-    Runtime,
-    describe_machine,
     memory_errors_explained,
     seed_everything,
     set_up_runtime,
 )
-from mt_cli.machine.hardware import processor_name
-from mt_cli.machine.memory_limit import memory_size
+from mt_cli.machine.shortage import HINTS, MEMORY, THREADS, shortage
 
 CPU = torch.device("cpu")
 
@@ -92,21 +89,6 @@ def test_same_seed_gives_the_same_numbers() -> None:
     assert torch.rand(3).tolist() == first
 
 
-def test_description_names_what_a_result_depends_on() -> None:
-    facts = describe_machine(Runtime(CPU, "fp32"))
-    assert facts["torch"] == torch.__version__
-    assert facts["python"] == platform.python_version()
-    assert facts["device"] == "cpu"
-    assert facts["precision"] == "fp32"
-    assert facts["threads"] == torch.get_num_threads()
-    assert facts["processor"] == processor_name()
-    assert facts["amx"] == torch.cpu._is_amx_tile_supported()
-    assert facts["avx512"] == torch.cpu._is_avx512_supported()
-    memory = memory_size()
-    assert memory is not None
-    assert facts["memory_gib"] == pytest.approx(memory / 2**30, abs=0.05)
-
-
 @pytest.mark.parametrize(
     ("error", "complaint"),
     [
@@ -122,14 +104,6 @@ def test_running_out_of_memory_is_explained(error: RuntimeError, complaint: str)
     ):
         raise error
     assert caught.value.__cause__ is error
-
-
-def test_a_real_allocation_beyond_memory_is_explained() -> None:
-    with (
-        pytest.raises(ResourceError, match="out of memory"),
-        memory_errors_explained("lower ", Option("batch_size")),
-    ):
-        torch.empty(1 << 55, dtype=torch.uint8)
 
 
 def test_float32_is_computed_in_full() -> None:
@@ -177,3 +151,28 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ResourceError, match=complaint):
         set_up_runtime(device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("error", "lacking"),
+    [
+        (MemoryError(), MEMORY),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), MEMORY),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), MEMORY),
+        (RuntimeError("std::bad_alloc"), MEMORY),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), MEMORY),
+        (RuntimeError("could not create a primitive"), MEMORY),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), MEMORY),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), MEMORY),
+        (RuntimeError("can't start new thread"), THREADS),
+        (RuntimeError("Resource temporarily unavailable"), THREADS),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), THREADS),
+        (RuntimeError("shapes differ"), None),
+        (ValueError("out of memory"), None),
+        (OSError(errno.ENOENT, "No such file or directory"), None),
+    ],
+    ids=str,
+)
+def test_shortage_is_known_by_what_is_said(error: Exception, lacking: str | None) -> None:
+    assert shortage(error) == lacking
+    assert lacking is None or lacking in HINTS

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt_cli.model.attention import MultiHeadAttention, ScaledDotProductAttention, attention_weights
-from mt_cli.model.masks import as_bias, causal_mask
+from mt_cli.model.masks import as_bias, causal_mask, padding_mask
+from mt_cli.model.positions import Positions, sinusoids
 
 B, H, T, S, K = 2, 3, 4, 5, 6
 CPU = torch.device("cpu")
@@ -116,3 +117,32 @@ def test_gradients_equal_torch() -> None:
         rtol=1e-10,
         atol=1e-10,
     )
+
+
+def test_padding_mask_is_true_at_real_tokens() -> None:
+    ids = torch.tensor([[5, 6, 3], [7, 0, 0]])
+    assert padding_mask(ids, pad_id=0).tolist() == [[True, True, True], [True, False, False]]
+
+
+def test_causal_mask_lets_each_position_see_itself_and_the_past() -> None:
+    mask = causal_mask(3, device=torch.device("cpu"))
+    assert mask.tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+
+
+@pytest.mark.parametrize("position", [0, 1, 57, 255])
+@pytest.mark.parametrize("column", [0, 1, 2, 63, 126, 127])
+def test_sinusoids_equal_the_formula_of_the_paper(position: int, column: int) -> None:
+    pair = column // 2
+    angle = position / 10000 ** (2 * pair / 128)
+    expected = math.sin(angle) if column % 2 == 0 else math.cos(angle)
+    assert sinusoids(256, 128)[position, column].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_learned_positions_are_parameters() -> None:
+    assert [p.shape for p in Positions(5, 4, learned=True).parameters()] == [(5, 4)]
+
+
+def test_waves_are_neither_parameters_nor_saved() -> None:
+    positions = Positions(5, 4, learned=False)
+    assert list(positions.parameters()) == []
+    assert positions.state_dict() == {}

@@ -114,19 +114,14 @@ def test_an_update_moves_weights_by_the_reported_rate() -> None:
     assert moved[EOS_ID:].median().item() == pytest.approx(0.002, rel=1e-3)
 
 
-@pytest.mark.parametrize("schedule", ["inverse_sqrt", "cosine", "constant"])
-def test_rates_follow_the_schedule(schedule: str) -> None:
-    trainer = trainer_of(tiny_model(), max_epochs=3, tokens_per_batch=100, warmup_steps=2, schedule=schedule)
+def test_rates_follow_the_schedule() -> None:
+    trainer = trainer_of(tiny_model(), max_epochs=3, tokens_per_batch=100, warmup_steps=2, schedule="cosine")
     rates = [report.lr for report in trainer.run()]
+    total = trainer.total_steps
+    assert len(rates) == total
     assert rates == [
-        learning_rate(
-            step,
-            schedule=trainer._config.schedule,
-            peak_lr=0.01,
-            warmup_steps=2,
-            total_steps=trainer.total_steps,
-        )
-        for step in range(1, trainer.total_steps + 1)
+        learning_rate(step, schedule="cosine", peak_lr=0.01, warmup_steps=2, total_steps=total)
+        for step in range(1, total + 1)
     ]
 
 
@@ -200,14 +195,6 @@ def test_sentences_as_long_as_the_model_takes_are_trained_on(backend: str) -> No
     assert trainer.shapes == {BatchShape(1, 10, 10)}
     (report,) = trainer.run()
     torch.testing.assert_close(report.loss, expected.detach())
-
-
-def test_another_seed_gives_another_order() -> None:
-    first, second = (
-        [r.tgt_tokens for r in trainer_of(tiny_model(), tokens_per_batch=50, seed=seed).run()]
-        for seed in (1, 2)
-    )
-    assert first != second
 
 
 def test_betas_are_those_asked_for() -> None:
@@ -327,12 +314,6 @@ def test_update_with_a_loss_that_is_not_finite_is_skipped() -> None:
     report = next(trainer_of(model).run())
     assert report.skipped
     assert torch.equal(model.output.weight, before)
-
-
-def test_training_ends_though_the_epoch_has_become_shorter_since_it_was_saved() -> None:
-    trainer = trainer_of(tiny_model(), max_epochs=2)
-    trainer.restore(Progress(step=1, epoch=0, update_of_epoch=99), trainer.tensors())
-    assert [(report.step, report.epoch) for report in trainer.run()] == [(2, 2)]
 
 
 STILL: dict[str, Any] = {"peak_lr": 1e-30}
@@ -463,22 +444,6 @@ def raise_next(errors: Iterator[Exception], value: Tensor) -> Tensor:
     for error in errors:
         raise error
     return value
-
-
-def test_dropout_is_the_same_after_memory_ran_out_as_after_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dropping() -> Trainer:
-        return trainer_of(tiny_model(options=DROPPING), max_epochs=3)
-
-    LittleMemory(monkeypatch, most=20, error=NO_MEMORY)
-    whole = dropping()
-    uninterrupted = losses(list(whole.run()))
-    first = dropping()
-    before = losses(list(islice(first.run(), 1)))
-    progress, tensors, weights = saved(first)
-    second = dropping()  # which has to find out again that memory is short
-    second.model.load_state_dict(weights)
-    second.restore(progress, tensors)
-    assert before + losses(list(second.run())) == uninterrupted
 
 
 def test_a_single_pair_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

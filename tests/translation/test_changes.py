@@ -3,6 +3,7 @@
 import pytest
 
 from mt_cli.translation.changes import Change, by_length, by_unseen_words, find_changes
+from mt_cli.translation.symptoms import is_looping, is_tokenised, symptoms
 
 SOURCES = ["Ein Hund.", "Zwei kleine Katzen schlafen auf dem Sofa.", "Rot.", ""]
 REFS = ["A dog.", "Two small cats sleep on the sofa.", "Red.", ""]
@@ -37,3 +38,44 @@ def test_buckets_count_unseen_words_without_case_and_marks(changes: tuple[Change
         ("1", 1, 1, 0),
         ("3+", 1, 0, 1),
     ]
+
+
+GOOD = ["A man sleeps.", "Two dogs play, and a cat watches.", "Is it very, very, very cold?", ""]
+
+
+@pytest.mark.parametrize("line", GOOD)
+def test_ordinary_line_has_no_symptom(line: str) -> None:
+    assert not is_tokenised(line)
+    assert not is_looping(line)
+
+
+@pytest.mark.parametrize("line", ["A man sleeps .", "A man , a dog !", "Is it cold ? "])
+def test_space_before_the_last_mark_looks_tokenised(line: str) -> None:
+    assert is_tokenised(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dog dog dog dog",
+        "A man a man, a man.",
+        "In front of, in front of, in front of the house",
+        "well one two three four one two three four One two three four",
+    ],
+)
+def test_words_said_again_and_again_are_a_loop(line: str) -> None:
+    assert is_looping(line)
+
+
+def test_warnings_name_a_line_and_count_the_others() -> None:
+    hyps = ["A dog .", "A cat .", "a a a a a", "A man."]
+    tokenised, looping = symptoms(hyps, ["A dog."] * 4)
+    assert tokenised.startswith(
+        "2 of 4 lines end in a space and a mark, such as line 1: the output looks tokenised"
+    )
+    assert looping.startswith("1 of 4 lines say the same over and over, such as line 3: ")
+
+
+def test_references_that_look_the_same_excuse_the_output() -> None:
+    lines = ["A dog .", "no no no no"] * 5
+    assert symptoms(lines, lines) == []

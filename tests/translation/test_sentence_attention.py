@@ -93,15 +93,6 @@ def test_cross_rows_are_labelled_with_what_was_predicted_there(
 
 
 @SENTENCES
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_row_and_column_has_a_label(translator: Translator, line: str, kind: MapKind) -> None:
-    attention = translator.attention(line)
-    rows, columns = attention.labels(kind)
-    assert attention.weights[kind].shape == (1, 2, len(rows), len(columns))
-    assert "" not in (*rows, *columns)
-
-
-@SENTENCES
 def test_target_is_the_translation_that_translate_gives(translator: Translator, line: str) -> None:
     pair = translator.teacher_force(line)
     assert pair.translation == translator.translate([pair.source])[0]
@@ -115,17 +106,6 @@ def test_predicted_tokens_are_the_models_choice_there(translator: Translator, li
     logits[:, :3] = -torch.inf  # <pad>, <unk> and <s> are never said
     ids = logits.argmax(-1).tolist()
     assert ids[:-1] == pair.tgt_in[0, 1:].tolist()
-
-
-def test_attention_to_the_translators_own_words_is_the_same_however_they_come(
-    workspace: Workspace, translator: Translator
-) -> None:
-    # Known by heart, so that its translation ends.
-    line = min(workspace.corpus("train.de").read_text(encoding="utf-8").splitlines(), key=len)
-    (own,) = translator.translate([line])
-    given, found = translator.attention(line, target=own), translator.attention(line)
-    assert given.pair.predicted_tokens == found.pair.predicted_tokens
-    torch.testing.assert_close(given.weights, found.weights, atol=0, rtol=0)
 
 
 def test_json_holds_texts_labels_and_weights(tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 """Exported folders of runs with every kind of tokenizer: they translate as the runs do."""
 
-import io
-import re
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +14,6 @@ from mt_cli.artefacts.run_creation import created_run
 from mt_cli.artefacts.run_manifest import PreparedReference
 from mt_cli.config import Config, DataConfig, DecodingConfig, TokenizerConfig
 from mt_cli.stages.export.export import Export, export_run
-from mt_cli.text.normalize import normalize
 from mt_cli.text.symbols import UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.translator import Translator
@@ -101,32 +97,5 @@ def test_exported_model_translates_lines_as_the_translator_does(
     assert theirs.translate([]) == []
 
 
-@every_kind
-@either_case
-def test_script_of_the_readme_translates_as_the_translator_does(
-    kind: str,
-    lowercase: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    decoding = DecodingConfig(max_len_extra=100, replace_unk=False)
-    run = run_of(kind, tmp_path / "run", lowercase=lowercase, decoding=decoding)
-    folder = exported(run).folder
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in LINES)))
-    exec(script_in(folder / "README.md"), {})
-    ours = Translator.of_model(run.load_model(), run.tokenizers, decoding, runtime=CPU)
-    # Random weights also say control characters, which mt-cli removes.
-    *found, rest = capsys.readouterr().out.split("\n")
-    assert [normalize(line) for line in found] == ours.translate(LINES)
-    assert rest == ""
-
-
 def exported(run: Run) -> Export:
     return export_run(run.folder, run.folder.with_name("exported"))
-
-
-def script_in(readme: Path) -> str:
-    (script,) = re.findall(r"^```python\n(.*?)^```$", readme.read_text(encoding="utf-8"), re.M | re.S)
-    return str(script)
