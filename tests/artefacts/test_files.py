@@ -60,3 +60,11 @@ def test_altered_file_is_named_with_both_hashes(tmp_path: Path) -> None:
     complaint = rf"abc: altered or damaged: sha256 {found}… found, ba7816bf8f01… expected; restore it"
     with pytest.raises(DataError, match=complaint):
         check_hashes(tmp_path, {"abc": ABC})
+
+
+@pytest.mark.parametrize("name", ["../abc", "/etc/passwd", "a/../../abc", ".."])
+def test_path_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    (tmp_path / "folder" / "a").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"manifest\.json: lists .*, which is no file in its folder"):
+        check_hashes(tmp_path / "folder", {name: ABC})
