@@ -3,16 +3,17 @@
 from collections.abc import Iterable
 from itertools import islice
 
-from mt_cli.config import TokenizerConfig
-from mt_cli.text.learning import (
+from mt_cli.config.schema import TokenizerConfig
+from mt_cli.text.tokenizer import (
     SAMPLE_SIZE,
     PairSample,
+    TextOptions,
+    Tokenizers,
     WordCounts,
     build_word_tokenizers,
     count_pairs,
     learn_subword_tokenizers,
 )
-from mt_cli.text.tokenizer import TextOptions, Tokenizers
 
 
 def learn_tokenizers(

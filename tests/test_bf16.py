@@ -12,10 +12,10 @@ from tiny import BACKENDS, random_ids, random_pairs, randomised, split_of, tiny_
 from torch import Tensor
 from workspace import Workspace
 
-from mt_cli.config import TrainingConfig
+from mt_cli.config.schema import TrainingConfig
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import PAD_ID
+from mt_cli.text import PAD_ID
 from mt_cli.training.trainer import Trainer, mean_nll
 from mt_cli.translation.translator import Translator
 
@@ -43,9 +43,6 @@ def trainer_of(model: TranslationModel, runtime: Runtime = BF16, **options: obje
 
 def losses(trainer: Trainer, *, most: int | None = None) -> list[float]:
     return [report.loss.item() for report in islice(trainer.run(), most)]
-
-
-# The model
 
 
 def operations(loss: Tensor) -> set[str]:
@@ -100,9 +97,6 @@ def test_both_backends_agree_but_for_rounding(norm: str) -> None:
     torch.testing.assert_close(ours, theirs, rtol=0, atol=ours.std().item() / 20)
 
 
-# Training
-
-
 @each_backend
 def test_losses_are_close_to_those_of_fp32(backend: str) -> None:
     low, exact = (losses(trainer_of(randomised(tiny_model(backend)), runtime)) for runtime in (BF16, FP32))
@@ -142,9 +136,6 @@ def test_a_resumed_training_equals_one_that_never_stopped(backend: str, r_drop: 
     torch.manual_seed(999)
     assert before + losses(second) == expected
     torch.testing.assert_close(second.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
-
-
-# The commands
 
 
 @pytest.fixture(scope="module")
@@ -189,9 +180,6 @@ def test_a_run_may_ask_for_decoding_in_bf16(workspace: Workspace, tmp_path: Path
     options = ("--max-steps", 1, "--set", "decoding.precision=bf16")
     assert workspace.call("train", "tiny.toml", "--run", tmp_path / "run", *options).code == 0
     assert Translator.load(tmp_path / "run", device="cpu", threads=1).search_name == "greedy-bf16"
-
-
-# One answer
 
 
 @pytest.fixture(scope="module")

@@ -7,31 +7,10 @@ import pytest
 from mt_cli.errors import ConfigError, MtCliError, Option, ResourceError, UsageError, WrongTypeError
 
 
-@pytest.mark.parametrize(
-    ("option", "in_python", "as_flag"),
-    [
-        (Option("beam_size"), "beam_size", "--beam-size"),
-        (Option("beam_size", 5), "beam_size=5", "--beam-size 5"),
-        (Option("device", "cpu"), "device='cpu'", "--device cpu"),
-        (Option("layer", 0), "layer=0", "--layer 0"),
-    ],
-    ids=str,
-)
-def test_option_is_spelled_for_python_and_for_the_command_line(
-    option: Option, in_python: str, as_flag: str
-) -> None:
-    assert (str(option), option.flag) == (in_python, as_flag)
-
-
 def test_message_speaks_python_unless_the_command_line_asks() -> None:
     error = ResourceError("out of memory; lower ", Option("batch_size"), " (now 8)")
     assert str(error) == "out of memory; lower batch_size (now 8)"
     assert error.with_flags() == "out of memory; lower --batch-size (now 8)"
-
-
-def test_message_that_names_no_option_is_the_same_for_both() -> None:
-    error = UsageError("runs/x: no such run folder; batch_size is only a word here")
-    assert str(error) == error.with_flags() == "runs/x: no such run folder; batch_size is only a word here"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch
 from tiny import BACKENDS, CPU, random_pairs, split_of, tiny_model
 from workspace import Workspace
 
-from mt_cli.config import Precision, TrainingConfig
+from mt_cli.config.schema import Precision, TrainingConfig
 from mt_cli.errors import ResourceError
 from mt_cli.machine.device import Runtime, memory_errors_explained
 from mt_cli.training.trainer import Trainer

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from mt_cli.artefacts.metrics import read_metrics
-from mt_cli.artefacts.run import open_run
-from mt_cli.artefacts.run_facts import STATUS, read_facts
 from mt_cli.model.shapes import num_parameters
+from mt_cli.runs.run import STATUS, open_run, read_facts, read_metrics
 
 MODEL = Path(__file__).resolve().parents[1] / "data" / "models" / "multi30k-tiny"
 MOST_BYTES, MOST_PARAMETERS = 6_000_000, 3_000_000

@@ -7,11 +7,11 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from mt_cli.config import ModelConfig
-from mt_cli.data.split import EncodedSplit, Sentences
+from mt_cli.config.schema import ModelConfig
+from mt_cli.data.prepared import EncodedSplit, Sentences
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 MODEL_OPTIONS: dict[str, tuple[object, ...]] = {
     "norm": ("pre", "post"),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from mt_cli.cli import app
+from mt_cli.cli.app import app
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 TIMEOUT_S = 600
@@ -180,8 +180,6 @@ def process_kept() -> Iterator[None]:
     """Undo what a command does to its process: threads of PyTorch, and the log, which other tests read."""
     import torch  # late: the process that only hands tests out to workers does without
 
-    from mt_cli.artefacts.json_files import warn_of_no_seal
-
     package = logging.getLogger("mt_cli")
     handlers, level, propagate = package.handlers, package.level, package.propagate
     threads = torch.get_num_threads()
@@ -191,4 +189,3 @@ def process_kept() -> Iterator[None]:
         torch.set_num_threads(threads)
         package.handlers, package.propagate = handlers, propagate
         package.setLevel(level)
-        warn_of_no_seal.cache_clear()

@@ -8,7 +8,8 @@ import functools
 import re
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Never, TypeVar
 
 import typer
@@ -103,7 +104,8 @@ def command(group: typer.Typer, *examples: str) -> Callable[[Callable[..., None]
         @functools.wraps(flags)
         def run(**given: Any) -> None:  # noqa: ANN401
             set_up_logging(is_quiet=bool(given.get("quiet")), is_verbose=bool(given.get("verbose")))
-            flags(**given)
+            with _failures_told():  # here, since Typer has a way of its own to tell of Ctrl-C
+                flags(**given)
 
         epilog = "\n\n".join(["Examples:", *(f"mt-cli {example}" for example in examples)])
         group.command(epilog=epilog)(run)
@@ -124,10 +126,16 @@ def _top(
 
 
 def main() -> None:
-    """Run the command line: every failure becomes a message and an exit code."""
+    """Run the command line."""
+    with _failures_told(), termination_raised():
+        app()
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """The one error boundary: every failure in the block becomes a message and an exit code."""
     try:
-        with termination_raised():
-            app()
+        yield
     except BrokenPipeError:
         drop_stdout()
         raise SystemExit(128 + 13) from None  # SIGPIPE, which Windows does not have
@@ -137,6 +145,8 @@ def main() -> None:
         _fail("stopped", 128 + signal.SIGTERM)
     except MtCliError as error:
         _fail(f"error: {error.with_flags()}", error.exit_code)
+    except (TyperException, typer.Exit):
+        raise
     except Exception as error:
         lacking = shortage(error)
         if lacking is not None:

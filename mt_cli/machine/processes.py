@@ -148,13 +148,14 @@ class StopSignals:
     A signal that the process ignores, as under `nohup`, stays ignored.
     """
 
-    NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # not every system has the last
+    SIGNALS = tuple(
+        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    )
 
     def __init__(self) -> None:
         self.received: int | None = None
         self._received_at = 0.0
-        numbers = [getattr(signal, name) for name in self.NAMES if hasattr(signal, name)]
-        handlers = {number: signal.getsignal(number) for number in numbers}
+        handlers = {number: signal.getsignal(number) for number in self.SIGNALS}
         self._previous = {n: handler for n, handler in handlers.items() if handler != signal.SIG_IGN}
 
     def __enter__(self) -> Self:

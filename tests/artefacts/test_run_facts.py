@@ -1,13 +1,10 @@
-"""Status and environment of a run: sealed, and those of early versions read with a warning."""
+"""Status and environment of a run."""
 
 from pathlib import Path
 
 import pytest
-from damage import accepted_flips, without_seal
 
-from mt_cli.artefacts.json_files import read_json
-from mt_cli.artefacts.run_facts import ENVIRONMENT, STATUS, note_resumption, read_facts, write_facts
-from mt_cli.errors import DataError
+from mt_cli.runs.run import ENVIRONMENT, STATUS, note_resumption, read_facts, write_facts
 
 FACTS = {STATUS: {"state": "running", "step": 7}, ENVIRONMENT: {"torch": "2.x", "threads": 2}}
 each_file = pytest.mark.parametrize("name", FACTS)
@@ -17,18 +14,11 @@ each_file = pytest.mark.parametrize("name", FACTS)
 def test_facts_come_back(tmp_path: Path, name: str) -> None:
     write_facts(tmp_path, name, FACTS[name])
     assert read_facts(tmp_path, name) == FACTS[name]
-    assert read_json(tmp_path / name).keys() == {*FACTS[name], "seal"}
 
 
 @each_file
 def test_facts_that_nobody_wrote_are_none(tmp_path: Path, name: str) -> None:
     assert read_facts(tmp_path, name) == {}
-
-
-@each_file
-def test_no_flipped_bit_changes_what_is_read(tmp_path: Path, name: str) -> None:
-    write_facts(tmp_path, name, FACTS[name])
-    assert accepted_flips(tmp_path / name, lambda: read_facts(tmp_path, name)) == []
 
 
 START = {"commit": "a", "threads": 2, "gpu": "H"}
@@ -51,42 +41,3 @@ def test_each_resumption_notes_what_differs_from_the_one_before(tmp_path: Path) 
         {"after_step": 30, "commit": "a", "gpu": "H", "amx": None},
     ]
     assert read_facts(tmp_path, ENVIRONMENT) == START | {"resumed": noted}
-
-
-def test_conditions_of_updates_that_a_kill_has_lost_are_forgotten(tmp_path: Path) -> None:
-    write_facts(tmp_path, ENVIRONMENT, START)
-    note_resumption(tmp_path, LATER, after_step=10)
-    note_resumption(tmp_path, START, after_step=10)
-    assert read_facts(tmp_path, ENVIRONMENT)["resumed"] == []
-    note_resumption(tmp_path, LATER, after_step=0)
-    assert read_facts(tmp_path, ENVIRONMENT) == LATER
-
-
-def test_a_damaged_environment_is_left_as_it_is_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_facts(tmp_path, ENVIRONMENT, START)
-    damaged = (tmp_path / ENVIRONMENT).read_bytes().replace(b"2", b"3", 1)
-    (tmp_path / ENVIRONMENT).write_bytes(damaged)
-    note_resumption(tmp_path, LATER, after_step=10)
-    assert (tmp_path / ENVIRONMENT).read_bytes() == damaged
-    assert "env.json" in caplog.text
-
-
-@each_file
-def test_facts_of_an_early_version_are_read_with_a_warning(
-    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_facts(tmp_path, name, FACTS[name])
-    without_seal(tmp_path / name)
-    assert read_facts(tmp_path, name) == FACTS[name]
-    (message,) = caplog.messages
-    assert message.endswith(f"to check and seal it: mt-cli inspect {tmp_path} --seal")
-
-
-@each_file
-def test_facts_without_a_seal_and_with_another_key_are_damage(tmp_path: Path, name: str) -> None:
-    write_facts(tmp_path, name, {**FACTS[name], "seam": "0" * 64})
-    without_seal(tmp_path / name)
-    with pytest.raises(DataError, match=rf"{name}: unknown key 'seam' and no seal"):
-        read_facts(tmp_path, name)

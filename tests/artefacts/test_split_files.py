@@ -5,9 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mt_cli.artefacts.split_files import SplitWriter, lines_path, open_split
-from mt_cli.data.encode import EncodedPairs
-from mt_cli.data.split import EncodedSplit, Sentences
+from mt_cli.data.prepared import EncodedPairs, EncodedSplit, Sentences, SplitWriter, open_split
 from mt_cli.errors import DataError
 
 
@@ -43,35 +41,8 @@ def test_arrays_are_memory_mapped_in_their_own_type(tmp_path: Path) -> None:
     assert split.tgt[0].tolist() == [70000]
 
 
-def test_files_are_plain_numpy(tmp_path: Path) -> None:
-    write(tmp_path, pairs([[4, 5], [6]], [[7], [8]]))
-    assert np.load(tmp_path / "val.src.npy").tolist() == [4, 5, 6]
-    assert np.load(tmp_path / "val.src.offsets.npy").tolist() == [0, 2, 3]
-
-
-def test_split_of_empty_lines_can_be_read(tmp_path: Path) -> None:
-    write(tmp_path, pairs([[], []], [[], []]))
-    assert lists(open_split(tmp_path, "val").src) == [[], []]
-
-
-def test_raw_lines_stand_beside_them(tmp_path: Path) -> None:
-    write(tmp_path, pairs([[4]], [[7]]), pairs([[5]], [[8]]))
-    assert lines_path(tmp_path, "val", "src").read_bytes() == b"s[4]\ns[5]\n"
-    assert lines_path(tmp_path, "val", "tgt").read_bytes() == b"t[4]\nt[5]\n"
-
-
 def test_missing_array_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"val\.src\.npy: cannot be read as an array"):
-        open_split(tmp_path, "val")
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"no array", b"\x93NUMPY\x01\x00"], ids=["empty", "text", "cut off"]
-)
-def test_damaged_array_is_named(tmp_path: Path, content: bytes) -> None:
-    write(tmp_path, pairs([[4]], [[7]]))
-    (tmp_path / "val.tgt.npy").write_bytes(content)
-    with pytest.raises(DataError, match=r"val\.tgt\.npy: cannot be read as an array"):
         open_split(tmp_path, "val")
 
 
@@ -86,31 +57,4 @@ def test_offsets_that_do_not_cut_the_ids_into_sentences_are_refused(
     write(tmp_path, pairs([[4], [5, 6]], [[7], [8]]))
     np.save(tmp_path / "val.src.offsets.npy", np.array(offsets, np.int64))
     with pytest.raises(DataError, match=r"(val\.src\.offsets\.npy: not where the sentences|1 sources)"):
-        open_split(tmp_path, "val")
-
-
-def test_sides_of_different_numbers_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, pairs([[4], [5, 6]], [[7], [8]]))
-    np.save(tmp_path / "val.src.offsets.npy", np.array([0, 3], np.int64))
-    with pytest.raises(DataError, match=r"val has 1 sources, but 2 targets"):
-        open_split(tmp_path, "val")
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["(" * 5000, "{'descr': '<u2', 'fortran_order': False, 'shape': (10**15,)}", "\0" * 64, "open('x', 'w')"],
-    ids=["brackets", "sum", "zeros", "call"],
-)
-def test_header_of_an_array_is_not_obeyed(tmp_path: Path, header: str) -> None:
-    write(tmp_path, pairs([[4]], [[7]]))
-    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
-    (tmp_path / "val.tgt.npy").write_bytes(content)
-    with pytest.raises(DataError, match=r"val\.tgt\.npy: cannot be read as an array"):
-        open_split(tmp_path, "val")
-
-
-def test_array_of_another_type_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, pairs([[4]], [[7]]))
-    np.save(tmp_path / "val.src.npy", np.zeros(3))
-    with pytest.raises(DataError, match=r"val\.src\.npy: float64 numbers"):
         open_split(tmp_path, "val")

@@ -7,7 +7,6 @@ import pytest
 from workspace import Workspace
 
 from mt_cli import Translator
-from mt_cli.errors import UsageError
 
 LINES = b"Ein Hund.\n\nEin Mann schl\xc3\xa4ft.\n"
 
@@ -39,18 +38,6 @@ def test_a_run_and_its_copy_translate_like_the_run(
     alone = workspace.call("translate", "runs/tiny", *search, stdin=LINES)
     together = workspace.call("translate", "runs/tiny", copy, *search, stdin=LINES)
     assert (together.code, together.lines) == (0, alone.lines)
-
-
-def test_a_checkpoint_that_one_run_lacks_is_refused(workspace: Workspace, other: Path) -> None:
-    name = (workspace.run / "best.txt").read_text(encoding="utf-8").strip()
-    outcome = workspace.call("translate", "runs/tiny", other, "--checkpoint", name, stdin=LINES)
-    assert (outcome.code, outcome.out) == (2, b"")
-    assert f"{other}: no checkpoint '{name}'" in outcome.err
-
-
-def test_an_ensemble_of_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="name one at least"):
-        Translator.load([])
 
 
 def test_evaluate_keeps_the_scores_of_an_ensemble_apart(
@@ -86,9 +73,3 @@ def test_runs_of_other_vocabularies_are_refused(workspace: Workspace, tmp_path: 
     outcome = workspace.call("translate", "runs/tiny", run, stdin=LINES)
     assert (outcome.code, outcome.out) == (2, b"")
     assert f"{run}: its vocabulary is not that of runs/tiny" in outcome.err
-
-
-def test_attention_of_several_runs_is_refused(workspace: Workspace) -> None:
-    outcome = workspace.call("translate", "runs/tiny", "runs/tiny", "--text", "Ein Hund.", "--layer", 1)
-    assert outcome.code == 2
-    assert "name one run" in outcome.err

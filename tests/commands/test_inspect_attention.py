@@ -17,11 +17,11 @@ def test_a_file_is_written_and_nothing_printed(workspace: Workspace, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_files_are_those_that_translate_writes(workspace: Workspace, tmp_path: Path) -> None:
-    for verb in ("inspect", "translate"):
-        options = ("--attention", tmp_path / f"{verb}.json", "--head", "all", "--attention-of", "encoder")
-        assert workspace.call(verb, RUN, "--text", SENTENCE, *options).code == 0
-    assert (tmp_path / "inspect.json").read_bytes() == (tmp_path / "translate.json").read_bytes()
+def test_json_holds_the_maps(workspace: Workspace) -> None:
+    outcome = workspace.call("inspect", RUN, "--text", SENTENCE, "--head", "2", "--json")
+    document = json.loads(outcome.out)
+    assert document["source"] == SENTENCE
+    assert [one["head"] for one in document["maps"]] == [2]
 
 
 def test_maps_without_a_file_are_the_result(workspace: Workspace) -> None:
@@ -30,14 +30,20 @@ def test_maps_without_a_file_are_the_result(workspace: Workspace) -> None:
     assert outcome.err == ""
 
 
-def test_json_holds_the_maps(workspace: Workspace) -> None:
-    outcome = workspace.call("inspect", RUN, "--text", SENTENCE, "--head", "2", "--json")
-    document = json.loads(outcome.out)
-    assert document["source"] == SENTENCE
-    assert [one["head"] for one in document["maps"]] == [2]
-
-
-def test_the_file_says_how_to_draw(workspace: Workspace) -> None:
-    outcome = workspace.call("inspect", RUN, "--attention", "a.gif")
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--attention", "a.gif"],
+        ["--layer", "99"],
+        ["--head", "3"],
+        ["--attention-of", "both"],
+        ["--text", " "],
+    ],
+    ids=" ".join,
+)
+def test_what_there_is_not_is_refused_and_nothing_written(
+    workspace: Workspace, tmp_path: Path, args: list[str]
+) -> None:
+    outcome = workspace.call("inspect", workspace.run, "--attention", "a.json", *args, cwd=tmp_path)
     assert (outcome.code, outcome.out) == (2, b"")
-    assert "a.gif: the file's ending says how to draw; use .png, .svg, .json" in outcome.err
+    assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,8 @@ import json
 import pytest
 from workspace import Workspace
 
-from mt_cli import Sampling, Translator
+from mt_cli import Translator
+from mt_cli.decoding import Sampling
 
 RUN = "runs/tiny"
 
@@ -27,11 +28,6 @@ def printed(workspace: Workspace, lines: list[str], *flags: object) -> list[dict
     return [json.loads(line) for line in outcome.lines]
 
 
-def test_translations_are_those_of_the_command(workspace: Workspace, lines: list[str]) -> None:
-    translator = Translator.load(workspace.run, device="cpu", threads=1)
-    assert translator.translate(lines) == [each["translation"] for each in printed(workspace, lines)]
-
-
 def test_scores_tokens_and_alignment_are_those_of_the_command(workspace: Workspace, lines: list[str]) -> None:
     translator = Translator.load(workspace.run, beam_size=3, length_penalty=0.6, device="cpu", threads=1)
     found = translator.translate_n_best(lines, n_best=2, with_alignment=True)
@@ -51,12 +47,3 @@ def test_samples_are_those_of_the_command(workspace: Workspace, lines: list[str]
     samples = [each["n_best"] for each in printed(workspace, lines, *flags)]
     found = translator.translate_n_best(lines, n_best=3)
     assert [[{"translation": one.text, "score": one.score} for one in each] for each in found] == samples
-
-
-def test_attention_is_that_of_the_command(workspace: Workspace) -> None:
-    line = "Ein Mann schläft auf einer Bank."
-    look = ("--attention-of", "decoder", "--layer", 1, "--head", "all", "--json")
-    outcome = workspace.call("inspect", RUN, "--text", line, *look)
-    attention = Translator.load(workspace.run, device="cpu").attention(line)
-    ours = attention.maps("decoder", layer=1, head="all").as_json()
-    assert json.loads(json.dumps(ours)) == json.loads(outcome.text)

@@ -103,47 +103,24 @@ def test_slurm_script_trains_in_two_processes_with_the_losses_of_one_and_goes_on
     def submit(launcher: str) -> str:
         script(torchrun, launcher)
         done = subprocess.run(
-            [ROOT / "scripts" / "train.slurm", workspace.folder / "tiny.toml", *options, "50", *PLAIN],
+            [ROOT / "scripts" / "train.slurm", workspace.folder / "tiny.toml", *options, "12", *PLAIN],
             cwd=tmp_path, env=env, capture_output=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()
 
     assert submit(f'exec {sys.executable} -m torch.distributed.run "$@"') == "runs/tiny\n"
-    assert workspace.call("train", "tiny.toml", "--run", alone, *options, 50, *PLAIN).code == 0
-    assert len(losses(together)) == 50
-    assert losses(together)[:10] == pytest.approx(losses(alone)[:10], abs=1e-5)
-    assert losses(together) == pytest.approx(losses(alone), abs=1e-3)  # where rounding has grown
-    assert len((together / "metrics.jsonl").read_text().splitlines()) == 52
+    assert workspace.call("train", "tiny.toml", "--run", alone, *options, 12, *PLAIN).code == 0
+    assert len(losses(together)) == 12
+    assert losses(together) == pytest.approx(losses(alone), abs=1e-4)
     assert json.loads((together / "env.json").read_text())["processes"] == 2
 
     options[:0] = ["--run", "runs/another"]
     assert "\n--resume\n" not in submit('printf "%s\\n" "$@"')
     options[:2] = ["--run=runs/tiny", "--init-from", "elsewhere"]
     _, _, command = submit('printf "%s\\n" "$@"').partition("\nmt_cli\n")
-    assert workspace.call(*command.splitlines(), "--max-steps", 52, cwd=tmp_path).code == 0
-    assert len(losses(together)) == 52
-
-
-def test_slurm_script_refuses_to_begin_anew_at_each_requeue(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [ROOT / "scripts" / "train.slurm", "tiny.toml", "--overwrite"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.endswith("each time that the job is requeued; remove the run instead\n")
-
-
-def test_fine_tuning_begins_in_all_after_the_start_is_scored(
-    workspace: Workspace, tmp_path: Path, start_second: Start
-) -> None:
-    run = tmp_path / "run"
-    args = ("--run", run, "--init-from", "runs/tiny", "--max-steps", 2, *PLAIN)
-    second = start_second(*args)
-    outcome = workspace.call("train", "tiny.toml", *args)
-    assert (outcome.code, ending(second)[0]) == (0, 0), outcome.err
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines if '"validation"' in line] == [0, 2]
+    assert workspace.call(*command.splitlines(), "--max-steps", 14, cwd=tmp_path).code == 0
+    assert len(losses(together)) == 14
 
 
 def test_others_end_where_one_is_killed(
@@ -184,18 +161,6 @@ def test_what_the_first_cannot_begin_the_others_leave(workspace: Workspace, star
     assert outcome.code == 2
     assert "exists; --resume goes on with it" in outcome.err
     assert ending(second) == (5, "", "error: the first process could not begin; it says why\n")
-
-
-def test_an_address_that_is_none_is_told(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x", "WORLD_SIZE": "2", "RANK": "0"}
-    for name, value in place.items():
-        monkeypatch.setenv(name, value)
-    outcome = workspace.call("train", "tiny.toml", "--run", tmp_path / "run")
-    assert outcome.code == 2
-    assert "no number is in MASTER_PORT; start with torchrun, or unset WORLD_SIZE" in outcome.err
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

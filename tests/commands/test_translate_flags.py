@@ -16,9 +16,6 @@ def translate(workspace: Workspace, *args: object, stdin: bytes = LINES) -> Outc
     return workspace.call("translate", RUN, *args, stdin=stdin)
 
 
-# Repetitions
-
-
 @pytest.mark.parametrize("search", [(), ("--beam-size", 3)], ids=["greedy", "beam"])
 def test_no_token_occurs_twice_where_none_may(workspace: Workspace, search: tuple[object, ...]) -> None:
     lines = workspace.corpus("test.de").read_bytes().splitlines(keepends=True)
@@ -30,13 +27,6 @@ def test_no_token_occurs_twice_where_none_may(workspace: Workspace, search: tupl
     assert any(len(set(each["tokens"]["translation"])) < len(each["tokens"]["translation"]) for each in usual)
 
 
-def test_repetitions_are_let_be_by_zero(workspace: Workspace) -> None:
-    assert translate(workspace, "--no-repeat-ngram", 0) == translate(workspace)
-
-
-# Alignments
-
-
 def test_alignment_and_a_tab_stand_after_each_translation(workspace: Workspace) -> None:
     outcome = translate(workspace, "--with-alignment")
     assert (outcome.code, outcome.err) == (0, "")
@@ -46,17 +36,6 @@ def test_alignment_and_a_tab_stand_after_each_translation(workspace: Workspace) 
     pairs = [[[int(place) for place in pair.split("-")] for pair in each.split()] for _, each in fields]
     assert pairs == [record["alignment"] for record in records]
     assert fields[1] == ["", ""]
-
-
-def test_score_translation_and_alignment_stand_in_this_order(workspace: Workspace) -> None:
-    args = ("--with-score", "--with-alignment", "--beam-size", 2, "--n-best", 2)
-    lines = [line.split("\t") for line in translate(workspace, *args).lines]
-    assert [len(fields) for fields in lines] == [3] * 6
-    assert [float(score) <= 0 for score, _, _ in lines] == [True] * 6
-    assert lines[2:4] == [["0.0000", "", ""]] * 2
-
-
-# JSON
 
 
 def test_json_holds_all_that_is_known_of_a_line(workspace: Workspace) -> None:
@@ -81,17 +60,6 @@ def test_json_holds_all_that_is_known_of_a_line(workspace: Workspace) -> None:
     }
 
 
-def test_json_of_samples_has_as_many_as_asked_for(workspace: Workspace) -> None:
-    outcome = translate(workspace, "--json", "--sample", "--n-best", 5)
-    records = [json.loads(line) for line in outcome.lines]
-    assert [len(record["n_best"]) for record in records] == [5, 5, 5]
-    scores = [each["score"] for each in records[0]["n_best"]]
-    assert scores == sorted(scores, reverse=True)
-
-
-# Samples
-
-
 def sample(workspace: Workspace, *args: object, stdin: bytes = LINES) -> list[str]:
     outcome = translate(workspace, "--sample", "--temperature", 2, *args, stdin=stdin)
     assert (outcome.code, outcome.err) == (0, "")
@@ -103,25 +71,6 @@ def test_same_seed_gives_the_same_samples_and_another_others(workspace: Workspac
     assert sample(workspace, "--seed", 7) != sample(workspace, "--seed", 8)
 
 
-def test_seed_is_one_unless_given(workspace: Workspace) -> None:
-    assert sample(workspace) == sample(workspace, "--seed", 1)
-
-
-@pytest.mark.parametrize("options", [("--batch-size", 1), ("--threads", 2)], ids=["batch", "threads"])
-def test_neither_batches_nor_threads_change_a_sample(
-    workspace: Workspace, options: tuple[object, ...]
-) -> None:
-    source = workspace.corpus("test.de").read_bytes()
-    usual = translate(workspace, "--sample", "--threads", 1, stdin=source)
-    other = translate(workspace, "--sample", *options, stdin=source)
-    assert (other.code, other.out) == (0, usual.out)
-
-
-def test_other_lines_do_not_change_a_sample(workspace: Workspace) -> None:
-    *_, last = sample(workspace)
-    assert sample(workspace, stdin=LINES.split(b"\n")[2]) == [last]
-
-
 def test_each_line_has_as_many_samples_as_asked_for(workspace: Workspace) -> None:
     lines = sample(workspace, "--n-best", 4)
     assert len(lines) == 3 * 4
@@ -129,25 +78,10 @@ def test_each_line_has_as_many_samples_as_asked_for(workspace: Workspace) -> Non
     assert lines[4:8] == [""] * 4
 
 
-def test_only_the_likeliest_token_is_greedy_search(workspace: Workspace) -> None:
-    assert sample(workspace, "--top-k", 1) == translate(workspace, "--beam-size", 1).lines
-
-
-@pytest.mark.parametrize("top_p", [0, 0.001])
-def test_little_probability_holds_the_likeliest_token_only(workspace: Workspace, top_p: float) -> None:
-    assert sample(workspace, "--top-p", top_p) == translate(workspace, "--beam-size", 1).lines
-
-
 @pytest.mark.parametrize("option", OPTIONS)
 def test_option_of_samples_without_samples_is_refused(workspace: Workspace, option: str) -> None:
     outcome = translate(workspace, option, 1)
     assert outcome == Outcome(2, b"", f"error: {option} is an option of --sample; give that too\n")
-
-
-def test_samples_and_a_beam_exclude_each_other(workspace: Workspace) -> None:
-    message = "error: --sample draws translations and --beam-size searches for them; give one of the two\n"
-    assert translate(workspace, "--sample", "--beam-size", 5) == Outcome(2, b"", message)
-    assert translate(workspace, "--sample", "--beam-size", 1).code == 0
 
 
 @pytest.mark.parametrize(
@@ -169,19 +103,6 @@ def test_value_that_is_none_is_named(workspace: Workspace, args: list[str]) -> N
     outcome = translate(workspace, *args)
     assert (outcome.code, outcome.out) == (2, b"")
     assert outcome.err.startswith(f"error: {args[-2]}: expected ")
-
-
-@pytest.mark.parametrize("flag", ["--sample", "--with-alignment"])
-def test_attention_of_samples_or_beside_alignments_is_refused(workspace: Workspace, flag: str) -> None:
-    outcome = translate(workspace, "--text", "Ein Hund.", "--attention", "-", flag)
-    message = (
-        "error: attention is shown for the best translation; leave out --n-best, --with-score, "
-        "--with-alignment and --sample\n"
-    )
-    assert outcome == Outcome(2, b"", message)
-
-
-# Unknown words
 
 
 @pytest.fixture(scope="module")

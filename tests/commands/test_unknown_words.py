@@ -8,11 +8,11 @@ from learned import learn_tokenizers
 from tiny import CPU, randomised, tiny_model
 from torch import Tensor
 
-from mt_cli.config import DecodingConfig, TokenizerConfig
-from mt_cli.model.attention_maps import attention_maps
-from mt_cli.model.backend import DecoderState
+from mt_cli.config.schema import DecodingConfig, TokenizerConfig
+from mt_cli.model.inside import attention_maps
+from mt_cli.model.transformer import DecoderState
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import BOS_ID, EOS_ID, UNK_ID
+from mt_cli.text import BOS_ID, EOS_ID, UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer
 from mt_cli.translation.translator import Translator
@@ -92,19 +92,6 @@ def test_words_of_the_source_as_they_were_written_stand_for_unknown_ones(
     assert [found[0].text for found in translator.translate_n_best(LINES)] == expected
 
 
-@pytest.mark.parametrize("lowercase", [False, True], ids=["mixed case", "lower case"])
-def test_only_word_there_is_stands_for_an_unknown_one(
-    monkeypatch: pytest.MonkeyPatch, lowercase: bool
-) -> None:
-    let_say(monkeypatch, words_to_ids("?"))
-    assert translator_of(lowercase=lowercase).translate(["OKAPI"]) == ["OKAPI"]
-
-
-def test_known_words_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    let_say(monkeypatch, words_to_ids("A", "cat", "sleeps", f"{JOINER}."))
-    assert translator_of().translate(["OKAPI"]) == ["A cat sleeps."]
-
-
 def test_without_replacement_the_likeliest_real_word_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     (dog,) = words_to_ids("dog")
     let_say(monkeypatch, words_to_ids("A", "?"), second_best=dog)
@@ -119,8 +106,3 @@ def test_words_come_from_the_part_of_a_long_line_that_lacks_them(monkeypatch: py
     places = [names.index(name) for name in said]
     assert places == sorted(set(places))
     assert len(places) > 1
-
-
-def test_folder_name_says_when_unknown_words_are_avoided() -> None:
-    names = [translator_of(replace_unk=replaces).search_name for replaces in (True, False)]
-    assert names == ["greedy", "greedy-no-replace-unk"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_cli.config import bundled_configs, config_name, find_config, load_config
+from mt_cli.config.load import bundled_configs, config_name, find_config, load_config
 from mt_cli.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,29 +41,6 @@ def test_unknown_name_lists_those_that_there_are() -> None:
     )
     assert str(caught.value).startswith(text)
     assert str(caught.value).endswith("multi30k-words, sample")
-
-
-@pytest.mark.parametrize("name", ["", ".", "/"])
-@pytest.mark.usefixtures("empty_folder")
-def test_folder_without_a_name_is_no_config(name: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^[./]: a folder without a config; name a TOML file or a run folder"
-    ):
-        find_config(Path(name))
-
-
-def test_missing_file_is_never_a_bundled_config() -> None:
-    with pytest.raises(ConfigError, match=r"sample\.toml: no such config file"):
-        load_config(Path("sample.toml"))
-
-
-def test_folder_is_no_config(empty_folder: Path) -> None:
-    empty_folder.joinpath("sample").mkdir()
-    with pytest.raises(ConfigError, match="sample is a folder; a config is a TOML file"):
-        load_config(empty_folder / "sample")
-
-
-# Names
 
 
 def test_config_is_called_as_its_file(empty_folder: Path) -> None:

@@ -5,16 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tiny import split_of
 
 from mt_cli.data import batching
-from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, collate, pad_ids, plan_epoch
-from mt_cli.data.split import Portion, Sentences
-from mt_cli.machine.ladder import rung
+from mt_cli.data.batching import BatchShape, PlannedBatch, collate, pad_ids, plan_epoch
+from mt_cli.data.prepared import Portion, Sentences, id_type
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 budgets = st.integers(1, 120)
@@ -47,8 +44,6 @@ def padded_tokens(batch: PlannedBatch) -> int:
     return batch.shape.rows * max(batch.shape.src_width, batch.shape.tgt_width)
 
 
-# Planning
-
 many_lengths = [(3 + i % 17, 2 + i % 17 + i % 3) for i in range(500)]
 
 
@@ -76,44 +71,10 @@ def test_every_pair_fits_the_shape_of_its_batch(lengths: list[tuple[int, int]], 
         assert max(lengths[i][1] for i in batch.indices) < batch.shape.tgt_width <= MAX_WIDTH
 
 
-@given(pair_lengths, budgets)
-def test_rows_of_a_small_corpus_follow_from_the_widths_or_the_pairs(
-    lengths: list[tuple[int, int]], budget: int
-) -> None:
-    for batch in planned(lengths, budget=budget, pool_batches=1000):
-        rows = max(1, budget // max(batch.shape.src_width, batch.shape.tgt_width))
-        assert batch.shape.rows == min(rows, rung(len(batch.indices)))
-
-
-@given(pair_lengths, budgets)
-def test_no_batch_is_empty(lengths: list[tuple[int, int]], budget: int) -> None:
-    assert all(plan(lengths, budget=budget))
-
-
 @pytest.mark.parametrize("longer", [(9, 3), (3, 9)], ids=["source", "target"])
 def test_a_pair_beyond_the_budget_stands_alone(longer: tuple[int, int]) -> None:
     batches = plan([(1, 1), longer, (1, 1)], budget=8)
     assert sorted(map(sorted, batches)) == [[0, 2], [1]]
-
-
-def test_a_budget_that_just_suffices_is_used_to_the_full() -> None:
-    # Four pairs of 4 tokens and </s> fill 20 places.
-    assert [len(batch) for batch in plan([(4, 2)] * 8, budget=20)] == [4, 4]
-
-
-def test_only_a_pool_is_looked_at_before_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "POOL_BATCHES", 2)
-    looked_at: list[int] = []
-
-    def noting(side: Sentences, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        looked_at.append(len(indices))
-        return np.full(len(indices), 9)
-
-    monkeypatch.setattr(Sentences, "lengths_of", noting)
-    split = split_of([([5] * 9, [5] * 9)] * 1000)
-    batches = plan_epoch(split, tokens_per_batch=100, max_width=31, rng=np.random.default_rng(0))
-    assert len(next(batches).indices) == 10
-    assert looked_at == [20, 20]  # both sides
 
 
 def test_same_generator_gives_the_same_plan() -> None:
@@ -158,29 +119,11 @@ def test_a_short_last_batch_is_kept() -> None:
     assert sorted(len(batch) for batch in plan([(4, 4)] * 5, budget=20)) == [1, 4]
 
 
-def test_no_pairs_make_no_batches() -> None:
-    assert plan([], budget=10) == []
-
-
 def test_batches_of_a_hand_worked_case() -> None:
     # With </s>: widths 9 → 10 and 5, of which 40 places hold four and eight; one of the long pairs is left.
     batches = planned([(8, 8)] * 5 + [(4, 4)] * 8, budget=40)
     shapes = sorted((len(batch.indices), batch.shape) for batch in batches)
     assert shapes == [(1, BatchShape(1, 10, 10)), (4, BatchShape(4, 10, 10)), (8, BatchShape(8, 5, 5))]
-
-
-def test_widths_are_rungs_or_the_largest_of_the_model() -> None:
-    split = split_of([([5] * src, [5] * tgt) for src, tgt in [(98, 99), (70, 60), (40, 40), (9, 3)] * 20])
-    batches = list(plan_epoch(split, tokens_per_batch=400, max_width=100, rng=np.random.default_rng(0)))
-    widths = {width for batch in batches for width in (batch.shape.src_width, batch.shape.tgt_width)}
-    assert 100 in widths
-    assert all(width == 100 or rung(width) == width for width in widths)
-
-
-def test_a_corpus_of_several_pools_has_full_rows_only() -> None:
-    batches = planned(many_lengths, budget=100, pool_batches=5)
-    widths = [max(batch.shape.src_width, batch.shape.tgt_width) for batch in batches]
-    assert [batch.shape.rows for batch in batches] == [100 // width for width in widths]
 
 
 @pytest.mark.parametrize("num_processes", [2, 3])
@@ -196,25 +139,6 @@ def test_a_process_may_go_without() -> None:
     assert batch.shard(1, of=2) is None
 
 
-# Collating
-
-
-def hand_worked() -> Batch:
-    return collate(split_of([([5, 6], [7]), ([8], [9, 10, 4])]), [0, 1])
-
-
-def test_sources_end_in_a_sentence_end_and_are_padded() -> None:
-    assert hand_worked().src_ids.tolist() == [[5, 6, 3], [8, 3, 0]]
-
-
-def test_decoder_is_given_the_target_from_the_start_symbol_on() -> None:
-    assert hand_worked().tgt_in.tolist() == [[2, 7, 3, 0], [2, 9, 10, 4]]
-
-
-def test_decoder_has_to_predict_the_target_one_place_ahead() -> None:
-    assert hand_worked().tgt_out.tolist() == [[7, 3, 0, 0], [9, 10, 4, 3]]
-
-
 def test_rows_left_over_hold_one_source_token_and_no_target() -> None:
     batch = collate(split_of([([5, 6], [7])]), [0], BatchShape(rows=3, src_width=4, tgt_width=2))
     assert batch.src_ids.tolist() == [[5, 6, 3, 0], [3, 0, 0, 0], [3, 0, 0, 0]]
@@ -222,29 +146,10 @@ def test_rows_left_over_hold_one_source_token_and_no_target() -> None:
     assert batch.real.tolist() == [0, 1]
 
 
-def test_pairs_come_in_the_order_asked_for() -> None:
-    split = split_of([([5], [6]), ([7], [8]), ([9], [10])])
-    assert collate(split, np.array([2, 0])).src_ids.tolist() == [[9, 3], [5, 3]]
-
-
-def test_an_empty_sentence_is_only_its_symbols() -> None:
-    batch = collate(split_of([([], [])]), [0])
-    assert batch.src_ids.tolist() == [[3]]
-    assert batch.tgt_ids.tolist() == [[2, 3]]
-
-
 def test_ids_beyond_sixteen_bits_survive() -> None:
     batch = collate(split_of([([70_000], [69_999])], vocab_size=80_000), [0])
     assert batch.src_ids.tolist() == [[70_000, 3]]
     assert batch.tgt_ids.tolist() == [[2, 69_999, 3]]
-
-
-def test_a_batch_moves_as_a_whole() -> None:
-    moved = hand_worked().to(torch.device("meta"))
-    assert moved.src_ids.device.type == moved.tgt_ids.device.type == "meta"
-
-
-# Padding
 
 
 @pytest.mark.parametrize(
@@ -254,14 +159,6 @@ def test_a_batch_moves_as_a_whole() -> None:
 )
 def test_rows_are_padded_on_the_right(sequences: list[list[int]], expected: list[list[int]]) -> None:
     assert pad_ids(sequences).tolist() == expected
-
-
-@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.int64])
-def test_arrays_of_any_integers_are_padded(kind: type[np.integer]) -> None:
-    rows: list[NDArray[np.integer]] = [np.array([1, 60_000], dtype=kind), np.array([2], dtype=kind)]
-    padded = pad_ids(rows)
-    assert padded.dtype == torch.int64
-    assert padded.tolist() == [[1, 60_000], [2, 0]]
 
 
 def test_an_epoch_holds_of_each_portion_what_its_share_says() -> None:
@@ -281,3 +178,26 @@ def test_an_epoch_holds_of_each_portion_what_its_share_says() -> None:
         assert sorted(epoch)[:20] == list(range(20))
         assert len(set(epoch)) == len(epoch) == 25
     assert set(epochs[0]) != set(epochs[1])
+
+
+def test_sentences_end_and_the_target_is_predicted_one_place_ahead() -> None:
+    batch = collate(split_of([([5, 6], [7]), ([8], [9, 10, 4]), ([], [])]), [1, 0, 2])
+    assert batch.src_ids.tolist() == [[8, 3, 0], [5, 6, 3], [3, 0, 0]]
+    assert batch.tgt_in.tolist() == [[2, 9, 10, 4], [2, 7, 3, 0], [2, 3, 0, 0]]
+    assert batch.tgt_out.tolist() == [[9, 10, 4, 3], [7, 3, 0, 0], [3, 0, 0, 0]]
+
+
+def test_sentences_are_found_by_index() -> None:
+    sequences = Sentences.of([[4, 5], [], [6]], vocab_size=10)
+    assert len(sequences) == 3
+    assert [sequences[i].tolist() for i in range(3)] == [[4, 5], [], [6]]
+    assert sequences.lengths.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(("vocab_size", "expected"), [(65536, np.uint16), (65537, np.int32)])
+def test_ids_take_two_bytes_where_they_fit(vocab_size: int, expected: type[np.generic]) -> None:
+    largest = vocab_size - 1
+    sequences = Sentences.of([[largest]], vocab_size=vocab_size)
+    assert id_type(vocab_size) is expected
+    assert sequences.ids.dtype == expected
+    assert sequences[0].tolist() == [largest]

@@ -1,11 +1,10 @@
 """Encoding: which pairs are kept, which are dropped, and for which reason."""
 
-from mt_cli.data.encode import PairEncoder
-from mt_cli.data.split import Sentences
-from mt_cli.text.symbols import SPECIALS
+from mt_cli.data.prepare import PairEncoder
+from mt_cli.data.prepared import Sentences
+from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizer import TextOptions, Tokenizers
-from mt_cli.text.vocabulary import Vocabulary
-from mt_cli.text.words import WordTokenizer
+from mt_cli.text.words import Vocabulary, WordTokenizer
 
 
 def tokenizers(*, lowercase: bool = False) -> Tokenizers:
@@ -42,11 +41,6 @@ def test_pairs_are_dropped_by_reason() -> None:
     encoded = PairEncoder(tokenizers(), max_len=3)(RAW)
     assert encoded.dropped == {"empty": 2, "too long": 1}
     assert lists(encoded.split.src) == [[4, 5], [4, 5]]
-
-
-def test_raw_lines_of_kept_pairs_stay_as_they_were() -> None:
-    encoded = PairEncoder(tokenizers(), max_len=3)(RAW)
-    assert encoded.kept == [(b"ein Hund", b"a dog"), (b"ein  Hund ", b"a big dog")]
 
 
 def test_text_is_lowercased_as_the_tokenizers_were_learned() -> None:

@@ -10,10 +10,11 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
+from mt_cli.decoding import Hyp, penalty
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, Hyp, beam_search, greedy_search, penalty
+from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, beam_search, greedy_search
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 # Few enough words that every sequence can be tried: </s> and three others.
 VOCAB_SIZE = 7

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from tiny import BACKENDS, random_ids, randomised, tiny_model
 
 from mt_cli.data.batching import pad_ids
+from mt_cli.decoding import Hyp
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.search import Hyp, beam_search, greedy_search
+from mt_cli.decoding.search import beam_search, greedy_search
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID
+from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 # Few words and late ends, so that hypotheses repeat themselves.
 VOCAB_SIZE = 8
@@ -32,9 +33,6 @@ def would_repeat(ids: Sequence[int], new: int, n: int) -> bool:
     return last in before
 
 
-# What is banned
-
-
 @given(
     st.integers(0, 9).flatmap(
         lambda length: st.lists(
@@ -49,9 +47,6 @@ def test_banned_are_exactly_those_that_would_repeat(hyps: list[list[int]], n: in
     )
     expected = {(row, i) for row, hyp in enumerate(hyps) for i in range(4) if would_repeat(hyp, i, n)}
     assert set(zip(rows.tolist(), ids.tolist(), strict=True)) == expected
-
-
-# Greedy search
 
 
 def model_of(backend: str = "scratch") -> TranslationModel:
@@ -88,13 +83,6 @@ def walk(src: list[int], limit: int, n: int) -> list[int]:
     return hyp
 
 
-def test_without_the_rule_there_are_repetitions_of_every_length() -> None:
-    found = greedy(0)
-    assert [
-        n for n in (1, 2, 3) if all(len(set(ngrams(hyp, n))) == len(ngrams(hyp, n)) for hyp in found)
-    ] == []
-
-
 @every_n
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_greedy_search_equals_a_brute_force_walk(backend: str, n: int) -> None:
@@ -105,9 +93,6 @@ def test_greedy_search_equals_a_brute_force_walk(backend: str, n: int) -> None:
 @every_n
 def test_each_sentence_of_a_batch_looks_back_over_its_own(n: int) -> None:
     assert greedy(n) == [greedy(n, rows=[i])[0] for i in range(len(SOURCES))]
-
-
-# Beams
 
 
 @torch.no_grad()
@@ -150,8 +135,3 @@ def test_beams_equal_those_kept_by_hand(backend: str, beam_size: int, n: int) ->
         real = [hyp for hyp in hyps if hyp.score > -torch.inf]
         assert [hyp.ids for hyp in real] == [ids for _, ids in expected]
         assert [hyp.log_prob for hyp in real] == pytest.approx([each for each, _ in expected], abs=1e-4)
-
-
-@every_n
-def test_one_beam_is_greedy_search(n: int) -> None:
-    assert [hyps[0].ids for hyps in beams(n, beam_size=1)] == greedy(n)

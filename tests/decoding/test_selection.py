@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mt_cli.decoding.selection import BLOCK, argmax, top_k, top_log_probs
+from mt_cli.decoding.search import BLOCK, argmax, top_k, top_log_probs
 
 SIZES = [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 5 * BLOCK + 7, 20 * BLOCK, 20 * BLOCK + 1]
 every_size = pytest.mark.parametrize("vocab_size", SIZES)
@@ -28,38 +28,10 @@ def rows_of_scores(draw: st.DrawFn) -> Tensor:
     return scores.masked_fill(hidden, -torch.inf)
 
 
-# The largest
-
-
 @given(rows_of_scores())
 def test_argmax_is_the_first_of_the_largest(scores: Tensor) -> None:
     rows = scores.tolist()
     assert argmax(scores).tolist() == [row.index(max(row)) for row in rows]
-
-
-@every_size
-def test_argmax_equals_torch(vocab_size: int) -> None:
-    scores = random_scores(7, vocab_size)
-    assert torch.equal(argmax(scores), scores.argmax(-1))
-
-
-@every_size
-def test_argmax_finds_the_last_entry(vocab_size: int) -> None:
-    scores = torch.full((2, vocab_size), -torch.inf)
-    scores[1, -1] = -1e30
-    assert argmax(scores).tolist() == [0, vocab_size - 1]
-
-
-@pytest.mark.parametrize(
-    "places", [(3, 5), (BLOCK - 1, BLOCK), (10, 4 * BLOCK + 6), (4 * BLOCK, 4 * BLOCK + 1)]
-)
-def test_of_equals_the_first_is_chosen(places: tuple[int, int]) -> None:
-    scores = random_scores(3, 4 * BLOCK + 7)
-    scores[:, places] = 100
-    assert argmax(scores).tolist() == [places[0]] * 3
-
-
-# The k largest
 
 
 @given(rows_of_scores(), st.integers(1, 8))
@@ -68,15 +40,6 @@ def test_the_k_largest_equal_those_of_torch(scores: Tensor, k: int) -> None:
     expected = scores.sort(dim=-1, descending=True).values[:, :k]
     assert torch.equal(values[:, : expected.shape[1]], expected)
     assert values.shape == (len(scores), k)
-
-
-@given(rows_of_scores(), st.integers(1, 8))
-def test_places_are_where_the_values_stand_and_differ(scores: Tensor, k: int) -> None:
-    values, places = top_k(scores, k)
-    for row, found, at in zip(scores.tolist(), values.tolist(), places.tolist(), strict=True):
-        real = [(value, place) for value, place in zip(found, at, strict=True) if value > -torch.inf]
-        assert [row[place] for _, place in real] == [value for value, _ in real]
-        assert len({place for _, place in real}) == len(real)
 
 
 @every_size
@@ -89,28 +52,10 @@ def test_the_k_largest_of_different_numbers_equal_torch(vocab_size: int, k: int)
     assert torch.equal(places[:, :vocab_size], expected.indices)
 
 
-def test_the_k_largest_may_all_stand_in_one_block() -> None:
-    scores = random_scores(1, 10 * BLOCK)
-    scores[0, 3 * BLOCK : 3 * BLOCK + 4] = torch.tensor([50.0, 80.0, 60.0, 70.0])
-    values, places = top_k(scores, 4)
-    assert values.tolist() == [[80, 70, 60, 50]]
-    assert places.tolist() == [[3 * BLOCK + 1, 3 * BLOCK + 3, 3 * BLOCK + 2, 3 * BLOCK]]
-
-
 def test_row_with_too_few_is_filled_up_with_minus_infinity() -> None:
     values, places = top_k(torch.tensor([[3.0, 1.0, 2.0]]), 5)
     assert values.tolist() == [[3, 2, 1, -torch.inf, -torch.inf]]
     assert places[0, :3].tolist() == [0, 2, 1]
-
-
-@given(rows_of_scores(), st.integers(1, 8))
-def test_every_place_is_one_of_the_row(scores: Tensor, k: int) -> None:
-    places = top_k(scores, k)[1]
-    assert int(places.min()) >= 0
-    assert int(places.max()) < scores.shape[1]
-
-
-# Log-probabilities
 
 
 def expected_log_probs(
@@ -157,12 +102,6 @@ def test_what_is_not_allowed_keeps_its_probability(is_banned: bool) -> None:
     )
     assert sorted(ids[0].tolist()) == [0, 2]
     assert values.exp().tolist() == [pytest.approx([0.2, 0.2])]
-
-
-def test_a_ban_holds_for_its_row_only() -> None:
-    logits = torch.tensor([[5.0, 1.0, 0.0], [5.0, 1.0, 0.0]])
-    ids = top_log_probs(logits, 1, forbidden=NONE, banned=(torch.tensor([1]), torch.tensor([0])))[1]
-    assert ids.tolist() == [[0], [1]]
 
 
 @pytest.mark.parametrize("forbidden", [[], [0]], ids=["largest allowed", "largest forbidden"])

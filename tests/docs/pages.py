@@ -108,21 +108,10 @@ def links_in(text: str) -> list[str]:
     return [target for target in targets if not re.match(r"[a-z]+:", target)]
 
 
-def pictures_in(text: str) -> list[str]:
-    """Targets of the pictures."""
-    return [match["target"] for match in LINK.finditer(_prose(text)) if match["mark"]]
-
-
 def anchors_in(text: str) -> list[str]:
     """What may follow the `#` of a link to this page: its headings, as Git hosts spell them."""
     titles = [match["title"] for match in HEADING.finditer(FENCE.sub("", text))]
     return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
-
-
-def tables_in(text: str) -> list[list[str]]:
-    """The rows of each table, without its header and its rule."""
-    tables = re.findall(r"(?:^\|.*(?:\n|$))+", FENCE.sub("", text), re.MULTILINE)
-    return [table.splitlines()[2:] for table in tables]
 
 
 def _prose(text: str) -> str:

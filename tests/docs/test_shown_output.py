@@ -58,14 +58,6 @@ def test_command_prints_what_the_page_shows(
     assert printed == [line for line in shown.output if line]
 
 
-def test_readmes_first_example_is_repeated() -> None:
-    assert any(page == name_of(README) and READY in shown.line for page, shown in REPEATABLE)
-
-
-def test_there_are_commands_to_repeat() -> None:
-    assert len(REPEATABLE) >= 4
-
-
 def test_new_config_begins_as_the_page_shows(workspace: Workspace, folder: Path) -> None:
     workspace.call(*NEW, cwd=folder)
     blocks = blocks_in(read(ROOT / "docs" / "own-corpus.md"), "toml")

@@ -1,25 +1,14 @@
 """The machine: device, precision, threads, and random numbers that can be repeated."""
 
-import platform
-import threading
+import errno
 from collections.abc import Iterator
 
 import pytest
 import torch
 from processor import pretend_processor
 
-from mt_cli.errors import Option, ResourceError
-from mt_cli.machine import device as device_module
-from mt_cli.machine.device import (
-    Runtime,
-    describe_machine,
-    memory_errors_explained,
-    one_thread,
-    seed_everything,
-    set_up_runtime,
-)
-from mt_cli.machine.hardware import processor_name
-from mt_cli.machine.memory_limit import memory_size
+from mt_cli.errors import MEMORY, SHORTAGE_HINTS, THREADS, Option, ResourceError, shortage
+from mt_cli.machine.device import memory_errors_explained, seed_everything, set_up_runtime
 
 CPU = torch.device("cpu")
 
@@ -29,18 +18,6 @@ def _threads_as_before() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
-
-
-# Device and threads
-
-
-def test_cpu_is_what_was_asked_for() -> None:
-    assert set_up_runtime(device="cpu", precision="fp32", threads=1) == Runtime(CPU, "fp32")
-
-
-def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert set_up_runtime(threads=1).device == CPU
 
 
 def test_a_missing_gpu_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,16 +37,6 @@ def test_a_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> N
 def test_threads_are_as_many_as_asked_for(threads: int) -> None:
     set_up_runtime(device="cpu", threads=threads)
     assert torch.get_num_threads() == threads
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_are_left_to_pytorch_by_default(threads: int) -> None:
-    torch.set_num_threads(threads)
-    set_up_runtime(device="cpu")
-    assert torch.get_num_threads() == threads
-
-
-# Precision
 
 
 @pytest.mark.parametrize(
@@ -110,50 +77,11 @@ def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPat
     assert set_up_runtime(device="cpu", precision="bf16", threads=1).precision == "bf16"
 
 
-def test_products_are_in_bf16_only_where_asked_for() -> None:
-    x = torch.ones(2, 2)
-    with Runtime(CPU, "bf16").autocast():
-        assert (x @ x).dtype == torch.bfloat16
-    with Runtime(CPU, "fp32").autocast():
-        assert (x @ x).dtype == torch.float32
-
-
-# Random numbers
-
-
 def test_same_seed_gives_the_same_numbers() -> None:
     seed_everything(5)
     first = torch.rand(3).tolist()
     seed_everything(5)
     assert torch.rand(3).tolist() == first
-
-
-def test_other_seeds_give_other_numbers() -> None:
-    seed_everything(5)
-    first = torch.rand(3)
-    seed_everything(6)
-    assert not torch.equal(torch.rand(3), first)
-
-
-# Description
-
-
-def test_description_names_what_a_result_depends_on() -> None:
-    facts = describe_machine(Runtime(CPU, "fp32"))
-    assert facts["torch"] == torch.__version__
-    assert facts["python"] == platform.python_version()
-    assert facts["device"] == "cpu"
-    assert facts["precision"] == "fp32"
-    assert facts["threads"] == torch.get_num_threads()
-    assert facts["processor"] == processor_name()
-    assert facts["amx"] == torch.cpu._is_amx_tile_supported()
-    assert facts["avx512"] == torch.cpu._is_avx512_supported()
-    memory = memory_size()
-    assert memory is not None
-    assert facts["memory_gib"] == pytest.approx(memory / 2**30, abs=0.05)
-
-
-# Memory
 
 
 @pytest.mark.parametrize(
@@ -173,19 +101,6 @@ def test_running_out_of_memory_is_explained(error: RuntimeError, complaint: str)
     assert caught.value.__cause__ is error
 
 
-def test_a_real_allocation_beyond_memory_is_explained() -> None:
-    with (
-        pytest.raises(ResourceError, match="out of memory"),
-        memory_errors_explained("lower ", Option("batch_size")),
-    ):
-        torch.empty(1 << 55, dtype=torch.uint8)
-
-
-def test_other_errors_pass_as_they_are() -> None:
-    with pytest.raises(RuntimeError, match=r"^shapes differ$"), memory_errors_explained("anything"):
-        raise RuntimeError("shapes differ")
-
-
 def test_float32_is_computed_in_full() -> None:
     before = torch.get_float32_matmul_precision()
     try:
@@ -194,38 +109,6 @@ def test_float32_is_computed_in_full() -> None:
         assert torch.get_float32_matmul_precision() == "highest"
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-class Glibc:
-    """Stands for the C library: refuses a threshold for mmap that is larger than `largest`."""
-
-    def __init__(self, largest: int) -> None:
-        self._largest = largest
-        self.settings: dict[int, int] = {}
-
-    def mallopt(self, name: int, value: int) -> int:
-        if name == device_module.M_MMAP_THRESHOLD and value > self._largest:
-            return 0
-        self.settings[name] = value
-        return 1
-
-
-@pytest.mark.parametrize(
-    ("largest", "threshold"),
-    [(1 << 40, 1 << 30), (1 << 25, 1 << 25), (0, None)],
-    ids=["2.35", "2.28", "none"],
-)
-def test_large_blocks_are_kept_as_far_as_glibc_allows(
-    monkeypatch: pytest.MonkeyPatch, largest: int, threshold: int | None
-) -> None:
-    libc = Glibc(largest)
-    monkeypatch.setattr("ctypes.CDLL", lambda _: libc)
-    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.28"))
-    set_up_runtime(device="cpu", threads=1)
-    assert libc.settings.get(device_module.M_MMAP_THRESHOLD) == threshold
-    # Alone, the other setting would freeze the threshold at its smallest.
-    assert (device_module.M_TRIM_THRESHOLD in libc.settings) == (threshold is not None)
-    assert libc.settings[device_module.M_ARENA_MAX] == 1
 
 
 @pytest.mark.parametrize(
@@ -265,32 +148,26 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(
         set_up_runtime(device="cuda")
 
 
-def test_threads_beyond_all_bounds_are_refused() -> None:
-    with pytest.raises(ResourceError, match=r"10000000000 threads are more than any machine has"):
-        set_up_runtime(threads=10**10)
-
-
-def test_too_few_threads_are_told_before_openmp_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    left = iter(range(2))
-    start = threading.Thread.start
-
-    def limited(thread: threading.Thread) -> None:
-        if next(left, None) is None:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    before = threading.active_count()
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", limited)
-        with pytest.raises(ResourceError, match="lets this process start 2 more threads, and 3 are needed"):
-            set_up_runtime(device="cpu", threads=1)
-    assert threading.active_count() == before
-
-
-def test_one_thread_is_for_its_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = [3]
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
-    monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    with one_thread():
-        assert threads[-1] == 1
-    assert threads == [3, 1, 3]
+@pytest.mark.parametrize(
+    ("error", "lacking"),
+    [
+        (MemoryError(), MEMORY),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), MEMORY),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), MEMORY),
+        (RuntimeError("std::bad_alloc"), MEMORY),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), MEMORY),
+        (RuntimeError("could not create a primitive"), MEMORY),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), MEMORY),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), MEMORY),
+        (RuntimeError("can't start new thread"), THREADS),
+        (RuntimeError("Resource temporarily unavailable"), THREADS),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), THREADS),
+        (RuntimeError("shapes differ"), None),
+        (ValueError("out of memory"), None),
+        (OSError(errno.ENOENT, "No such file or directory"), None),
+    ],
+    ids=str,
+)
+def test_shortage_is_known_by_what_is_said(error: Exception, lacking: str | None) -> None:
+    assert shortage(error) == lacking
+    assert lacking is None or lacking in SHORTAGE_HINTS

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt_cli.machine.ladder import rung, rungs, rungs_below
+from mt_cli.data.batching import rung, rungs, rungs_below
 
 
 def test_ladder_has_four_rungs_to_each_doubling() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_cli.machine.log_file import LogFile
+from mt_cli.machine.terminal import LogFile
 
 log = logging.getLogger("mt_cli.test_log_file")
 FULL = Path("/dev/full")
@@ -37,10 +37,3 @@ def test_full_disk_is_one_warning_and_no_traceback(
         "line 2",
     ]
     assert capsys.readouterr() == ("", "")
-
-
-def test_lines_are_whole_utf8_and_hold_no_control(tmp_path: Path) -> None:
-    handler = LogFile(tmp_path / "train.log")
-    handler.handle(logging.LogRecord("x", logging.WARNING, "f", 1, "%s", ("bad\udcff \x1b[2J ä",), None))
-    handler.close()
-    assert tmp_path.joinpath("train.log").read_bytes().endswith(b" WARNING bad\\udcff \\x1b[2J \xc3\xa4\n")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mt_cli.machine import signals as module
-from mt_cli.machine.signals import StopSignals
+from mt_cli.machine import processes as module
+from mt_cli.machine.processes import StopSignals
 
 
 @pytest.fixture
@@ -48,13 +48,6 @@ def test_a_later_one_is_obeyed(obeyed: list[int], monkeypatch: pytest.MonkeyPatc
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGHUP)
     assert (signals.received, obeyed) == (signal.SIGTERM, [signal.SIGINT, signal.SIGHUP])
-
-
-def test_after_the_block_signals_are_obeyed(obeyed: list[int]) -> None:
-    with StopSignals():
-        pass
-    signal.raise_signal(signal.SIGTERM)
-    assert obeyed == [signal.SIGTERM]
 
 
 def test_what_the_process_ignores_stays_ignored(obeyed: list[int]) -> None:

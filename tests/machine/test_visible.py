@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from mt_cli.machine.visible import VisibleFormatter, visible, visible_lines
+from mt_cli.machine.terminal import VisibleFormatter, visible, visible_lines
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,6 @@ def test_controls_and_invisible_characters_are_spelled_out(text: str, shown: str
 
 def test_lines_and_columns_stay_in_text_of_several_lines() -> None:
     assert visible_lines("a\tb\nc\r\x1b[2J") == "a\tb\nc\\x0d\\x1b[2J"
-
-
-def test_what_is_visible_stays_as_it_is() -> None:
-    once = visible_lines("a\x1b\udcff\nb")
-    assert visible_lines(once) == once
-    once.encode()
 
 
 def test_log_record_is_cleaned_with_its_arguments_and_its_traceback() -> None:

@@ -1,6 +1,5 @@
 """Workers: results in order, errors as they were, and an end that is clean."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import DataError, ResourceError
-from mt_cli.machine.workers import WAITING_PER_WORKER, ordered_map, usable_cores
+from mt_cli.machine.processes import WAITING_PER_WORKER, ordered_map
 
 
 def square(number: int) -> int:
@@ -63,20 +62,6 @@ def test_workers_leave_ctrl_c_to_their_parent() -> None:
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def test_worker_that_starts_has_ctrl_c_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    masks = []
-    start = multiprocessing.context.SpawnProcess.start
-
-    def watched(process: multiprocessing.context.SpawnProcess) -> None:
-        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
-        start(process)
-
-    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", watched)
-    assert list(ordered_map(square, range(3), workers=2)) == [0, 1, 4]
-    assert masks
-    assert all(signal.SIGINT in mask for mask in masks)
-
-
 def test_dead_worker_is_a_resource_error() -> None:
     with pytest.raises(ResourceError, match=r"a worker process died.*--workers"):
         list(ordered_map(die, range(3), workers=2))
@@ -86,7 +71,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         "import os, time\n"
-        "from mt_cli.machine.workers import ordered_map\n"
+        "from mt_cli.machine.processes import ordered_map\n"
         "def work(n):\n"
         "    print(os.getpid(), flush=True)\n"
         "    time.sleep(60)\n"
@@ -100,7 +85,3 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
         parent.kill()
         parent.stdout.read()
         assert parent.wait(timeout=30) == -signal.SIGKILL
-
-
-def test_at_least_one_core_is_usable() -> None:
-    assert usable_cores() >= 1

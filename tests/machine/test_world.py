@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 import torch
 
-from mt_cli.errors import ResourceError, UsageError
-from mt_cli.machine import world
-from mt_cli.machine.world import World, joined_world
+from mt_cli.errors import ResourceError
+from mt_cli.training import distributed as world
+from mt_cli.training.distributed import World, joined_world
 
 LEFT_ALONE = World(rank=0, size=2)
 """The first of two whose group is gone."""
@@ -41,14 +41,6 @@ def test_a_process_that_never_comes_is_not_waited_for_for_ever(monkeypatch: pyte
         pass
 
 
-def test_others_that_are_gone_do_not_hide_what_happened() -> None:
-    def fail() -> int:
-        raise UsageError("the run exists")
-
-    with pytest.raises(UsageError, match="the run exists"):
-        LEFT_ALONE.after_first(fail, lambda: 1)
-
-
 @pytest.mark.parametrize(
     "act",
     [
@@ -61,12 +53,3 @@ def test_others_that_are_gone_do_not_hide_what_happened() -> None:
 def test_others_that_are_gone_are_told_of(act: Callable[[], object]) -> None:
     with pytest.raises(ResourceError, match=r"cannot be reached .*; --resume goes on from"):
         act()
-
-
-def test_an_error_without_a_message_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError
-
-    monkeypatch.setattr(torch.distributed, "all_reduce", fail)
-    with pytest.raises(ResourceError, match=r"cannot be reached \(RuntimeError\); "):
-        LEFT_ALONE.add_up([torch.ones(1)])

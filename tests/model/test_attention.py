@@ -7,8 +7,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.attention import MultiHeadAttention, ScaledDotProductAttention, attention_weights
-from mt_cli.model.masks import as_bias, causal_mask
+from mt_cli.model.transformer import (
+    MultiHeadAttention,
+    Positions,
+    ScaledDotProductAttention,
+    as_bias,
+    attention_weights,
+    causal_mask,
+    padding_mask,
+    sinusoids,
+)
 
 B, H, T, S, K = 2, 3, 4, 5, 6
 CPU = torch.device("cpu")
@@ -51,9 +59,6 @@ def assert_same(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
-# Attention
-
-
 @every_mask
 def test_attention_equals_torch(mask: Tensor) -> None:
     q, k, v = queries_keys_values()
@@ -73,14 +78,6 @@ def test_attention_of_a_hand_worked_case() -> None:
 
 
 @every_mask
-def test_weights_of_each_query_sum_to_one(mask: Tensor) -> None:
-    q, k, _ = queries_keys_values()
-    weights = attention_weights(q, k, as_bias(mask))
-    assert weights.shape == (B, H, T, S)
-    assert_same(weights.sum(-1), torch.ones(B, H, T, dtype=torch.float64))
-
-
-@every_mask
 def test_weights_are_exactly_zero_where_hidden_and_only_there(mask: Tensor) -> None:
     q, k, _ = queries_keys_values()
     weights = attention_weights(q, k, as_bias(mask))
@@ -96,43 +93,9 @@ def test_a_query_that_may_attend_to_nothing_gives_nan() -> None:
     assert torch.equal(is_nan, torch.tensor([False, False, True, False]).expand(B, H, T))
 
 
-def test_large_scores_do_not_overflow() -> None:
-    q, k, v = queries_keys_values()
-    out = attention(q * 1e8, k, v, as_bias(MASKS["nothing hidden"]))
-    assert out.isfinite().all()
-
-
 def test_attention_passes_gradcheck() -> None:
     q, k, v = (x[:1, :1].requires_grad_() for x in queries_keys_values())
     assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, as_bias(MASKS["causal"])), (q, k, v))
-
-
-class Doubling(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return 2 * x
-
-
-def test_dropout_is_applied_to_the_weights() -> None:
-    q, k, v = queries_keys_values()
-    mask = MASKS["padding"]
-    assert_same(attention(q, k, v, as_bias(mask), dropout=Doubling()), 2 * attention(q, k, v, as_bias(mask)))
-
-
-# Multi-head attention
-
-
-def test_self_attention_equals_torch() -> None:
-    ours, reference = twins()
-    x = random(B, T, 12)
-    assert_same(ours(x, torch.zeros(T)), reference(x, x, x)[0])
-
-
-def test_padding_mask_equals_torch() -> None:
-    ours, reference = twins()
-    x, memory = random(B, T, 12), random(B, S, 12, seed=1)
-    mask = MASKS["padding"]
-    expected = reference(x, memory, memory, key_padding_mask=~mask[:, 0, 0])[0]
-    assert_same(ours(x, as_bias(mask), memory=memory), expected)
 
 
 def test_causal_mask_equals_torch() -> None:
@@ -145,8 +108,9 @@ def test_causal_mask_equals_torch() -> None:
 @pytest.mark.parametrize("num_heads", [1, 2, 3, 6, 12])
 def test_any_number_of_heads_equals_torch(num_heads: int) -> None:
     ours, reference = twins(num_heads=num_heads)
-    x, memory = random(B, T, 12), random(B, S, 12, seed=1)
-    assert_same(ours(x, as_bias(MASKS["nothing hidden"]), memory=memory), reference(x, memory, memory)[0])
+    x, memory, mask = random(B, T, 12), random(B, S, 12, seed=1), MASKS["padding"]
+    expected = reference(x, memory, memory, key_padding_mask=~mask[:, 0, 0])[0]
+    assert_same(ours(x, as_bias(mask), memory=memory), expected)
 
 
 def test_gradients_equal_torch() -> None:
@@ -162,13 +126,30 @@ def test_gradients_equal_torch() -> None:
     )
 
 
-def test_self_attention_in_one_product_is_attention_to_itself() -> None:
-    ours, _ = twins()
-    x, mask = random(B, T, 12), causal_mask(T, device=CPU)
-    assert_same(ours(x, as_bias(mask)), ours(x, as_bias(mask), memory=x))
+def test_padding_mask_is_true_at_real_tokens() -> None:
+    ids = torch.tensor([[5, 6, 3], [7, 0, 0]])
+    assert padding_mask(ids, pad_id=0).tolist() == [[True, True, True], [True, False, False]]
 
 
-def test_projections_put_heads_before_positions() -> None:
-    ours, _ = twins(num_heads=3)
-    k, v = ours.project_memory(random(B, S, 12))
-    assert k.shape == v.shape == (B, 3, S, 4)
+def test_causal_mask_lets_each_position_see_itself_and_the_past() -> None:
+    mask = causal_mask(3, device=torch.device("cpu"))
+    assert mask.tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+
+
+@pytest.mark.parametrize("position", [0, 1, 57, 255])
+@pytest.mark.parametrize("column", [0, 1, 2, 63, 126, 127])
+def test_sinusoids_equal_the_formula_of_the_paper(position: int, column: int) -> None:
+    pair = column // 2
+    angle = position / 10000 ** (2 * pair / 128)
+    expected = math.sin(angle) if column % 2 == 0 else math.cos(angle)
+    assert sinusoids(256, 128)[position, column].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_learned_positions_are_parameters() -> None:
+    assert [p.shape for p in Positions(5, 4, learned=True).parameters()] == [(5, 4)]
+
+
+def test_waves_are_neither_parameters_nor_saved() -> None:
+    positions = Positions(5, 4, learned=False)
+    assert list(positions.parameters()) == []
+    assert positions.state_dict() == {}

@@ -10,10 +10,10 @@ import torch
 from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor, nn
 
-from mt_cli.model.attention_maps import MapKind, attention_maps
-from mt_cli.model.masks import causal_mask
+from mt_cli.model.inside import MapKind, attention_maps
+from mt_cli.model.transformer import causal_mask
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import PAD_ID
+from mt_cli.text import PAD_ID
 
 KINDS: tuple[MapKind, ...] = get_args(MapKind)
 B, S, T, H = 3, 6, 5, 2
@@ -51,9 +51,6 @@ def redraw(module: nn.Module) -> None:
         nn.init.normal_(parameter, generator=torch.Generator().manual_seed(seed))
 
 
-# What a map is
-
-
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [("encoder", (2, B, H, S, S)), ("decoder", (3, B, H, T, T)), ("cross", (3, B, H, T, S))],
@@ -62,27 +59,6 @@ def test_map_has_a_row_of_keys_for_each_layer_sentence_head_and_query(
     model: TranslationModel, kind: MapKind, shape: tuple[int, ...]
 ) -> None:
     assert attention_maps(model, SRC_IDS, TGT_IN)[kind].shape == shape
-
-
-def test_maps_are_of_three_kinds(model: TranslationModel) -> None:
-    assert list(attention_maps(model, SRC_IDS, TGT_IN)) == list(KINDS)
-
-
-@every_kind
-def test_one_pair_of_one_token_attends_wholly_to_it(model: TranslationModel, kind: MapKind) -> None:
-    maps = attention_maps(model, SRC_IDS[:1, :1], TGT_IN[:1, :1])
-    assert torch.equal(maps[kind], torch.ones_like(maps[kind]))
-
-
-@every_kind
-def test_rows_sum_to_one(model: TranslationModel, kind: MapKind) -> None:
-    rows = attention_maps(model, SRC_IDS, TGT_IN)[kind].sum(-1)
-    assert_same(rows, torch.ones_like(rows))
-
-
-@every_kind
-def test_maps_need_no_gradient(model: TranslationModel, kind: MapKind) -> None:
-    assert not attention_maps(model, SRC_IDS, TGT_IN)[kind].requires_grad
 
 
 def test_no_token_attends_to_a_later_one_of_its_target(model: TranslationModel) -> None:
@@ -107,17 +83,6 @@ def test_layers_come_in_order(model: TranslationModel, kind: MapKind) -> None:
     after = attention_maps(model, SRC_IDS, TGT_IN)[kind]
     assert_same(after[:-1], before[:-1])
     assert (after[-1] - before[-1]).abs().max() > 1e-2
-
-
-@every_kind
-def test_map_of_a_sentence_ignores_its_batch(model: TranslationModel, kind: MapKind) -> None:
-    together = attention_maps(model, SRC_IDS, TGT_IN)[kind]
-    alone = attention_maps(model, SRC_IDS[2:, :4], TGT_IN[2:])[kind]
-    queries, keys = alone.shape[-2:]
-    assert_same(together[:, 2:, :, :queries, :keys], alone)
-
-
-# Against PyTorch
 
 
 @pytest.mark.parametrize("final_norm", [True, False])
@@ -180,65 +145,6 @@ def test_first_layer_equals_torch_attention_worked_by_hand(
 ) -> None:
     expected = ByHand(model, is_pre_norm=norm == "pre").map(kind)
     assert_same(attention_maps(model, SRC_IDS, TGT_IN)[kind][0], expected)
-
-
-# The model is left as it was
-
-
-def hooks_of(model: nn.Module) -> list[object]:
-    """Every hook on every module."""
-    return [
-        hook
-        for module in model.modules()
-        for hooks in (module._forward_hooks, module._forward_pre_hooks)
-        for hook in hooks.values()
-    ]
-
-
-class OverturnedError(Exception):
-    """Raised on purpose, in the middle of a pass."""
-
-
-def overturn(*_: object) -> None:
-    raise OverturnedError
-
-
-def test_no_hook_stays(model: TranslationModel) -> None:
-    attention_maps(model, SRC_IDS, TGT_IN)
-    assert hooks_of(model) == []
-
-
-def test_no_hook_stays_when_the_source_is_refused(model: TranslationModel) -> None:
-    with pytest.raises(ValueError, match="17 tokens, but the model takes 16"):
-        attention_maps(model, random_ids(1, 17), random_ids(1, 3))
-    assert hooks_of(model) == []
-
-
-def test_no_hook_stays_when_a_pass_breaks_off(model: TranslationModel) -> None:
-    own = model.get_submodule("backend.decoder.layers.1").register_forward_hook(overturn)
-    with pytest.raises(OverturnedError):
-        attention_maps(model, SRC_IDS, TGT_IN)
-    own.remove()
-    assert hooks_of(model) == []
-
-
-def test_hooks_of_others_stay(model: TranslationModel) -> None:
-    attention = model.get_submodule("backend.encoder.layers.0.self_attn")
-    outputs: list[object] = []
-    attention.register_forward_hook(lambda _module, _args, output: outputs.append(output))
-    attention_maps(model, SRC_IDS, TGT_IN)
-    assert len(outputs) == len(hooks_of(model)) == 1
-
-
-@torch.no_grad()
-def test_output_under_observation_equals_that_unobserved(
-    model: TranslationModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    look, observed = model.hidden, list[Tensor]()
-    monkeypatch.setattr(model, "hidden", lambda *args: observed.append(look(*args)))
-    attention_maps(model, SRC_IDS, TGT_IN)
-    (hidden,) = observed
-    torch.testing.assert_close(hidden, look(SRC_IDS, TGT_IN), rtol=0, atol=1e-5)
 
 
 @torch.no_grad()

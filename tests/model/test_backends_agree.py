@@ -8,8 +8,8 @@ import torch
 from tiny import MODEL_OPTIONS, random_ids, randomised, tiny_model
 from torch import Tensor, nn
 
-from mt_cli.model.dropout import Dropout
-from mt_cli.model.layers import DecoderLayer, EncoderLayer
+from mt_cli.model.cpu_kernels import Dropout
+from mt_cli.model.transformer import DecoderLayer, EncoderLayer
 from mt_cli.model.translation_model import TranslationModel
 
 CASES = [
@@ -109,8 +109,6 @@ def test_twin_by_assignment_follows_the_original(tie: str) -> None:
     src_ids, tgt_in = random_ids(2, 4), random_ids(2, 3)
     torch.testing.assert_close(twin(src_ids, tgt_in), original(src_ids, tgt_in), rtol=1e-4, atol=1e-5)
 
-
-# Where dropout is
 
 RATES = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
 

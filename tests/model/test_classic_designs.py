@@ -16,9 +16,10 @@ import torch
 from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor, nn
 
-from mt_cli.config import ModelConfig, load_config
+from mt_cli.config.load import load_config
+from mt_cli.config.schema import ModelConfig
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import PAD_ID
+from mt_cli.text import PAD_ID
 
 CLASSIC = Path(__file__).resolve().parents[2] / "configs" / "classic"
 SRC_VOCAB, TGT_VOCAB = 9, 11
@@ -311,9 +312,6 @@ class Rebuilt(nn.Module):
         return logits
 
 
-# The model of the config, and its twin
-
-
 def config_of(name: str) -> ModelConfig:
     return load_config(CLASSIC / f"{name}.toml").model
 
@@ -366,9 +364,6 @@ def test_embeddings_of_the_page_reach_its_layers_with_deviation_one() -> None:
     assert [deviation * model.scale for deviation in deviations] == pytest.approx([1.0, 1.0], rel=0.02)
 
 
-# Published errors: each would be seen
-
-
 def misrouted(design: Rebuilt, roles: list[int]) -> Rebuilt:
     """`design`, whose queries, keys and values go through the maps of other `roles`."""
     for module in design.modules():
@@ -409,9 +404,6 @@ def test_places_in_another_order_would_change_the_logits(name: str, backend: str
         table = side.waves if DESIGNS[name].places == "waves" else side.table.weight.data
         table.copy_(table.roll(1, 0))
     assert_far_apart(moved(SRC_IDS, TGT_IN)[TGT_REAL], model(SRC_IDS, TGT_IN)[TGT_REAL])
-
-
-# Sizes and rates
 
 
 def count(module: nn.Module) -> int:

@@ -99,10 +99,3 @@ def test_norm_gains_are_one(backend: str) -> None:
     gains = [p.detach() for name, p in parameters if "norm" in name and name.endswith("weight")]
     assert len(gains) == 2 * 2 + 3 + 2  # of two encoder layers, a decoder layer, and both ends
     assert torch.equal(torch.cat(gains), torch.ones(len(gains) * D))
-
-
-def test_no_two_matrices_start_equal(backend: str) -> None:
-    model = wide_model(backend)
-    first = model.get_parameter("backend.encoder.layers.0.self_attn.in_proj_weight")
-    second = model.get_parameter("backend.encoder.layers.1.self_attn.in_proj_weight")
-    assert not torch.equal(first, second)

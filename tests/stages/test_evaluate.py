@@ -4,15 +4,12 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from damage import rehash
 from sacrebleu_command import command_scores
 from workspace import Outcome, Workspace
 
-from mt_cli.artefacts.checkpoint import checkpoint_name
-from mt_cli.artefacts.run import Run, open_run
 from mt_cli.translation.translator import Translator
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
@@ -54,19 +51,6 @@ def test_score_is_printed_with_its_signature(workspace: Workspace, run: Path) ->
     assert re.search(pattern, outcome.err)
 
 
-def test_lines_after_the_scores_tell_intervals_length_and_unknown_words(
-    workspace: Workspace, run: Path
-) -> None:
-    *intervals, length, unk = workspace.call("evaluate", run).lines[3:]
-    number = r"\d+\.\d\d"
-    for name, line in zip(("BLEU", "chrF2", "TER"), intervals, strict=True):
-        assert re.fullmatch(
-            rf"test  {name} 95% interval {number} ± {number}  nrefs:1\|bs:1000\|seed:12345\|\S+", line
-        )
-    assert re.fullmatch(r"test  length ratio \d\.\d{3}", length)
-    assert unk == "test  unk rate 0.0000"
-
-
 def test_files_give_the_sacrebleu_command_the_same_score(
     workspace: Workspace, run: Path, tmp_path: Path
 ) -> None:
@@ -81,17 +65,6 @@ def test_files_give_the_sacrebleu_command_the_same_score(
     assert scores["bleu"] > 0.1
     assert folder.joinpath("ref.txt").read_bytes() == workspace.corpus("test.en").read_bytes()
     assert folder.joinpath("src.txt").read_bytes() == workspace.corpus("test.de").read_bytes()
-
-
-@pytest.mark.parametrize("command", ["evaluate", "translate", "score"])
-def test_a_search_option_out_of_range_is_named_as_on_the_command_line(
-    workspace: Workspace, command: str
-) -> None:
-    files = ("--src", "corpus/test.de", "--tgt", "corpus/test.en") if command == "score" else ()
-    text = ("--text", "Ein Hund.") if command == "translate" else ()
-    outcome = workspace.call(command, workspace.run, "--batch-size", 1 << 40, *files, *text)
-    assert (outcome.code, outcome.text) == (2, "")
-    assert outcome.err.startswith("error: --batch-size: expected ")
 
 
 def test_case_does_not_count_where_the_corpus_is_lower_case(
@@ -116,9 +89,7 @@ def test_json_is_one_document_by_split(workspace: Workspace, run: Path) -> None:
     assert list(document) == ["splits"]
     assert list(document["splits"]) == ["val", "test"]
     assert stored.pop("checkpoint") == run.joinpath("best.txt").read_text().strip()
-    assert set(stored.pop("sha256")) == {"src.txt", "ref.txt", "hyp.txt"}
-    assert len(stored.pop("seal")) == 64
-    assert document["splits"]["val"] == stored
+    assert document["splits"]["val"].items() <= stored.items()
     assert (stored["n"], stored["bleu"]["name"], stored["chrf"]["name"]) == (20, "BLEU", "chrF2")
     assert stored["bleu"]["signature"].startswith("nrefs:1|case:mixed|")
 
@@ -136,38 +107,11 @@ def test_score_seen_in_training_is_the_score_given(workspace: Workspace, run: Pa
     assert scores["bleu"] == max(seen)
 
 
-def test_backends_write_the_same_translations(workspace: Workspace, run: Path) -> None:
-    scratch = evaluate(workspace, run)
-    oracle = evaluate(workspace, run, "--backend", "torch")
-    assert oracle == scratch
-    cached, recomputed = (run / "eval" / name / "hyp.txt" for name in ("test-greedy", "test-greedy-torch"))
-    assert recomputed.read_bytes() == cached.read_bytes()
-
-
-def test_last_checkpoint_has_a_folder_of_its_own(workspace: Workspace, run: Path) -> None:
-    assert evaluate(workspace, run, "--checkpoint", "last").code == 0
-    assert [path.name for path in run.joinpath("eval").iterdir()] == ["test-greedy-last"]
-
-
-def test_batch_size_changes_no_score(workspace: Workspace, run: Path) -> None:
-    assert evaluate(workspace, run, "--batch-size", 3) == evaluate(workspace, run)
-
-
-# Files of one's own
-
-
 def test_own_files_score_as_the_split_that_they_equal(workspace: Workspace, run: Path) -> None:
     files = ("--src", "corpus/test.de", "--ref", "corpus/test.en")
     assert scores_in(evaluate(workspace, run, *files, "--json"), "files") == scores_in(
         evaluate(workspace, run, "--json"), "test"
     )
-
-
-def test_own_files_need_no_prepared_data(workspace: Workspace, run: Path, tmp_path: Path) -> None:
-    files = ("--src", workspace.corpus("test.de"), "--ref", workspace.corpus("test.en"))
-    outcome = evaluate(workspace, run, *files, cwd=tmp_path)
-    assert outcome.code == 0
-    assert re.fullmatch(f"files  {BLEU}", outcome.lines[0])
 
 
 def test_references_with_awkward_lines_score_as_by_the_command(
@@ -184,62 +128,6 @@ def test_references_with_awkward_lines_score_as_by_the_command(
     assert (by_command["BLEU"], by_command["chrF2"]) == (f"{scores['bleu']:.10f}", f"{scores['chrf']:.10f}")
 
 
-def test_scores_that_cannot_be_kept_are_printed(workspace: Workspace, run: Path) -> None:
-    expected = evaluate(workspace, run).out
-    shutil.rmtree(run / "eval")
-    run.joinpath("eval").write_text("in the way")
-    outcome = evaluate(workspace, run)
-    assert (outcome.code, outcome.out) == (0, expected)
-    assert "test: only printed, not kept: " in outcome.err
-    assert "a file stands where a folder is needed" in outcome.err
-
-
-def test_the_checkpoint_scored_is_the_one_named_though_training_goes_on(
-    workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = open_run(run)
-    scored = opened.pointer("best")
-    of_runs = Translator.of_runs
-
-    def training_goes_on(runs: list[Run], **options: Any) -> Translator:  # noqa: ANN401
-        translator = of_runs(runs, **options)
-        shutil.copytree(opened.checkpoint_folder("best"), run / "checkpoints" / checkpoint_name(999))
-        opened.point("best", step=999)
-        return translator
-
-    monkeypatch.setattr(Translator, "of_runs", training_goes_on)
-    assert evaluate(workspace, run).code == 0
-    assert json.loads(run.joinpath("eval/test-greedy/scores.json").read_bytes())["checkpoint"] == scored
-
-
-def test_sets_of_ones_own_never_replace_one_another(workspace: Workspace, run: Path, tmp_path: Path) -> None:
-    for folder, lines in (("a", b"Ein Hund.\n"), ("b", b"Eine Katze.\n")):
-        tmp_path.joinpath(folder).mkdir()
-        src = tmp_path / folder / "my set.de"
-        src.write_bytes(lines)
-        assert evaluate(workspace, run, "--src", src, "--ref", src).code == 0
-        assert evaluate(workspace, run, "--src", src, "--ref", src).code == 0
-    kept = sorted(run.joinpath("eval").iterdir())
-    assert [re.fullmatch(r"my_set-[0-9a-f]{8}-greedy", folder.name) is not None for folder in kept] == [
-        True
-    ] * 2
-    assert {lines_in(folder / "src.txt")[0] for folder in kept} == {"Ein Hund.", "Eine Katze."}
-
-
-def test_several_runs_are_announced_as_an_ensemble(workspace: Workspace, run: Path) -> None:
-    outcome = workspace.call("evaluate", run, workspace.run)
-    assert outcome.err.startswith(f"ensemble of 2: {run}, {workspace.run}\n")
-
-
-def test_tokenised_output_is_warned_of(
-    workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Translator, "translate", lambda _, lines, **__: ["A dog runs ."] * len(lines))
-    outcome = evaluate(workspace, run)
-    assert "warning: test: 20 of 20 lines end in a space and a mark" in outcome.err
-    assert "sacreBLEU" not in outcome.err  # which has a warning of its own
-
-
 @pytest.mark.parametrize("flag", ["--src", "--ref"])
 def test_one_file_alone_exits_2(workspace: Workspace, flag: str) -> None:
     outcome = evaluate(workspace, workspace.run, flag, "corpus/test.de")
@@ -248,33 +136,12 @@ def test_one_file_alone_exits_2(workspace: Workspace, flag: str) -> None:
     )
 
 
-def test_split_and_files_exclude_each_other(workspace: Workspace) -> None:
-    files = ("--src", "corpus/test.de", "--ref", "corpus/test.en")
-    outcome = evaluate(workspace, workspace.run, "--split", "test", *files)
-    assert outcome == Outcome(2, b"", "error: give either --split or --src and --ref, not both\n")
-
-
 def test_files_of_unequal_length_exit_3_with_both_numbers(workspace: Workspace) -> None:
     outcome = evaluate(workspace, workspace.run, "--src", "corpus/test.de", "--ref", "corpus/train.en")
     message = (
         "error: corpus/train.en: 25 lines, but corpus/test.de has 20; the files must align line by line\n"
     )
     assert outcome == Outcome(3, b"", message)
-
-
-def test_missing_file_exits_3(workspace: Workspace) -> None:
-    outcome = evaluate(workspace, workspace.run, "--src", "corpus/test.de", "--ref", "none.en")
-    assert outcome == Outcome(3, b"", "error: none.en: cannot be read: No such file or directory\n")
-
-
-def test_empty_files_exit_3(workspace: Workspace, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.touch()
-    outcome = evaluate(workspace, workspace.run, "--src", empty, "--ref", empty)
-    assert outcome == Outcome(3, b"", f"error: {empty}: empty; there is nothing to score\n")
-
-
-# The prepared data
 
 
 def test_unknown_split_exits_2_and_lists_those_there(workspace: Workspace) -> None:
@@ -300,26 +167,3 @@ def test_altered_data_exit_3_and_the_file_is_named(workspace: Workspace, tmp_pat
     outcome = evaluate(workspace, workspace.run, "--data", data)
     assert (outcome.code, outcome.out) == (3, b"")
     assert outcome.err.startswith(f"error: {data}/test.tgt.txt: altered or damaged")
-
-
-def test_data_prepared_anew_with_other_words_exit_3(workspace: Workspace, tmp_path: Path) -> None:
-    shutil.copytree(workspace.folder / "corpus", tmp_path / "corpus")
-    shutil.copy(workspace.folder / "tiny.toml", tmp_path)
-    prepared = workspace.call("prepare", "tiny.toml", "--set", "tokenizer.vocab_size=400", cwd=tmp_path)
-    assert prepared.code == 0
-    outcome = evaluate(workspace, workspace.run, "--data", tmp_path / "data" / "prepared" / "tiny")
-    assert (outcome.code, outcome.out) == (3, b"")
-    assert "not the data that" in outcome.err
-    assert "--data DIR" in outcome.err
-
-
-def test_run_without_test_split_asks_for_a_split(workspace: Workspace, tmp_path: Path) -> None:
-    splits = ("--set", 'data.splits=["train", "val"]')
-    for name in ("corpus", "tiny.toml"):
-        tmp_path.joinpath(name).symlink_to(workspace.folder / name)
-    assert workspace.call("prepare", "tiny.toml", *splits, cwd=tmp_path).code == 0
-    assert workspace.call("train", "tiny.toml", *splits, "--max-steps", 1, cwd=tmp_path).code == 0
-    outcome = evaluate(workspace, Path("runs/tiny"), cwd=tmp_path)
-    assert outcome == Outcome(
-        2, b"", "error: runs/tiny has no test split; name one of train, val with --split\n"
-    )

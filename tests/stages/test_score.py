@@ -1,13 +1,10 @@
 """The `score` command: as many scores as pairs, and those that `translate` gives its own output."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 from workspace import Outcome, Workspace
-
-from mt_cli.stages import score as module
 
 FILES = ("--src", "corpus/train.de", "--tgt", "corpus/train.en")
 
@@ -49,16 +46,6 @@ def test_one_line_for_each_pair_whatever_it_holds(workspace: Workspace, tmp_path
     assert "warning: source line 3: not valid UTF-8; " in outcome.err
 
 
-def test_normalise_divides_by_the_target_tokens(workspace: Workspace) -> None:
-    plain = [json.loads(line) for line in score(workspace, "runs/tiny", *FILES, "--json").lines]
-    normalised = score(workspace, "runs/tiny", *FILES, "--normalise").lines
-    expected = [
-        -math.inf if each["log_prob"] is None else each["log_prob"] / each["tokens"] for each in plain
-    ]
-    assert list(map(float, normalised)) == pytest.approx(expected, abs=1e-4)
-    assert plain[1]["score"] == plain[1]["log_prob"]
-
-
 def test_json_is_a_document_a_line_and_has_no_infinity(workspace: Workspace) -> None:
     outcome = score(workspace, "runs/tiny", *FILES, "--json")
     documents = [json.loads(line) for line in outcome.lines]
@@ -74,14 +61,6 @@ def test_either_side_may_come_from_stdin(workspace: Workspace, flag: str) -> Non
     stdin = (workspace.folder / names[flag]).read_bytes()
     flags = [part for pair in {**names, flag: "-"}.items() for part in pair]
     assert score(workspace, "runs/tiny", *flags, stdin=stdin).out == score(workspace, "runs/tiny", *FILES).out
-
-
-def test_portions_change_no_score(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = score(workspace, "runs/tiny", *FILES)
-    monkeypatch.setattr(module, "PAIRS_AT_ONCE", 7)
-    assert list(map(float, score(workspace, "runs/tiny", *FILES).lines)) == pytest.approx(
-        list(map(float, whole.lines)), abs=2e-4
-    )
 
 
 def test_files_of_unequal_length_exit_3_before_anything_is_printed(workspace: Workspace) -> None:
@@ -101,15 +80,3 @@ def test_stream_that_ends_early_exits_3_after_the_pairs_that_there_are(workspace
     assert outcome.err.endswith(
         "error: the sources end after line 2, but the translations go on; they must align line by line\n"
     )
-
-
-def test_both_from_stdin_exit_2(workspace: Workspace) -> None:
-    outcome = score(workspace, "runs/tiny", "--src", "-", "--tgt", "-")
-    assert outcome == Outcome(
-        2, b"", "error: sources and translations cannot both come from stdin; name a file for one\n"
-    )
-
-
-def test_missing_file_exits_3(workspace: Workspace) -> None:
-    outcome = score(workspace, "runs/tiny", "--src", "none.de", "--tgt", "corpus/test.en")
-    assert outcome == Outcome(3, b"", "error: none.de: cannot be read: No such file or directory\n")

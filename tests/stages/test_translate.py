@@ -1,27 +1,18 @@
 """The `translate` command: one line out for each line in, whatever the lines and the streams."""
 
-import contextlib
-import errno
 import io
 import json
-import os
 import re
-import shlex
-import subprocess
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace, process_kept
+from workspace import Outcome, Workspace
 
-from mt_cli.cli import main
-from mt_cli.errors import DataError, ResourceError
-from mt_cli.stages.translate import FIRST_LINES, LINES_AT_ONCE, open_target, translate_lines
 from mt_cli.text.normalize import decode_line
+from mt_cli.translation.lines import translate_lines
 
 AWKWARD = b"Ein Mann schl\xc3\xa4ft.\n\n\xff\xfe kaputt\nZwei Hunde spielen im Schnee."
 RUN = "runs/tiny"
@@ -66,9 +57,6 @@ def lines_of(data: bytes) -> list[bytes]:
     return parts if parts[-1] else parts[:-1]
 
 
-# The stream
-
-
 text_bytes = st.lists(
     st.sampled_from([b"\n", b"\r\n", b"a", b" ", b"\xff", "ä".encode(), "\u2028".encode(), b"\x0b", b"\x85"])
 ).map(b"".join)
@@ -86,22 +74,6 @@ def test_stream_gives_one_translation_a_line_in_order_however_it_arrives(
     assert stream(Upper(), Pieces([*pieces, rest])) == [(line, line.upper()) for line in sources]
 
 
-@pytest.mark.parametrize(
-    "mark", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r", "\0"], ids=ascii
-)
-def test_only_a_line_feed_ends_a_line(mark: str) -> None:
-    assert stream(Upper(), io.BytesIO(f"a{mark}b\nc".encode())) == [
-        (f"a{mark}b", f"A{mark}B".upper()),
-        ("c", "C"),
-    ]
-
-
-def test_stream_of_many_lines_is_translated_in_portions_that_grow() -> None:
-    stub = Upper()
-    assert len(stream(stub, io.BytesIO(b"ein Mann\n" * 9000))) == 9000
-    assert stub.sizes == [FIRST_LINES, 256, 512, 1024, *[LINES_AT_ONCE] * 3, 936]
-
-
 def test_lines_are_translated_before_the_next_ones_are_asked_for() -> None:
     stub, seen = Upper(), []
 
@@ -113,14 +85,6 @@ def test_lines_are_translated_before_the_next_ones_are_asked_for() -> None:
     # A piece that fills a pipe, too: whoever sent it may wait for the answer.
     stream(stub, Typist([b"a\n", b"b\nc", b"\n", b"x" * 65535 + b"\n"]))
     assert seen == [0, 1, 2, 3, 4]
-
-
-def test_invalid_utf8_is_warned_of_by_line_number(caplog: pytest.LogCaptureFixture) -> None:
-    stream(Upper(), Pieces([b"a\nb", b"\xff\n\xef\xbf\xbd\n", b"\xfe"]))
-    assert [record.message.partition(":")[0] for record in caplog.records] == ["line 2", "line 4"]
-
-
-# The command
 
 
 def test_awkward_lines_give_as_many_lines(workspace: Workspace) -> None:
@@ -160,11 +124,6 @@ def test_number_of_lines_is_kept(workspace: Workspace, source: bytes, count: int
     assert (outcome.code, len(outcome.lines)) == (0, count)
 
 
-def test_dos_line_ends_change_no_translation(workspace: Workspace) -> None:
-    unix = workspace.call("translate", RUN, stdin=b"Ein Hund.\nZwei Hunde.\n")
-    assert workspace.call("translate", RUN, stdin=b"Ein Hund.\r\nZwei Hunde.\r\n") == unix
-
-
 @pytest.mark.parametrize(
     "line",
     [" ", "\t \u00a0", "\u200b\u200c\u200d\ufeff", "\u202a\u202c\u2066", "\x00\x1b", "\u2028"],
@@ -188,34 +147,11 @@ def test_line_longer_than_the_model_is_translated_in_parts_with_a_warning(worksp
     )
 
 
-@pytest.mark.parametrize("batch_size", [1, 7])
-def test_batch_size_and_order_change_no_translation(workspace: Workspace, batch_size: int) -> None:
-    lines = lines_of(workspace.corpus("test.de").read_bytes())
-    usual = workspace.call("translate", RUN, "--quiet", "--batch-size", 128, stdin=b"\n".join(lines)).lines
-    backwards = workspace.call(
-        "translate", RUN, "--quiet", "--batch-size", batch_size, stdin=b"\n".join(lines[::-1])
-    ).lines
-    assert backwards[::-1] == usual
-    assert len(set(usual)) > len(usual) / 2  # a model that says the same of everything would prove nothing
-
-
-def test_backends_translate_alike(workspace: Workspace) -> None:
-    source = workspace.corpus("test.de").read_bytes()
-    scratch, oracle = (
-        workspace.call("translate", RUN, "--quiet", "--backend", backend, stdin=source)
-        for backend in ("scratch", "torch")
-    )
-    assert (oracle, oracle.code) == (scratch, 0)
-
-
 def test_run_folder_is_all_that_is_needed(workspace: Workspace, tmp_path: Path) -> None:
     workspace.copy_run(tmp_path / "moved")
     there = workspace.call("translate", "moved", stdin=AWKWARD, cwd=tmp_path)
     assert there == workspace.call("translate", RUN, stdin=AWKWARD)
     assert there.code == 0
-
-
-# Where the text comes from, and where it goes
 
 
 @pytest.fixture
@@ -244,65 +180,6 @@ def test_output_may_replace_the_input(workspace: Workspace, two_lines: Path) -> 
     assert two_lines.read_bytes() == translated(workspace).out
 
 
-def test_output_through_a_link_keeps_the_link(workspace: Workspace, two_lines: Path) -> None:
-    link, target = two_lines.with_name("link"), two_lines.with_name("english.txt")
-    link.symlink_to(target)
-    assert workspace.call("translate", RUN, "-i", two_lines, "-o", link).code == 0
-    assert link.is_symlink()
-    assert target.read_bytes() == translated(workspace).out
-
-
-def test_output_to_a_named_pipe_is_written_into_it(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    received: list[bytes] = []
-    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
-    reader.start()
-    with open_target(str(pipe)) as file:
-        file.write(b"A dog.\n")
-    reader.join(timeout=60)
-    assert received == [b"A dog.\n"]
-    assert pipe.is_fifo()
-
-
-def test_output_to_an_open_pipe_of_the_shell_is_written_into_it() -> None:
-    reader, writer = os.pipe()  # as `-o >(gzip)` names one
-    with os.fdopen(reader, "rb") as received:
-        with open_target(f"/dev/fd/{writer}") as file:
-            file.write(b"A dog.\n")
-        os.close(writer)
-        assert received.read() == b"A dog.\n"
-
-
-@pytest.mark.parametrize("mode", ["ab", "r+b"], ids=[">>", "<>"])
-@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"])
-def test_output_to_a_file_that_the_shell_has_opened_is_written_after_what_is_there(
-    tmp_path: Path, mode: str, folder: str
-) -> None:
-    place = tmp_path / "english.txt"
-    place.write_bytes(b"A cat.\n")
-    with place.open(mode, buffering=0) as opened:
-        opened.seek(0, os.SEEK_END)
-        with open_target(f"{folder}/{opened.fileno()}") as file:
-            file.write(b"A dog.\n")
-        opened.write(b"Done.\n")
-    assert place.read_bytes() == b"A cat.\nA dog.\nDone.\n"
-
-
-def test_output_to_a_stream_that_is_a_file_too_leaves_what_others_write(
-    workspace: Workspace, two_lines: Path
-) -> None:
-    place = two_lines.with_name("english.txt")
-    command = shlex.join([*MT_CLI, "translate", str(RUN), "-i", str(two_lines), "-o", "/dev/stdout"])
-    subprocess.run(
-        ["bash", "-c", f"(echo before; {command}; echo after) > {shlex.quote(str(place))} 2>&1"],
-        cwd=workspace.folder,
-        check=True,
-        timeout=TIMEOUT_S,
-    )
-    assert place.read_bytes() == b"before\n" + translated(workspace).out + b"after\n"
-
-
 def test_failed_translation_leaves_the_output_as_it_was(workspace: Workspace, two_lines: Path) -> None:
     target = two_lines.with_name("english.txt")
     target.write_text("precious\n")
@@ -310,16 +187,6 @@ def test_failed_translation_leaves_the_output_as_it_was(workspace: Workspace, tw
     assert outcome.code == 2
     assert target.read_text() == "precious\n"
     assert sorted(path.name for path in target.parent.iterdir()) == ["english.txt", "german.txt"]
-
-
-def test_text_is_taken_from_the_command_line(workspace: Workspace) -> None:
-    outcome = workspace.call("translate", RUN, "--text", "Ein Hund.", stdin=b"Zwei Hunde.\n")
-    assert outcome == workspace.call("translate", RUN, stdin=b"Ein Hund.\n")
-
-
-def test_text_and_input_exclude_each_other(workspace: Workspace, two_lines: Path) -> None:
-    outcome = workspace.call("translate", RUN, "--text", "Ein Hund.", "-i", two_lines)
-    assert outcome == Outcome(2, b"", "error: give either --text or --input, not both\n")
 
 
 def test_json_has_a_line_for_each_line_with_its_source(workspace: Workspace) -> None:
@@ -345,103 +212,3 @@ def test_output_that_cannot_be_written_exits_5(workspace: Workspace, name: str) 
     outcome = workspace.call("translate", RUN, "-o", name, stdin=b"Ein Hund.\n")
     assert (outcome.code, outcome.out) == (5, b"")
     assert outcome.err.startswith(f"error: {name}: cannot be written: ")
-
-
-def test_file_that_cannot_be_read_is_not_taken_for_the_output(tmp_path: Path) -> None:
-    with pytest.raises(PermissionError, match="weights"), open_target(str(tmp_path / "out.txt")):
-        raise PermissionError(errno.EACCES, "Permission denied", "weights")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_input_that_breaks_off_is_said() -> None:
-    class Broken(io.BufferedIOBase):
-        def read1(self, size: int = -1, /) -> bytes:
-            raise OSError(5, "Input/output error")
-
-    with pytest.raises(DataError, match="the input cannot be read: Input/output error"):
-        stream(Upper(), Broken())
-
-
-def test_full_disk_under_an_output_file_is_said() -> None:
-    message = "/dev/full: cannot be written: no space left on the disk"
-    with pytest.raises(ResourceError, match=message), open_target("/dev/full") as file:
-        file.write(b"A dog.\n")
-    assert Path("/dev/full").is_char_device()
-
-
-# Real streams
-
-
-def test_typed_line_is_answered_before_the_next_even_without_blocking(workspace: Workspace) -> None:
-    expected = translated(workspace).lines
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    with subprocess.Popen(
-        [*MT_CLI, "translate", RUN], stdin=reader, stdout=subprocess.PIPE, cwd=workspace.folder
-    ) as process:
-        assert process.stdout is not None
-        guard = threading.Timer(TIMEOUT_S, process.kill)  # reading would wait for ever
-        guard.start()
-        with os.fdopen(writer, "wb") as stdin:
-            answers = [ask(stdin, process.stdout, line) for line in (b"Ein Hund.\n", b"Zwei Hunde.\n")]
-        rest = process.stdout.read()
-        guard.cancel()
-    os.close(reader)
-    assert answers == [f"{line}\n".encode() for line in expected]
-    assert (rest, process.returncode) == (b"", 0)
-
-
-def ask(stdin: IO[bytes], stdout: IO[bytes], line: bytes) -> bytes:
-    stdin.write(line)
-    stdin.flush()
-    return stdout.readline()
-
-
-def test_reader_that_leaves_ends_it_with_141_and_no_word(workspace: Workspace) -> None:
-    script = f'(while echo "Ein Hund."; do :; done) | "$0" -m mt_cli translate {RUN} | head -n 1; '
-    done = subprocess.run(
-        ["bash", "-c", script + 'echo "${PIPESTATUS[1]}"', MT_CLI[0]],
-        capture_output=True,
-        cwd=workspace.folder,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.stderr == b""
-    assert done.stdout.decode().split("\n")[1:] == ["141", ""]
-
-
-@pytest.mark.parametrize(
-    ("name", "path", "code", "message"),
-    [
-        ("stdout", "/dev/full", 5, "error: no space left on the disk (standard output)\n"),
-        ("stdout", None, 5, "error: standard output is closed; name a file with --output\n"),
-        ("stdin", None, 2, "error: standard input is closed; name a file with --input, or use --text\n"),
-    ],
-    ids=["full disk", "closed stdout", "closed stdin"],
-)
-def test_unusable_stream_is_said(
-    workspace: Workspace,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    path: str | None,
-    code: int,
-    message: str,
-) -> None:
-    """Python's stream is None where the shell closed it."""
-    monkeypatch.chdir(workspace.folder)
-    monkeypatch.setattr("sys.argv", ["mt-cli", "translate", RUN])
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Ein Hund.\n")))
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(process_kept())
-        monkeypatch.setattr(f"sys.{name}", path and stack.enter_context(open(path, "w")))  # noqa: PTH123
-        end = stack.enter_context(pytest.raises(SystemExit))
-        main()
-    assert (end.value.code, capsys.readouterr()) == (code, ("", message))
-
-
-def test_partial_output_of_a_killed_process_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".out.txt.9999999999.partial").touch()
-    with open_target(str(tmp_path / "out.txt")) as target:
-        target.write(b"x")
-    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]

@@ -5,11 +5,11 @@ from collections import Counter
 import pytest
 from learned import learn_tokenizers
 
-from mt_cli.config import TokenizerConfig
+from mt_cli.config.schema import TokenizerConfig
 from mt_cli.errors import DataError
-from mt_cli.text.learning import PairSample
-from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.text.words import WordTokenizer
+from mt_cli.text import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from mt_cli.text.tokenizer import PairSample, Tokenizers
+from mt_cli.text.words import Vocabulary, WordTokenizer, learn_vocabulary
 
 PAIRS = [("ein Hund", "a dog"), ("ein Ball", "a ball"), ("der Hund", "the dog")]
 
@@ -45,32 +45,10 @@ def test_subwords_of_a_side_are_learned_from_that_side(kind: str) -> None:
     assert "z" not in src
 
 
-def test_sides_may_differ_in_size() -> None:
-    config = TokenizerConfig(kind="spacy", joint=False, min_freq=1, vocab_size=8, tgt_vocab_size=9)
-    tokenizers = learn([("a b c d e f g", "a b c d e f g")], config)
-    assert (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size) == (8, 9)
-
-
 def test_a_vocabulary_without_a_word_is_refused() -> None:
     config = TokenizerConfig(kind="spacy", joint=False, min_freq=3)
     with pytest.raises(DataError, match=r"no word occurs tokenizer\.min_freq = 3 times in the training text"):
         learn(PAIRS, config)
-
-
-def test_counting_in_groups_changes_nothing() -> None:
-    config = TokenizerConfig(kind="spacy", joint=False, min_freq=1)
-    whole = learn(PAIRS, config).to_files()
-    grouped = learn_tokenizers(
-        PAIRS, config, src_lang="de", tgt_lang="en", lowercase=False, counted_together=2
-    )
-    assert grouped.to_files() == whole
-
-
-def test_sample_keeps_a_short_stream_in_order() -> None:
-    sample = PairSample(5, seed=0)
-    for pair in PAIRS:
-        sample.add(pair)
-    assert sample.pairs == PAIRS
 
 
 def test_sample_of_a_long_stream_is_even() -> None:
@@ -92,3 +70,38 @@ def test_sample_depends_on_its_seed_alone() -> None:
         for i in range(100):
             sample.add((str(i), str(i)))
     assert samples[0].pairs == samples[1].pairs
+
+
+def test_specials_have_their_ids() -> None:
+    vocabulary = learn_vocabulary(Counter("abc"), max_size=10, min_freq=1)
+    assert vocabulary.tokens[:4] == SPECIALS
+    assert [vocabulary.tokens[i] for i in (PAD_ID, UNK_ID, BOS_ID, EOS_ID)] == [
+        "<pad>",
+        "<unk>",
+        "<s>",
+        "</s>",
+    ]
+
+
+def test_tokens_are_ordered_by_frequency_then_alphabet() -> None:
+    vocabulary = learn_vocabulary(Counter({"b": 2, "a": 2, "c": 3}), max_size=10, min_freq=1)
+    assert vocabulary.tokens[4:] == ("c", "a", "b")
+
+
+def test_rare_tokens_are_left_out() -> None:
+    assert learn_vocabulary(Counter("aab"), max_size=10, min_freq=2).tokens[4:] == ("a",)
+
+
+def test_max_size_counts_the_specials() -> None:
+    assert len(learn_vocabulary(Counter("aabbcd"), max_size=6, min_freq=1)) == 6
+
+
+def test_asking_for_an_unknown_token_does_not_add_it() -> None:
+    vocabulary = learn_vocabulary(Counter("a"), max_size=10, min_freq=1)
+    assert [vocabulary.id_of("neu"), vocabulary.id_of("neu")] == [UNK_ID, UNK_ID]
+    assert len(vocabulary) == 5
+
+
+def test_repeated_token_is_named() -> None:
+    with pytest.raises(DataError, match="'x' is there twice"):
+        Vocabulary([*SPECIALS, "x", "y", "x"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt_cli.text.normalize import normalize
-from mt_cli.text.splitting import split_text
+from mt_cli.translation.lines import split_text
 
 texts = st.lists(
     st.sampled_from(["Hund", "z.", "B.", ".", "!", "…", ",", ";", " – ", " ", ".“ ", "?) ", "ä", "wort" * 9])
@@ -41,23 +41,11 @@ def test_no_word_is_broken_that_fits(text: str, longest: int) -> None:
         assert " ".join(split_text(text, at_most(longest))).split() == words
 
 
-@given(texts | any_text, st.integers(1, 20))
-def test_parts_neither_begin_nor_end_with_space(text: str, longest: int) -> None:
-    parts = split_text(text, at_most(longest))
-    assert [part for part in parts if part != part.strip()] == []
-    assert "" not in parts or text == ""
-
-
 @given(texts | any_text)
 def test_what_nothing_can_fit_ends_in_single_characters(text: str) -> None:
     parts = split_text(text, lambda part: part == "")
     assert [part for part in parts if len(part) > 1] == []
     assert without_space("".join(parts)) == without_space(text)
-
-
-@given(texts | any_text)
-def test_text_that_fits_stays_whole(text: str) -> None:
-    assert split_text(text, lambda _: True) == [text]
 
 
 @pytest.mark.parametrize(

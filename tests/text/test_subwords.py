@@ -1,7 +1,6 @@
 """Subwords: any text comes back, and none of it becomes a special symbol."""
 
 import pickle
-import time
 from pathlib import Path
 from typing import Literal
 
@@ -10,10 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mt_cli.errors import ConfigError, DataError
-from mt_cli.machine.shortage import THREADS, shortage
+from mt_cli.text import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from mt_cli.text.normalize import normalize
 from mt_cli.text.subwords import SubwordTokenizer, learn_subwords
-from mt_cli.text.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 KINDS: tuple[Literal["bpe", "unigram"], ...] = ("bpe", "unigram")
@@ -80,14 +78,6 @@ def test_control_character_of_a_byte_piece_is_removed(tokenizer: SubwordTokenize
     assert tokenizer.decode([[*word, pieces["<0x0A>"], *word, pieces["<0x07>"]]]) == ["the the"]
 
 
-@each_kind
-def test_long_run_of_punctuation_is_fast(tokenizer: SubwordTokenizer) -> None:
-    text = "(!." * 7000
-    started_at = time.process_time()
-    assert tokenizer.decode(tokenizer.encode([text])) == [text]
-    assert time.process_time() - started_at < 3
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_learning_twice_gives_the_same_model(kind: Literal["bpe", "unigram"]) -> None:
     lines = sample_lines("en")[:300]
@@ -127,13 +117,3 @@ def test_tokenizer_survives_bytes_and_pickling(tokenizer: SubwordTokenizer) -> N
 def test_damaged_model_is_refused(model: bytes) -> None:
     with pytest.raises(DataError, match="SentencePiece model"):
         SubwordTokenizer(model)
-
-
-def test_lack_of_threads_is_no_fault_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(**_: object) -> None:
-        raise RuntimeError("Resource temporarily unavailable")
-
-    monkeypatch.setattr("sentencepiece.SentencePieceTrainer.train", fail)
-    with pytest.raises(RuntimeError, match=r"^Resource temporarily unavailable$") as caught:
-        learn_subwords(["a b"], kind="bpe", vocab_size=300)
-    assert shortage(caught.value) == THREADS

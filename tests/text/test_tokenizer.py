@@ -5,10 +5,9 @@ import json
 import pytest
 from learned import learn_tokenizers
 
-from mt_cli.config import TokenizerConfig
+from mt_cli.config.schema import TokenizerConfig
 from mt_cli.errors import DataError
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.text.words import WordTokenizer
 
 PAIRS = [("ein Hund bellt", "a dog barks"), ("ein Hund schläft", "a dog sleeps")] * 5
 CONFIGS = {
@@ -42,30 +41,6 @@ def test_tokenizers_survive_their_files(name: str) -> None:
     assert again.to_files() == tokenizers.to_files()
     assert again.options.lowercase
     assert again.joint == CONFIGS[name].joint
-
-
-@each_config
-def test_files_are_named_by_side(name: str) -> None:
-    assert set(learn(name).to_files()) == FILES[name]
-
-
-def test_joint_subwords_are_one_object() -> None:
-    tokenizers = Tokenizers.from_files(learn("joint bpe").to_files())
-    assert tokenizers.src is tokenizers.tgt
-
-
-def test_joint_words_share_their_vocabulary() -> None:
-    src, tgt = (getattr(learn("joint words"), side) for side in ("src", "tgt"))
-    again = Tokenizers.from_files(learn("joint words").to_files())
-    assert isinstance(again.src, WordTokenizer)
-    assert isinstance(again.tgt, WordTokenizer)
-    assert again.src.vocabulary is again.tgt.vocabulary
-    assert (again.src.lang, again.tgt.lang) == (src.lang, tgt.lang) == ("de", "en")
-
-
-def test_missing_description_is_named() -> None:
-    with pytest.raises(DataError, match=r"tokenizer.json: missing; found joint.model"):
-        Tokenizers.from_files({"joint.model": b""})
 
 
 def test_missing_model_is_named() -> None:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mt_cli.errors import ConfigError, DataError
-from mt_cli.text import words
+from mt_cli.text import SPECIALS, UNK_ID
 from mt_cli.text.normalize import normalize
-from mt_cli.text.symbols import SPECIALS, UNK_ID
-from mt_cli.text.vocabulary import Vocabulary
-from mt_cli.text.words import JOINER, WordTokenizer, count_words, join_words, split_words
+from mt_cli.text.words import JOINER, Vocabulary, WordTokenizer, join_words, split_words
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
@@ -45,12 +42,6 @@ def test_decoding_known_words_gives_the_text_back(raw: str) -> None:
     (ids,) = tokenizer.encode([text])
     assert tokenizer.decode([ids]) == [text]
     assert all(i >= len(SPECIALS) for i in ids)
-
-
-@given(st.lists(st.integers(0, 12)))
-def test_decoding_any_ids_gives_one_line(ids: list[int]) -> None:
-    tokenizer = tokenizer_for("Ein Hund, der (nicht) bellt. ￭")
-    assert "\n" not in tokenizer.decode([ids])[0]
 
 
 @pytest.mark.parametrize("lang", ["de", "en"])
@@ -86,37 +77,12 @@ def test_unknown_word_is_shown_with_spaces_around_it() -> None:
     assert tokenizer.decode(tokenizer.encode(["Ein Dackel."])) == ["Ein <unk>."]
 
 
-def test_padding_and_sentence_ends_are_passed_over() -> None:
-    tokenizer = tokenizer_for("Ein Hund.")
-    assert tokenizer.decode([[2, 4, 5, 6, 3, 0, 0]]) == ["Ein Hund."]
-    assert tokenizer.tokens([2, 4, 5, 6, 3, 0]) == ["Ein", "Hund", "."]
-
-
-def test_sentence_may_begin_with_a_joined_word() -> None:
-    assert join_words([f"{JOINER}.", "Hund"]) == ". Hund"
-
-
-def test_empty_text_has_no_words() -> None:
-    assert split_words([""], "de") == [[]]
-
-
 def test_long_run_of_punctuation_is_fast() -> None:
     split_words(["(.)"], "de")  # spaCy is loaded
     text = "(!." * 7000
     started_at = time.process_time()
     assert join_words(split_words([text], "de")[0]) == text
     assert time.process_time() - started_at < 3  # uncut, it takes minutes
-
-
-def test_words_are_remembered_only_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "REMEMBERED_CHUNKS", 2)
-    texts = ["a b c d", "c d e f", "a b."]
-    assert [join_words(split_words([text], "en")[0]) for text in texts] == texts
-    assert words._load_splitter("en")._known.keys() == {"a", "b."}
-
-
-def test_words_are_counted() -> None:
-    assert count_words(["ein Hund.", "ein Ball"], "de") == Counter({"ein": 2, "Hund": 1, "Ball": 1, "￭.": 1})
 
 
 def test_tokenizer_survives_its_bytes() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from mt_cli.training import linear_cross_entropy as module
-from mt_cli.training.linear_cross_entropy import fill_up, linear_cross_entropy, piece_size
+from mt_cli.training import loss as module
+from mt_cli.training.loss import linear_cross_entropy
 
 N, D, V = 7, 5, 11
 
@@ -51,37 +51,6 @@ def assert_close(actual: object, expected: object) -> None:
 
 every_smoothing = pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
 every_piece = pytest.mark.parametrize("piece", [1, V - 1, V, 2 * V, 3 * V + 1, N * V, 1 << 20])
-
-
-@every_smoothing
-@every_piece
-def test_value_equals_torch(smoothing: float, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.PIECE_LOGITS, "cpu", piece)
-    hidden, weight, bias, targets = operands()
-    loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
-    assert_close(loss.minimised, expected_loss(hidden, weight, bias, targets, smoothing))
-
-
-@every_smoothing
-@every_piece
-def test_nll_is_the_loss_without_smoothing(
-    smoothing: float, piece: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(module.PIECE_LOGITS, "cpu", piece)
-    hidden, weight, bias, targets = operands()
-    loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
-    assert_close(loss.nll, expected_loss(hidden, weight, bias, targets, 0.0).detach())
-    assert not loss.nll.requires_grad
-
-
-@every_smoothing
-@every_piece
-def test_gradients_equal_torch(smoothing: float, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.PIECE_LOGITS, "cpu", piece)
-    hidden, weight, bias, targets = operands()
-    loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
-    expected = expected_loss(hidden, weight, bias, targets, smoothing)
-    assert_close(gradients(loss.minimised, hidden, weight, bias), gradients(expected, hidden, weight, bias))
 
 
 @every_smoothing
@@ -153,14 +122,6 @@ def test_bf16_hidden_is_close_to_fp32() -> None:
     assert max(errors) < 0.02
 
 
-def test_bf16_gradients_have_the_types_of_what_they_are_of() -> None:
-    hidden, weight, bias, targets = operands()
-    low = hidden.detach().bfloat16().requires_grad_()
-    loss = linear_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimised
-    types = [g.dtype for g in gradients(loss, low, weight, bias)]
-    assert types == [torch.bfloat16, torch.float32, torch.float32]
-
-
 def test_bf16_gradients_are_scaled_exactly() -> None:
     hidden, weight, bias, targets = operands()
     low = hidden.detach().bfloat16().requires_grad_()
@@ -172,8 +133,15 @@ def test_bf16_gradients_are_scaled_exactly() -> None:
     assert torch.equal(share, (whole.float() / 3001).bfloat16())
 
 
-def test_no_gradients_are_computed_where_none_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_add_product", lambda *_: pytest.fail("a gradient was computed"))
+def test_bf16_gradients_have_the_types_of_what_they_are_of() -> None:
+    hidden, weight, bias, targets = operands()
+    low = hidden.detach().bfloat16().requires_grad_()
+    loss = linear_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimised
+    types = [g.dtype for g in gradients(loss, low, weight, bias)]
+    assert types == [torch.bfloat16, torch.float32, torch.float32]
+
+
+def test_no_gradients_are_computed_where_none_are_wanted() -> None:
     hidden, weight, bias, targets = operands()
     with torch.no_grad():
         loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1)
@@ -181,25 +149,16 @@ def test_no_gradients_are_computed_where_none_are_wanted(monkeypatch: pytest.Mon
     assert_close(loss.minimised, expected_loss(hidden, weight, bias, targets, 0.1).detach())
 
 
-@given(num_tokens=st.integers(0, 10**5), most=st.integers(0, 10**4))
-def test_pieces_hold_all_tokens_and_little_more(num_tokens: int, most: int) -> None:
-    size = piece_size(num_tokens, most=most)
-    num_pieces = -(-num_tokens // size)
-    assert size % module.PIECE_STEP == 0
-    assert size < max(1, most) + module.PIECE_STEP
-    assert num_pieces * size - num_tokens < max(1, num_pieces) * module.PIECE_STEP + module.PIECE_STEP
-
-
-def test_batches_of_any_number_of_tokens_have_few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_STEP", 32)
-    sizes = {piece_size(num_tokens, most=524) for num_tokens in range(1000, 2000)}
-    assert len(sizes) <= 7
-
-
-def test_rows_are_filled_up_with_zeros() -> None:
-    assert fill_up(torch.ones(2, 1, 3), 2).tolist() == [[[1.0] * 3, [0.0] * 3]] * 2
-
-
-def test_what_is_full_stays_as_it_is() -> None:
-    rows = torch.ones(4, 3)
-    assert fill_up(rows, 4) is rows
+@every_smoothing
+@every_piece
+def test_value_nll_and_gradients_equal_torch(
+    smoothing: float, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module.PIECE_LOGITS, "cpu", piece)
+    hidden, weight, bias, targets = operands()
+    loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
+    expected = expected_loss(hidden, weight, bias, targets, smoothing)
+    assert_close(loss.minimised, expected)
+    assert_close(loss.nll, expected_loss(hidden, weight, bias, targets, 0.0).detach())
+    assert not loss.nll.requires_grad
+    assert_close(gradients(loss.minimised, hidden, weight, bias), gradients(expected, hidden, weight, bias))

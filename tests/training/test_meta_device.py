@@ -12,10 +12,10 @@ import torch
 from tiny import BACKENDS, random_pairs, split_of, tiny_model
 from torch import Tensor
 
-from mt_cli.config import TrainingConfig
+from mt_cli.config.schema import TrainingConfig
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.training import linear_cross_entropy
+from mt_cli.training import loss as linear_cross_entropy
 from mt_cli.training.trainer import Trainer
 
 META = Runtime(torch.device("meta"), "fp32")

@@ -1,9 +1,9 @@
 """Sentences that changed, and wins and losses by kind, against cases worked by hand."""
 
 import pytest
-from sacrebleu.metrics.chrf import CHRF
 
-from mt_cli.translation.changes import Change, by_length, by_unseen_words, find_changes
+from mt_cli.evaluation.compare import Change, by_length, by_unseen_words, find_changes
+from mt_cli.evaluation.scoring import is_looping, is_tokenised, symptoms
 
 SOURCES = ["Ein Hund.", "Zwei kleine Katzen schlafen auf dem Sofa.", "Rot.", ""]
 REFS = ["A dog.", "Two small cats sleep on the sofa.", "Red.", ""]
@@ -23,30 +23,12 @@ def test_only_what_changed_is_listed_with_its_line(changes: tuple[Change, ...]) 
     ]
 
 
-def test_difference_is_that_of_sentence_chrf(changes: tuple[Change, ...]) -> None:
-    metric = CHRF()
-    expected = [
-        metric.sentence_score(HYPS[i], [REFS[i]]).score - metric.sentence_score(BASELINE[i], [REFS[i]]).score
-        for i in (0, 1)
-    ]
-    assert [each.difference for each in changes] == pytest.approx(expected)
-    assert expected[0] > 0 > expected[1]
-
-
 def test_buckets_count_wins_losses_and_ties_by_length(changes: tuple[Change, ...]) -> None:
     short, long = by_length(SOURCES, changes)
     assert (short.label, short.n, short.wins, short.losses, short.ties) == ("0-5", 3, 1, 0, 2)
     assert (long.label, long.n, long.wins, long.losses, long.ties) == ("6-10", 1, 0, 1, 0)
     assert short.mean_difference == pytest.approx(changes[0].difference / 3)
     assert long.mean_difference == pytest.approx(changes[1].difference)
-
-
-@pytest.mark.parametrize(
-    ("words", "label"), [(5, "0-5"), (6, "6-10"), (10, "6-10"), (50, "31-50"), (51, "51+")]
-)
-def test_a_sentence_is_in_the_bucket_whose_range_it_is_in(words: int, label: str) -> None:
-    (bucket,) = by_length(["Wort " * words], [])
-    assert (bucket.label, bucket.n) == (label, 1)
 
 
 def test_buckets_count_unseen_words_without_case_and_marks(changes: tuple[Change, ...]) -> None:
@@ -56,3 +38,44 @@ def test_buckets_count_unseen_words_without_case_and_marks(changes: tuple[Change
         ("1", 1, 1, 0),
         ("3+", 1, 0, 1),
     ]
+
+
+GOOD = ["A man sleeps.", "Two dogs play, and a cat watches.", "Is it very, very, very cold?", ""]
+
+
+@pytest.mark.parametrize("line", GOOD)
+def test_ordinary_line_has_no_symptom(line: str) -> None:
+    assert not is_tokenised(line)
+    assert not is_looping(line)
+
+
+@pytest.mark.parametrize("line", ["A man sleeps .", "A man , a dog !", "Is it cold ? "])
+def test_space_before_the_last_mark_looks_tokenised(line: str) -> None:
+    assert is_tokenised(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dog dog dog dog",
+        "A man a man, a man.",
+        "In front of, in front of, in front of the house",
+        "well one two three four one two three four One two three four",
+    ],
+)
+def test_words_said_again_and_again_are_a_loop(line: str) -> None:
+    assert is_looping(line)
+
+
+def test_warnings_name_a_line_and_count_the_others() -> None:
+    hyps = ["A dog .", "A cat .", "a a a a a", "A man."]
+    tokenised, looping = symptoms(hyps, ["A dog."] * 4)
+    assert tokenised.startswith(
+        "2 of 4 lines end in a space and a mark, such as line 1: the output looks tokenised"
+    )
+    assert looping.startswith("1 of 4 lines say the same over and over, such as line 3: ")
+
+
+def test_references_that_look_the_same_excuse_the_output() -> None:
+    lines = ["A dog .", "no no no no"] * 5
+    assert symptoms(lines, lines) == []

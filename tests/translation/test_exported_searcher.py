@@ -6,15 +6,11 @@ from typing import Unpack
 import pytest
 from workspace import Workspace
 
-from mt_cli.artefacts.exported_run import open_exported_run
-from mt_cli.config import DecodingConfig
-from mt_cli.decoding.sampling import Sampling
-from mt_cli.errors import ResourceError, UsageError
-from mt_cli.text.symbols import BOS_ID, PAD_ID, UNK_ID
-from mt_cli.translation.exported_searcher import BATCHES_AHEAD, ExportedSearcher
-from mt_cli.translation.options import SearchOptions
-from mt_cli.translation.pair_scorer import PairScorer
-from mt_cli.translation.translator import Translator
+from mt_cli.decoding import Sampling
+from mt_cli.errors import UsageError
+from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
+from mt_cli.translation.scorer import PairScorer
+from mt_cli.translation.translator import SearchOptions, Translator
 
 FORBIDDEN = (PAD_ID, BOS_ID, UNK_ID)
 ODD_LINES = ["", "Ein Mann schläft. " * 20, "<s> 犬 $1 & <b>"]
@@ -90,12 +86,6 @@ def test_n_best_are_so_many_and_ranked(exported: Path, lines: list[str], length_
     assert [each[0].text for each in found] == translator.translate(lines)
 
 
-def test_beams_may_be_more_than_the_vocabulary_has_entries(exported: Path) -> None:
-    more = open_exported_run(exported).tokenizers.tgt.vocab_size + 1
-    translator = load(exported, beam_size=more)
-    assert len(translator.translate_n_best(["Ein Hund."], n_best=more)[0]) == more
-
-
 def test_alignment_is_that_of_the_run(workspace: Workspace, exported: Path, lines: list[str]) -> None:
     ours, theirs = (
         [each.alignment for (each,) in load(folder).translate_n_best(lines, with_alignment=True)]
@@ -112,33 +102,6 @@ def test_samples_depend_on_their_seed(exported: Path, lines: list[str]) -> None:
     assert first != other
 
 
-@pytest.mark.parametrize("sampling", [Sampling(top_k=1), Sampling(top_p=0.0)], ids=str)
-def test_likeliest_token_alone_is_greedy_search(exported: Path, known: list[str], sampling: Sampling) -> None:
-    assert load(exported, sampling=sampling).translate(known) == load(exported).translate(known)
-
-
-def test_samples_of_a_line_differ_and_come_ranked(exported: Path) -> None:
-    (found,) = load(exported, sampling=Sampling(temperature=3.0)).translate_n_best(["Ein Hund."], n_best=6)
-    scores = [each.score for each in found]
-    assert scores == sorted(scores, reverse=True)
-    assert len({each.text for each in found}) > 1
-
-
-@pytest.mark.parametrize("sampling", [None, Sampling()], ids=["searched", "drawn"])
-def test_every_line_is_reported_once(exported: Path, lines: list[str], sampling: Sampling | None) -> None:
-    done: list[int] = []
-    many = lines * BATCHES_AHEAD
-    translator = load(exported, batch_size=2, sampling=sampling)
-    translator.translate_n_best(many, on_progress=done.append)
-    assert sum(done) == len(many)
-    assert len(done) > BATCHES_AHEAD
-
-
-def test_threads_share_the_batches_and_change_nothing(exported: Path, lines: list[str]) -> None:
-    several = Translator.load(exported, device="cpu", threads=3, batch_size=2)
-    assert several.translate(lines) == load(exported, batch_size=2).translate(lines)
-
-
 def test_nobody_can_look_into_it(exported: Path) -> None:
     translator = load(exported)
     assert repr(translator) == f"<Translator of {exported} (best): greedy on cpu>"
@@ -146,52 +109,3 @@ def test_nobody_can_look_into_it(exported: Path) -> None:
         translator.attention("Ein Hund.")
     with pytest.raises(UsageError, match="nobody can look into an exported model; name the run"):
         translator.teacher_force("Ein Hund.")
-
-
-class Failing:
-    """Stands for CTranslate2 where it lacks something."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def translate_batch(self, *args: object, **named: object) -> None:
-        raise self._error
-
-
-@pytest.mark.parametrize(
-    ("error", "device", "message"),
-    [
-        (MemoryError(), "cpu", "out of memory; lower batch_size (now 64)"),
-        (RuntimeError("CUDA failed with error out of memory"), "cuda", "out of GPU memory; lower batch_size"),
-        (
-            RuntimeError("libcublas is not found"),
-            "cuda",
-            "on the GPU: libcublas is not found; use device='cpu'",
-        ),
-    ],
-    ids=["memory", "GPU memory", "library"],
-)
-def test_what_the_machine_lacks_is_said(
-    exported: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, device: str, message: str
-) -> None:
-    searcher = ExportedSearcher(
-        open_exported_run(exported), DecodingConfig(), forbidden_ids=FORBIDDEN, device="cpu", threads=1
-    )
-    monkeypatch.setattr(searcher, "_engine", Failing(error))
-    monkeypatch.setattr(searcher, "device", device)
-    with pytest.raises(ResourceError) as caught:
-        searcher.best([[5, 6]])
-    assert message in str(caught.value)
-
-
-def test_a_library_that_the_gpu_lacks_is_no_damage_to_the_folder(
-    exported: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lacks_a_library(*_: object, **__: object) -> None:
-        raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
-
-    monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 1)
-    monkeypatch.setattr("ctranslate2.Translator", lacks_a_library)
-    run = open_exported_run(exported)
-    with pytest.raises(ResourceError, match=r"on the GPU: Library libcublas\.so\.12 is not found"):
-        ExportedSearcher(run, DecodingConfig(), forbidden_ids=FORBIDDEN, device="cuda", threads=1)

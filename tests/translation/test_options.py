@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 from workspace import Workspace
 
-from mt_cli.config import DecodingConfig
-from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding import Sampling
 from mt_cli.errors import UsageError, WrongTypeError
-from mt_cli.translation.options import check_options
 from mt_cli.translation.translator import Translator
 
 
@@ -72,13 +70,6 @@ def test_wrong_type_is_refused(workspace: Workspace, options: dict[str, Any], co
         load(workspace, **options)
 
 
-def test_unknown_option_that_is_like_none_is_answered_with_all(workspace: Workspace) -> None:
-    with pytest.raises(
-        WrongTypeError, match=r"^unknown option top_k; known: backend, batch_size, .*, threads$"
-    ):
-        load(workspace, top_k=10)
-
-
 def test_all_wrong_options_are_named_at_once(workspace: Workspace) -> None:
     with pytest.raises(UsageError) as caught:
         load(workspace, beam_size=0, precision=16, threads=-2)
@@ -87,9 +78,3 @@ def test_all_wrong_options_are_named_at_once(workspace: Workspace) -> None:
         "precision",
         "threads",
     ]
-
-
-def test_options_that_are_none_are_the_runs_own() -> None:
-    own = DecodingConfig(beam_size=7, length_penalty=0.5)
-    options = {"beam_size": None, "length_penalty": 1.5}
-    assert check_options(own, options, backend=None) == DecodingConfig(beam_size=7, length_penalty=1.5)

@@ -10,10 +10,10 @@ from learned import learn_tokenizers
 from tiny import CPU, randomised, tiny_model
 from torch import Tensor
 
-from mt_cli.config import TokenizerConfig
+from mt_cli.config.schema import TokenizerConfig
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import BOS_ID, EOS_ID
-from mt_cli.translation.pair_scorer import PairScore, PairScorer
+from mt_cli.text import BOS_ID, EOS_ID
+from mt_cli.translation.scorer import PairScore, PairScorer
 
 PAIRS = [
     ("Ein Hund bellt.", "A dog barks."),
@@ -83,13 +83,6 @@ def test_too_little_memory_gives_the_same_from_smaller_batches_with_one_warning(
     assert message.startswith("out of GPU memory; lower --batch-size (now 4); batches that do not fit")
 
 
-def test_line_that_occurs_twice_is_scored_twice() -> None:
-    once = scorer_of(*MODELS).score(SOURCES, TARGETS)
-    twice = scorer_of(*MODELS).score([*SOURCES, *SOURCES], [*TARGETS, *reversed(TARGETS)])
-    assert [each.log_prob for each in twice[:4]] == pytest.approx([each.log_prob for each in once], abs=1e-5)
-    assert [each.num_tokens for each in twice[4:]] == [each.num_tokens for each in reversed(once)]
-
-
 def test_end_of_sentence_counts_as_a_token() -> None:
     scores = scorer_of(*MODELS).score(SOURCES, TARGETS)
     (barks, *_), nothing = TOKENIZERS.tgt.encode(TARGETS), scores[3]
@@ -113,11 +106,6 @@ def test_pair_that_is_too_long_is_impossible_and_named(caplog: pytest.LogCapture
         "line 7: 16 and 1 tokens, but the model takes 15: its score is minus infinity",
         "line 8: 1 and 16 tokens, but the model takes 15: its score is minus infinity",
     ]
-
-
-def test_longest_pair_that_fits_has_a_score() -> None:
-    (score,) = scorer_of(*MODELS).score(["Ein " * 15], ["A " * 15])
-    assert score.log_prob > -math.inf
 
 
 def test_case_does_not_matter_where_the_model_knows_lower_case_only() -> None:

@@ -8,8 +8,7 @@ import pytest
 from workspace import Workspace
 
 from mt_cli.translation.lines import Translation
-from mt_cli.translation.pair_scorer import PairScore
-from mt_cli.translation.reranker import Reranker, Reranking, RerankWeights
+from mt_cli.translation.scorer import PairScore, RerankWeights
 from mt_cli.translation.translator import Translator
 
 BEAM = 4
@@ -57,21 +56,6 @@ def best_by_brute_force(
     return best
 
 
-def test_log_probability_is_the_score_without_a_length_penalty(workspace: Workspace) -> None:
-    sources = workspace.corpus("test.de").read_text(encoding="utf-8").splitlines()[:20]
-    plain = Translator.load(workspace.run, beam_size=BEAM, length_penalty=0.0)
-    found = [each for of_line in plain.translate_n_best(sources, n_best=BEAM) for each in of_line]
-    assert [each.log_prob for each in found] == [each.score for each in found]
-    penalised = Translator.load(workspace.run, beam_size=BEAM, length_penalty=ALPHA)
-    known = {(tuple(each.src_tokens), each.tokens): each.log_prob for each in found}
-    again = [each for of_line in penalised.translate_n_best(sources, n_best=BEAM) for each in of_line]
-    both = [each for each in again if (tuple(each.src_tokens), each.tokens) in known]
-    assert len(both) > len(sources)
-    assert [each.log_prob for each in both] == pytest.approx(
-        [known[tuple(each.src_tokens), each.tokens] for each in both], abs=1e-4
-    )
-
-
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.3, 2.5), (0.0, 0.0)])
 def test_choice_is_that_of_brute_force(
     workspace: Workspace, reverse: Path, tmp_path: Path, weights: tuple[float, float]
@@ -80,14 +64,6 @@ def test_choice_is_that_of_brute_force(
     outcome = workspace.call("translate", "runs/tiny", "-i", "corpus/test.de", *SEARCH, *flags)
     assert outcome.code == 0, outcome.err
     assert outcome.lines == best_by_brute_force(workspace, reverse, tmp_path, weights=weights)
-
-
-def test_reranking_changes_something(workspace: Workspace, reverse: Path, tmp_path: Path) -> None:
-    by_search, reranked = (
-        best_by_brute_force(workspace, reverse, tmp_path, weights=weights)
-        for weights in ((0.0, 0.0), (1.0, 0.0))
-    )
-    assert by_search != reranked
 
 
 def test_one_line_for_each_line_whatever_it_holds(workspace: Workspace, reverse: Path) -> None:
@@ -121,21 +97,6 @@ def test_evaluation_is_kept_apart_from_the_models_own(
     translated = workspace.call("translate", run, "-i", "corpus/test.de", *SEARCH, *flags)
     assert (folder / "hyp.txt").read_text(encoding="utf-8") == translated.text
     assert "reranked" not in (run / "README.md").read_text(encoding="utf-8")
-
-
-def test_portions_change_nothing(
-    workspace: Workspace, reverse: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources = workspace.corpus("test.de").read_text(encoding="utf-8").splitlines()[:8]
-    translator = Translator.load(workspace.run, beam_size=BEAM, length_penalty=ALPHA)
-    reranker = Reranker.load(
-        translator, Reranking(reverse, RerankWeights(1.0, 0.0), num_candidates=BEAM), device="cpu", search={}
-    )
-    whole = reranker.translate(sources)
-    monkeypatch.setattr("mt_cli.translation.reranker.LINES_AT_ONCE", 3)
-    counted: list[int] = []
-    assert reranker.translate(sources, on_progress=counted.append) == whole
-    assert counted == [3, 3, 2]
 
 
 @pytest.mark.parametrize(

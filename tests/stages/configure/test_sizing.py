@@ -2,9 +2,9 @@
 
 import pytest
 
-from mt_cli.config import Config, parse_config
-from mt_cli.stages.configure.corpus_size import CorpusSize, measure
-from mt_cli.stages.configure.sizing import suited_to, suited_to_fine_tuning, updates_per_epoch
+from mt_cli.config.load import parse_config
+from mt_cli.config.schema import Config
+from mt_cli.training.sizing import CorpusSize, suited_to, suited_to_fine_tuning, updates_per_epoch
 
 
 def size_of(num_pairs: int) -> CorpusSize:
@@ -40,28 +40,8 @@ def test_larger_corpora_get_larger_models_and_fewer_passes() -> None:
     assert epochs == sorted(epochs, reverse=True)
 
 
-def test_vocabulary_has_no_more_entries_than_the_text_has_words() -> None:
-    assert suited_to(CorpusSize(775, 60_000, num_words=300, num_letters=40))["tokenizer"] == {
-        "vocab_size": 260 + 40 + 300
-    }
-
-
-def test_vocabulary_has_room_for_every_letter() -> None:
-    (vocab_size,) = suited_to(CorpusSize(775, 60_000, num_words=900, num_letters=3000))["tokenizer"].values()
-    assert isinstance(vocab_size, int)
-    assert vocab_size > 260 + 3000
-
-
 def test_fine_tuning_keeps_the_model_and_lowers_the_rate() -> None:
     parent = parse_config({"model": {"d_model": 64, "dropout": 0.3}, "training": {"peak_lr": 2e-3}})
     suited = parse_config({**suited_to_fine_tuning(size_of(775), parent)})
     assert (suited.model, suited.tokenizer) == (parent.model, parent.tokenizer)
     assert suited.training.peak_lr == 5e-4
-
-
-def test_measure_counts_normalised_pairs_with_text_on_both_sides() -> None:
-    pairs = [(b"El  ni\xc3\xb1o.\r\n", b"The boy.\n"), (b"\n", b"Nothing.\n"), (b"El gato.\n", b"The cat.\n")]
-    # "El niño." has 9 bytes, "The boy.", "El gato." and "The cat." have 8.
-    words = {"El", "niño.", "gato.", "The", "boy.", "cat."}
-    letters = set("Elniño.gatoTheboycat")
-    assert measure(pairs) == CorpusSize(2, 33, len(words), len(letters))

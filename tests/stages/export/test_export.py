@@ -1,9 +1,5 @@
 """Exported folders of runs with every kind of tokenizer: they translate as the runs do."""
 
-import io
-import logging
-import re
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -12,15 +8,12 @@ import torch
 from learned import learn_tokenizers
 from tiny import CPU, TINY, randomised
 
-from mt_cli.artefacts.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.artefacts.run import Run
-from mt_cli.artefacts.run_creation import created_run
-from mt_cli.artefacts.run_manifest import PreparedReference
-from mt_cli.config import Config, DataConfig, DecodingConfig, TokenizerConfig
-from mt_cli.stages.export.export import Export, export_run
-from mt_cli.text.normalize import normalize
-from mt_cli.text.symbols import SPECIALS, UNK_ID
-from mt_cli.text.tokenizer import Tokenizer, Tokenizers
+from mt_cli.config.schema import Config, DataConfig, DecodingConfig, TokenizerConfig
+from mt_cli.evaluation.export import Export, export_run
+from mt_cli.runs.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
+from mt_cli.runs.run import PreparedReference, Run, created_run
+from mt_cli.text import UNK_ID
+from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.translator import Translator
 
 PAIRS = [
@@ -88,15 +81,6 @@ def run_of(
 
 
 @every_kind
-@pytest.mark.parametrize("side", ["src", "tgt"])
-def test_vocabulary_names_every_id_and_none_twice(kind: str, side: str) -> None:
-    tokenizer: Tokenizer = getattr(tokenizers_of(kind), side)
-    tokens = tokenizer.entries
-    assert len(tokens) == len(set(tokens)) == tokenizer.vocab_size
-    assert tuple(tokens[: len(SPECIALS)]) == SPECIALS
-
-
-@every_kind
 @pytest.mark.parametrize("max_len_extra", [1, 100], ids=["limits of their own", "one limit"])
 def test_exported_model_translates_lines_as_the_translator_does(
     kind: str, max_len_extra: int, tmp_path: Path
@@ -111,65 +95,5 @@ def test_exported_model_translates_lines_as_the_translator_does(
     assert theirs.translate([]) == []
 
 
-@pytest.mark.parametrize("kind", ["joint words", "words"])
-def test_unknown_words_are_replaced_as_the_translator_replaces_them(kind: str, tmp_path: Path) -> None:
-    run = run_of(kind, tmp_path / "run", unk_bias=2.0, decoding=DecodingConfig())
-    lines = [*LINES, *AWKWARD_LINES, "Ein XYLOPHON bellt.", "Die GIRAFFE, ein Zebra (GNU) schläft."]
-    folder, found = exported(run).folder, []
-    for replaces in (True, False):
-        theirs = Translator.load(folder, device="cpu", threads=1, replace_unk=replaces)
-        ours = Translator.load(run.folder, device="cpu", threads=1, replace_unk=replaces)
-        found.append(theirs.translate(lines))
-        assert found[-1] == ours.translate(lines)
-    assert found[0] != found[1]
-
-
-@every_kind
-@either_case
-def test_script_of_the_readme_translates_as_the_translator_does(
-    kind: str,
-    lowercase: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    decoding = DecodingConfig(max_len_extra=100, replace_unk=False)
-    run = run_of(kind, tmp_path / "run", lowercase=lowercase, decoding=decoding)
-    folder = exported(run).folder
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in LINES)))
-    exec(script_in(folder / "README.md"), {})
-    ours = Translator.of_model(run.load_model(), run.tokenizers, decoding, runtime=CPU)
-    # Random weights also say control characters, which mt-cli removes.
-    *found, rest = capsys.readouterr().out.split("\n")
-    assert [normalize(line) for line in found] == ours.translate(LINES)
-    assert rest == ""
-
-
-@every_kind
-def test_folder_holds_the_runs_tokenizers(kind: str, tmp_path: Path) -> None:
-    run = run_of(kind, tmp_path / "run", decoding=DecodingConfig())
-    tokenizer = exported(run).folder / "tokenizer"
-    assert {path.name: path.read_bytes() for path in tokenizer.iterdir()} == run.tokenizers.to_files()
-
-
-def test_without_data_there_is_a_warning_in_place_of_a_proof(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = run_of("joint bpe", tmp_path / "run", decoding=DecodingConfig())
-    done = exported(run)
-    assert done.proof is None
-    assert not done.is_refuted
-    assert str(done) == str(done.folder)
-    (warning,) = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
-    assert warning.startswith("no proof that both translate alike: data/prepared/none: ")
-    assert warning.endswith("say where with --data DIR")
-
-
 def exported(run: Run) -> Export:
     return export_run(run.folder, run.folder.with_name("exported"))
-
-
-def script_in(readme: Path) -> str:
-    (script,) = re.findall(r"^```python\n(.*?)^```$", readme.read_text(encoding="utf-8"), re.M | re.S)
-    return str(script)

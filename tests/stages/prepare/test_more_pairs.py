@@ -5,13 +5,10 @@ from pathlib import Path
 import pytest
 from test_prepare import KINDS, PAIRS, Corpus, hashes
 
-from mt_cli.artefacts.json_files import read_json, sealed, write_json
-from mt_cli.artefacts.prepared import open_prepared
-from mt_cli.config import Config, parse_config
-from mt_cli.config.sections import MorePairsConfig
-from mt_cli.data.split import Portion
-from mt_cli.errors import ConfigError, DataError, UsageError
-from mt_cli.stages.prepare import survey
+from mt_cli.config.load import parse_config
+from mt_cli.config.schema import Config, MorePairsConfig
+from mt_cli.data.prepared import Portion, open_prepared
+from mt_cli.errors import ConfigError
 
 MADE = [("Der Hund fällt.", "A dog falls."), ("Ein Tisch.", "A table."), ("", "Nothing.")]
 
@@ -83,89 +80,7 @@ def test_a_test_line_that_is_trained_on_is_reported(corpus: Corpus) -> None:
     assert (report["train+back"].src_in_train, report["train+back"].pairs_in_train) == (1, 1)
 
 
-def test_any_number_of_workers_gives_the_same(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "PAIRS_PER_JOB", 2)
-    config = config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))
-    corpus.prepare(config)
-    alone = hashes(corpus.out)
-    corpus.prepare(config, workers=2, force=True)
-    assert hashes(corpus.out) == alone
-
-
-def test_a_changed_file_or_tag_is_prepared_again(corpus: Corpus) -> None:
-    corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
-    assert not corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward"))).is_new
-    assert corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))).is_new
-    corpus.write("forward", MADE[:1])
-    assert corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward", tag="x"))).is_new
-
-
-def test_data_prepared_before_there_was_the_option_are_still_good(corpus: Corpus) -> None:
-    corpus.prepare()
-    manifest = corpus.out / "manifest.json"
-    document = read_json(manifest)
-    assert isinstance(document["data"], dict)
-    assert document["data"].pop("more") == {}
-    write_json(manifest, sealed(document))
-    assert open_prepared(corpus.out).split("train").portions == ()
-    assert not corpus.prepare().is_new
-
-
-def test_parts_are_no_splits(corpus: Corpus) -> None:
-    corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
-    with pytest.raises(DataError, match=r"no split 'train\+forward'; it has train, val, test$"):
-        open_prepared(corpus.out).split("train+forward")
-
-
-def test_missing_files_are_named(corpus: Corpus) -> None:
-    config = config_with(corpus, forward=pairs_of(corpus, "gone"))
-    with pytest.raises(DataError, match=r"gone.de: no such file; \[data.more\] names it, and 1 more"):
-        corpus.prepare(config)
-
-
-def test_files_in_the_folder_that_is_replaced_are_refused(corpus: Corpus) -> None:
-    first = corpus.prepare(corpus.config())
-    lines = first.folder / "train.src.txt"
-    before = lines.read_bytes()
-    own = MorePairsConfig.model_validate({"src": str(lines), "tgt": str(first.folder / "train.tgt.txt")})
-    with pytest.raises(UsageError, match=r"train\.src\.txt lies in .*, which would be replaced; copy it"):
-        corpus.prepare(config_with(corpus, forward=own))
-    assert lines.read_bytes() == before
-
-
-def test_files_without_a_usable_pair_are_named(corpus: Corpus) -> None:
-    corpus.write("forward", [("", "x")])
-    with pytest.raises(DataError, match=r"forward.de: no line of 'train\+forward' has text on both sides"):
-        corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"tag": "two words"}, "tag"),
-        ({"share": 0.0}, "share"),
-        ({"share": 1000}, "share"),
-        ({"weight": 1}, "weight"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, object], complaint: str) -> None:
-    table = {"src": "a", "tgt": "b", **options}
-    with pytest.raises(ConfigError, match=complaint):
-        parse_config({"data": {"more": {"forward": table}}})
-
-
 def test_a_tag_among_words_is_refused() -> None:
     table = {"src": "a", "tgt": "b", "tag": "x"}
     with pytest.raises(ConfigError, match=r"data\.more\.forward\.tag needs subwords"):
         parse_config({"data": {"more": {"forward": table}}, "tokenizer": {"kind": "spacy"}})
-
-
-def test_a_manifest_without_a_part_is_explained(corpus: Corpus) -> None:
-    corpus.prepare(config_with(corpus, forward=pairs_of(corpus, "forward")))
-    manifest = corpus.out / "manifest.json"
-    document = read_json(manifest)
-    assert isinstance(document["pairs"], dict)
-    document["pairs"]["train+other"] = document["pairs"].pop("train+forward")
-    write_json(manifest, sealed(document))
-    with pytest.raises(DataError, match=r"manifest\.json: damaged$"):
-        open_prepared(corpus.out).split("train")

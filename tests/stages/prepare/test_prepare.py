@@ -1,24 +1,19 @@
 """The `prepare` command: what its folder holds, and what it refuses."""
 
 import gzip
-import json
-import logging
-import os
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mt_cli.artefacts.corpora import find_corpus
-from mt_cli.artefacts.files import sha256_file
-from mt_cli.artefacts.prepared import open_prepared
-from mt_cli.config import Config, DataConfig, FilesConfig, TokenizerConfig, parse_config
-from mt_cli.data.encode import PairEncoder
+from mt_cli.config.load import parse_config
+from mt_cli.config.schema import Config, DataConfig, FilesConfig, TokenizerConfig
+from mt_cli.data import prepare as stage
+from mt_cli.data import prepare as survey
+from mt_cli.data.prepare import PrepareResult, prepare_corpus
+from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import DataError, UsageError
-from mt_cli.stages.prepare import prepare as stage
-from mt_cli.stages.prepare import survey
-from mt_cli.stages.prepare.prepare import PrepareResult, prepare_corpus
+from mt_cli.machine.files import sha256_file
 
 NOUNS = ["Hund dog", "Ball ball", "Mann man", "Baum tree", "Tisch table", "Stuhl chair"]
 VERBS = ["liegt lies", "steht stands", "fällt falls"]
@@ -99,27 +94,6 @@ def test_prepared_splits_decode_to_the_corpus(corpus: Corpus, kind: str) -> None
     assert prepared.lines("train", "tgt") == [tgt for _, tgt in PAIRS[:-3]]
 
 
-def test_folder_holds_what_the_design_lists(corpus: Corpus) -> None:
-    corpus.prepare()
-    names = {str(path.relative_to(corpus.out)) for path in corpus.out.rglob("*") if path.is_file()}
-    sides = [f"{split}.{side}" for split in ("train", "val", "test") for side in ("src", "tgt")]
-    arrays = {f"{side}{ending}" for side in sides for ending in (".npy", ".offsets.npy", ".txt")}
-    assert names == arrays | {
-        "manifest.json",
-        "report.json",
-        "tokenizer/tokenizer.json",
-        "tokenizer/joint.model",
-    }
-
-
-def test_manifest_lists_every_other_file(corpus: Corpus) -> None:
-    corpus.prepare()
-    manifest = json.loads((corpus.out / "manifest.json").read_text())
-    assert manifest["outputs"] == {k: v for k, v in hashes(corpus.out).items() if k != "manifest.json"}
-    assert manifest["inputs"]["train.src"] == sha256_file(corpus.path("train", 0))
-    assert manifest["pairs"] == {"train": 15, "val": 3, "test": 4}
-
-
 def test_report_counts_what_there_is(corpus: Corpus) -> None:
     corpus.write("train", [*PAIRS, PAIRS[0], ("", "Nothing."), ("Der " * 50, "The")])
     report = corpus.prepare(corpus.config(tokenizer=KINDS["spacy"], max_len=40)).report
@@ -131,19 +105,6 @@ def test_report_counts_what_there_is(corpus: Corpus) -> None:
     assert (test.lines, test.pairs, test.dropped) == (4, 4, {})
     assert (test.src_in_train, test.pairs_in_train) == (3, 2)
     assert report.src_vocab_size == 4 + len(NOUNS) + len(VERBS) + 2
-
-
-def test_unknown_words_are_counted(corpus: Corpus) -> None:
-    corpus.write("val", [("Der Wal liegt.", "The whale lies.")])
-    side = corpus.prepare(corpus.config(tokenizer=KINDS["spacy"])).report.splits["val"].src
-    assert (side.tokens, side.unknown, side.unknown_rate) == (4, 1, 0.25)
-
-
-def test_report_is_logged_and_stored(corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        report = corpus.prepare().report
-    assert "in train" in caplog.text
-    assert json.loads((corpus.out / "report.json").read_text()) == report.as_json()
 
 
 def test_test_lines_are_never_dropped(corpus: Corpus) -> None:
@@ -184,12 +145,6 @@ def test_damaged_result_is_prepared_again(corpus: Corpus, caplog: pytest.LogCapt
     open_prepared(corpus.out)
 
 
-def test_other_options_of_the_config_change_nothing(corpus: Corpus) -> None:
-    corpus.prepare()
-    other = corpus.config().model_copy(update={"runtime": Config().runtime.model_copy(update={"seed": 9})})
-    assert not corpus.prepare(other).is_new
-
-
 @pytest.mark.parametrize("kind", ["bpe", pytest.param("spacy", marks=pytest.mark.slow)])
 def test_workers_change_no_byte(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(survey, "PAIRS_PER_JOB", 4)
@@ -210,25 +165,6 @@ def test_group_size_changes_no_byte(corpus: Corpus, monkeypatch: pytest.MonkeyPa
     assert hashes(corpus.out) == whole
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_encoding_can_be_sent_to_a_worker(corpus: Corpus, kind: str) -> None:
-    corpus.prepare(corpus.config(tokenizer=KINDS[kind]))
-    job = PairEncoder(open_prepared(corpus.out).tokenizers, max_len=None)
-    raw = [(b"Der Hund liegt.\n", b"The dog lies.\n")]
-    sent = pickle.loads(pickle.dumps(job))
-    assert sent(raw).split.src[0].tolist() == job(raw).split.src[0].tolist()
-
-
-def test_small_corpus_takes_one_process_and_a_large_one_more(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = find_corpus(corpus.config().data)
-    monkeypatch.setattr(stage, "usable_cores", lambda: 7)
-    assert stage._choose_workers(found) == 1
-    monkeypatch.setattr(stage, "WORTH_SEVERAL_WORKERS", 100)
-    assert stage._choose_workers(found) == 7
-
-
 def test_gzipped_files_give_the_same_data(corpus: Corpus) -> None:
     corpus.prepare()
     plain = open_prepared(corpus.out).sha256
@@ -236,25 +172,6 @@ def test_gzipped_files_give_the_same_data(corpus: Corpus) -> None:
         path.write_bytes(gzip.compress(path.read_bytes()))
     corpus.prepare()
     assert open_prepared(corpus.out).sha256 == plain
-
-
-class Interrupt(BaseException):
-    """Stands for Ctrl-C."""
-
-
-@pytest.mark.parametrize(
-    "error", [Interrupt(), DataError("bad"), MemoryError()], ids=lambda e: type(e).__name__
-)
-def test_failure_leaves_nothing_behind(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    def fail(*args: object, **options: object) -> None:
-        raise error
-
-    monkeypatch.setattr(stage, "complete_prepared", fail)
-    with pytest.raises(type(error)):
-        corpus.prepare()
-    assert list(corpus.out.parent.iterdir()) == []
 
 
 def test_failure_leaves_the_old_data_alone(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,25 +182,6 @@ def test_failure_leaves_the_old_data_alone(corpus: Corpus, monkeypatch: pytest.M
         corpus.prepare(force=True)
     assert hashes(corpus.out) == before
     assert list(corpus.out.parent.iterdir()) == [corpus.out]
-
-
-def test_leftovers_of_a_killed_process_are_removed(corpus: Corpus) -> None:
-    beyond_any_pid = 2**30
-    dead = corpus.out.with_name(f".small.{beyond_any_pid}.partial")
-    alive = corpus.out.with_name(f".small.{os.getppid()}.partial")
-    other = corpus.out.with_name(".small.notes")
-    for folder in (dead, alive, other):
-        folder.mkdir(parents=True)
-    corpus.prepare()
-    assert set(corpus.out.parent.iterdir()) == {corpus.out, alive, other}
-
-
-def test_leftovers_are_removed_where_nothing_is_prepared_anew(corpus: Corpus) -> None:
-    corpus.prepare()
-    leftover = corpus.out.with_name(f".{corpus.out.name}.{2**30}.partial")  # of a kill near the end
-    leftover.mkdir()
-    assert not corpus.prepare().is_new
-    assert not leftover.exists()
 
 
 def test_folder_of_something_else_is_not_replaced(corpus: Corpus) -> None:
@@ -305,35 +203,9 @@ def test_unequal_files_are_told_with_both_counts(corpus: Corpus, split: str) -> 
     assert not corpus.out.exists()
 
 
-def test_empty_split_is_named(corpus: Corpus) -> None:
-    corpus.write("val", [])
-    with pytest.raises(DataError, match=r"val\.de: empty; 'val' needs at least one line"):
-        corpus.prepare()
-
-
-def test_training_text_with_nothing_in_it_is_named(corpus: Corpus) -> None:
-    corpus.write("train", [("", "x"), ("y", " ")])
-    with pytest.raises(DataError, match=r"train\.de: no line of 'train' has text on both sides"):
-        corpus.prepare()
-
-
 def test_limit_that_drops_everything_is_told(corpus: Corpus) -> None:
     with pytest.raises(DataError, match=r"every training pair was dropped: \{'too long': 15\}"):
         corpus.prepare(corpus.config(max_len=1))
-
-
-def test_pinned_files_need_not_be_at_hand_again(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs = {
-        f"{split}.{side}": sha256_file(corpus.path(split, i))
-        for split in ("train", "val", "test")
-        for i, side in enumerate(("src", "tgt"))
-    }
-    corpus.prepare()
-    corpus.path("train", 0).unlink()
-    monkeypatch.setattr(stage, "pinned_hashes", lambda config: inputs)
-    assert not corpus.prepare().is_new
 
 
 def test_a_corpus_in_another_encoding_is_refused(tmp_path: Path) -> None:

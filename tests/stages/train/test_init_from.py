@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from damage import change_json
 from workspace import Outcome, Workspace
 
-from mt_cli.artefacts.checkpoint import load_state
-from mt_cli.artefacts.json_files import sealed, write_json
-from mt_cli.artefacts.run import open_run
-from mt_cli.config import load_config
-from mt_cli.model.shapes import num_parameters
+from mt_cli.runs.checkpoint import load_state
+from mt_cli.runs.run import open_run
 
 FEW = ("--max-steps", "6", "--set", "training.validate_every=3", "--set", "training.peak_lr=1e-4")
 
@@ -97,29 +95,12 @@ def test_resumed_run_continues_without_its_parent(workspace: Workspace, folder: 
     assert [(v["step"], v["nll"]) for v in resumed] == [(v["step"], v["nll"]) for v in whole]
 
 
-@pytest.mark.parametrize("is_scored", [False, True], ids=["before the score of the start", "after it"])
-def test_run_killed_before_its_first_checkpoint_still_starts_with_its_parent(
-    workspace: Workspace, folder: Path, is_scored: bool
-) -> None:
-    prepare(workspace, folder)
-    assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
-    run = folder / "runs" / "fine"
-    whole = validations(run)
-    forget_checkpoints(run)
-    scored, *_ = run.joinpath("metrics.jsonl").read_bytes().splitlines(keepends=True)
-    assert b'"step": 0' in scored
-    run.joinpath("metrics.jsonl").write_bytes(scored if is_scored else b"")
-    assert train(workspace, folder, *FEW, "--resume").code == 0
-    assert [v["nll"] for v in validations(run)] == [v["nll"] for v in whole]
-
-
 def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Path) -> None:
     prepare(workspace, folder)
     assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
     run = folder / "runs" / "fine"
-    manifest = json.loads(run.joinpath("manifest.json").read_text())
-    manifest["init_from"]["sha256"] = "0" * 64
-    write_json(run / "manifest.json", sealed(manifest))
+    parent = json.loads(run.joinpath("manifest.json").read_text())["init_from"]
+    change_json(run / "manifest.json", init_from={**parent, "sha256": "0" * 64})
     forget_checkpoints(run)
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
@@ -127,21 +108,6 @@ def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Pa
         ": not the weights that this run started with; runs/fine starts with them: put that right, or train "
         "anew with --init-from\n"
     )
-
-
-def test_init_from_with_resume_exits_2(workspace: Workspace, folder: Path) -> None:
-    outcome = train(workspace, folder, "--init-from", "runs/tiny", "--resume")
-    assert (outcome.code, outcome.out) == (2, b"")
-    assert outcome.err.startswith("error: --resume goes on with a run and --init-from starts a new one")
-
-
-def test_run_cannot_start_with_itself(workspace: Workspace, folder: Path) -> None:
-    prepare(workspace, folder)
-    args = ("--init-from", "runs/tiny", "--run", "runs/tiny", "--overwrite")
-    outcome = train(workspace, folder, *args)
-    assert outcome.code == 2
-    assert "a run cannot start with the one that it replaces; add --run DIR" in outcome.err
-    assert open_run(folder / "runs" / "tiny").pointer("best")
 
 
 def test_another_model_exits_2_and_names_the_keys(workspace: Workspace, folder: Path) -> None:
@@ -180,133 +146,3 @@ def test_model_with_fewer_layers_starts_with_some_of_its_parents(workspace: Work
         torch.testing.assert_close(weight, of_parent, rtol=0, atol=1e-9, msg=name)
     fresh = run.build_model(seed=run.config.runtime.seed)
     assert all(not torch.equal(weight, parent[name]) for name, weight in fresh.named_parameters())
-
-
-def test_run_with_fewer_layers_killed_before_its_first_checkpoint_starts_the_same(
-    workspace: Workspace, folder: Path
-) -> None:
-    prepare(workspace, folder)
-    train_deep(workspace, folder)
-    assert train(workspace, folder, "--init-from", "runs/deep", *FEW).code == 0
-    run = folder / "runs" / "fine"
-    whole = validations(run)
-    forget_checkpoints(run)
-    assert train(workspace, folder, *FEW, "--resume").code == 0
-    assert [v["nll"] for v in validations(run)] == [v["nll"] for v in whole]
-
-
-def test_run_without_a_checkpoint_says_that_its_parent_is_gone(workspace: Workspace, folder: Path) -> None:
-    prepare(workspace, folder)
-    assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
-    forget_checkpoints(folder / "runs" / "fine")
-    folder.joinpath("runs/tiny").rename(folder / "runs/moved")
-    outcome = train(workspace, folder, *FEW, "--resume")
-    assert (outcome.code, outcome.out) == (3, b"")
-    assert "error: runs/tiny: no checkpoint 'step-" in outcome.err
-    assert " is there; runs/fine starts with them: put that right, or train anew with" in outcome.err
-
-
-@pytest.mark.parametrize("depths", [{"encoder_layers": 3}, {"decoder_layers": 2}], ids=str)
-def test_parent_with_other_layers_than_the_manifest_says_is_refused(
-    workspace: Workspace, folder: Path, depths: dict[str, int]
-) -> None:
-    prepare(workspace, folder)
-    assert train(workspace, folder, "--init-from", "runs/tiny", *FEW).code == 0
-    run = folder / "runs" / "fine"
-    manifest = json.loads(run.joinpath("manifest.json").read_text())
-    manifest["init_from"].update(depths)
-    write_json(run / "manifest.json", sealed(manifest))
-    forget_checkpoints(run)
-    outcome = train(workspace, folder, *FEW, "--resume")
-    assert (outcome.code, outcome.out) == (3, b"")
-    assert "model.safetensors: not the weights of this model: backend." in outcome.err
-
-
-def test_parent_with_fewer_layers_than_the_run_is_refused(workspace: Workspace, folder: Path) -> None:
-    prepare(workspace, folder)
-    train_deep(workspace, folder)
-    run = folder / "runs" / "deep"
-    parent = {"folder": "runs/tiny", "checkpoint": "step-00000004", "sha256": "", "decoder_layers": 1}
-    manifest = json.loads(run.joinpath("manifest.json").read_text())
-    write_json(run / "manifest.json", sealed({**manifest, "init_from": parent}))
-    forget_checkpoints(run)
-    same = ("--run", "runs/deep", "--set", "model.encoder_layers=3", "--set", "model.decoder_layers=2")
-    outcome = train(workspace, folder, *same, "--seed", 7, "--resume")
-    assert (outcome.code, outcome.out) == (3, b"")
-    assert "runs/deep: its manifest names a parent with fewer layers; train anew" in outcome.err
-
-
-def test_model_with_more_layers_than_its_parent_exits_2(workspace: Workspace, folder: Path) -> None:
-    prepare(workspace, folder)
-    outcome = train(workspace, folder, "--init-from", "runs/tiny", "--set", "model.decoder_layers=2")
-    assert (outcome.code, outcome.out) == (2, b"")
-    assert outcome.err == (
-        "error: runs/tiny has another model: model.decoder_layers is 2, there 1; give the config the same "
-        "keys, as mt-cli config new --init-from runs/tiny does; only encoder_layers and decoder_layers may "
-        "be lower\n"
-    )
-
-
-def test_parent_that_does_not_fit_leaves_the_run_that_it_was_to_replace(
-    workspace: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepare(workspace, folder)
-    assert train(workspace, folder, "--max-steps", 1).code == 0
-    before = folder.joinpath("runs/fine/manifest.json").read_bytes()
-    train_deep(workspace, folder)
-    between = num_parameters(open_run(folder / "runs" / "deep").parameter_shapes) * 4 - 1
-    monkeypatch.setattr("mt_cli.model.shapes.usable_memory", lambda: between)
-    outcome = train(workspace, folder, "--init-from", "runs/deep", "--overwrite", "--max-steps", 1)
-    assert (outcome.code, outcome.out) == (5, b"")
-    assert outcome.err.startswith("error: the model of runs/deep does not fit: ")
-    assert outcome.err.endswith(" GiB; start with a smaller run, or use more memory\n")
-    assert folder.joinpath("runs/fine/manifest.json").read_bytes() == before
-
-
-def test_another_tokenizer_exits_2_and_says_how_to_take_the_parents(
-    workspace: Workspace, folder: Path
-) -> None:
-    learned = folder / "fine.toml"
-    learned.write_text(learned.read_text().replace('from_run = "runs/tiny"\n', "").replace("420", "360"))
-    prepare(workspace, folder)
-    outcome = train(workspace, folder, "--init-from", "runs/tiny")
-    assert (outcome.code, outcome.out) == (2, b"")
-    assert "was prepared with another tokenizer than that of runs/tiny" in outcome.err
-    assert 'write from_run = "runs/tiny" into the config\'s [tokenizer]' in outcome.err
-
-
-def test_tokenizer_of_other_text_exits_2(workspace: Workspace, folder: Path) -> None:
-    outcome = workspace.call("prepare", "fine.toml", "--set", "data.lowercase=true", cwd=folder)
-    assert (outcome.code, outcome.out) == (2, b"")
-    assert "the tokenizer of runs/tiny does not suit this config: data.lowercase is true, there false" in (
-        outcome.err
-    )
-
-
-def test_data_are_prepared_again_when_the_parents_tokenizer_has_changed(
-    workspace: Workspace, folder: Path
-) -> None:
-    prepare(workspace, folder)
-    assert "nothing has changed" in prepare(workspace, folder).err
-    prepared = folder / "data" / "prepared" / "fine" / "manifest.json"
-    manifest = json.loads(prepared.read_text())
-    manifest["inputs"]["tokenizer/joint.model"] = "0" * 64
-    write_json(prepared, sealed(manifest))
-    again = prepare(workspace, folder)
-    assert again.code == 0
-    assert [said for said in ("nothing has changed", "preparing again") if said in again.err] == []
-
-
-def test_new_config_for_fine_tuning_has_the_parents_model_and_tokenizer(
-    workspace: Workspace, folder: Path
-) -> None:
-    files = ("--train", "corpus/some.de", "corpus/some.en", "--val", "corpus/val.de", "corpus/val.en")
-    test = ("--test", "corpus/test.de", "corpus/test.en")
-    args = ("new", *files, *test, "--init-from", "runs/tiny", "-o", "fine.toml", "--overwrite")
-    assert workspace.call("config", *args, cwd=folder).code == 0
-    config, parent = load_config(folder / "fine.toml"), open_run(folder / "runs" / "tiny").config
-    assert config.model == parent.model
-    assert config.tokenizer == parent.tokenizer.model_copy(update={"from_run": Path("runs/tiny")})
-    assert prepare(workspace, folder).code == 0
-    quick = ("--set", "training.log_every=1", "--max-steps", 1)
-    assert train(workspace, folder, "--init-from", "runs/tiny", *quick).code == 0

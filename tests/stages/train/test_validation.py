@@ -1,19 +1,17 @@
 """Validation while training, against a computation pair by pair."""
 
-import json
-
 import pytest
 import torch
 from tiny import CPU
 from torch.nn import functional as F
 from workspace import Workspace
 
-from mt_cli.artefacts.prepared import open_prepared
-from mt_cli.artefacts.run import open_run
+from mt_cli.data.prepared import open_prepared
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.stages.train.validation import NUM_SAMPLES, Validator
-from mt_cli.text.symbols import BOS_ID, EOS_ID
+from mt_cli.runs.run import open_run
+from mt_cli.text import BOS_ID, EOS_ID
+from mt_cli.training.session import Validator
 from mt_cli.translation.translator import Translator
 
 
@@ -44,12 +42,6 @@ def test_loss_is_the_mean_over_target_tokens_of_every_pair_as_far_as_the_model_r
     assert validator.validate(step=1).nll == pytest.approx(total / tokens, rel=1e-5)
 
 
-def test_pairs_that_are_cut_are_warned_of_once(workspace: Workspace) -> None:
-    said = workspace.folder.joinpath("train.err").read_text()
-    assert said.count("validation pairs are longer than the model's 47 tokens") == 1
-    assert "is translated in" not in said  # each validation would say so again
-
-
 def test_scores_are_those_of_fp32_whatever_training_computes_in(
     workspace: Workspace, model: TranslationModel, validator: Validator
 ) -> None:
@@ -70,46 +62,3 @@ def test_lower_case_references_are_what_a_lower_case_corpus_is_scored_against(
     bleu = Validator(model, run, prepared, config, runtime=CPU).validate(step=1).bleu
     assert bleu.score == pytest.approx(100)
     assert "case:lc" in bleu.signature
-
-
-def test_result_is_what_training_noted_of_the_best_checkpoint(
-    workspace: Workspace, validator: Validator
-) -> None:
-    lines = [json.loads(line) for line in workspace.run.joinpath("metrics.jsonl").read_text().splitlines()]
-    best = [line for line in lines if line["kind"] == "validation" and line["is_best"]][-1]
-    validation = validator.validate(best["step"])
-    noted = {key: best[key] for key in validation.as_json()}
-    assert validation.as_json() == {**noted, "nll": pytest.approx(noted["nll"])}
-
-
-def test_samples_are_a_few_sources_with_their_references_and_translations(
-    workspace: Workspace, validator: Validator
-) -> None:
-    validation = validator.validate(step=1)
-    sources, refs = (workspace.corpus(f"val.{lang}").read_text().splitlines() for lang in ("de", "en"))
-    pairs = set(zip(sources, refs, strict=True))
-    assert len(validation.samples) == NUM_SAMPLES
-    assert {(sample.source, sample.reference) for sample in validation.samples} < pairs
-    # The tiny model knows its pairs by heart.
-    assert [s for s in validation.samples[1:] if s.translation != s.reference] == []
-
-
-@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluating"])
-def test_validation_leaves_mode_and_random_state_alone(
-    model: TranslationModel, validator: Validator, is_training: bool
-) -> None:
-    model.train(is_training)
-    before = torch.get_rng_state()
-    validator.validate(step=1)
-    assert model.training is is_training
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_validation_sees_the_weights_as_they_are_now(model: TranslationModel, validator: Validator) -> None:
-    trained = validator.validate(step=1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(0.0)
-    blank = validator.validate(step=2)
-    assert blank.nll > trained.nll
-    assert blank.bleu.score < trained.bleu.score
