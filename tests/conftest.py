@@ -13,8 +13,6 @@ import pytest
 from hypothesis import settings
 from workspace import Workspace, shared_workspace
 
-pytest_plugins = ["recorded"]
-
 # The same tree gives the same answer, on a busy machine too.
 settings.register_profile("mt_cli", deadline=None, derandomize=True, database=None)
 settings.load_profile("mt_cli")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mt_cli.model.shapes import num_parameters
-from mt_cli.runs.run import STATUS, open_run, read_facts, read_metrics
+from mt_cli.runs.run import STATUS, open_run
 
 MODEL = Path(__file__).resolve().parents[1] / "data" / "models" / "multi30k-tiny"
 MOST_BYTES, MOST_PARAMETERS = 6_000_000, 3_000_000
@@ -15,8 +15,8 @@ def test_the_ready_model_is_small() -> None:
 
 
 def test_the_ready_model_was_trained_to_its_end() -> None:
-    assert read_facts(MODEL, STATUS)["state"] == "finished"
-    assert any(record.kind == "validation" for record in read_metrics(MODEL / "metrics.jsonl"))
+    assert open_run(MODEL).read_facts(STATUS)["state"] == "finished"
+    assert any(record["kind"] == "validation" for record in open_run(MODEL).metrics())
 
 
 def test_the_ready_model_holds_no_text_of_the_corpus() -> None:

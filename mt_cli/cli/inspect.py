@@ -133,7 +133,7 @@ def doctor(
 
     What published Transformers got wrong is computed and compared; a failed check is exit code 6.
     """
-    from mt_cli.evaluation.doctor import examine_run
+    from mt_cli.training.doctor import examine_run
 
     checks = examine_run(run, checkpoint=checkpoint, is_slow=slow, device=device, precision=precision)
     document = {"checks": [check.as_json() for check in checks]}

@@ -272,11 +272,11 @@ def locked(folder: Path) -> Iterator[None]:
     with write_errors_named(folder):
         place.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(place.with_name(f".{place.name}.lock"), timeout=0)
-    try:
-        with write_errors_named(folder):
+    with write_errors_named(folder):
+        try:
             lock.acquire()
-    except Timeout:
-        raise UsageError(f"{folder}: another process is at work there; wait for its end") from None
+        except Timeout:  # an OSError too, of which this is none
+            raise UsageError(f"{folder}: another process is at work there; wait for its end") from None
     try:
         recover(place)
         for leftover in (*place.rglob(".*.partial"), *place.rglob(".*.old")):

@@ -10,7 +10,7 @@ from damage import change_json, flip_a_bit
 
 from mt_cli.config.schema import Config, DataConfig, FilesConfig, ModelConfig, TokenizerConfig
 from mt_cli.data.prepare import prepare_corpus
-from mt_cli.data.prepared import Prepared, check_prepared_for, open_prepared
+from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import DataError, PreparedDataError
 
 LINES = {
@@ -76,7 +76,7 @@ def test_manifest_of_another_kind_is_refused(folder: Path, content: str) -> None
 
 def test_same_config_fits(original: Prepared) -> None:
     config = config_of(original)
-    check_prepared_for(original, config.model_copy(update={"model": ModelConfig(d_model=64)}))
+    open_prepared(original.folder, config.model_copy(update={"model": ModelConfig(d_model=64)}))
 
 
 def test_other_config_is_answered_with_the_keys_that_differ(original: Prepared) -> None:
@@ -89,7 +89,7 @@ def test_other_config_is_answered_with_the_keys_that_differ(original: Prepared) 
     )
     message = r"data\.lowercase was false, is true; tokenizer\.vocab_size was 300, is 400$"
     with pytest.raises(DataError, match=message):
-        check_prepared_for(original, other)
+        open_prepared(original.folder, other)
 
 
 def test_ids_that_the_vocabulary_lacks_are_refused(folder: Path) -> None:

@@ -1,45 +1,25 @@
-"""Run folders: made once, opened only when they are what they were, and found by name."""
+"""Run folders: made once, opened only when they are what they were, and what is found in them."""
 
-from contextlib import AbstractContextManager
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from learned import learn_tokenizers
-from tiny import TINY, random_ids, randomised
+from runs_made import StandIn, add_checkpoint, making
+from tiny import TINY, random_ids
 
-from mt_cli.config.schema import Config, DataConfig, TokenizerConfig
+from mt_cli.config.schema import Config, DataConfig
 from mt_cli.errors import DataError, UsageError
-from mt_cli.runs.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.runs.run import PreparedReference, Run, build_model, created_run, open_run
+from mt_cli.machine.files import locked
+from mt_cli.runs.run import ENVIRONMENT, STATUS, Evaluation, Run, keep_evaluation, open_evaluation, open_run
 
 CONFIG = Config(model=TINY, data=DataConfig(max_len=14))
-PREPARED = PreparedReference("data/prepared/sample", "abc123")
-TOKENIZER_FILES = {"tokenizer.json": b'{"format": 1}', "joint.model": b"\x00\xffmodel"}
-
-
-def creating(
-    folder: Path, *, overwrite: bool = False, config: Config = CONFIG
-) -> AbstractContextManager[Run]:
-    return created_run(
-        folder,
-        config,
-        tokenizer_files=TOKENIZER_FILES,
-        prepared=PREPARED,
-        environment={"torch": "2.x", "threads": 2},
-        overwrite=overwrite,
-    )
 
 
 def create(folder: Path, *, overwrite: bool = False, config: Config = CONFIG) -> Run:
-    with creating(folder, overwrite=overwrite, config=config) as run:
+    with making(folder, config, overwrite=overwrite) as run:
         return run
-
-
-def add_checkpoint(run: Run, step: int) -> None:
-    folder = run.folder / "checkpoints" / checkpoint_name(step)
-    model = build_model(run.config.model, src_vocab_size=11, tgt_vocab_size=11, seed=step)
-    save_checkpoint(folder, model, tensors={}, state=CheckpointState(step, 0, step))
 
 
 @pytest.fixture
@@ -50,7 +30,7 @@ def run(tmp_path: Path) -> Run:
 def test_a_run_opens_as_it_was_made(run: Run) -> None:
     opened = open_run(run.folder)
     assert opened.config == CONFIG
-    assert opened.prepared == PREPARED
+    assert opened.prepared.sha256 == StandIn.sha256
     assert opened == run
 
 
@@ -63,28 +43,23 @@ def test_an_existing_run_is_not_touched_unasked(run: Run) -> None:
 
 
 def test_overwriting_leaves_nothing_of_the_old_run(run: Run) -> None:
-    add_checkpoint(run, 3)
-    run.point("best", step=3)
+    add_checkpoint(run, 3, pointers=("best",))
     run.append_metrics({"kind": "step", "step": 3})
     anew = create(run.folder, overwrite=True, config=Config())
     assert anew.config == Config()
-    assert sorted(path.name for path in run.folder.iterdir()) == [
-        "config.toml",
-        "env.json",
-        "manifest.json",
-        "tokenizer",
-        "train.log",
-    ]
+    assert not (run.folder / "checkpoints").exists()
+    assert not (run.folder / "best.txt").exists()
+    assert list(anew.metrics()) == []
 
 
 def test_a_new_run_is_locked_from_its_first_moment_to_its_makers_last(tmp_path: Path) -> None:
     with (
-        creating(tmp_path / "run") as run,
-        pytest.raises(UsageError, match="another process is training there"),
-        run.locked(),
+        making(tmp_path / "run", CONFIG),
+        pytest.raises(UsageError, match="another process is at work there"),
+        locked(tmp_path / "run"),
     ):
         pass
-    with run.locked():
+    with locked(tmp_path / "run"):
         pass
 
 
@@ -99,7 +74,7 @@ def test_a_prepared_folder_is_not_overwritten_for_a_run(tmp_path: Path) -> None:
     assert (tmp_path / "sample" / "manifest.json").is_file()
 
 
-@pytest.mark.parametrize("name", ["config.toml", "tokenizer/tokenizer.json", "tokenizer/joint.model"])
+@pytest.mark.parametrize("name", ["config.toml", "tokenizer/tokenizer.json"])
 def test_an_altered_file_is_named(run: Run, name: str) -> None:
     with (run.folder / name).open("ab") as file:
         file.write(b"\n")
@@ -123,54 +98,132 @@ def test_a_manifest_of_another_kind_is_refused(run: Run, manifest: str) -> None:
         open_run(run.folder)
 
 
+# Checkpoints
+
+
 @pytest.fixture
 def trained(run: Run) -> Run:
-    add_checkpoint(run, 100)
-    add_checkpoint(run, 200)
-    run.point("best", step=100)
-    run.point("last", step=200)
+    add_checkpoint(run, 100, pointers=("best",))
+    add_checkpoint(run, 150)
+    add_checkpoint(run, 200, pointers=("last",))
     return run
 
 
 @pytest.mark.parametrize(
     ("name", "folder"),
-    [("best", "step-00000100"), ("last", "step-00000200"), ("step-00000100", "step-00000100")],
+    [("best", "step-00000100"), ("last", "step-00000200"), ("step-00000150", "step-00000150")],
 )
 def test_checkpoints_are_found_by_name(trained: Run, name: str, folder: str) -> None:
     assert trained.checkpoint_folder(name) == trained.folder / "checkpoints" / folder
 
 
-@pytest.mark.parametrize("name", ["newest", "step-00000300", "", "..", "../tokenizer"])
+@pytest.mark.parametrize(
+    "name",
+    ["newest", "step-00000300", "", "..", "../tokenizer", "step-00000100\n", "step-\0", "step-" + "1" * 5000],
+    ids=["other", "not there", "empty", "above", "beside", "line end", "NUL", "long"],
+)
 def test_an_unknown_checkpoint_is_refused_with_those_there_are(trained: Run, name: str) -> None:
-    complaint = rf"first: no checkpoint '{name}'; it has best, last, step-00000100, step-00000200$"
+    complaint = r"it has best, last, step-00000100, step-00000150, step-00000200$"
     with pytest.raises(UsageError, match=complaint):
         trained.checkpoint_folder(name)
 
 
-@pytest.fixture
-def real(tmp_path: Path) -> Run:
-    """A run with tokenizers that can be read."""
-    pairs = [("ein hund schläft", "a dog sleeps"), ("zwei hunde spielen", "two dogs play")]
-    tokenizers = learn_tokenizers(
-        pairs,
-        TokenizerConfig(kind="spacy", min_freq=1, joint=False),
-        src_lang="de",
-        tgt_lang="en",
-        lowercase=False,
-    )
-    with created_run(
-        tmp_path / "run", CONFIG, tokenizer_files=tokenizers.to_files(), prepared=PREPARED, environment={}
-    ) as run:
-        return run
+def test_pointer_to_what_is_gone_is_damage(trained: Run) -> None:
+    shutil.rmtree(trained.folder / "checkpoints" / "step-00000100")
+    with pytest.raises(DataError, match=r"best\.txt: names step-00000100, which is not there"):
+        trained.checkpoint_folder("best")
+
+
+def test_pointer_to_no_name_is_damage(trained: Run) -> None:
+    (trained.folder / "best.txt").write_text("../../elsewhere\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"best\.txt: names no checkpoint: '\.\./\.\./elsewhere'"):
+        trained.checkpoint_folder("best")
+
+
+def test_last_is_the_newest_whatever_its_pointer_says(trained: Run) -> None:
+    (trained.folder / "last.txt").unlink()
+    assert trained.resolve_checkpoint("last") == "step-00000200"
+
+
+def test_newer_checkpoint_than_the_one_just_saved_is_unused(trained: Run) -> None:
+    trained.remove_unused_checkpoints(last="step-00000150")
+    assert trained.checkpoints == ["step-00000100", "step-00000150"]
 
 
 @pytest.mark.parametrize("backend", ["torch", "scratch", None])
-def test_trained_model_is_loaded_in_eval_mode_on_either_backend(real: Run, backend: None) -> None:
-    model = randomised(real.build_model())
-    folder = real.folder / "checkpoints" / checkpoint_name(5)
-    save_checkpoint(folder, model, tensors={}, state=CheckpointState(5, 1, 0))
-    real.point("best", step=5)
-    loaded = real.load_model(backend=backend)
+def test_trained_model_is_loaded_in_eval_mode_on_either_backend(trained: Run, backend: None) -> None:
+    loaded = trained.load_model(backend=backend)
     assert not loaded.training
     src_ids, tgt_in = random_ids(1, 3, vocab_size=6), random_ids(1, 2, vocab_size=6)
+    model = trained.build_model(seed=100).eval()
     torch.testing.assert_close(loaded(src_ids, tgt_in), model(src_ids, tgt_in), rtol=1e-4, atol=1e-5)
+
+
+# What training says of itself
+
+STEP = {"kind": "step", "step": 10, "loss": 3.5}
+LATER = {"kind": "validation", "step": 12, "bleu": 1.5}
+
+
+@pytest.fixture
+def measured(run: Run) -> Run:
+    run.append_metrics(STEP)
+    run.append_metrics(LATER)
+    return run
+
+
+@pytest.mark.parametrize("length", [1, 20])
+def test_line_cut_short_is_left_out_and_forgotten(measured: Run, length: int) -> None:
+    whole = measured.metrics_path.read_bytes()
+    measured.metrics_path.write_bytes(whole + json.dumps(STEP).encode()[:length])
+    assert list(measured.metrics()) == [STEP, LATER]
+    measured.forget_metrics_after(12)
+    assert measured.metrics_path.read_bytes() == whole
+    measured.forget_metrics_after(11)
+    assert list(measured.metrics()) == [STEP]
+
+
+@pytest.mark.parametrize("damaged", [b'{"kind": "st\n', b"\xff\xfe\n", b"\n", b"[1]\n", b'{"step": 3}\n'])
+def test_damaged_line_is_named(measured: Run, damaged: bytes) -> None:
+    measured.metrics_path.write_bytes(measured.metrics_path.read_bytes() + damaged)
+    complaint = r"metrics\.jsonl: line 3: damaged: .*; delete this line; the others are still good"
+    with pytest.raises(DataError, match=complaint):
+        list(measured.metrics())
+
+
+START_FACTS = {"commit": "a", "threads": 2, "gpu": "H"}
+LATER_FACTS = {"commit": "b", "threads": 2, "amx": True}
+
+
+def test_each_resumption_notes_what_differs_from_the_one_before(run: Run) -> None:
+    assert run.read_facts(STATUS) == {}
+    run.write_facts(ENVIRONMENT, START_FACTS)
+    for step in (0, 5):
+        run.note_resumption(START_FACTS, after_step=step)
+    assert run.read_facts(ENVIRONMENT) == START_FACTS
+    for step in (10, 20):  # the second time, nothing is new
+        run.note_resumption(LATER_FACTS, after_step=step)
+    run.note_resumption(START_FACTS, after_step=30)
+    noted = [
+        {"after_step": 10, "commit": "b", "gpu": None, "amx": True},
+        {"after_step": 30, "commit": "a", "gpu": "H", "amx": None},
+    ]
+    assert run.read_facts(ENVIRONMENT) == START_FACTS | {"resumed": noted}
+
+
+# Evaluations
+
+KEPT = Evaluation(
+    ["Ein Hund.", ""], ["A\u2028dog.", " "], ["A dog.", ""], {"n": 2, "checkpoint": "step-00000001"}
+)
+
+
+def test_an_evaluation_is_read_as_it_was_kept_or_not_at_all(tmp_path: Path) -> None:
+    assert open_evaluation(tmp_path / "test-greedy") is None
+    keep_evaluation(tmp_path / "test-greedy", KEPT)
+    found = open_evaluation(tmp_path / "test-greedy")
+    assert found is not None
+    assert (found.sources, found.refs, found.hyps) == (KEPT.sources, KEPT.refs, KEPT.hyps)
+    assert found.record.items() >= KEPT.record.items()
+    next((tmp_path / "test-greedy").glob("hyp*")).write_bytes(b"altered\n")
+    assert open_evaluation(tmp_path / "test-greedy") is None

@@ -1,5 +1,6 @@
 """Encoded sentences on disk: written in parts, read as one by memory map."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from mt_cli.errors import DataError
 
 def pairs(src: list[list[int]], tgt: list[list[int]], *, vocab_size: int = 100) -> EncodedPairs:
     split = EncodedSplit(Sentences.of(src, vocab_size=vocab_size), Sentences.of(tgt, vocab_size=vocab_size))
-    return EncodedPairs(split, [(f"s{ids}".encode(), f"t{ids}".encode()) for ids in src], {})
+    return EncodedPairs(split, [(f"s{ids}".encode(), f"t{ids}".encode()) for ids in src], Counter())
 
 
 def write(folder: Path, *parts: EncodedPairs) -> None:

@@ -73,7 +73,7 @@ def test_overwrite_replaces_an_exported_model_whole(workspace: Workspace, tmp_pa
     tmp_path.joinpath("out", "stale.txt").touch()
     assert export(workspace, tmp_path / "out", "--overwrite").code == 0
     assert "stale.txt" not in files_below(tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["out"]
 
 
 def test_missing_package_exits_5_with_the_command_that_installs_it(

@@ -152,7 +152,7 @@ def test_unknown_split_exits_2_and_lists_those_there(workspace: Workspace) -> No
 def test_data_that_have_moved_are_named_with_a_flag(workspace: Workspace, run: Path, tmp_path: Path) -> None:
     lost = evaluate(workspace, run, cwd=tmp_path)
     assert (lost.code, lost.out) == (3, b"")
-    assert "data/prepared/tiny: the data that" in lost.err
+    assert "where the data that" in lost.err
     assert "--data DIR" in lost.err
     shutil.copytree(workspace.prepared, tmp_path / "elsewhere")
     found = evaluate(workspace, run, "--data", "elsewhere", cwd=tmp_path)

@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 from workspace import Outcome, Workspace
 
-from mt_cli.evaluation.curves import Point
-
 SVG = "{http://www.w3.org/2000/svg}"
-TRAIN = (Point(10, 4.0), Point(20, 3.0))
 
 
 def texts_in(path: Path) -> list[str]:

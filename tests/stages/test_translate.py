@@ -12,21 +12,10 @@ from hypothesis import strategies as st
 from workspace import Outcome, Workspace
 
 from mt_cli.text.normalize import decode_line
-from mt_cli.translation.lines import translate_lines
+from mt_cli.translation.streams import line_chunks
 
 AWKWARD = b"Ein Mann schl\xc3\xa4ft.\n\n\xff\xfe kaputt\nZwei Hunde spielen im Schnee."
 RUN = "runs/tiny"
-
-
-class Upper:
-    """Stands for a Translator where the model does not matter."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def translate(self, lines: Sequence[str]) -> list[str]:
-        self.sizes.append(len(lines))
-        return [line.upper() for line in lines]
 
 
 class Pieces(io.BufferedIOBase):
@@ -37,18 +26,6 @@ class Pieces(io.BufferedIOBase):
 
     def read1(self, size: int = -1, /) -> bytes:
         return self._pieces.pop(0) if self._pieces else b""
-
-
-def stream(stub: Upper, source: io.BufferedIOBase) -> list[tuple[str, str]]:
-    """What `translate_lines` hands on, as pairs of source and translation."""
-    pairs: list[tuple[str, str]] = []
-
-    def write(sources: list[str], translations: list[str]) -> None:
-        pairs.extend(zip(sources, translations, strict=True))
-
-    count = translate_lines(stub.translate, source, write)
-    assert count == len(pairs)
-    return pairs
 
 
 def lines_of(data: bytes) -> list[bytes]:
@@ -63,27 +40,26 @@ text_bytes = st.lists(
 
 
 @given(text_bytes, st.lists(st.integers(min_value=0, max_value=9)))
-def test_stream_gives_one_translation_a_line_in_order_however_it_arrives(
-    data: bytes, sizes: list[int]
-) -> None:
+def test_stream_gives_its_lines_in_order_however_they_arrive(data: bytes, sizes: list[int]) -> None:
     pieces, rest = [], data
     for size in sizes:
         pieces.append(rest[:size])
         rest = rest[size:]
     sources = [decode_line(line) for line in lines_of(data)]
-    assert stream(Upper(), Pieces([*pieces, rest])) == [(line, line.upper()) for line in sources]
+    assert [line for lines in line_chunks(Pieces([*pieces, rest])) for line in lines] == sources
 
 
-def test_lines_are_translated_before_the_next_ones_are_asked_for() -> None:
-    stub, seen = Upper(), []
+def test_lines_are_handed_on_before_the_next_ones_are_asked_for() -> None:
+    handed_on, seen = 0, []
 
     class Typist(Pieces):
         def read1(self, size: int = -1, /) -> bytes:
-            seen.append(sum(stub.sizes))
+            seen.append(handed_on)
             return super().read1(size)
 
     # A piece that fills a pipe, too: whoever sent it may wait for the answer.
-    stream(stub, Typist([b"a\n", b"b\nc", b"\n", b"x" * 65535 + b"\n"]))
+    for lines in line_chunks(Typist([b"a\n", b"b\nc", b"\n", b"x" * 65535 + b"\n"])):
+        handed_on += len(lines)
     assert seen == [0, 1, 2, 3, 4]
 
 

@@ -10,7 +10,7 @@ from mt_cli.decoding import Sampling
 from mt_cli.errors import UsageError
 from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
 from mt_cli.translation.scorer import PairScorer
-from mt_cli.translation.translator import SearchOptions, Translator
+from mt_cli.translation.translator import DecodingOptions, SearchOptions, Translator
 
 FORBIDDEN = (PAD_ID, BOS_ID, UNK_ID)
 ODD_LINES = ["", "Ein Mann schläft. " * 20, "<s> 犬 $1 & <b>"]
@@ -68,7 +68,7 @@ def test_score_is_the_log_probability_over_our_length_penalty(
 ) -> None:
     translator = load(exported, beam_size=beam_size, length_penalty=length_penalty)
     best = [each[0] for each in translator.translate_n_best(known)]
-    scorer = PairScorer.load([workspace.run], device="cpu", threads=1)
+    scorer = PairScorer.load([workspace.run], DecodingOptions(device="cpu", threads=1))
     expected = [
         pair.log_prob / ((5 + pair.num_tokens) / 6) ** length_penalty
         for pair in scorer.score(known, [each.text for each in best])
@@ -104,7 +104,7 @@ def test_samples_depend_on_their_seed(exported: Path, lines: list[str]) -> None:
 
 def test_nobody_can_look_into_it(exported: Path) -> None:
     translator = load(exported)
-    assert repr(translator) == f"<Translator of {exported} (best): greedy on cpu>"
+    assert repr(translator) == f"<Translator of {exported} (step-00000240): greedy on cpu>"
     with pytest.raises(UsageError, match="nobody can look into an exported model; name the run"):
         translator.attention("Ein Hund.")
     with pytest.raises(UsageError, match="nobody can look into an exported model; name the run"):

@@ -40,9 +40,9 @@ def test_signature_says_how_it_was_scored(lowercase: bool, case: str) -> None:
 
 
 def test_json_has_the_keys_of_sacrebleu_and_every_digit() -> None:
-    scores = score(HYPS, REFS)
+    scores = score(SHUFFLED, SAMPLE)
     document = json.loads(json.dumps(scores.as_json()))
-    assert document["n"] == len(REFS)
+    assert document["n"] == len(SAMPLE)
     assert document["bleu"]["score"] == scores.bleu.score
     assert document["chrf"]["score"] == scores.chrf.score
     assert document["bleu"]["signature"] == scores.bleu.signature
@@ -56,8 +56,7 @@ def test_intervals_equal_those_of_the_command_to_the_printed_digits(tmp_path: Pa
     assert "bs:1000|seed:12345" in printed["BLEU"]
 
 
-def test_interval_is_given_where_the_command_fails(tmp_path: Path) -> None:
+def test_no_interval_is_given_where_the_command_fails(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):  # some resamples score 0
         command_intervals(tmp_path, HYPS, REFS)
-    intervals = [each.interval for each in score(HYPS, REFS).metrics]
-    assert all(each is not None and each.half_width > 0 for each in intervals)
+    assert any(each.interval is None for each in score(HYPS, REFS).metrics)

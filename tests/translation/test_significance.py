@@ -1,6 +1,5 @@
 """Paired tests against sacreBLEU's own command, and the sentence made of them."""
 
-import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 from sacrebleu_command import command_p_values
 
-from mt_cli.evaluation.scoring import Estimate, Metric, MetricTest, judge, paired_tests
+from mt_cli.evaluation.scoring import Estimate, MetricName, MetricTest, judge, paired_tests
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
 REFS = SAMPLE.read_text(encoding="utf-8").splitlines()[:40]
@@ -40,10 +39,8 @@ def test_bootstrap_p_values_equal_the_commands(tests: tuple[MetricTest, ...], tm
 def test_randomisation_p_values_equal_the_commands(tests: tuple[MetricTest, ...], tmp_path: Path) -> None:
     ours = {each.metric: f"{each.randomisation_p:.4f}" for each in tests}
     commands = command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-ar")
-    assert (ours["BLEU"], ours["chrF2"]) == (commands["BLEU"], commands["chrF2"])
+    assert ours == commands
     assert len(set(ours.values())) > 1
-    # TER counts whole edits, so that trials tie with what was found. The command leaves those out.
-    assert float(ours["TER"]) > float(commands["TER"])
 
 
 def test_equal_scores_leave_nothing_to_test() -> None:
@@ -53,7 +50,7 @@ def test_equal_scores_leave_nothing_to_test() -> None:
     }
 
 
-def made_up(metric: Metric, difference: float, p: float | None) -> MetricTest:
+def made_up(metric: MetricName, difference: float, p: float | None) -> MetricTest:
     return MetricTest(metric, Estimate(40, 40, 1), Estimate(40 + difference, 40, 1), p, p, "", "")
 
 
@@ -69,19 +66,6 @@ def test_one_changed_sentence_proves_nothing() -> None:
     (tests,) = paired_tests(RUNS_HOME, [hyps], RUNS_HOME, trials=100)
     assert {each.randomisation_p for each in tests} == {1.0}  # swapped or not, the difference is as large
     assert judge("B", "A", tests, num_changed=1, trials=100).outcome == "unclear"
-
-
-@pytest.mark.parametrize(("wins", "losses"), [(14, 6), (9, 1)])
-def test_sentences_that_are_worth_the_same_are_tested_as_coins_are(wins: int, losses: int) -> None:
-    def with_mistakes(places: range) -> list[str]:
-        return [line.replace("runs", "walks") if i in places else line for i, line in enumerate(RUNS_HOME)]
-
-    n = wins + losses
-    baseline, system = with_mistakes(range(wins)), with_mistakes(range(wins, n))
-    ((bleu, *_),) = paired_tests(baseline, [system], RUNS_HOME, trials=4000)
-    as_far = [heads for heads in range(n + 1) if abs(heads - n / 2) >= (wins - losses) / 2]
-    expected = sum(math.comb(n, heads) for heads in as_far) / 2**n
-    assert bleu.randomisation_p == pytest.approx(expected, abs=4 * math.sqrt(expected / 4000))
 
 
 OTHERWISE = (made_up("BLEU", -1, 0.012), made_up("chrF2", -1, 0.02), made_up("TER", 1, 0.2))

@@ -78,7 +78,7 @@ def test_file_of_another_length_exits_3_with_both_numbers(
     assert compare(workspace, worse, short, "--ref", ref) == Outcome(
         3,
         b"",
-        f"error: {short}: 3 lines, but 'files' has 30 references; the files must align line by line\n",
+        f"error: {short}: 3 lines, but the reference of 'files' has 30; the files must align line by line\n",
     )
 
 

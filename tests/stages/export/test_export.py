@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from learned import learn_tokenizers
+from runs_made import making
 from tiny import CPU, TINY, randomised
 
 from mt_cli.config.schema import Config, DataConfig, DecodingConfig, TokenizerConfig
 from mt_cli.evaluation.export import Export, export_run
 from mt_cli.runs.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.runs.run import PreparedReference, Run, created_run
+from mt_cli.runs.run import Run
 from mt_cli.text import UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.translator import Translator
@@ -60,23 +61,17 @@ def run_of(
         tokenizer=KINDS[kind],
         decoding=decoding,
     )
-    with created_run(
-        folder,
-        config,
-        tokenizer_files=tokenizers.to_files(),
-        prepared=PreparedReference("data/prepared/none", "0"),
-        environment={},
-    ) as run:
+    with making(folder, config, tokenizers=tokenizers) as run:
         model = randomised(run.build_model(), std=0.3)
         if unk_bias:
             torch.nn.init.constant_(model.output.bias[UNK_ID], unk_bias)
         save_checkpoint(
             folder / "checkpoints" / checkpoint_name(1),
-            model,
+            dict(model.named_parameters()),
             tensors={},
             state=CheckpointState(1, 0, 1),
         )
-        run.point("best", step=1)
+        run.point("best", to=checkpoint_name(1))
         return run
 
 

@@ -9,7 +9,7 @@ import torch
 from damage import change_json
 from workspace import Outcome, Workspace
 
-from mt_cli.runs.checkpoint import load_state
+from mt_cli.runs.checkpoint import read_state
 from mt_cli.runs.run import open_run
 
 FEW = ("--max-steps", "6", "--set", "training.validate_every=3", "--set", "training.peak_lr=1e-4")
@@ -59,7 +59,7 @@ def test_run_starts_at_the_score_of_its_parent_and_goes_on(workspace: Workspace,
     parent, fine = folder / "runs" / "tiny", folder / "runs" / "fine"
     found = validations(fine)
     assert [record["step"] for record in found] == [0, 3, 6]
-    best = load_state(open_run(parent).checkpoint_folder("best")).best_step
+    best = read_state(open_run(parent).checkpoint_folder("best")).best_step
     (at_best,) = [record for record in validations(parent) if record["step"] == best]
     assert found[0]["bleu"] == at_best["bleu"]
     assert found[0]["nll"] == pytest.approx(at_best["nll"], rel=1e-6)

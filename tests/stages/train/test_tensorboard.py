@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 from workspace import Workspace
 
-from mt_cli.training.monitor import EventFiles, Reading
-
-READING = Reading(
-    step=20, epoch=1, loss=3.5, nll=3.25, lr=1e-3, grad_norm=0.5, tgt_tokens_per_s=800.0
-)  # fmt: skip
+from mt_cli.training.monitor import event_writer
 
 
 def test_train_without_tensorboard_exits_5_and_names_the_command_to_install_it(
@@ -29,7 +25,7 @@ def test_train_without_tensorboard_exits_5_and_names_the_command_to_install_it(
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with EventFiles(tmp_path, after_step=0) as events:
-        events.add_step(READING)
+    with event_writer(tmp_path, after_step=0) as events:
+        events.add_scalar("train/loss", 3.5, 20)
     read = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [(event.step, event.value) for event in read.Scalars("train/loss")] == [(20, 3.5)]

@@ -13,8 +13,9 @@ import torch
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
 from mt_cli.config.load import load_config
+from mt_cli.machine.files import locked
 from mt_cli.runs.checkpoint import checkpoint_name
-from mt_cli.runs.run import Run, open_run
+from mt_cli.runs.run import Run
 from mt_cli.training.session import Session
 
 # Validations every 8 updates, about 4 an epoch: an end after 11 falls between two validations.
@@ -73,7 +74,7 @@ def test_resume_with_another_kind_of_training_exits_2_and_names_the_key(
 ) -> None:
     outcome = train(workspace, workspace.run, "--resume", "--set", option)
     assert outcome.code == 2
-    assert f"began with another {option.split('=', maxsplit=1)[0]}" in outcome.err
+    assert f"was started with another {option.split('=', maxsplit=1)[0]}" in outcome.err
 
 
 class AtStep(logging.Handler):
@@ -132,7 +133,7 @@ def test_overwrite_starts_anew(workspace: Workspace, tmp_path: Path) -> None:
     assert outcome.code == 0
     assert not run.joinpath("eval").exists()
     assert [each["step"] for each in records(run, "validation")] == [2]
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["run"]
 
 
 def test_resume_of_a_finished_run_changes_nothing(workspace: Workspace, tmp_path: Path) -> None:
@@ -149,9 +150,9 @@ def test_run_that_another_process_trains_is_left_to_it(
     workspace: Workspace, tmp_path: Path, flag: str
 ) -> None:
     run = workspace.copy_run(tmp_path / "run")
-    with open_run(run).locked():
+    with locked(run):
         outcome = train(workspace, run, flag)
-    message = f"error: {run}: another process is training there; wait for its end\n"
+    message = f"error: {run}: another process is at work there; wait for its end\n"
     assert outcome == Outcome(2, b"", message)
     assert weights(run) == weights(workspace.run)
 
@@ -220,10 +221,10 @@ def test_crash_before_a_pointer_is_written_loses_neither_the_checkpoint_nor_the_
     run = tmp_path / "run"
     point = Run.point
 
-    def crash_at_sixteen(opened: Run, name: str, *, step: int) -> None:
-        if (name, step) == (pointer, 16):
+    def crash_at_sixteen(opened: Run, name: str, *, to: str) -> None:
+        if (name, to) == (pointer, "step-00000016"):
             end_by_accident()
-        point(opened, name, step=step)
+        point(opened, name, to=to)
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "point", crash_at_sixteen)
