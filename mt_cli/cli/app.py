@@ -1,7 +1,7 @@
 """The program: its commands, the one error boundary, and exit codes.
 
-Each command's work is a function of the layers below, imported when it runs, so that `--help` loads neither torch
-nor spaCy.
+Each command's work is a function of the layers below, imported when it runs, so that `--help` loads neither
+torch nor spaCy.
 """
 
 import functools

@@ -220,7 +220,8 @@ class RerankingFlags:
                 reverse = length = math.nan
             if not (math.isfinite(reverse) and math.isfinite(length)):
                 raise UsageError(
-                    f"--rerank-weights {self.rerank_weights!r}: expected two numbers, LAMBDA,MU, such as 0.3,0.25"
+                    f"--rerank-weights {self.rerank_weights!r}: expected two numbers, LAMBDA,MU, "
+                    "such as 0.3,0.25"
                 )
             weights = RerankWeights(reverse, length)
         return Reranking(self.rerank_with, weights, num_candidates)

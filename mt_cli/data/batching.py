@@ -1,7 +1,7 @@
 """Batches: the order of pairs, which go together, in which shape, and how they become padded tensors.
 
-Batches come in few shapes, because kernels are built per shape: on a CPU, oneDNN builds one for each shape of a
-bf16 product and keeps a thousand of them, at about a megabyte each. CUDA graphs need few shapes too.
+Batches come in few shapes, because kernels are built per shape: on a CPU, oneDNN builds one for each shape of
+a bf16 product and keeps a thousand of them, at about a megabyte each. CUDA graphs need few shapes too.
 Letters: B batch, S source length, T target length, M real target tokens, N pairs.
 """
 

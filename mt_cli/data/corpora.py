@@ -323,8 +323,8 @@ def _fetch(url: str, *, sha256: str, most: int) -> bytes:
     return bytes(data)
 
 
-# Multi30k: where its files come from and what they must hash to. They have no licence file, so they are downloaded
-# and never redistributed.
+# Multi30k: where its files come from and what they must hash to. They have no licence file, so they are
+# downloaded and never redistributed.
 
 COMMIT = "a3d2e0d"
 BASE_URL = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}/data/task1/raw"

@@ -170,7 +170,7 @@ def test_set_and_decoding(evaluation: str, splits: Sequence[str]) -> tuple[str, 
 
 
 def _front_matter(name: str, run: Run, scores: Sequence[KeptScore]) -> str:
-    """The YAML block that opens the card, from `---` to `---`: what the Hugging Face Hub reads. JSON is YAML."""
+    """The YAML block that opens the card, which the Hugging Face Hub reads. JSON is YAML."""
     data = run.config.data
     facts: dict[str, object] = {"language": list(dict.fromkeys((data.src_lang, data.tgt_lang)))}
     # Of other corpora, nobody but their owners can say; and so of other weights that this run started with.

@@ -1,4 +1,4 @@
-"""`evaluate`: test sets translated and scored against untouched references, and what the run folder keeps of it."""
+"""`evaluate`: test sets translated, scored against untouched references, and kept in the run folder."""
 
 import logging
 import re
@@ -76,9 +76,9 @@ def score_splits(
     """Scores by split; by default, of every test split that the data of the (first) run have.
 
     `src_path` and `ref_path` name a parallel text of the user's own instead, scored as `files`. Sources,
-    references, translations and scores go to `eval/<split>-<decoding>/` in the first run's folder, if it can be
-    written; for files of the user's own, a name made of the file's and of a digest stands for the split. With
-    `reranking`, a run of the other direction chooses among the translations.
+    references, translations and scores go to `eval/<split>-<decoding>/` in the first run's folder, if it can
+    be written; for files of the user's own, a name made of the file's and of a digest stands for the split.
+    With `reranking`, a run of the other direction chooses among the translations.
 
     Raises:
         UsageError: no run, no such split or checkpoint, or only one of the two files.

@@ -164,10 +164,8 @@ def _value(value: object) -> str:
             return f"BLEU {score:.2f}  {signature}  {others.get('checkpoint', 'of an unnamed checkpoint')}"
         case {"bleu": float(score), "bleu_signature": signature, "nll": float(nll)}:
             return f"BLEU {score:.2f}  {signature}  nll {nll:.4f}"
-        case bool():
-            return str(value).lower()
-        case int():
-            return f"{value:,}"
+        case bool() | int():
+            return str(value).lower() if isinstance(value, bool) else f"{value:,}"
         case dict():
             return ", ".join(f"{name} {_value(each)}" for name, each in value.items())
         case list():

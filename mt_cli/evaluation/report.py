@@ -201,8 +201,8 @@ def write_report(
     for system in systems:
         if not isinstance(system.run, Run):
             raise UsageError(
-                f"{system.run.folder}: an exported model says nothing of its training; report on the run that "
-                f"it was exported from: {system.run.exported_from.folder}"
+                f"{system.run.folder}: an exported model says nothing of its training; report on the run "
+                f"that it was exported from: {system.run.exported_from.folder}"
             )
     check_same_direction([system.run for system in systems])
     names = labels_of(run_dirs)
@@ -284,7 +284,7 @@ def _examples(
     num_examples: int,
     lowercase: bool,
 ) -> dict[str, tuple[Example, ...]]:
-    """Sentences from both ends of the ranking by sentence chrF2; two runs are ranked by what the second gains."""
+    """Sentences from both ends of the ranking by chrF2; two runs are ranked by what the second gains."""
     chrf = [sentence_chrf(each, test_set.refs, lowercase=lowercase) for each in hyps]
     is_pair = len(systems) == 2
     values = [last - first for first, last in zip(chrf[0], chrf[-1], strict=True)] if is_pair else chrf[0]
@@ -329,7 +329,7 @@ def _rendering(hyp: str, ref: str, chrf: float, panel: Panel | None, lowercase: 
 
 
 def _attention(source: str, hyp: str, translator: Translator) -> Panel | None:
-    """The map of the layer that aligns best, the last but one (Garg et al. 2019); None where there is none."""
+    """The map of the layer that aligns best, the last but one (Garg et al. 2019), if there is one."""
     try:
         attention = translator.attention(source, target=hyp)
     except UsageError:  # the line is empty, or was translated in parts
@@ -342,7 +342,7 @@ def _attention(source: str, hyp: str, translator: Translator) -> Panel | None:
 def word_differences(
     hyp: str, ref: str, *, lowercase: bool = False
 ) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """`hyp` and `ref`, cut where they begin and cease to agree; with `lowercase`, capitals are no difference."""
+    """`hyp` and `ref`, cut where they begin and cease to agree; `lowercase` ignores capitals."""
     pieces = PIECE.findall(hyp), PIECE.findall(ref)
     hyp_words, ref_words = (
         [piece.lower() if lowercase else piece for piece in each if not piece.isspace()] for each in pieces

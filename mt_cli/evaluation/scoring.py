@@ -1,4 +1,4 @@
-"""BLEU, chrF2 and TER by sacreBLEU, never without their signatures; paired tests; and what a score does not show."""
+"""BLEU, chrF2 and TER by sacreBLEU, with their signatures; paired tests; what a score does not show."""
 
 import json
 import re
@@ -325,8 +325,8 @@ def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
         (
             is_tokenised,
             SHARE_TOKENISED,
-            "{0} of {1} lines end in a space and a mark, such as line {2}: the output looks tokenised, and so its "
-            "scores mislead; score detokenised text",
+            "{0} of {1} lines end in a space and a mark, such as line {2}: the output looks tokenised, and "
+            "so its scores mislead; score detokenised text",
         ),
         (
             is_looping,

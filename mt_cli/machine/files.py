@@ -1,7 +1,7 @@
 """The one door to disk: bounded reads, sha256, JSON; files and folders that are old or new, and never half.
 
-Files are written beside, synced and renamed; folders are built beside and renamed. What a kill leaves is named
-`.NAME….partial` or `.NAME.old`; the next command that locks the folder clears it away.
+Files are written beside, synced and renamed; folders are built beside and renamed. What a kill leaves is
+named `.NAME….partial` or `.NAME.old`; the next command that locks the folder clears it away.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Pictures by matplotlib, which is imported only to draw: labelled grids, such as attention maps; and the same as text."""
+"""Labelled grids, such as attention maps: as pictures by matplotlib, imported only to draw, or as text."""
 
 import io
 import logging

@@ -175,7 +175,10 @@ class StopSignals:
             signal.raise_signal(number)
 
 
-def describe_checkout(package: Path = Path(__file__).resolve().parents[1]) -> dict[str, str | bool]:
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def describe_checkout(package: Path = PACKAGE) -> dict[str, str | bool]:
     """`commit` of git, and whether the files of `package` differ from it (`commit_modified`).
 
     Empty where git is missing or does not track the package, as when it was installed.

@@ -1,7 +1,7 @@
 r"""Terminals and streams: text that may be shown, results on stdout, logs and progress on stderr.
 
-What a terminal would obey, or hide, is spelled out, such as `\x1b` or `\u202e`: names of files, keys of configs and
-entries of vocabularies were written by somebody else.
+What a terminal would obey, or hide, is spelled out, such as `\x1b` or `\u202e`: names of files, keys of
+configs and entries of vocabularies were written by somebody else.
 """
 
 import contextlib

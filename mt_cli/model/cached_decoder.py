@@ -69,7 +69,7 @@ class CachedState:
 
 
 def start(layers: "list[DecoderLayer]", memory: Tensor, src_bias: Tensor) -> CachedState:
-    """State of the decoder `layers` over `memory` (B, S, D), of which `src_bias` (B, 1, 1, S) hides padding."""
+    """State of the decoder `layers` over `memory` (B, S, D); `src_bias` (B, 1, 1, S) hides padding."""
     cached = [CachedLayer(layer, memory) for layer in layers]
     every_head = pad_bias(src_bias).expand(-1, cached[0].num_heads, -1, -1).contiguous()
     return CachedState(cached, every_head, memory.new_empty(len(memory), 1, 0))

@@ -1,7 +1,8 @@
 """A look inside a model: who attends to whom, and every tensor's shape from ids to logits.
 
 Observes with hooks; changes neither backend.
-Letters: B batch, S source length, T target length, L layers, D d_model, H heads, K head size, F d_ff, V vocabulary.
+Letters: B batch, S source length, T target length, L layers, D d_model, H heads, K head size, F d_ff, V
+vocabulary.
 """
 
 import math

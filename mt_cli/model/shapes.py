@@ -1,4 +1,4 @@
-"""Parameters of a model by name and shape, known from its options alone: nothing is built, no torch is imported."""
+"""Parameters of a model by name and shape, known from its options alone, without torch."""
 
 import math
 import re

@@ -281,7 +281,7 @@ class Run:
         write_json(self.folder / name, facts)
 
     def note_resumption(self, environment: Mapping[str, object], *, after_step: int) -> None:
-        """Note in env.json what of `environment` differs from before, where training goes on after `after_step`.
+        """Note in env.json what of `environment` is new, where training goes on after `after_step`.
 
         A value of None means that a key is gone. What was noted of updates that a kill has lost is forgotten.
         """
@@ -412,7 +412,7 @@ def _how_to_train(folder: Path) -> str:
 
 
 def run_with_tokenizer(config: Config) -> Run | None:
-    """The run that `tokenizer.from_run` names, if any, whose tokenizer has to be the one that `config` describes.
+    """The run that `tokenizer.from_run` names, if any; its tokenizer has to suit `config`.
 
     Raises:
         ConfigError: it is for other languages, or of another kind.
@@ -437,7 +437,7 @@ def run_with_tokenizer(config: Config) -> Run | None:
 def open_prepared_of(
     run: Path, reference: PreparedReference, folder: Path | None = None, *, otherwise: str = ""
 ) -> Prepared:
-    """The prepared data of `reference`, on which the model in `run` was trained, in `folder` if they have moved.
+    """The prepared data on which the model in `run` was trained, in `folder` if they have moved.
 
     `otherwise` is added to the error for missing data; it tells users how to do without them.
 

@@ -1,7 +1,7 @@
 """`SubwordTokenizer`: SentencePiece pieces, with bytes for unknown characters.
 
-The text is not changed: SentencePiece's own normalisation is off, and the one character it reserves, U+2581 for
-a space, is escaped.
+The text is not changed: SentencePiece's own normalisation is off, and the one character it reserves, U+2581
+for a space, is escaped.
 """
 
 import io

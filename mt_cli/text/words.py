@@ -1,4 +1,4 @@
-"""Words by spaCy's rules, marked so that the text can be restored exactly, and the vocabulary that numbers them.
+"""Words by spaCy's rules, marked so that the text can be restored exactly, and their vocabulary.
 
 A token that follows its left neighbour without a space carries `JOINER` in front: "Hund." is "Hund", "￭.".
 If the text itself contains a joiner or a special symbol, `ESCAPE` is put before it.

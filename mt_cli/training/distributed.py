@@ -1,7 +1,7 @@
 """Several processes that train one model together, as torchrun starts them.
 
-Gradients are added up after the backward pass, in one message with the losses. PyTorch's DDP sends them during the
-backward pass; a small model has so little to send that this would gain nothing.
+Gradients are added up after the backward pass, in one message with the losses. PyTorch's DDP sends them
+during the backward pass; a small model has so little to send that this would gain nothing.
 """
 
 import contextlib

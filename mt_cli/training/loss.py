@@ -1,9 +1,9 @@
 """The training objective: label-smoothed cross-entropy over real target tokens, with R-Drop if asked for.
 
-Output layer and cross-entropy are one function that works piece by piece, so that logits take bounded memory. Its
-gradients are computed in the forward pass, while the logits of a piece are there.
-Letters: B rows of a batch, T target positions, D d_model, V target vocabulary, P tokens of a piece, n of them real,
-R tokens of a block.
+Output layer and cross-entropy are one function that works piece by piece, so that logits take bounded memory.
+Its gradients are computed in the forward pass, while the logits of a piece are there.
+Letters: B rows of a batch, T target positions, D d_model, V target vocabulary, P tokens of a piece, n of them
+real, R tokens of a block.
 """
 
 from collections.abc import Iterator

@@ -112,7 +112,8 @@ class Monitor:
             updates=f"{total:,}, {ends[0]:,} in an epoch; validation {every}"
             if ends
             else f"{total:,}, less than an epoch",
-            batches=f"{training.tokens_per_batch:,} tokens a side at most{summed}, in {len(trainer.shapes)} shapes",
+            batches=f"{training.tokens_per_batch:,} tokens a side at most{summed}, "
+            f"in {len(trainer.shapes)} shapes",
             BLEU=bleu_signature(lowercase=self._config.data.lowercase),
         )
 
@@ -260,7 +261,7 @@ def _without_repetition(text: str) -> str:
 
 
 def event_writer(run_folder: Path, *, after_step: int) -> "SummaryWriter":
-    """Writer of TensorBoard's event files; what earlier sessions wrote of later updates, which a kill lost, is hidden.
+    """Writer of TensorBoard's event files, which hides what a kill lost of later updates.
 
     Raises:
         ResourceError: TensorBoard, an extra, is not installed.
@@ -289,7 +290,7 @@ def check_tensorboard() -> None:
 # What happened between two log lines, and between two validations
 
 SINCE_LOG, SINCE_VALIDATION, LAST = "meter:since_log", "meter:since_validation", "meter:last"
-"""Names of the tensors that a checkpoint keeps, so that a resumed training logs what an uninterrupted one would."""
+"""Names of the tensors that a checkpoint keeps, so that a resumed training logs on without a gap."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`config new` and `config check`: a config that suits a corpus, the splits that it lacks, and what is wrong."""
+"""`config new` and `config check`: a config that suits a corpus, and what is wrong with one."""
 
 import logging
 import re

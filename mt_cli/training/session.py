@@ -290,7 +290,7 @@ class Session:
         raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew") from failures[0]
 
     def _with_its_best(self, state: CheckpointState) -> CheckpointState:
-        """`state`, with its best checkpoint pointed to; if that is not there any more, without a best score."""
+        """`state`, with its best checkpoint pointed to; without a best score if that is gone."""
         if state.best_step is None:
             return state
         best = checkpoint_name(state.best_step)
@@ -367,7 +367,7 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
 
 
 class Validator:
-    """Scores a model that is being trained on the `val` split: loss, and BLEU through the Translator that users get."""
+    """Scores a model in training on `val`: loss, and BLEU through the Translator that users get."""
 
     def __init__(
         self, model: TranslationModel, run: Run, prepared: Prepared, config: Config, *, runtime: Runtime

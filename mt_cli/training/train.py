@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, differences
@@ -23,7 +23,7 @@ from mt_cli.machine.files import locked, sha256_bytes
 from mt_cli.machine.processes import StopSignals, describe_checkout
 from mt_cli.machine.terminal import LogFile
 from mt_cli.model.shapes import check_fits_memory, kept_layers, weights_of_fewer_layers
-from mt_cli.runs.checkpoint import fill, read_weights, shapes_of, weights_sha256
+from mt_cli.runs.checkpoint import Shapes, fill, read_weights, shapes_of, weights_sha256
 from mt_cli.runs.run import (
     CHECKPOINT_NAME,
     CHECKPOINTS,
@@ -164,7 +164,8 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Iterator[
         fixed = [path for path in changed if path.startswith(FIXED)]
         if fixed:
             raise UsageError(
-                f"{run_dir} was started with another {', '.join(fixed)}; --resume needs the same, or train anew"
+                f"{run_dir} was started with another {', '.join(fixed)}; "
+                "--resume needs the same, or train anew"
             )
         if changed:
             log.warning("%s goes on with another %s than it was started with", run_dir, ", ".join(changed))
@@ -173,7 +174,7 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Iterator[
 
 @contextmanager
 def _described(run: Run) -> Iterator[None]:
-    """Log to the run's train.log; once the block ends, write its model card, and its status if it failed early.
+    """Log to the run's train.log; then write its model card, and its status if it failed early.
 
     What fails then is left: the error that comes first is the one to tell.
     """
@@ -266,11 +267,7 @@ def load_parent(run: Run, model: nn.Module) -> None:
     check_fits_memory(shapes, whose=f"the model of {parent.folder}")
     checkpoint = Path(parent.folder) / CHECKPOINTS / parent.checkpoint
     try:
-        if not CHECKPOINT_NAME.fullmatch(parent.checkpoint):
-            raise DataError(f"{run.folder}: {parent.checkpoint!r} is no name of a checkpoint")
-        if weights_sha256(checkpoint, shapes) != parent.sha256:
-            raise DataError(f"{checkpoint}: not the weights that this run started with")
-        weights = read_weights(checkpoint, shapes)
+        weights = _weights_of_parent(checkpoint, parent.sha256, shapes)
     except DataError as error:
         raise DataError(
             f"{error}; {run.folder} starts with them: put that right, or train anew with --init-from"
@@ -281,6 +278,14 @@ def load_parent(run: Run, model: nn.Module) -> None:
         for key, depth in depths.items()
     )
     log.info("started with %s, %s%s", parent.folder, parent.checkpoint, layers)
+
+
+def _weights_of_parent(checkpoint: Path, sha256: str, shapes: Shapes) -> dict[str, Tensor]:
+    if not CHECKPOINT_NAME.fullmatch(checkpoint.name):
+        raise DataError(f"{checkpoint}: no name of a checkpoint")
+    if weights_sha256(checkpoint, shapes) != sha256:
+        raise DataError(f"{checkpoint}: not the weights that this run started with")
+    return read_weights(checkpoint, shapes)
 
 
 def _describe_layers(stack: str, num_layers: int, num_kept: int) -> str:

@@ -1,4 +1,4 @@
-"""`PairScorer`: how likely models find given translations; `Reranker` chooses among beams with one of the other direction.
+"""`PairScorer`: how likely models find translations; `Reranker`: a choice among beams by such a score.
 
 Letters: B pairs, S source length, T target length, V target vocabulary.
 """
@@ -225,8 +225,8 @@ def score_pairs(
             return
 
 
-# Reranking: log p(y|x) + lambda log p(x|y) + mu |y|, that of Yee et al. (2019) without a language model, and with a
-# reward for each token in place of their normalised lengths
+# Reranking: log p(y|x) + lambda log p(x|y) + mu |y|, that of Yee et al. (2019) without a language model, and
+# with a reward for each token in place of their normalised lengths
 
 SEARCHED_AT_ONCE = 128
 """Lines that are searched, then scored; their candidates are all that is in memory."""
