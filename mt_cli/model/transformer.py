@@ -1,7 +1,8 @@
 """The Transformer from scratch, on one page (Vaswani et al. 2017, 3): to be read beside the paper.
 
-Masks are boolean, and True means "may be attended", everywhere in this project. A bias is a mask in the form
-that is added to scores. Parameters have the names and shapes of nn.Transformer's, so weights fit both backends.
+Masks are boolean, and True means "may be attended", everywhere in this project. A bias is a mask in the
+form that is added to scores. Parameters have the names and shapes of nn.Transformer's, so weights fit both
+backends.
 Letters: B batch, N beams, S source length or keys, T target length or queries, D d_model, F d_ff, H heads,
 K head size (D = H·K).
 """

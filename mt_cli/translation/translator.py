@@ -215,7 +215,9 @@ class Translator:
         config = options.config_of(first)
         names = [options.checkpoint_of(run, number) for number, run in enumerate(runs)]
         engine = _load_engine(runs, config, names, options)
-        name = " and ".join(f"{run.folder} ({each})" for run, each in zip(runs, names, strict=True))
+        asked = options.checkpoint
+        of_runs = [asked] * len(runs) if isinstance(asked, str) else asked
+        name = " and ".join(f"{run.folder} ({each})" for run, each in zip(runs, of_runs, strict=True))
         return cls(engine, first.tokenizers, config, sampling=options.sampling, seed=options.seed, name=name)
 
     @classmethod

@@ -104,7 +104,7 @@ def test_samples_depend_on_their_seed(exported: Path, lines: list[str]) -> None:
 
 def test_nobody_can_look_into_it(exported: Path) -> None:
     translator = load(exported)
-    assert repr(translator) == f"<Translator of {exported} (step-00000240): greedy on cpu>"
+    assert repr(translator) == f"<Translator of {exported} (best): greedy on cpu>"
     with pytest.raises(UsageError, match="nobody can look into an exported model; name the run"):
         translator.attention("Ein Hund.")
     with pytest.raises(UsageError, match="nobody can look into an exported model; name the run"):

@@ -1,1 +1,0 @@
-"""Pages of docs/, or parts of them, that are made from the code."""

@@ -1,0 +1,201 @@
+"""Everything that wants a GPU, in one call: tests, doctor, trainings, benches, and one table.
+
+Called again with the same --out, it continues: what has passed is not repeated, trainings are resumed.
+"""
+
+import argparse
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Never
+
+SAVING_S = 30
+"""What a training is left to validate and to save, once its time is over."""
+GRACE_S = 20
+"""What a command is given to save its state before it is killed."""
+READY_MODEL = Path("data/models/multi30k-tiny")
+ENDED = ("finished", "early_stop")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One command."""
+
+    name: str
+    command: tuple[str, ...]
+    limit_s: float = math.inf
+    """It is told to end after so many seconds, or when the session's time is over."""
+    needs: Path = Path()
+    """Without it, the task is left out."""
+    run: Path | None = None
+    """The run folder of a training. It has all the time that is left, and is over when its status says so."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended."""
+
+    state: str
+    """passed, failed, out of time, or left out."""
+    seconds: float
+    last_line: str
+    tables: str = ""
+    """What it printed as Markdown tables."""
+
+
+def plan(out: Path, device: str, *, is_quick: bool) -> Iterator[Task]:
+    """All tasks, the most important first, should time run out."""
+    # Warnings of the versions that a GPU machine happens to have are no failures.
+    options = ("-m", "gpu", "--gpu-device", device, "-rs", "-W", "default", "tests/test_gpu.py")
+    yield Task("tests", (sys.executable, "-m", "pytest", *options), 240)
+    for precision in ("fp32", "bf16"):
+        args = (str(READY_MODEL), "--device", device, "--precision", precision)
+        yield Task(f"doctor, {precision}", _mt_cli("doctor", *args), 120)
+    first, *others = ["sample"] if is_quick else ["multi30k-strong", "multi30k-best"]
+    yield from _train_and_evaluate(first, out, device, is_quick=is_quick)
+    run, data = out / "runs" / first, Path("data/prepared") / first
+    lines = ("--split", "test", "--rounds", "1", "--lines", "20") if is_quick else ("--rounds", "2")
+    yield Task("bench decode", _bench("decode", str(run), "--device", device, *lines), 420, run / "best.txt")
+    rounds = ("--rounds", "1", "--updates", "3") if is_quick else ("--rounds", "3", "--updates", "70")
+    yield Task(
+        "bench train", _bench("train", f"configs/{first}.toml", "--device", device, *rounds), 300, data
+    )
+    for name in others:
+        yield from _train_and_evaluate(name, out, device, is_quick=is_quick)
+
+
+def _train_and_evaluate(name: str, out: Path, device: str, *, is_quick: bool) -> Iterator[Task]:
+    run, data = out / "runs" / name, Path("data/prepared") / name
+    options = ["--run", str(run), "--device", device]
+    options += ["--max-steps", "80"] if is_quick else []
+    options += ["--resume"] if (run / "manifest.json").exists() else []
+    yield Task(f"train {name}", _mt_cli("train", f"configs/{name}.toml", *options), needs=data, run=run)
+    for search, flags in {"greedy": (), "beam 5": ("--beam-size", "5", "--length-penalty", "1.4")}.items():
+        command = _mt_cli("evaluate", str(run), "--device", device, *flags)
+        yield Task(f"evaluate {name}, {search}", command, 90, run / "best.txt")
+
+
+def _mt_cli(*args: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "mt_cli", *args)
+
+
+def _bench(*args: str) -> tuple[str, ...]:
+    return (sys.executable, str(Path(__file__).with_name("bench.py")), *args)
+
+
+def run_session(tasks: list[Task], out: Path, *, minutes: float) -> dict[str, Outcome]:
+    """Run the tasks that have not passed; outcomes and the table are kept in `out` as they come."""
+    out.mkdir(parents=True, exist_ok=True)
+    deadline, kept = time.monotonic() + 60 * minutes, out / "tasks.json"
+    outcomes: dict[str, Outcome] = {}
+    if kept.exists():
+        outcomes = {name: Outcome(**each) for name, each in json.loads(kept.read_bytes()).items()}
+    for task in tasks:
+        before = outcomes.get(task.name)
+        if before is None or before.state != "passed":
+            outcome = run_task(task, out / "log.txt", deadline)
+            if task.run and outcome.state != "left out":
+                # What was measured of the model before it was trained further has to be measured again.
+                for other in tasks:
+                    if other.needs.is_relative_to(task.run):
+                        outcomes.pop(other.name, None)
+            if before is None or outcome.state != "left out":
+                outcomes[task.name] = outcome
+            kept.write_text(json.dumps({name: asdict(each) for name, each in outcomes.items()}, indent=2))
+        (out / "table.md").write_text(f"{report(tasks, outcomes)}\n", encoding="utf-8")
+    return outcomes
+
+
+def run_task(task: Task, log: Path, deadline: float) -> Outcome:
+    """Run one task until it ends or its time is over."""
+    seconds = min(task.limit_s, deadline - time.monotonic())
+    if not task.needs.exists():
+        return Outcome("left out", 0.0, f"{task.needs} is missing")
+    if seconds <= (SAVING_S if task.run else 0):
+        return Outcome("left out", 0.0, "too little time is left")
+    limit = ("--time-limit", f"{math.ceil(seconds - SAVING_S)}s") if task.run else ()
+    command, started_at = (*task.command, *limit), time.monotonic()
+    print(f"{task.name} …", file=sys.stderr)
+    with log.open("ab") as file:
+        file.write(f"\n$ {' '.join(command)}\n".encode())
+        file.flush()
+        start = file.tell()
+        # In a session of its own: what it has started can be ended with it, and no signal reaches it twice.
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        is_late = process.poll() is None
+    finally:  # after a signal too
+        _end(process)
+    state = "out of time" if is_late else "failed" if process.returncode else "passed"
+    if task.run and state == "passed" and _json(task.run / "status.json").get("state") not in ENDED:
+        state = "out of time"
+    lines = log.read_bytes()[start:].decode(errors="replace").splitlines()
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    elapsed_s = time.monotonic() - started_at
+    print(f"{task.name}: {state} after {elapsed_s:.0f} s: {last}", file=sys.stderr)
+    return Outcome(
+        state, round(elapsed_s, 1), last, "\n".join(line for line in lines if line.startswith("|"))
+    )
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Tell `process` to save what it has; then end it, and all that it has started."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def report(tasks: list[Task], outcomes: Mapping[str, Outcome]) -> str:
+    """The session in Markdown: the tasks, and the tables of the benches."""
+    done = {task.name: outcomes[task.name] for task in tasks if task.name in outcomes}
+    lines = ["| task | outcome | seconds | last line |", "| --- | --- | --- | --- |"]
+    for name, each in done.items():
+        last = each.last_line[:100].replace("|", "/")
+        lines.append(f"| {name} | {each.state} | {each.seconds:.0f} | {last} |")
+    for name, each in done.items():
+        lines += ["", f"{name}:", "", each.tables] if each.tables else []
+    return "\n".join(lines)
+
+
+def _json(path: Path) -> dict[str, object]:
+    return dict(json.loads(path.read_bytes())) if path.exists() else {}
+
+
+def _stop(number: int, frame: FrameType | None) -> Never:
+    raise SystemExit(128 + number)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/gpu", description=__doc__)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--quick", action="store_true", help="the sample corpus and few updates")
+    parser.add_argument("--minutes", type=float, default=9.0, help="begin and run nothing after this time")
+    parser.add_argument(
+        "--out", type=Path, help="runs, log and table (default: runs/gpu, with -cpu and -quick)"
+    )
+    args = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    out = args.out or Path(f"runs/gpu{'-cpu' * (args.device == 'cpu')}{'-quick' * args.quick}")
+    tasks = list(plan(out, args.device, is_quick=args.quick))
+    outcomes = run_session(tasks, out, minutes=args.minutes)
+    print(report(tasks, outcomes))
+    sys.exit(any(outcomes[task.name].state != "passed" for task in tasks))
+
+
+if __name__ == "__main__":
+    main()

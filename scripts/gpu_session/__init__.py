@@ -1,1 +1,0 @@
-"""`scripts/gpu`: what is run on a GPU when there is one."""

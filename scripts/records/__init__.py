@@ -1,1 +1,0 @@
-"""Records of finished trainings, kept in docs/records, and the tables of docs/results.md made of them."""

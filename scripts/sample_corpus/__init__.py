@@ -1,1 +1,0 @@
-"""The grammar that the sample corpus is made from."""

@@ -1,1 +1,0 @@
-"""Variants of a config, trained with several seeds and compared."""

@@ -1,0 +1,140 @@
+"""Write docs/config.md from the config's own JSON schema, and the recorded part of docs/results.md."""
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from results import PAGE, ROOT, results_page
+
+from mt_cli.config.schema import MEANINGS, Config
+
+Schema = dict[str, Any]
+"""A part of a JSON schema."""
+INTRODUCTION = """\
+# Every key of a config
+
+<!-- Made by scripts/write_docs from mt_cli/config/schema.py; edit that file instead. -->
+
+A config is a TOML file. An absent key is its default, and an unknown key is an error.
+`--set section.key=value` changes a key for one command. These commands say more about a config:
+
+```console
+$ mt-cli config show sample
+$ mt-cli config check configs/sample.toml
+$ mt-cli config diff multi30k multi30k-tiny
+$ mt-cli config new -o mine.toml
+```
+
+`config new` also writes such a file, with the meaning of each key above it: see
+[Your own corpus](own-corpus.md).
+"""
+TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+LIMITS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+}
+LARGE = 10**6
+
+
+def main() -> None:
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))
+
+
+def pages() -> dict[Path, str]:
+    """Text of each page that is made by a program, in whole or in part."""
+    return {ROOT / "docs" / "config.md": config_page(), ROOT / PAGE: results_page()}
+
+
+def config_page() -> str:
+    """The whole page."""
+    schema = Config.model_json_schema()
+    tables: dict[str, Schema] = schema["$defs"]
+    blocks = [INTRODUCTION]
+    for name, section in schema["properties"].items():
+        table = tables[_target(section)]
+        blocks.append(_block(f"[{name}]", table))
+        for key, inner in table["properties"].items():
+            if "patternProperties" in inner:  # it holds tables
+                (named,) = inner["patternProperties"].values()
+                blocks.append(_block(f"[{name}.{key}.NAME]", tables[_target(named)]))
+    return "\n".join(blocks)
+
+
+def _target(schema: Schema) -> str:
+    return str(schema["$ref"]).rpartition("/")[2]
+
+
+def _block(title: str, table: Schema) -> str:
+    """A heading, what the table is for, and a row for each key that is no table itself."""
+    rows = [
+        f"| `{key}` | {_type(schema)} | {_default(schema)} | {_limits(schema)} | {_meaning(schema)} |"
+        for key, schema in table["properties"].items()
+        if "patternProperties" not in schema
+    ]
+    # The table's own name is in the heading.
+    description = " ".join((table["description"].partition("`: ")[2] or table["description"]).split())
+    purpose = textwrap.fill(description[:1].upper() + description[1:], 110)
+    header = ["| key | type | default | limits | meaning |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join([f"## {title}", "", purpose, "", *header, *rows, ""])
+
+
+def _kinds(schema: Schema) -> list[Schema]:
+    """The kinds of value that a key takes, none (an absent key) left out."""
+    return [kind for kind in schema.get("anyOf", [schema]) if kind.get("type") != "null"]
+
+
+def _type(schema: Schema) -> str:
+    return " or ".join(_type_of_one(kind) for kind in _kinds(schema))
+
+
+def _type_of_one(kind: Schema) -> str:
+    if "enum" in kind:
+        return " or ".join(_code(value) for value in kind["enum"])
+    if "items" in kind:
+        return f"list of {TYPES[kind['items']['type']]}s"
+    if "prefixItems" in kind:
+        return f"list of {len(kind['prefixItems'])} {TYPES[kind['prefixItems'][0]['type']]}s"
+    return "path" if kind.get("format") == "path" else TYPES[kind["type"]]
+
+
+def _default(schema: Schema) -> str:
+    if "default" not in schema:
+        return "must be given"
+    return "not set" if schema["default"] is None else _code(schema["default"])
+
+
+def _limits(schema: Schema) -> str:
+    """What a value must keep to, beside its type."""
+    found = []
+    for kind in _kinds(schema):
+        limited = kind.get("prefixItems", [kind.get("items", kind)])[0]
+        if isinstance(limited, dict):
+            found += [text.format(_number(limited[name])) for name, text in LIMITS.items() if name in limited]
+            found += [MEANINGS[limited["pattern"]]] if "pattern" in limited else []
+    return ", ".join(found)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int) and value > LARGE:
+        if value & (value - 1) == 0:
+            return f"2^{value.bit_length() - 1}"
+        if value & (value + 1) == 0:
+            return f"2^{value.bit_length()} - 1"
+    return f"{value:g}"
+
+
+def _meaning(schema: Schema) -> str:
+    return " ".join(schema["description"].split()).replace("|", "\\|")
+
+
+def _code(value: object) -> str:
+    return f"`{json.dumps(value, ensure_ascii=False)}`"
+
+
+if __name__ == "__main__":
+    main()
