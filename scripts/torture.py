@@ -284,7 +284,6 @@ class Case:
         for path in streams:
             path.write_bytes(stdin if path == given else b"")
         sys.stdout.flush()
-        base = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
         pid = os.fork()
         if pid == 0:
             _be_the_child(work, self.folder, strike or Strike("nothing at", 0), streams)
@@ -299,7 +298,7 @@ class Case:
             os.waitstatus_to_exitcode(status),
             out.read_bytes(),
             err.read_bytes().decode(errors="backslashreplace"),
-            peak_mb=max(0, usage.ru_maxrss * 1024 - base) / 1e6,
+            peak_mb=max(0, usage.ru_maxrss * 1024 - int(told.get("began", 0))) / 1e6,
             is_hang=is_hang,
             calls=int(told.get("calls", 0)),
             struck=told.get("struck", ""),
@@ -322,6 +321,8 @@ def _be_the_child(
         sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
         os.chdir(folder)
         injector = Injector(folder, strike, report)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        injector.tell(f"began {pages * resource.getpagesize()}")
         injector.install()
         try:
             work()
@@ -906,6 +907,7 @@ def torture(site: Site, family: str, options: argparse.Namespace) -> Row:
         for why in outcome.failed:
             print(f"{family}: {outcome.fault}: {why}", file=sys.stderr)
             print(f"    again: scripts/torture {shlex.join(again)}", file=sys.stderr, flush=True)
+    print(f"{family}: {tried - failed:,} of {tried:,} survived", file=sys.stderr, flush=True)
     return Row(family, tried, tried - failed, time.monotonic() - started_at)
 
 

@@ -213,7 +213,7 @@ def built_beside(folder: Path) -> Iterator[Path]:
         ResourceError: it cannot be written; the old folder is still there.
     """
     place = folder.resolve()  # of a link, the folder behind it is replaced, not the link
-    partial, old = place.with_name(f".{place.name}.partial"), _aside(place)
+    partial, old = _partial(place), _aside(place)
     recover(place)
     try:
         with write_errors_named(folder):
@@ -241,6 +241,11 @@ def recover(folder: Path) -> None:
     with suppress(OSError):
         if not place.exists() and _aside(place).is_dir():
             _aside(place).rename(place)
+
+
+def _partial(folder: Path) -> Path:
+    """Where a new folder is built."""
+    return folder.with_name(f".{folder.name}.partial")
 
 
 def _aside(folder: Path) -> Path:
@@ -279,7 +284,8 @@ def locked(folder: Path) -> Iterator[None]:
             raise UsageError(f"{folder}: another process is at work there; wait for its end") from None
     try:
         recover(place)
-        for leftover in (*place.rglob(".*.partial"), *place.rglob(".*.old")):
+        beside = (_partial(place), *([_aside(place)] if place.exists() else []))
+        for leftover in (*beside, *place.rglob(".*.partial"), *place.rglob(".*.old")):
             remove(leftover)
         yield
     finally:

@@ -517,7 +517,7 @@ class Evaluation:
 
 
 def keep_evaluation(folder: Path, evaluation: Evaluation) -> None:
-    """Write `evaluation` into `folder`; its scores come last, with the hashes of the texts.
+    """Write `evaluation` into `folder`, which it replaces; its scores have the hashes of the texts.
 
     Raises:
         ResourceError: it cannot be written.
@@ -527,10 +527,11 @@ def keep_evaluation(folder: Path, evaluation: Evaluation) -> None:
         name: "".join(f"{line}\n" for line in lines).encode()
         for name, lines in zip(TEXTS, texts, strict=True)
     }
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
     hashes = {name: sha256_bytes(content) for name, content in contents.items()}
-    write_json(folder / SCORES, {**evaluation.record, "sha256": hashes})
+    with built_beside(folder) as partial:
+        for name, content in contents.items():
+            write_atomically(partial / name, content)
+        write_json(partial / SCORES, {**evaluation.record, "sha256": hashes})
 
 
 def open_evaluation(folder: Path) -> Evaluation | None:

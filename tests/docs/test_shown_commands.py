@@ -66,11 +66,9 @@ def parse(args: list[str]) -> None:
 
 
 def source_of(script: str) -> str:
-    """The text of a script, and of the package that it starts."""
-    text = read(ROOT / script)
-    packages = re.findall(r"-m \"?(\w+)\.", text)
-    files = [path for package in packages for path in (ROOT / "scripts" / package).glob("*.py")]
-    return "\n".join([text, *map(read, files)])
+    """The text of a script, and of the module of its name that it starts."""
+    paths = (ROOT / script, ROOT / f"{script}.py")
+    return "\n".join(read(path) for path in paths if path.is_file())
 
 
 @pytest.mark.parametrize(("page", "args"), OURS, ids=described)

@@ -1,0 +1,157 @@
+"""`scripts/best`: the trainings and translations by the real commands, and what a second start adds."""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from itertools import product
+from pathlib import Path
+
+import pytest
+import tomli_w
+from workspace import CONFIG, TIMEOUT_S, Workspace
+
+from mt_cli.config.load import read_toml
+
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = """
+test_2016_flickr = { src = "corpus/val.de", tgt = "corpus/val.en" }
+test_2017_flickr = { src = "corpus/test.de", tgt = "corpus/test.en" }
+"""
+
+
+@pytest.fixture
+def project(workspace: Workspace, tmp_path: Path) -> Path:
+    """A project whose three configs are tiny ones, the best one's added pairs those of the real one."""
+    forward = re.sub(r"max_epochs = \d+", "max_epochs = 4", CONFIG)
+    forward = forward.replace('test = { src = "corpus/test.de", tgt = "corpus/test.en" }', TESTS)
+    forward = forward.replace(
+        "[data]", '[data]\nsplits = ["train", "val", "test_2016_flickr", "test_2017_flickr"]'
+    )
+    reverse = forward.replace("[data]", '[data]\nsrc_lang = "en"\ntgt_lang = "de"')
+    for old, new in ((".de", ".x"), (".en", ".de"), (".x", ".en")):
+        reverse = reverse.replace(old, new)
+    best = read_toml(ROOT / "configs" / "multi30k-best.toml")
+    assert isinstance(best["data"], dict)
+    added = tomli_w.dumps({"data": {"more": best["data"]["more"]}}).replace("[data]\n", "")
+    for name, text in (("strong", forward), ("reverse", reverse), ("best", f"{forward}\n{added}")):
+        path = tmp_path / "configs" / f"multi30k-{name}.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    tmp_path.joinpath("corpus").symlink_to(workspace.folder / "corpus")
+    return with_script(tmp_path, mt_cli=f'exec "{sys.executable}" -m mt_cli "$@"')
+
+
+def with_script(folder: Path, *, mt_cli: str) -> Path:
+    """`folder` with the script, nothing to set up, and an mt-cli that is the bash code `mt_cli`."""
+    executable(folder / "scripts" / "best", (ROOT / "scripts" / "best").read_text(encoding="utf-8"))
+    executable(folder / "scripts" / "setup", "#!/usr/bin/env bash\n")
+    executable(folder / ".venv" / "bin" / "mt-cli", f"#!/usr/bin/env bash\n{mt_cli}\n")
+    return folder
+
+
+def executable(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def best(project: Path, *args: str, cwd: str | Path = os.sep) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [project / "scripts" / "best", *args],
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=cwd,
+    )  # fmt: skip
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.slow
+def test_the_last_model_is_trained_on_what_the_first_two_said(project: Path) -> None:
+    first = best(project)
+    assert first.returncode == 0, first.stderr
+    scored = re.findall(r"^(test_201[67])_flickr  BLEU [\d.]+  ", first.stdout, flags=re.MULTILINE)
+    # strong and best, greedily and with a beam, and the system of all three
+    assert scored == ["test_2016", "test_2017"] * 5
+
+    prepared, translated = project / "data" / "prepared", project / "data" / "translated"
+    inputs = json.loads((prepared / "multi30k-best" / "manifest.json").read_bytes())["inputs"]
+    assert inputs["train+forward.src"] == sha256(prepared / "multi30k-strong" / "train.src.txt")
+    assert inputs["train+forward.tgt"] == sha256(translated / "train.en")
+    assert inputs["train+backward.src"] == sha256(translated / "train.de")
+    assert inputs["train+backward.tgt"] == sha256(prepared / "multi30k-reverse" / "train.src.txt")
+
+    kept = [*sorted(translated.iterdir()), *project.glob("runs/*/metrics.jsonl")]
+    before = [(sha256(path), path.stat().st_mtime_ns) for path in kept[:2]]
+    again = best(project)
+    assert again.stdout == first.stdout
+    assert [(sha256(path), path.stat().st_mtime_ns) for path in kept[:2]] == before
+
+
+def test_strong_and_best_are_trained_and_scored_with_each_seed(tmp_path: Path) -> None:
+    outcome = best(with_script(tmp_path, mt_cli='echo "$@"'), "--seeds", "3")
+    assert outcome.returncode == 0, outcome.stderr
+    trained = re.findall(
+        r"^train configs/(\S+)\.toml --run runs/(\S+) --seed (\d)$", outcome.stdout, re.MULTILINE
+    )
+    further = [(name, f"{name}-seed{n}", n) for n in "23" for name in ("multi30k-strong", "multi30k-best")]
+    assert trained == [(f"multi30k-{name}",) * 2 + ("1",) for name in ("strong", "reverse", "best")] + further
+    scored = re.findall(r"^evaluate runs/(\S+)( --beam-size 5)?", outcome.stdout, re.MULTILINE)
+    folders = ["multi30k-strong", "multi30k-best", *(folder for _, folder, _ in further)]
+    assert scored == [*product(folders, ("", " --beam-size 5")), ("multi30k-best", "")]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--set", "x=y"),
+        ("--from",),
+        ("--from", "a", "b"),
+        ("--seeds", "0"),
+        ("--seeds", "2x"),
+        ("--seeds=2",),
+    ],
+)
+def test_another_option_is_refused_before_anything_begins(tmp_path: Path, args: tuple[str, ...]) -> None:
+    outcome = best(with_script(tmp_path, mt_cli="exit 9"), *args)
+    assert outcome.returncode == 2
+    assert outcome.stderr.startswith("usage: scripts/best")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".venv", "scripts"]
+
+
+def test_help_begins_nothing(tmp_path: Path) -> None:
+    outcome = best(with_script(tmp_path, mt_cli="exit 9"), "--help")
+    assert (outcome.returncode, outcome.stdout[:19]) == (0, "usage: scripts/best")
+
+
+def test_folder_of_files_is_relative_to_where_the_user_is(tmp_path: Path) -> None:
+    project = with_script(tmp_path / "project", mt_cli='echo "$@"; exit 9')
+    tmp_path.joinpath("my files").mkdir()
+    outcome = best(project, "--from", "my files", cwd=tmp_path)
+    assert outcome.returncode == 9  # what the command says is what the script says
+    assert outcome.stdout == f"prepare configs/multi30k-strong.toml --from {tmp_path}/my files\n"
+    assert best(project, "--from", "none", cwd=tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGINT, 130)]
+)
+def test_signal_ends_the_command_that_runs(tmp_path: Path, number: int, code: int) -> None:
+    waiting = "trap 'echo saved >&2; exit 143' TERM; touch begun; while true; do sleep 0.05; done"
+    project = with_script(tmp_path, mt_cli=waiting)
+    with subprocess.Popen([project / "scripts" / "best"], stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not tmp_path.joinpath("begun").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == code
+    assert err.endswith("\nsaved\n")
