@@ -113,11 +113,11 @@ def translate(
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     sampling = _sampling(sample, decoding.beam_size, given, seed=seed)
     options = decoding.options(sampling=sampling, seed=1 if seed is None else seed)
-    from mt_cli.translation.ctranslate2 import open_any_runs
+    from mt_cli.runs.run import open_runs
     from mt_cli.translation.streams import count_lines, line_chunks, open_source, open_target
     from mt_cli.translation.translator import DecodingOptions, Translator
 
-    opened = open_any_runs(runs)
+    opened = open_runs(runs, may_be_exported=True)
     with ExitStack() as stack:
         lines_in = stack.enter_context(open_source(source, text=text))
         lines_out = stack.enter_context(open_target(target))

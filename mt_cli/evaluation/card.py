@@ -12,7 +12,6 @@ from mt_cli.machine.files import read_file, read_json, write_atomically
 from mt_cli.model.shapes import num_parameters
 from mt_cli.runs.checkpoint import checkpoint_name
 from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run
-from mt_cli.translation.ctranslate2 import AnyRun
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +53,13 @@ terms of the corpus also limit what you may do with the model.
 """
 
 
-def write_card(run: AnyRun, *, tells_failure: bool = True) -> None:
+def write_card(run: Run, *, tells_failure: bool = True) -> None:
     """Describe `run` in its README.md, unless somebody has put one of their own there.
 
     An exported model has the README.md that `export` wrote.
     A failure is a warning, or silent with `tells_failure` off: a card is never what a command is for.
     """
-    if not isinstance(run, Run):
+    if run.exported_from is not None:
         return
     path = run.folder / "README.md"
     try:

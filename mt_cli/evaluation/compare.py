@@ -22,9 +22,8 @@ from mt_cli.evaluation.scoring import (
 )
 from mt_cli.machine.processes import memory_size
 from mt_cli.model.shapes import GIB
-from mt_cli.runs.run import open_prepared_of
+from mt_cli.runs.run import Run, open_prepared_of
 from mt_cli.text.normalize import decode_line, normalize, split_lines
-from mt_cli.translation.ctranslate2 import AnyRun
 from mt_cli.translation.streams import check_aligned, read_bytes
 from mt_cli.translation.translator import DecodingOptions
 
@@ -323,7 +322,7 @@ def check_tests_fit(
             )
 
 
-def check_same_direction(runs: Sequence[AnyRun]) -> None:
+def check_same_direction(runs: Sequence[Run]) -> None:
     """Make sure that one test set suits all `runs`.
 
     Raises:
@@ -366,9 +365,7 @@ def translations_of(path: Path, system: System | None, test_set: EvalSet) -> lis
     return system.assess(test_set).hyps
 
 
-def unseen_words(
-    run: AnyRun, test_sets: Sequence[EvalSet], *, data_dir: Path | None
-) -> frozenset[str] | None:
+def unseen_words(run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None) -> frozenset[str] | None:
     """Words of the sources that are not in `run`'s training data; none if those are not here."""
     try:
         prepared = open_prepared_of(run.folder, run.prepared, data_dir)

@@ -15,9 +15,16 @@ from mt_cli.evaluation.scoring import Scores, score, symptoms
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.machine.terminal import ProgressDisplay
 from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.run import EVALUATIONS, Evaluation, Run, keep_evaluation, open_evaluation, open_prepared_of
+from mt_cli.runs.run import (
+    EVALUATIONS,
+    Evaluation,
+    Run,
+    keep_evaluation,
+    open_evaluation,
+    open_prepared_of,
+    open_runs,
+)
 from mt_cli.text.normalize import split_lines
-from mt_cli.translation.ctranslate2 import AnyRun, open_any_runs
 from mt_cli.translation.lines import unk_rate
 from mt_cli.translation.scorer import Reranker, Reranking
 from mt_cli.translation.streams import check_aligned, read_bytes
@@ -96,7 +103,7 @@ def score_splits(
     return {test_set.name: system.assess(test_set) for test_set in test_sets}
 
 
-def split_test_sets(run: AnyRun, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
+def split_test_sets(run: Run, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
     """The test sets that `run`'s data have under the names `splits`, or else all of them.
 
     Raises:
@@ -112,7 +119,7 @@ def split_test_sets(run: AnyRun, splits: Sequence[str], *, data_dir: Path | None
     ]
 
 
-def chosen_splits(run: AnyRun, splits: Sequence[str]) -> Sequence[str]:
+def chosen_splits(run: Run, splits: Sequence[str]) -> Sequence[str]:
     """Those of `splits`, or else every test split of `run`'s data.
 
     Raises:
@@ -179,18 +186,14 @@ class System:
             UsageError: no run, no such checkpoint, an option out of range, vocabularies that differ, or a
                 reranking run of the wrong direction.
         """
-        self._runs = open_any_runs(run_dirs)
+        self._runs = open_runs(run_dirs, may_be_exported=True)
         self.run = self._runs[0]
         """The first, in whose folder results are kept."""
         # By name from here on: what `best` means may change while this runs.
         names = [options.checkpoint_of(run, number) for number, run in enumerate(self._runs)]
         self.checkpoint = names[0]
         """Name of the first run's checkpoint."""
-        self._members = [
-            Member.of(run, name)
-            for run, name in zip(self._runs[1:], names[1:], strict=True)
-            if isinstance(run, Run)
-        ]
+        self._members = [Member.of(run, name) for run, name in zip(self._runs[1:], names[1:], strict=True)]
         self._reverse, self._reranking = None, reranking
         search = dict(options.search)
         if reranking is not None:

@@ -15,31 +15,27 @@ import numpy.typing as npt
 import torch
 
 from mt_cli import __version__
-from mt_cli.config.load import RUN_CONFIG
-from mt_cli.config.schema import DecodingConfig, ExportTarget, ModelConfig, Quantization
+from mt_cli.config.load import RUN_CONFIG, dump_config
+from mt_cli.config.schema import ExportTarget, ModelConfig, Quantization
 from mt_cli.data.prepared import Prepared
 from mt_cli.errors import DataError, Option, UsageError
 from mt_cli.evaluation.card import write_card
 from mt_cli.evaluation.scoring import Score, score_bleu
-from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
+from mt_cli.machine.device import memory_errors_explained, set_up_runtime
 from mt_cli.machine.files import (
     MANIFEST,
     built_beside,
     check_replaceable,
     locked,
     read_file,
+    sha256_of_files,
     write_atomically,
+    write_json,
 )
 from mt_cli.machine.terminal import ProgressDisplay
 from mt_cli.model.cpu_kernels import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.runs.checkpoint import (
-    STATE,
-    read_state,
-    read_weights,
-    save_checkpoint,
-    weights_sha256,
-)
+from mt_cli.runs.checkpoint import STATE, read_state, read_weights, save_checkpoint, weights_sha256
 from mt_cli.runs.run import (
     CHECKPOINTS,
     ENVIRONMENT,
@@ -48,20 +44,15 @@ from mt_cli.runs.run import (
     POINTERS,
     SCORES,
     STATUS,
-    CheckpointReference,
+    TOKENIZER,
+    ExportReference,
     Run,
+    RunManifest,
     open_prepared_of,
     open_run,
 )
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
-from mt_cli.translation.ctranslate2 import (
-    ENGINE,
-    SENTENCES_AT_ONCE,
-    ExportedRun,
-    ExportedSearcher,
-    check_installed,
-    complete_export,
-)
+from mt_cli.translation.ctranslate2 import ENGINE, SENTENCES_AT_ONCE, ExportedSearcher, check_installed
 from mt_cli.translation.lines import NEVER_SAID, forbidden_ids
 from mt_cli.translation.translator import Translator
 
@@ -81,20 +72,27 @@ SPLIT = "val"
 FAITHFUL = 0.9
 """Share of identical lines that unquantised weights reach; rounding alone leaves 0.99 of them."""
 WARM_UP_LINES = 64
+OWN_FILES: Mapping[ExportTarget, tuple[str, ...]] = {
+    "ctranslate2": (EXPORTED_MODEL, "config.json", "tokenizer/tokenizer.json"),
+    "run": (MANIFEST, RUN_CONFIG, "last.txt"),
+}
+"""By which what was exported is known; every other CTranslate2 model has the first two of its files."""
+OF_RUNS = ("none", "float16")
+"""What the weights of a copied run can be stored as."""
 
 
 @dataclass(frozen=True)
 class Performance:
     """What one engine made of the split."""
 
+    engine: str
     hyps: list[str]
     bleu: Score
     sentences_per_s: float
     """From text to text."""
 
-    def as_json(self) -> dict[str, object]:
-        """A part of what `export --json` prints."""
-        return {"bleu": self.bleu.details, "sentences_per_s": self.sentences_per_s}
+    def __str__(self) -> str:
+        return f"{SPLIT}  {self.engine:<11}  {self.bleu}  {self.sentences_per_s:.0f} sentences/s"
 
 
 @dataclass(frozen=True)
@@ -103,101 +101,27 @@ class Proof:
 
     ours: Performance
     theirs: Performance
-    engine: str
-    """What translates with the exported model."""
     compute_type: str
-    """What it calculates in on this machine."""
-
-    @property
-    def n(self) -> int:
-        """Sentences."""
-        return len(self.ours.hyps)
+    """What theirs calculates in on this machine."""
 
     @property
     def identical(self) -> int:
         """Sentences whose translations are the same, letter by letter."""
         return sum(a == b for a, b in zip(self.ours.hyps, self.theirs.hyps, strict=True))
 
-    @property
-    def is_faithful(self) -> bool:
-        """Whether the same weights can be behind both."""
-        return self.identical >= FAITHFUL * self.n
-
     def as_json(self) -> dict[str, object]:
         """A part of what `export --json` prints."""
-        return {
-            "split": SPLIT,
-            "n": self.n,
-            "identical": self.identical,
-            "mt_cli": self.ours.as_json(),
-            self.engine: {**self.theirs.as_json(), "compute_type": self.compute_type},
+        of_each: dict[str, dict[str, object]] = {
+            each.engine: {"bleu": each.bleu.details, "sentences_per_s": each.sentences_per_s}
+            for each in (self.ours, self.theirs)
         }
+        of_each[self.theirs.engine]["compute_type"] = self.compute_type
+        return {"split": SPLIT, "n": len(self.ours.hyps), "identical": self.identical, **of_each}
 
     def __str__(self) -> str:
-        rows = [
-            f"{SPLIT}  {engine:<11}  {each.bleu}  {each.sentences_per_s:.0f} sentences/s"
-            for engine, each in (("mt_cli", self.ours), (self.engine, self.theirs))
-        ]
-        share = f"{self.identical} of {self.n} lines, {self.identical / self.n:.1%}"
-        return "\n".join([rows[0], f"{rows[1]}  {self.compute_type}", f"{SPLIT}  identical    {share}"])
-
-
-def prove(
-    run: Run, model: TranslationModel, exported: ExportedRun | Run, prepared: Prepared, *, threads: int
-) -> Proof:
-    """Translate the split of `prepared` with `model` of `run` and with what was `exported`; score both."""
-    sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
-    runtime = set_up_runtime(device="cpu", precision="fp32", threads=threads)
-    lay_out_for_decoding(model)
-    # Of all searches, greedy alone is the same in both: what differs comes from the weights.
-    plain = run.config.decoding.model_copy(
-        update={"beam_size": 1, "length_penalty": 0.0, "precision": "fp32"}
-    )
-    ours = Translator.of_model(model, run.tokenizers, plain, runtime=runtime)
-    log.info(
-        "translating %s with both  sentences %d  device cpu  threads %d",
-        SPLIT, len(sources), torch.get_num_threads(),
-    )  # fmt: skip
-    theirs, engine, compute_type = _translator_of(exported, plain, runtime=runtime, threads=threads)
-    theirs.translate(sources[:WARM_UP_LINES])  # CTranslate2 keeps memory once it has it
-
-    def measure(engine: str, translator: Translator) -> Performance:
-        label = f"translating {SPLIT} with {engine}"
-        with ProgressDisplay(label, unit="lines", total=len(sources)) as progress:
-            begin = time.perf_counter()
-            hyps = translator.translate(sources, on_progress=progress.update)
-            elapsed_s = time.perf_counter() - begin
-        return Performance(
-            hyps, score_bleu(hyps, refs, lowercase=run.config.data.lowercase), len(hyps) / elapsed_s
-        )
-
-    return Proof(measure("mt_cli", ours), measure(engine, theirs), engine, compute_type)
-
-
-def _translator_of(
-    exported: ExportedRun | Run, decoding: DecodingConfig, *, runtime: Runtime, threads: int
-) -> tuple[Translator, str, str]:
-    """What translates with `exported`, its name, and what it calculates in."""
-    if isinstance(exported, Run):
-        model = exported.load_model(backend="scratch")
-        lay_out_for_decoding(model)
-        return (
-            Translator.of_model(model, exported.tokenizers, decoding, runtime=runtime),
-            "the copy",
-            "float32",
-        )
-    forbidden = forbidden_ids(exported.tokenizers, decoding)
-    searcher = ExportedSearcher(exported, decoding, forbidden_ids=forbidden, device="cpu", threads=threads)
-    return Translator(searcher, exported.tokenizers, decoding, quiet=True), ENGINE, searcher.compute_type
-
-
-OWN_FILES: Mapping[ExportTarget, tuple[str, ...]] = {
-    "ctranslate2": (*EXPORTED_MODEL, "tokenizer/tokenizer.json"),
-    "run": (MANIFEST, RUN_CONFIG, "last.txt"),
-}
-"""By which what was exported is known; every other CTranslate2 model has the first two of its files."""
-OF_RUNS = ("none", "float16")
-"""What the weights of a copied run can be stored as."""
+        n = len(self.ours.hyps)
+        share = f"{self.identical} of {n} lines, {self.identical / n:.1%}"
+        return f"{self.ours}\n{self.theirs}  {self.compute_type}\n{SPLIT}  identical    {share}"
 
 
 @dataclass(frozen=True)
@@ -213,7 +137,9 @@ class Export:
     @property
     def is_refuted(self) -> bool:
         """Whether the proof shows another model than the run's, which quantisation does not excuse."""
-        return self.proof is not None and self.quantization == "none" and not self.proof.is_faithful
+        if self.proof is None or self.quantization != "none":
+            return False
+        return self.proof.identical < FAITHFUL * len(self.proof.ours.hyps)
 
     def as_json(self) -> dict[str, object]:
         """The form that `export --json` prints."""
@@ -249,7 +175,14 @@ def export_run(
         UsageError: no such run or checkpoint; the folder exists, and `overwrite` is off or it is no export.
         DataError: `data_dir` does not hold the data of the run.
     """
-    _check_options(to, quantization)
+    if to == "ctranslate2":
+        check_installed("export")
+    elif quantization not in OF_RUNS:
+        raise UsageError(
+            f"a run's weights are not stored as {quantization}; take ",
+            Option("quantization"),
+            f" {' or '.join(OF_RUNS)}, or --to ctranslate2",
+        )
     check_replaceable(
         folder,
         is_wanted=overwrite,
@@ -265,39 +198,68 @@ def export_run(
     prepared = _data_of(run, data_dir) if needs_proof else None
     with memory_errors_explained("the model does not fit"), locked(folder), built_beside(folder) as partial:
         model = run.load_model(checkpoint=name, backend="scratch")
-        exported: Run | ExportedRun
         if to == "run":
             copy_run(run, partial, checkpoint=name, has_halves=quantization == "float16")
-            exported = open_run(partial)
         else:
-            exported = _convert(run, model, partial, checkpoint=name, quantization=quantization)
-        proof = None if prepared is None else prove(run, model, exported, prepared, threads=threads)
+            _convert(run, model, partial, checkpoint=name, quantization=quantization)
+        proof = None
+        if prepared is not None:
+            exported = open_run(partial, may_be_exported=True)
+            proof = prove(run, model, exported, prepared, threads=threads)
         if to == "ctranslate2":
-            write_atomically(
-                partial / "README.md",
-                readme_of(run, name, quantization, proof).encode(errors="backslashreplace"),
-            )
+            readme = readme_of(run, name, quantization, proof)
+            write_atomically(partial / "README.md", readme.encode(errors="backslashreplace"))
     if to == "run":
         write_card(open_run(folder))  # which says where it is
     log.info("%s of %s exported to %s", name, run_dir, folder)
     return Export(folder, name, quantization, proof)
 
 
-def _check_options(to: ExportTarget, quantization: Quantization) -> None:
-    if to == "ctranslate2":
-        check_installed("export")
-    elif quantization not in OF_RUNS:
-        raise UsageError(
-            f"a run's weights are not stored as {quantization}; take ",
-            Option("quantization"),
-            f" {' or '.join(OF_RUNS)}, or --to ctranslate2",
+def prove(run: Run, model: TranslationModel, exported: Run, prepared: Prepared, *, threads: int) -> Proof:
+    """Translate the split of `prepared` with `model` of `run` and with what was `exported`; score both."""
+    sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
+    runtime = set_up_runtime(device="cpu", precision="fp32", threads=threads)
+    # Of all searches, greedy alone is the same in both: what differs comes from the weights.
+    decoding = run.config.decoding.model_copy(
+        update={"beam_size": 1, "length_penalty": 0.0, "precision": "fp32"}
+    )
+
+    def translator_of(model: TranslationModel) -> Translator:
+        lay_out_for_decoding(model)
+        return Translator.of_model(model, run.tokenizers, decoding, runtime=runtime)
+
+    def measure(engine: str, translator: Translator) -> Performance:
+        label = f"translating {SPLIT} with {engine}"
+        with ProgressDisplay(label, unit="lines", total=len(sources)) as progress:
+            begin = time.perf_counter()
+            hyps = translator.translate(sources, on_progress=progress.update)
+            elapsed_s = time.perf_counter() - begin
+        bleu = score_bleu(hyps, refs, lowercase=run.config.data.lowercase)
+        return Performance(engine, hyps, bleu, len(hyps) / elapsed_s)
+
+    ours = translator_of(model)
+    log.info(
+        "translating %s with both  sentences %d  device cpu  threads %d",
+        SPLIT, len(sources), torch.get_num_threads(),
+    )  # fmt: skip
+    if exported.exported_from is None:
+        engine, compute_type = "the copy", "float32"
+        theirs = translator_of(exported.load_model(backend="scratch"))
+    else:
+        forbidden = forbidden_ids(exported.tokenizers, decoding)
+        searcher = ExportedSearcher(
+            exported, decoding, forbidden_ids=forbidden, device="cpu", threads=threads
         )
+        engine, compute_type = ENGINE, searcher.compute_type
+        theirs = Translator(searcher, exported.tokenizers, decoding, quiet=True)
+    theirs.translate(sources[:WARM_UP_LINES])  # CTranslate2 keeps memory once it has it
+    return Proof(measure("mt_cli", ours), measure(engine, theirs), compute_type)
 
 
 def _convert(
     run: Run, model: TranslationModel, folder: Path, *, checkpoint: str, quantization: Quantization
-) -> ExportedRun:
-    """Write `model`, that of `checkpoint` of `run`, into `folder` as CTranslate2 loads it."""
+) -> None:
+    """Write `model`, that of `checkpoint` of `run`, into `folder` as CTranslate2 loads it, and what it is."""
     write_model(
         folder,
         model,
@@ -307,10 +269,19 @@ def _convert(
         quantization=quantization,
     )
     for name, data in run.tokenizers.to_files().items():
-        write_atomically(folder / "tokenizer" / name, data)
+        write_atomically(folder / TOKENIZER / name, data)
+    # The engine computes in what the weights are stored as.
+    decoding = run.config.decoding.model_copy(update={"precision": "fp32"})
+    config = run.config.model_copy(update={"decoding": decoding})
+    write_atomically(folder / RUN_CONFIG, dump_config(config).encode())
     weights = weights_sha256(run.checkpoint_folder(checkpoint), run.parameter_shapes)
-    origin = CheckpointReference(str(run.folder), checkpoint, weights)
-    return complete_export(folder, run, quantization=quantization, checkpoint=origin)
+    manifest = RunManifest(
+        format=1,
+        sha256=sha256_of_files(folder),
+        prepared=run.prepared,
+        exported_from=ExportReference(str(run.folder), checkpoint, weights, quantization),
+    )
+    write_json(folder / MANIFEST, manifest.model_dump(exclude_none=True))
 
 
 def _data_of(run: Run, data_dir: Path | None) -> Prepared | None:

@@ -199,10 +199,10 @@ def write_report(
         raise UsageError(f"{run_dirs[1]}: named twice; name two runs, or one")
     systems = [System([run_dir], options) for run_dir in run_dirs]
     for system in systems:
-        if not isinstance(system.run, Run):
+        if (parent := system.run.exported_from) is not None:
             raise UsageError(
                 f"{system.run.folder}: an exported model says nothing of its training; report on the run "
-                f"that it was exported from: {system.run.exported_from.folder}"
+                f"that it was exported from: {parent.folder}"
             )
     check_same_direction([system.run for system in systems])
     names = labels_of(run_dirs)
@@ -213,11 +213,7 @@ def write_report(
     found = tuple(
         _findings_of(each, systems, names, unseen=unseen, num_examples=num_examples) for each in test_sets
     )
-    runs = tuple(
-        _facts(system.run, system, name)
-        for system, name in zip(systems, names, strict=True)
-        if isinstance(system.run, Run)
-    )
+    runs = tuple(_facts(system.run, system, name) for system, name in zip(systems, names, strict=True))
     findings = Findings(runs, found)
     write_atomically(output, render_page(findings).encode())
     return findings

@@ -12,7 +12,7 @@ Imports no torch until a model is built, so that an exported model can do withou
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from mt_cli.config.load import RUN_CONFIG, config_of_bytes, differences, dump_config
-from mt_cli.config.schema import MOST_LAYERS, Backend, Config, ModelConfig
+from mt_cli.config.schema import MOST_LAYERS, Backend, Config, ModelConfig, Quantization
 from mt_cli.data.prepared import Prepared, open_prepared
-from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError, command_line
+from mt_cli.errors import ConfigError, DataError, Option, PreparedDataError, UsageError, command_line
 from mt_cli.machine.files import (
     LONGEST_NAME,
     MANIFEST,
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 TOKENIZER, CHECKPOINTS, EVALUATIONS = "tokenizer/", "checkpoints", "eval"
 METRICS, LOG, STATUS, ENVIRONMENT = "metrics.jsonl", "train.log", "status.json", "env.json"
 SCORES, TEXTS = "scores.json", ("src.txt", "ref.txt", "hyp.txt")
-EXPORTED_MODEL = ("model.bin", "config.json")
-"""CTranslate2's files, by which an exported model is known where there are no checkpoints."""
+EXPORTED_MODEL = "model.bin"
+"""CTranslate2's file, which an exported model has in the place of checkpoints."""
 POINTERS = ("best", "last")
 CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
 MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, MOST_TEXT_BYTES = 1 << 20, 1 << 25, 1 << 30
@@ -95,6 +95,14 @@ class ParentReference(CheckpointReference):
     decoder_layers: Layers
 
 
+@dataclass(frozen=True)
+class ExportReference(CheckpointReference):
+    """The checkpoint that an exported model was made of."""
+
+    quantization: Quantization
+    """What matrices are stored as; `none` is float32."""
+
+
 class RunManifest(BaseModel):
     """manifest.json."""
 
@@ -104,11 +112,13 @@ class RunManifest(BaseModel):
     prepared: PreparedReference
     init_from: ParentReference | None = None
     """None for a run that started with random weights."""
+    exported_from: ExportReference | None = None
+    """None for a run; else the folder holds a model for CTranslate2, which translates and does no more."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """An opened run folder."""
+    """An opened run folder, or an exported model in the place of one."""
 
     folder: Path
     config: Config
@@ -116,11 +126,16 @@ class Run:
     sha256: Mapping[str, str]
     """sha256 of the files that every command loads, by relative path; already checked."""
     init_from: ParentReference | None = None
+    exported_from: ExportReference | None = None
+    """None unless it is an exported model; that has none of what follows the model here."""
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers, as they were when training began."""
-        return read_tokenizers(self.folder, self.sha256)
+        paths = [self.folder / name for name in self.tokenizer_hashes]
+        return Tokenizers.from_files(
+            {path.name: read_file(path, most=MOST_TOKENIZER_BYTES) for path in paths}
+        )
 
     @property
     def tokenizer_hashes(self) -> dict[str, str]:
@@ -195,8 +210,20 @@ class Run:
         return self.folder / CHECKPOINTS / target
 
     def resolve_checkpoint(self, name: str) -> str:
-        """Name of the checkpoint that `name` means now; what `best` and `last` mean may change later."""
-        return self.checkpoint_folder(name).name
+        """Name of the checkpoint that `name` means now; what `best` and `last` mean may change later.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        if self.exported_from is None:
+            return self.checkpoint_folder(name).name
+        own = self.exported_from.checkpoint
+        if name not in ("best", own):
+            raise UsageError(
+                f"{self.folder}: an exported model of {own}, without '{name}'; leave out ",
+                Option("checkpoint"),
+            )
+        return own
 
     def pointer(self, name: str) -> str | None:
         """Name of the checkpoint that `best` or `last` points to, if there is one.
@@ -328,25 +355,26 @@ def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
 # Opening
 
 
-def open_run(folder: Path) -> Run:
+def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
     """Open a run folder after checking the files that every command loads.
+
+    Of an exported model, if it `may_be` one, that is all of its files.
 
     Raises:
         UsageError: it is no run folder.
         DataError: a file is missing or altered.
     """
     recover(folder)
-    if is_exported(folder):
-        raise UsageError(
-            f"{folder}: an exported model, which translate, evaluate and compare take; "
-            "here, name the run that it was exported from"
-        )
-    if not (folder / MANIFEST).exists():
+    path = folder / MANIFEST
+    if not path.exists():
+        if (folder / EXPORTED_MODEL).is_file():
+            raise UsageError(
+                f"{folder}: a model for CTranslate2 without {MANIFEST}, so not made by mt-cli export"
+            )
         what = f"no run folder (it has no {MANIFEST})" if folder.is_dir() else "no such run folder"
         near = sorted(str(path.parent) for path in folder.parent.glob(f"*/{MANIFEST}"))
         hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")
-    path = folder / MANIFEST
     try:
         manifest = RunManifest.model_validate(read_json(path))
     except ValidationError as error:
@@ -354,53 +382,52 @@ def open_run(folder: Path) -> Run:
         raise DataError(
             f"{path}: not a run manifest of format 1 ({where}): damaged, or of another version; train anew"
         ) from error
+    if manifest.exported_from is not None and not may_be_exported:
+        raise UsageError(
+            f"{folder}: an exported model, which translate, evaluate and compare take; "
+            "here, name the run that it was exported from"
+        )
     if RUN_CONFIG not in manifest.sha256:
         raise DataError(f"{path}: lists no {RUN_CONFIG}; the file is damaged")
-    check_hashes(folder, manifest.sha256, most=MOST_TOKENIZER_BYTES)
+    # What is read as a whole has to be of a reasonable size; CTranslate2 reads its own files itself.
+    read = {n: d for n, d in manifest.sha256.items() if n == RUN_CONFIG or n.startswith(TOKENIZER)}
+    check_hashes(folder, read, most=MOST_TOKENIZER_BYTES)
+    check_hashes(folder, {n: d for n, d in manifest.sha256.items() if n not in read})
     config = config_of_bytes(
         read_file(folder / RUN_CONFIG, most=MOST_CONFIG_BYTES), origin=folder / RUN_CONFIG
     )
-    return Run(folder, config, manifest.prepared, manifest.sha256, manifest.init_from)
+    return Run(folder, config, manifest.prepared, manifest.sha256, manifest.init_from, manifest.exported_from)
 
 
-def open_runs(folders: Sequence[Path]) -> list[Run]:
-    """Open the runs in `folders` as an ensemble.
+def open_runs(folders: Sequence[Path], *, may_be_exported: bool = False) -> list[Run]:
+    """Open the runs in `folders` as an ensemble; or, if there `may_be` one, the exported model.
 
     Raises:
-        UsageError: none is named, one is no run folder, or one has another tokenizer than the first.
+        UsageError: none is named, one is no run folder or has another tokenizer than the first, or an
+            exported model is named beside others.
         DataError: a file is missing or altered.
     """
     if not folders:
         raise UsageError("no run is named; name one at least")
-    first, *others = [open_run(folder) for folder in folders]
+    first, *others = runs = [open_run(folder, may_be_exported=may_be_exported) for folder in folders]
+    exported = [run for run in runs if run.exported_from is not None]
+    if exported and others:
+        raise UsageError(
+            f"{exported[0].folder}: an exported model translates alone; an ensemble needs the runs themselves"
+        )
     for other in others:
         if other.tokenizer_hashes != first.tokenizer_hashes:
             raise UsageError(
                 f"{other.folder}: its vocabulary is not that of {first.folder}; only runs of the same "
                 "tokenizer can translate together"
             )
-    return [first, *others]
-
-
-def is_exported(folder: Path) -> bool:
-    """Whether there is an exported model in `folder`, and no run.
-
-    A published run may have a `config.json` too, which other tools expect of a model.
-    """
-    is_run = (folder / CHECKPOINTS).exists()
-    return not is_run and any((folder / name).is_file() for name in EXPORTED_MODEL)
+    return runs
 
 
 def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape]:
     """The shape of each parameter, by name, of a model for `tokenizers`, known without building it."""
     src, tgt = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
     return parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **config.model_dump())
-
-
-def read_tokenizers(folder: Path, names: Iterable[str]) -> Tokenizers:
-    """The tokenizers in `folder`, of whose files `names` lists the relative paths."""
-    paths = [folder / name for name in names if name.startswith(TOKENIZER)]
-    return Tokenizers.from_files({path.name: read_file(path, most=MOST_TOKENIZER_BYTES) for path in paths})
 
 
 def _how_to_train(folder: Path) -> str:

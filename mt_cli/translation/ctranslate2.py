@@ -1,203 +1,26 @@
-"""The other engine: folders that `export` wrote for CTranslate2, and search with them. Imports no torch."""
+"""The other engine: search with a model that `export` wrote for CTranslate2. Imports no torch."""
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ValidationError
-
-from mt_cli.config.load import RUN_CONFIG, config_of_bytes, dump_config
-from mt_cli.config.schema import Config, DecodingConfig, Device, Quantization
+from mt_cli.config.schema import DecodingConfig, Device
 from mt_cli.decoding import Hyp, Sampling, penalty
-from mt_cli.errors import DataError, Option, ResourceError, UsageError, shortage
-from mt_cli.machine.files import (
-    MANIFEST,
-    check_hashes,
-    read_file,
-    read_json,
-    recover,
-    sha256_of_files,
-    write_atomically,
-    write_json,
-)
+from mt_cli.errors import DataError, Option, ResourceError, shortage
 from mt_cli.machine.processes import usable_cores
-from mt_cli.model.shapes import num_parameters
-from mt_cli.runs.run import (
-    MOST_CONFIG_BYTES,
-    MOST_TOKENIZER_BYTES,
-    TOKENIZER,
-    CheckpointReference,
-    PreparedReference,
-    Run,
-    is_exported,
-    model_shapes,
-    open_runs,
-    read_tokenizers,
-)
+from mt_cli.runs.run import Run
 from mt_cli.text import UNK_ID
-from mt_cli.text.tokenizer import Tokenizers
 
 if TYPE_CHECKING:  # an optional package
     from ctranslate2 import AsyncTranslationResult, TranslationResult
 
-ENGINE: Literal["ctranslate2"] = "ctranslate2"
-MOST_BYTES_BESIDE = 1 << 26
-"""Of what the engine's files hold beside parameters and positions."""
+ENGINE = "ctranslate2"
 Ids = Sequence[int]
 OnDone = Callable[[Sequence[int]], None]
 
-
-class ExportManifest(BaseModel):
-    """manifest.json of an exported model."""
-
-    format: Literal[1] = 1
-    engine: Literal["ctranslate2"] = ENGINE
-    quantization: Quantization
-    exported_from: CheckpointReference
-    prepared: PreparedReference
-    sha256: dict[str, str]
-    """Of every other file, by relative path."""
-
-
-@dataclass(frozen=True)
-class ExportedRun:
-    """An opened exported model: one checkpoint of a run, which translates and does nothing else."""
-
-    folder: Path
-    config: Config
-    """The run's, but for `[decoding] precision`: the engine computes in what the weights are stored as."""
-    manifest: ExportManifest
-
-    @property
-    def prepared(self) -> PreparedReference:
-        """The data that the run was trained on."""
-        return self.manifest.prepared
-
-    @property
-    def exported_from(self) -> CheckpointReference:
-        """The checkpoint that it was made of."""
-        return self.manifest.exported_from
-
-    @property
-    def quantization(self) -> Quantization:
-        """What matrices are stored as; `none` is float32."""
-        return self.manifest.quantization
-
-    @cached_property
-    def tokenizers(self) -> Tokenizers:
-        """Both sides' tokenizers."""
-        return read_tokenizers(self.folder, self.manifest.sha256)
-
-    def check_vocabularies(self) -> None:
-        """Make sure that the engine's vocabularies are those of the tokenizers.
-
-        Raises:
-            DataError: they are not.
-        """
-        src, tgt = self.tokenizers.src.entries, self.tokenizers.tgt.entries
-        for side, entries in {"shared": src, "source": src, "target": tgt}.items():
-            path = self.folder / f"{side}_vocabulary.json"
-            if path.name not in self.manifest.sha256:
-                continue
-            try:
-                is_same = json.loads(read_file(path, most=MOST_TOKENIZER_BYTES)) == entries
-            except (ValueError, RecursionError):
-                is_same = False
-            if not is_same:
-                raise DataError(f"{path}: not the vocabulary of {self.folder / TOKENIZER}; export it again")
-
-    def resolve_checkpoint(self, name: str) -> str:
-        """Name of the checkpoint that `name` means, of which there is one.
-
-        Raises:
-            UsageError: `name` means another one.
-        """
-        own = self.exported_from.checkpoint
-        if name not in ("best", own):
-            raise UsageError(
-                f"{self.folder}: an exported model of {own}, without '{name}'; leave out ",
-                Option("checkpoint"),
-            )
-        return own
-
-
-AnyRun = Run | ExportedRun
-"""What translates: a run, or a model that was exported from one."""
-
-
-def complete_export(
-    folder: Path, run: Run, *, quantization: Quantization, checkpoint: CheckpointReference
-) -> ExportedRun:
-    """Write the config and the manifest beside what was made of the `checkpoint` of `run` in `folder`."""
-    decoding = run.config.decoding.model_copy(update={"precision": "fp32"})
-    config = run.config.model_copy(update={"decoding": decoding})
-    write_atomically(folder / RUN_CONFIG, dump_config(config).encode())
-    manifest = ExportManifest(
-        quantization=quantization,
-        exported_from=checkpoint,
-        prepared=run.prepared,
-        sha256=sha256_of_files(folder),
-    )
-    write_json(folder / MANIFEST, manifest.model_dump())
-    return ExportedRun(folder, config, manifest)
-
-
-def open_exported_run(folder: Path) -> ExportedRun:
-    """Open an exported model after checking all of its files.
-
-    Raises:
-        UsageError: it has no manifest: another program made it.
-        DataError: a file is missing or altered.
-    """
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise UsageError(
-            f"{folder}: a model for CTranslate2 without {MANIFEST}, so not made by mt-cli export"
-        )
-    try:
-        manifest = ExportManifest.model_validate(read_json(path))
-    except ValidationError as error:
-        raise DataError(
-            f"{path}: not a manifest of an exported model of format 1; export it again"
-        ) from error
-    if RUN_CONFIG not in manifest.sha256:
-        raise DataError(f"{path}: lists no {RUN_CONFIG}; export it again")
-    ours = {n: d for n, d in manifest.sha256.items() if n == RUN_CONFIG or n.startswith(TOKENIZER)}
-    check_hashes(folder, ours, most=MOST_TOKENIZER_BYTES)
-    content = read_file(folder / RUN_CONFIG, most=MOST_CONFIG_BYTES)
-    exported = ExportedRun(folder, config_of_bytes(content, origin=folder / RUN_CONFIG), manifest)
-    model = exported.config.model
-    positions = 2 * model.max_len * model.d_model
-    numbers = num_parameters(model_shapes(model, exported.tokenizers)) + positions
-    check_hashes(folder, manifest.sha256, most=4 * numbers + MOST_BYTES_BESIDE)
-    return exported
-
-
-def open_any_runs(folders: Sequence[Path]) -> Sequence[AnyRun]:
-    """Open the runs in `folders` as an ensemble, or the one exported model.
-
-    Raises:
-        UsageError: as `open_runs`; or an exported model is named beside others.
-        DataError: a file is missing or altered.
-    """
-    for folder in folders:
-        recover(folder)
-    exported = [folder for folder in folders if is_exported(folder)]
-    if not exported:
-        return open_runs(folders)
-    if len(folders) > 1:
-        raise UsageError(
-            f"{exported[0]}: an exported model translates alone; an ensemble needs the runs themselves"
-        )
-    return [open_exported_run(exported[0])]
-
-
-# Search
 
 SENTENCES_AT_ONCE = {"cpu": 64, "cuda": 128}
 BATCHES_AHEAD = 4
@@ -233,7 +56,7 @@ class ExportedSearcher:
 
     def __init__(
         self,
-        run: ExportedRun,
+        run: Run,
         config: DecodingConfig,
         *,
         forbidden_ids: Ids,
@@ -261,7 +84,6 @@ class ExportedSearcher:
         # A thread for each batch is faster than threads that share one, for a single small sentence too.
         # Sampling has one thread, so that results do not depend on timing.
         self._workers = 1 if sampling or self.device == "cuda" else threads or usable_cores()
-        run.check_vocabularies()
         with self._failures_explained("the model does not fit", loaded=run.folder):
             self._engine = ctranslate2.Translator(
                 str(run.folder), device=self.device, inter_threads=self._workers, intra_threads=1
@@ -291,10 +113,9 @@ class ExportedSearcher:
         self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
     ) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first."""
-        if self._sampling is not None:
-            return self._samples(sources, n_best=n_best, on_done=on_done)
-        # All that were found: the one that CTranslate2 ranks last may be the first by our penalty.
-        num_hyps = n_best if self._config.length_penalty == 0 else self._config.beam_size
+        # All beams that were found: the one that CTranslate2 ranks last may be the first by our penalty.
+        is_cut = self._config.length_penalty == 0 or self._sampling is not None
+        num_hyps = n_best if is_cut else self._config.beam_size
         search = partial(self._search, num_hyps=num_hyps)
         results = self._in_batches(sources, search, on_done=on_done)
         return [
@@ -315,22 +136,6 @@ class ExportedSearcher:
             rows = self._attention(src, hyp)
             aligned.append([max(places, key=row.__getitem__) for row in rows])
         return aligned
-
-    def _samples(self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None) -> list[list[Hyp]]:
-        """`n_best` independent samples of each of `sources`, the highest score first."""
-        repeated = [ids for ids in sources for _ in range(n_best)]
-
-        def tell(places: Sequence[int]) -> None:
-            if on_done is not None:  # a source counts with its first sample
-                on_done([place // n_best for place in places if place % n_best == 0])
-
-        results = self._in_batches(repeated, self._search, on_done=tell)
-        hyps = [
-            self._ranked(result, limit=self.limit(len(ids)))[0]
-            for ids, result in zip(repeated, results, strict=True)
-        ]
-        of_each = (hyps[begin : begin + n_best] for begin in range(0, len(hyps), n_best))
-        return [sorted(samples, key=lambda hyp: -hyp.score) for samples in of_each]
 
     def _search(self, sources: Sequence[Ids], *, num_hyps: int = 1) -> "list[AsyncTranslationResult]":
         """Begin to search for `num_hyps` hypotheses of each of `sources`, as one batch."""

@@ -25,7 +25,6 @@ from mt_cli.runs.run import Run, open_run, open_runs
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.ctranslate2 import AnyRun
 from mt_cli.translation.lines import Translation, checked_lines
 from mt_cli.translation.searcher import Halving
 from mt_cli.translation.streams import LINES_AT_ONCE, count_lines, decoded, open_source
@@ -259,7 +258,7 @@ class Reranking:
     """Translations of a line to choose from: all beams of its search."""
     checkpoint: str = "best"
 
-    def open_run(self, *, of: AnyRun) -> Run:
+    def open_run(self, *, of: Run) -> Run:
         """The run, which has to translate back what the run `of` translates.
 
         Raises:

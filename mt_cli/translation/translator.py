@@ -19,11 +19,11 @@ from mt_cli.config.load import demand
 from mt_cli.config.schema import Backend, Config, DecodingConfig, Device, Precision
 from mt_cli.decoding import Hyp, Sampling
 from mt_cli.errors import Option, UsageError, WrongTypeError
-from mt_cli.runs.run import Run
+from mt_cli.runs.run import Run, open_runs
 from mt_cli.text import UNK_ID
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.ctranslate2 import AnyRun, ExportedRun, ExportedSearcher, open_any_runs
+from mt_cli.translation.ctranslate2 import ExportedSearcher
 from mt_cli.translation.lines import (
     Part,
     Splitter,
@@ -106,13 +106,13 @@ class DecodingOptions:
     seed: int = 1
     """Of the sampling."""
 
-    def checkpoint_of(self, run: AnyRun, number: int = 0) -> str:
+    def checkpoint_of(self, run: Run, number: int = 0) -> str:
         """Name of the checkpoint that is meant of `run`, the one at place `number`."""
         return run.resolve_checkpoint(
             self.checkpoint if isinstance(self.checkpoint, str) else self.checkpoint[number]
         )
 
-    def config_of(self, run: AnyRun) -> DecodingConfig:
+    def config_of(self, run: Run) -> DecodingConfig:
         """The run's own decoding settings with those of `search` in their place; all are checked.
 
         Raises:
@@ -202,14 +202,14 @@ class Translator:
             DataError: a file of the run is missing or altered.
             ResourceError: there is no such device, or too little memory.
         """
-        runs = open_any_runs(_folders(run))
+        runs = open_runs(_folders(run), may_be_exported=True)
         _check_checkpoints(checkpoint, num_runs=len(runs))
         _check_sampling(sampling, search)
         options = DecodingOptions(checkpoint, backend, device, threads, dict(search), sampling, seed)
         return cls.of_runs(runs, options)
 
     @classmethod
-    def of_runs(cls, runs: Sequence[AnyRun], options: DecodingOptions) -> "Translator":
+    def of_runs(cls, runs: Sequence[Run], options: DecodingOptions) -> "Translator":
         """Translator of opened `runs`."""
         first = runs[0]
         config = options.config_of(first)
@@ -416,7 +416,7 @@ def search_name(config: DecodingConfig, *, knows_all_words: bool, sampling: str 
 
 
 def _load_engine(
-    runs: Sequence[AnyRun], config: DecodingConfig, checkpoints: Sequence[str], options: DecodingOptions
+    runs: Sequence[Run], config: DecodingConfig, checkpoints: Sequence[str], options: DecodingOptions
 ) -> Engine:
     """The engine that searches with opened `runs`, as `config` says.
 
@@ -426,12 +426,12 @@ def _load_engine(
     """
     first = runs[0]
     forbidden = forbidden_ids(first.tokenizers, config)
-    if isinstance(first, ExportedRun):
+    if (exported := first.exported_from) is not None:
         if options.backend == "torch":
             raise UsageError(
                 f"{first.folder}: an exported model has no layers of ours; leave out ", Option("backend")
             )
-        own = {"none": "fp32", "bfloat16": "bf16"}.get(first.quantization, first.quantization)
+        own = {"none": "fp32", "bfloat16": "bf16"}.get(exported.quantization, exported.quantization)
         precision = options.search.get("precision")
         if precision not in (None, own):
             raise UsageError(
@@ -454,7 +454,6 @@ def _load_engine(
         models = [
             run.load_model(checkpoint=name, backend=options.backend)
             for run, name in zip(runs, checkpoints, strict=True)
-            if isinstance(run, Run)
         ]
         return Searcher(
             joint_model(models, runtime),
