@@ -192,7 +192,7 @@ def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -
     yield f"\n{table_text(head, rows)}"
     for test in contrast.tests:
         yield f"{test.metric}  {test.randomisation_signature}"
-    kind = "source" if comparison.sources is not None else "reference"
+    kind = "source" if comparison.has_sources else "reference"
     yield _buckets(f"words in {kind}", contrast.by_length)
     if contrast.by_unseen_words is not None:
         yield _buckets("words unseen in training", contrast.by_unseen_words)
@@ -202,7 +202,7 @@ def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -
 
 def _buckets(heading: str, buckets: "Sequence[Bucket]") -> str:
     rows = [
-        (each.label, each.n, each.wins, each.losses, each.ties, f"{each.mean_difference:+.2f}")
+        (*(each[key] for key in ("label", "n", "wins", "losses", "ties")), f"{each['mean_difference']:+.2f}")
         for each in buckets
     ]
     return f"\n{table_text((heading, 'sentences', 'wins', 'losses', 'ties', 'chrF2 change'), rows)}"
@@ -249,7 +249,7 @@ def report(
     findings = write_report(
         runs, decoding.options(), output=file, splits=split or (), num_examples=examples, data_dir=data
     )
-    print_result(file, {"page": str(file), **findings.as_json()}, as_json=output.as_json)
+    print_result(file, {"page": str(file), **findings}, as_json=output.as_json)
 
 
 @command(app, "plot runs/sample -o curves.png", "plot runs/one runs/two -o curves.svg")

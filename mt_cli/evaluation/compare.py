@@ -3,12 +3,13 @@
 import logging
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from mt_cli.data.prepared import lines_path
-from mt_cli.errors import DataError, ResourceError, UsageError
+from mt_cli.errors import DataError, UsageError
 from mt_cli.evaluation.evaluate import EvalSet, System, chosen_splits, read_test_set, split_test_sets
 from mt_cli.evaluation.scoring import (
     RESAMPLES,
@@ -16,16 +17,15 @@ from mt_cli.evaluation.scoring import (
     MetricTest,
     Verdict,
     judge,
-    memory_needed,
     paired_tests,
     sentence_chrf,
 )
-from mt_cli.machine.processes import memory_size
-from mt_cli.model.shapes import GIB
 from mt_cli.runs.run import Run, open_prepared_of
 from mt_cli.text.normalize import decode_line, normalize, split_lines
 from mt_cli.translation.streams import check_aligned, read_bytes
 from mt_cli.translation.translator import DecodingOptions
+
+log = logging.getLogger(__name__)
 
 WORD = re.compile(r"\w+")
 LENGTHS = (5, 10, 15, 20, 30, 50)
@@ -54,21 +54,18 @@ class Change:
         return self.chrf - self.baseline_chrf
 
 
-@dataclass(frozen=True)
-class Bucket:
+class Bucket(TypedDict):
     """Wins and losses among sentences of one kind, by sentence chrF2."""
 
     label: str
+    """Such as `6-10` words, or `51+`."""
     n: int
     wins: int
     losses: int
+    ties: int
+    """Sentences that are translated the same, or as well."""
     mean_difference: float
     """Of sentence chrF2, in which a sentence that did not change counts as 0."""
-
-    @property
-    def ties(self) -> int:
-        """Sentences that are translated the same, or as well."""
-        return self.n - self.wins - self.losses
 
 
 def find_changes(
@@ -78,14 +75,14 @@ def find_changes(
     sources: Sequence[str] | None,
     *,
     lowercase: bool = False,
-) -> tuple[Change, ...]:
+) -> list[Change]:
     """The sentences that `hyps` and `baseline` do not share, in order."""
     changed = [i for i, (old, new, _) in enumerate(zip(baseline, hyps, refs, strict=True)) if old != new]
     of_refs = [refs[i] for i in changed]
     baseline_chrf, chrf = (
         sentence_chrf([lines[i] for i in changed], of_refs, lowercase=lowercase) for lines in (baseline, hyps)
     )
-    return tuple(
+    return [
         Change(
             line=i + 1,
             source=sources[i] if sources is not None else None,
@@ -96,27 +93,18 @@ def find_changes(
             chrf=after,
         )
         for i, before, after in zip(changed, baseline_chrf, chrf, strict=True)
-    )
+    ]
 
 
-def by_length(lines: Sequence[str], changes: Iterable[Change]) -> tuple[Bucket, ...]:
+def by_length(lines: Sequence[str], changes: Iterable[Change]) -> list[Bucket]:
     """Wins and losses by the number of words of each of `lines`."""
-    return _buckets(places_by_length(lines), changes)
+    return _buckets([len(line.split()) for line in lines], changes, tops=LENGTHS)
 
 
-def by_unseen_words(lines: Sequence[str], changes: Iterable[Change], unseen: Set[str]) -> tuple[Bucket, ...]:
+def by_unseen_words(lines: Sequence[str], changes: Iterable[Change], unseen: Set[str]) -> list[Bucket]:
     """Wins and losses by how many words of each of `lines` are among the `unseen`."""
-    return _buckets(places_by_unseen_words(lines, unseen), changes)
-
-
-def places_by_length(lines: Sequence[str]) -> dict[str, list[int]]:
-    """Places of `lines` by their number of words, such as `6-10`; ranges without a line are left out."""
-    return _places([len(line.split()) for line in lines], tops=LENGTHS)
-
-
-def places_by_unseen_words(lines: Sequence[str], unseen: Set[str]) -> dict[str, list[int]]:
-    """Places of `lines` by how many of their words are among the `unseen`."""
-    return _places([sum(word in unseen for word in words_of(line)) for line in lines], tops=UNSEEN)
+    sizes = [sum(word in unseen for word in words_of(line)) for line in lines]
+    return _buckets(sizes, changes, tops=UNSEEN)
 
 
 def words_of(line: str) -> list[str]:
@@ -124,36 +112,29 @@ def words_of(line: str) -> list[str]:
     return WORD.findall(line.casefold())
 
 
-def _places(sizes: Sequence[int], *, tops: Sequence[int]) -> dict[str, list[int]]:
-    """Places by the range in which each of `sizes` is, in order; `tops` are the ranges' ends."""
-    ranges: list[list[int]] = [[] for _ in range(len(tops) + 1)]
+def _buckets(sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[int]) -> list[Bucket]:
+    """A bucket for each range of `sizes`, one a line, that holds a line; `tops` are the ranges' ends."""
+    gains = {change.line - 1: change.difference for change in changes}
+    ranges: list[list[float]] = [[] for _ in range(len(tops) + 1)]
     for place, size in enumerate(sizes):
-        ranges[bisect_left(tops, size)].append(place)
-    return {_label(number, tops): places for number, places in enumerate(ranges) if places}
-
-
-def _buckets(places_by_label: Mapping[str, Sequence[int]], changes: Iterable[Change]) -> tuple[Bucket, ...]:
-    differences = {change.line - 1: change.difference for change in changes}
+        ranges[bisect_left(tops, size)].append(gains.get(place, 0.0))
     buckets = []
-    for label, places in places_by_label.items():
-        found = [differences[place] for place in places if place in differences]
-        buckets.append(
-            Bucket(
-                label,
-                n=len(places),
-                wins=sum(difference > 0 for difference in found),
-                losses=sum(difference < 0 for difference in found),
-                mean_difference=sum(found) / len(places),
+    for number, found in enumerate(ranges):
+        bottom = tops[number - 1] + 1 if number else 0
+        top = tops[number] if number < len(tops) else None
+        wins, losses = sum(gain > 0 for gain in found), sum(gain < 0 for gain in found)
+        if found:
+            buckets.append(
+                Bucket(
+                    label=f"{bottom}+" if top is None else str(top) if bottom == top else f"{bottom}-{top}",
+                    n=len(found),
+                    wins=wins,
+                    losses=losses,
+                    ties=len(found) - wins - losses,
+                    mean_difference=sum(found) / len(found),
+                )
             )
-        )
-    return tuple(buckets)
-
-
-def _label(place: int, tops: Sequence[int]) -> str:
-    bottom = tops[place - 1] + 1 if place else 0
-    if place == len(tops):
-        return f"{bottom}+"
-    return str(bottom) if bottom == tops[place] else f"{bottom}-{tops[place]}"
+    return buckets
 
 
 @dataclass(frozen=True)
@@ -162,15 +143,14 @@ class Contrast:
 
     name: str
     """As the user named it: a run folder or a file."""
-    hyps: Sequence[str]
     tests: tuple[MetricTest, ...]
     """BLEU, chrF2, TER."""
     verdict: Verdict
-    changes: tuple[Change, ...]
+    changes: list[Change]
     """Every sentence that is translated differently, what changed most first."""
-    by_length: tuple[Bucket, ...]
+    by_length: list[Bucket]
     """By words of the source, or of the reference where there is no source."""
-    by_unseen_words: tuple[Bucket, ...] | None
+    by_unseen_words: list[Bucket] | None
     """By words of the source that training never showed; none where the training data are not known."""
 
     def as_json(self) -> dict[str, object]:
@@ -180,10 +160,8 @@ class Contrast:
             "outcome": self.verdict.outcome,
             "verdict": self.verdict.sentence,
             "tests": [{**asdict(test), "difference": test.difference} for test in self.tests],
-            "by_length": list(map(_bucket_as_json, self.by_length)),
-            "by_unseen_words": (
-                None if self.by_unseen_words is None else list(map(_bucket_as_json, self.by_unseen_words))
-            ),
+            "by_length": self.by_length,
+            "by_unseen_words": self.by_unseen_words,
             "changes": [{**asdict(change), "difference": change.difference} for change in self.changes],
         }
 
@@ -193,20 +171,15 @@ class Comparison:
     """Systems against the first of them, on one test set."""
 
     test_set: str
+    n: int
+    """Sentences."""
     baseline: str
     """As the user named it."""
-    sources: Sequence[str] | None
-    refs: Sequence[str]
-    baseline_hyps: Sequence[str]
+    has_sources: bool
     resamples: int
     trials: int
-    contrasts: tuple[Contrast, ...]
+    contrasts: list[Contrast]
     """One for each other system, in their order."""
-
-    @property
-    def n(self) -> int:
-        """Sentences."""
-        return len(self.refs)
 
     def as_json(self) -> dict[str, object]:
         """The form that `compare --json` prints for each test set."""
@@ -217,13 +190,6 @@ class Comparison:
             "trials": self.trials,
             "systems": [each.as_json() for each in self.contrasts],
         }
-
-
-def _bucket_as_json(bucket: Bucket) -> dict[str, object]:
-    return {**asdict(bucket), "ties": bucket.ties}
-
-
-log = logging.getLogger(__name__)
 
 
 def compare_systems(
@@ -273,7 +239,6 @@ def compare_systems(
     if len(systems) < len(set(paths)) and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
         raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
-    check_tests_fit(test_sets, resamples=resamples, trials=trials)
     unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=data_dir)
     found = {}
     for test_set in test_sets:
@@ -301,25 +266,6 @@ def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
     if not refs:
         raise DataError(f"{ref_path}: empty; there is nothing to compare")
     return EvalSet("files", [], refs, kept_as="files")
-
-
-def check_tests_fit(
-    test_sets: Sequence[EvalSet], *, resamples: int = RESAMPLES, trials: int = TRIALS
-) -> None:
-    """Make sure that there is memory for the tests of each of `test_sets`, before anything is translated.
-
-    Raises:
-        ResourceError: there is too little.
-    """
-    memory = memory_size()
-    for test_set in test_sets:
-        needed = memory_needed(len(test_set.refs), resamples=resamples, trials=trials)
-        if memory is not None and needed > memory:
-            raise ResourceError(
-                f"{test_set.name}: the tests of {len(test_set.refs):,} lines take {needed / GIB:.1f} GiB of "
-                f"memory, and there are {memory / GIB:.1f}; lower --resamples and --trials, or compare fewer "
-                "lines"
-            )
 
 
 def check_same_direction(runs: Sequence[Run]) -> None:
@@ -392,36 +338,23 @@ def compare_translations(
     """Everything of one test set; `hyps` has the translations of each of `names`, the baseline first."""
     baseline, *others = hyps
     log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
-    tests = paired_tests(
-        baseline,
-        others,
-        test_set.refs,
-        lowercase=lowercase,
-        resamples=resamples,
-        trials=trials,
-    )
-    sources = test_set.sources or None
+    refs, sources = test_set.refs, test_set.sources or None
+    tests = paired_tests(baseline, others, refs, lowercase=lowercase, resamples=resamples, trials=trials)
     contrasts = []
     for name, other, of_system in zip(names[1:], others, tests, strict=True):
-        changes = find_changes(baseline, other, test_set.refs, sources, lowercase=lowercase)
+        changes = find_changes(baseline, other, refs, sources, lowercase=lowercase)
+        by_unseen = None
+        if sources is not None and unseen is not None:
+            by_unseen = by_unseen_words(sources, changes, unseen)
         contrasts.append(
             Contrast(
                 name,
-                other,
                 of_system,
                 judge(name, names[0], of_system, num_changed=len(changes), trials=trials),
-                tuple(sorted(changes, key=lambda change: -abs(change.difference))),
-                by_length(sources or test_set.refs, changes),
-                None if sources is None or unseen is None else by_unseen_words(sources, changes, unseen),
+                sorted(changes, key=lambda change: -abs(change.difference)),
+                by_length(sources or refs, changes),
+                by_unseen,
             )
-        )  # fmt: skip
-    return Comparison(
-        test_set.name,
-        names[0],
-        sources,
-        test_set.refs,
-        baseline,
-        resamples,
-        trials,
-        tuple(contrasts),
-    )
+        )
+    has_sources = sources is not None
+    return Comparison(test_set.name, len(refs), names[0], has_sources, resamples, trials, contrasts)

@@ -15,8 +15,6 @@ RESAMPLES, TRIALS = 1000, 10_000
 """Of the bootstrap and of the approximate randomisation: sacreBLEU's own numbers."""
 MOST_RESAMPLED = 10_000
 """Sentences: sacreBLEU's bootstrap holds all its resamples in memory, 0.7 GB for chrF2 of so many."""
-BYTES_A_RESAMPLE, BYTES_A_TRIAL = 80, 10
-"""Of each sentence in a paired test: its place and chrF2's 18 counts; two truth values."""
 ALPHA = 0.05
 """A difference is shown if chance makes one as large less often than this."""
 MetricName = Literal["BLEU", "chrF2", "TER"]
@@ -203,11 +201,6 @@ class Verdict:
     outcome: Literal["better", "worse", "unclear", "identical"]
     sentence: str
     """The same in plain English, with its evidence."""
-
-
-def memory_needed(num_lines: int, *, resamples: int, trials: int) -> int:
-    """About the bytes that `paired_tests` takes: sacreBLEU holds all resamples of a metric, or all trials."""
-    return num_lines * max(BYTES_A_RESAMPLE * resamples, BYTES_A_TRIAL * trials)
 
 
 def paired_tests(
