@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Never, Self, TextIO
 
@@ -26,11 +26,6 @@ NARROWEST, WIDEST_TABLE = 40, 80
 """Columns: below the first no view becomes narrower, and no table is wider than the second."""
 LINE_EVERY_S = 10.0
 """Seconds between two lines of progress where there is no bar."""
-FOR_PEOPLE: Mapping[str, str] = {"audience": "people"}
-"""`extra` of a log record that the log file has in another form."""
-FOR_FILE: Mapping[str, str] = {"audience": "file"}
-"""`extra` of a log record that people are shown in another form."""
-
 
 # Text that may be shown
 
@@ -183,7 +178,6 @@ def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
     handler = _StderrHandler()
     handler.setLevel(logging.WARNING if is_quiet else logging.DEBUG if is_verbose else logging.INFO)
     handler.setFormatter(_StderrFormatter())
-    handler.addFilter(lambda record: getattr(record, "audience", "people") == "people")
     package = logging.getLogger("mt_cli")
     package.handlers = [handler]
     package.setLevel(logging.DEBUG)
@@ -219,7 +213,6 @@ class LogFile(logging.FileHandler):
         self._path = path
         self._has_failed = False
         self.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
-        self.addFilter(lambda record: getattr(record, "audience", "file") == "file")
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write `record`."""

@@ -111,7 +111,6 @@ class Session:
             config,
             self._trainer,
             device=runtime.device,
-            validation_tokens=self._validator.num_tokens,
             elapsed_s=self._elapsed_s,
             events=event_writer(run.folder, after_step=last_kept) if has_tensorboard else None,
         )
@@ -210,16 +209,17 @@ class Session:
     def _validate(self) -> None:
         """Score the model, save a checkpoint, and remember whether it is the best."""
         self._stop_if(self._found_in_updates() or self._found_in_weights())
-        with self._monitor.validating():
-            began_at = time.monotonic()
-            validation = self._validator.validate(self._trainer.progress.step)
-            validation_s = time.monotonic() - began_at
-            finite = math.isfinite(validation.nll)
-            self._stop_if(None if finite else f"the loss on val is {validation.nll}")
-            is_best = self._judge(validation)
-            self._monitor.tell_validation(validation, is_best=is_best, validation_s=validation_s)
-            self._save(is_best=is_best)
-            self._write_status("running")
+        self._monitor.meter.pause()
+        began_at = time.monotonic()
+        validation = self._validator.validate(self._trainer.progress.step)
+        validation_s = time.monotonic() - began_at
+        finite = math.isfinite(validation.nll)
+        self._stop_if(None if finite else f"the loss on val is {validation.nll}")
+        is_best = self._judge(validation)
+        self._monitor.tell_validation(validation, is_best=is_best, validation_s=validation_s)
+        self._save(is_best=is_best)
+        self._write_status("running")
+        self._monitor.meter.resume()
 
     def _judge(self, validation: Validation) -> bool:
         """Whether the model is now the best; what follows from it is remembered."""
@@ -405,11 +405,6 @@ class Validator:
     def num_pairs(self) -> int:
         """Pairs that are validated on."""
         return len(self._split)
-
-    @property
-    def num_tokens(self) -> int:
-        """Target tokens that are validated on, with the end of each sentence."""
-        return len(self._split.tgt.ids) + len(self._split)
 
 
 def _fitting(split: EncodedSplit, *, longest: int) -> EncodedSplit:
