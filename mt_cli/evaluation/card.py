@@ -1,11 +1,16 @@
-"""The model card of a run, README.md in its folder (Mitchell et al. 2019): what it is, how good, how made."""
+"""The model card of a run, README.md in its folder (Mitchell et al. 2019): what it is, how good, how made.
+
+Its text stands in card.md, a template.
+"""
 
 import json
 import logging
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import groupby
+
+from jinja2 import Environment, TemplateError
 
 from mt_cli.errors import MtCliError
 from mt_cli.machine.files import read_file, read_json, write_atomically
@@ -16,41 +21,9 @@ from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run
 log = logging.getLogger(__name__)
 
 MARK = "mt-cli writes this when the run is trained or evaluated; without this line it stays."
-BEGIN = f"---\n# {MARK}\n"
 METRICS = ("bleu", "chrf", "ter")
-SEARCH = re.compile(r"greedy|beam\d+-alpha")
-"""How the name of a search begins."""
 OF_SEVERAL = {"with", "reranked_by"}
 """Keys of the scores of a system: an ensemble, or a model whose translations another one chose."""
-CARD = """\
-{front_matter}
-
-# {name}
-
-A Transformer that translates {src_lang} to {tgt_lang}, made by mt-cli. In this folder:
-
-```console
-$ mt-cli translate . -i FILE
-```
-
-## The model
-
-{model}
-
-## Its scores
-
-{scores}
-
-## Its training
-
-{training}
-
-## Its limits
-
-It has learnt from the pairs named above and nothing else. It translates other subjects and styles badly, and
-sounds just as sure of itself. It can leave out what the source says, and say what the source does not. The
-terms of the corpus also limit what you may do with the model.
-"""
 
 
 def write_card(run: Run, *, tells_failure: bool = True) -> None:
@@ -63,9 +36,9 @@ def write_card(run: Run, *, tells_failure: bool = True) -> None:
         return
     path = run.folder / "README.md"
     try:
-        if not path.exists() or read_file(path, most=1 << 24).startswith(BEGIN.encode()):
+        if not path.exists() or read_file(path, most=1 << 24).startswith(f"---\n# {MARK}\n".encode()):
             write_atomically(path, card(run).encode(errors="backslashreplace"))
-    except MtCliError as error:
+    except (MtCliError, TemplateError, TypeError, ValueError) as error:  # of a file with other types
         if tells_failure:
             log.warning("%s: left as it is: %s", path, error)
 
@@ -79,22 +52,32 @@ def card(run: Run) -> str:
     checkpoint = run.resolve_checkpoint("best") if run.pointer("best") else None
     kept = kept_scores(run, checkpoint=checkpoint)
     name = " ".join(run.folder.resolve().name.split())
-    validation = validation_of(run, checkpoint)
-    scores: list[tuple[object, ...]] = [
-        (each.evaluation, f"{each.name} {each.score:.2f}", each.n, _in_cell(each.signature)) for each in kept
-    ]
-    match validation:
-        case {"step": int(step), "bleu": float(bleu), "bleu_signature": str(signature)}:
-            scores.insert(0, (f"val, step {step}", f"BLEU {bleu:.2f}", "", _in_cell(signature)))
-    return CARD.format(
-        front_matter=_front_matter(name, run, kept),
+    return render_markdown(
+        "card.md",
+        mark=MARK,
+        facts=_front_matter(name, run, kept),
         name=name,
-        src_lang=run.config.data.src_lang,
-        tgt_lang=run.config.data.tgt_lang,
-        model=_table(("", ""), ("checkpoint", checkpoint or "none yet"), *_model_rows(run)),
-        scores=_table(("scored", "score", "sentences", "signature"), *scores),
-        training=_table(("", ""), *_training_rows(run)),
+        checkpoint=checkpoint,
+        num_parameters=num_parameters(run.parameter_shapes),
+        tokenizers=run.tokenizers,
+        validation=validation_of(run, checkpoint),
+        kept=kept,
+        parent=run.init_from,
+        data=run.config.data,
+        model=run.config.model,
+        training=run.config.training,
+        seed=run.config.runtime.seed,
+        status=run.read_facts(STATUS),
+        environment=run.read_facts(ENVIRONMENT),
     )
+
+
+def render_markdown(template: str, **values: object) -> str:
+    """The Markdown that the file `template` beside this one makes of `values`."""
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"json": json.dumps, "code": lambda text: f"`{text}`".replace("|", r"\|")}
+    text = files(__package__).joinpath(template).read_text(encoding="utf-8")
+    return environment.from_string(text).render(values)
 
 
 def validation_of(run: Run, checkpoint: str | None) -> dict[str, object]:
@@ -107,19 +90,12 @@ def validation_of(run: Run, checkpoint: str | None) -> dict[str, object]:
     return found
 
 
-# Scores that the run folder keeps
-
-
 @dataclass(frozen=True)
 class KeptScore:
-    """One metric's verdict on one evaluation."""
+    """One metric's verdict on one evaluation that the run folder keeps."""
 
     evaluation: str
     """Name of its folder, such as `test-greedy`."""
-    test_set: str
-    """The split; of files of somebody's own, the whole name of the folder."""
-    decoding: str
-    """How translations were searched for, such as `greedy`; empty for files of somebody's own."""
     metric: str
     """Key of the metric: `bleu`, `chrf` or `ter`."""
     name: str
@@ -130,45 +106,27 @@ class KeptScore:
     """Sentences."""
 
 
-def kept_scores(run: Run, *, checkpoint: str | None) -> tuple[KeptScore, ...]:
+def kept_scores(run: Run, *, checkpoint: str | None) -> list[KeptScore]:
     """Every score of the translations that `checkpoint` alone has made; a system's are not its own.
 
     Raises:
         DataError: a file is damaged.
     """
-    return tuple(score for folder in run.kept_evaluations() for score in _scores_in(
-        read_json(folder / SCORES), folder.name, splits=run.config.data.splits, checkpoint=checkpoint
-    ))  # fmt: skip
+    found = []
+    for folder in run.kept_evaluations():
+        record = read_json(folder / SCORES)
+        if checkpoint is None or record.get("checkpoint") != checkpoint or record.keys() & OF_SEVERAL:
+            continue
+        for metric in METRICS:
+            match record.get(metric), record.get("n"):
+                case {"name": str(name), "score": int(value) | float(value), "signature": str(signed)}, int(
+                    n
+                ):
+                    found.append(KeptScore(folder.name, metric, name, float(value), signed, n))
+    return found
 
 
-def _scores_in(
-    record: Mapping[str, object], evaluation: str, *, splits: Sequence[str], checkpoint: str | None
-) -> Iterator[KeptScore]:
-    if checkpoint is None or record.get("checkpoint") != checkpoint or record.keys() & OF_SEVERAL:
-        return
-    test_set, decoding = test_set_and_decoding(evaluation, splits)
-    for metric in METRICS:
-        match record.get(metric), record.get("n"):
-            case {"name": str(name), "score": int(score) | float(score), "signature": str(signature)}, int(n):
-                yield KeptScore(evaluation, test_set, decoding, metric, name, float(score), signature, n)
-
-
-def test_set_and_decoding(evaluation: str, splits: Sequence[str]) -> tuple[str, str]:
-    """Split and search in the name of a folder; of somebody's own files, the whole name and nothing.
-
-    Such files may be called like a split, but no search follows.
-    """
-    for split in sorted(splits, key=len, reverse=True):  # one may begin like another
-        search = evaluation.removeprefix(f"{split}-")
-        if search != evaluation and SEARCH.match(search):
-            return split, search
-    return evaluation, ""
-
-
-# Parts of the card
-
-
-def _front_matter(name: str, run: Run, scores: Sequence[KeptScore]) -> str:
+def _front_matter(name: str, run: Run, kept: list[KeptScore]) -> Mapping[str, object]:
     """The YAML block that opens the card, which the Hugging Face Hub reads. JSON is YAML."""
     data = run.config.data
     facts: dict[str, object] = {"language": list(dict.fromkeys((data.src_lang, data.tgt_lang)))}
@@ -176,76 +134,22 @@ def _front_matter(name: str, run: Run, scores: Sequence[KeptScore]) -> str:
     if data.corpus == "sample" and not data.more and run.init_from is None:
         facts["license"] = "mit"
     facts |= {"library_name": "mt-cli", "pipeline_tag": "translation", "tags": ["translation", "transformer"]}
-    if scores:
-        in_order = sorted(scores, key=lambda each: each.test_set)  # stable: by metric as they came
-        groups = groupby(in_order, key=lambda each: each.test_set)
-        results = [_result(data.corpus, test_set, list(group)) for test_set, group in groups]
-        facts["metrics"] = list(dict.fromkeys(each.metric for each in scores))
+    results = [
+        {
+            "task": {"type": "translation", "name": "Translation"},
+            "dataset": {"type": data.corpus, "name": f"{data.corpus}, {evaluation}"},
+            "metrics": [
+                {
+                    "type": each.metric,
+                    "value": each.score,
+                    "name": each.name,
+                    "args": {"signature": each.signature, "sentences": each.n},
+                }
+                for each in scores
+            ],
+        }
+        for evaluation, scores in groupby(kept, key=lambda each: each.evaluation)
+    ]
+    if results:
         facts["model-index"] = [{"name": name, "results": results}]
-    lines = [f"{key}: {json.dumps(value)}" for key, value in facts.items()]
-    return "\n".join([f"{BEGIN}{lines[0]}", *lines[1:], "---"])
-
-
-def _result(corpus: str, test_set: str, scores: Sequence[KeptScore]) -> dict[str, object]:
-    """All scores of one test set."""
-    is_split = bool(scores[0].decoding)
-    return {
-        "task": {"type": "translation", "name": "Translation"},
-        "dataset": {
-            "type": corpus if is_split else "files",
-            "name": f"{corpus}, {test_set}" if is_split else test_set,
-            "split": test_set,
-        },
-        "metrics": [
-            {
-                "type": each.metric,
-                "value": each.score,
-                "name": f"{each.name}, {each.decoding}" if is_split else each.name,
-                "args": {"signature": each.signature, "sentences": each.n},
-            }
-            for each in scores
-        ],
-    }
-
-
-def _model_rows(run: Run) -> list[tuple[object, ...]]:
-    model, tokenizers = run.config.model, run.tokenizers
-    sides = [tokenizers.src] if tokenizers.joint else [tokenizers.src, tokenizers.tgt]
-    return [
-        ("parameters", f"{num_parameters(run.parameter_shapes):,}"),
-        ("layers", f"{model.encoder_layers} in the encoder, {model.decoder_layers} in the decoder"),
-        ("d_model, d_ff, heads", f"{model.d_model}, {model.d_ff}, {model.num_heads}"),
-        ("vocabulary", f"{tokenizers.kind}, {' and '.join(f'{side.vocab_size:,}' for side in sides)}"),
-    ]
-
-
-def _training_rows(run: Run) -> list[tuple[object, ...]]:
-    config, parent = run.config, run.init_from
-    training, more = config.training, config.data.more
-    rows: list[tuple[object, ...]] = []
-    if parent is not None:
-        layers = f"{parent.encoder_layers} in the encoder, {parent.decoder_layers} in the decoder"
-        rows.append(("started with", f"{parent.folder}, {parent.checkpoint}, layers: {layers}"))
-    rows += [
-        ("corpus", config.data.corpus + (f", and added to it: {', '.join(more)}" if more else "")),
-        ("optimizer, peak rate", f"{training.optimizer}, {training.peak_lr:g}"),
-        ("tokens a batch", f"{training.tokens_per_batch:,}"),
-        ("dropout, label smoothing", f"{config.model.dropout:g}, {training.label_smoothing:g}"),
-        ("seed", config.runtime.seed),
-    ]
-    match run.read_facts(STATUS):
-        case {"step": int(step), "total_steps": int(total), "state": state, "elapsed_s": float(seconds)}:
-            rows += [("updates", f"{step:,} of {total:,}, {state}"), ("seconds", f"{seconds:,.0f}")]
-    match run.read_facts(ENVIRONMENT):
-        case {"device": device, "precision": precision, "mt_cli": version, "torch": torch}:
-            rows += [("device, precision", f"{device}, {precision}")]
-            rows += [("made with", f"mt-cli {version}, PyTorch {torch}")]
-    return rows
-
-
-def _in_cell(signature: str) -> str:
-    return f"`{signature}`".replace("|", r"\|")
-
-
-def _table(head: tuple[object, ...], *rows: tuple[object, ...]) -> str:
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (head, ["---"] * len(head), *rows))
+    return facts
