@@ -2,17 +2,16 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.load import commented_toml, load_config, parse_config
-from mt_cli.config.schema import Config, DataConfig, TokenizerConfig
+from mt_cli.config.schema import Config, DataConfig
 from mt_cli.data.corpora import (
     MORE,
     TRAIN,
@@ -34,7 +33,6 @@ from mt_cli.training.sizing import (
     before_training,
     measure,
     suited_to,
-    suited_to_fine_tuning,
     updates_per_epoch,
 )
 
@@ -74,11 +72,9 @@ def new_config(
         UsageError: a place is taken, a name is not UTF-8, or a flag is missing.
         DataError: the files are missing, do not align, or hold too few pairs.
     """
-    for place in (output, parent):
-        if place is not None and not _is_text(str(place)):
-            raise UsageError(
-                f"{place}: its name is not UTF-8, and the config's header cannot hold it; rename it"
-            )
+    for place in (output, parent, *(path for pair in files.values() for path in pair)):
+        if place is not None and str(place) != str(place).encode(errors="replace").decode():
+            raise UsageError(f"{place}: its name is not UTF-8, and a config cannot hold it; rename it")
     if output is not None and output.exists() and not overwrite:
         raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
     trained = None if parent is None else open_run(parent).config
@@ -91,7 +87,11 @@ def new_config(
         data, pairs = _with_splits_cut_off(data, corpus, missing, output=output, overwrite=overwrite)
         corpus = find_corpus(data)
     size = measure(read_pairs(corpus[TRAIN]))
-    config = _suited(data, size, parent, trained)
+    tables: Tables = {"data": data.model_dump(mode="json"), **suited_to(size, trained)}
+    if trained is not None:
+        tables["tokenizer"]["from_run"] = str(parent)
+        tables["data"] |= {"lowercase": trained.data.lowercase, "max_len": trained.data.max_len}
+    config = parse_config(tables, origin="config new")
     text = commented_toml(config, header=_header(config, size, output, pairs, parent))
     if output is not None:
         write_atomically(output, text.encode())
@@ -101,9 +101,6 @@ def new_config(
 def _data_config(files: Mapping[str, FilePair], *, src_lang: str | None, tgt_lang: str | None) -> DataConfig:
     if TRAIN not in files:
         raise UsageError("--val and --test need training pairs beside them; name them with --train SRC TGT")
-    for path in (path for pair in files.values() for path in pair):
-        if not _is_text(str(path)):
-            raise UsageError(f"{path}: its name is not UTF-8, and a config cannot hold it; rename it")
     src, tgt = files[TRAIN]
     splits = list(dict.fromkeys((TRAIN, VAL, *files)))
     tables: Tables = {
@@ -117,11 +114,6 @@ def _data_config(files: Mapping[str, FilePair], *, src_lang: str | None, tgt_lan
         }
     }
     return parse_config(tables, origin="config new").data
-
-
-def _is_text(name: str) -> bool:
-    """Whether `name` was UTF-8 on disk."""
-    return name == name.encode(errors="replace").decode()
 
 
 def _file_table(pair: FilePair) -> dict[str, str]:
@@ -184,16 +176,6 @@ def _languages(data: DataConfig) -> tuple[str, str]:
 def _paths(data: DataConfig, folder: Path, split: str) -> FilePair:
     src, tgt = _languages(data)
     return folder / f"{split}.{src}", folder / f"{split}.{tgt}"
-
-
-def _suited(data: DataConfig, size: CorpusSize, parent: Path | None, trained: Config | None) -> Config:
-    tables: Tables = {"data": data.model_dump(mode="json")}
-    if trained is None:
-        return parse_config(tables | suited_to(size), origin="config new")
-    suited = suited_to_fine_tuning(size, trained)
-    suited["tokenizer"]["from_run"] = str(parent)
-    tables["data"] |= {"lowercase": trained.data.lowercase, "max_len": trained.data.max_len}
-    return parse_config(tables | suited, origin="config new")
 
 
 def _header(
@@ -285,35 +267,31 @@ def _choose(
     *,
     origin: Path,
 ) -> dict[int, str]:
-    """The split of each pair that is held out: pairs that have no side in common, in the hashes' order."""
+    """The split of each pair that is held out: pairs of which no two share a side, as if drawn at random."""
     num_different = min(len(np.unique(hashes[is_filled])) for hashes in (src_hashes, tgt_hashes))
     size = num_held_out(num_different)
-    chosen = list(islice(_different(src_hashes, tgt_hashes, is_filled), size * len(names)))
+    chosen: dict[int, str] = {}
+    seen: set[tuple[str, int]] = set()
+    # By hash. Both sides decide, so that of several pairs with one source it is not the file's order.
+    for index in np.lexsort((tgt_hashes, src_hashes)).tolist():
+        sides = {("src", int(src_hashes[index])), ("tgt", int(tgt_hashes[index]))}
+        if len(chosen) == size * len(names):
+            break
+        if is_filled[index] and seen.isdisjoint(sides):
+            seen |= sides
+            chosen[index] = names[len(chosen) // size]
     if num_different < SMALLEST_CORPUS or len(chosen) < size * len(names):
         raise DataError(
             f"{origin}: only {num_different} different pairs, too few to cut off {' and '.join(names)}; "
             f"{SMALLEST_CORPUS} at least are needed"
         )
-    return {index: name for i, name in enumerate(names) for index in chosen[i * size : (i + 1) * size]}
+    return chosen
 
 
 def num_held_out(num_pairs: int) -> int:
     """Pairs of a held-out split, of `num_pairs` that differ."""
     wanted = min(MOST, max(FEWEST, round(num_pairs * SHARE)))
     return max(1, min(wanted, int(num_pairs * MOST_OF_A_SMALL_CORPUS)))
-
-
-def _different(src_hashes: Hashes, tgt_hashes: Hashes, is_filled: NDArray[np.bool_]) -> Iterator[int]:
-    """Indices of pairs of which no two share a side, as if drawn at random: by the hash of their source."""
-    sources: set[int] = set()
-    targets: set[int] = set()
-    # Both sides decide, so that of several pairs with one source it is not the file's order.
-    for index in np.lexsort((tgt_hashes, src_hashes)).tolist():
-        src, tgt = int(src_hashes[index]), int(tgt_hashes[index])
-        if is_filled[index] and src not in sources and tgt not in targets:
-            sources.add(src)
-            targets.add(tgt)
-            yield index
 
 
 @dataclass(frozen=True)
@@ -349,14 +327,7 @@ def check_config(path: Path, overrides: Sequence[str] = ()) -> Diagnosis:
         return Diagnosis(str(path))
     except MtCliError as error:
         return Diagnosis(str(path), warnings=[str(error)])
-    return Diagnosis(str(path), warnings=before_training(config, _plan(config, sizes)))
-
-
-def _vocab_size(tokenizer: TokenizerConfig, size: CorpusSize) -> int:
-    """Entries of both sides, if the text has so many."""
-    tgt_size = 0 if tokenizer.joint else tokenizer.tgt_vocab_size or tokenizer.vocab_size
-    both = tokenizer.vocab_size + tgt_size
-    return min(both, size.num_words) if tokenizer.kind == "spacy" else both
+    return Diagnosis(str(path), warnings=list(before_training(config, _plan(config, sizes))))
 
 
 def _plan(config: Config, sizes: Mapping[str, CorpusSize]) -> Plan:
@@ -364,7 +335,7 @@ def _plan(config: Config, sizes: Mapping[str, CorpusSize]) -> Plan:
 
     `sizes` are those of the corpus's own pairs and of each set that is added to them.
     """
-    training = config.training
+    training, tokenizer = config.training, config.tokenizer
     shares = {f"{MORE}{name}": added.share for name, added in config.data.more.items()}
     per_epoch = updates_per_epoch(
         sum(size.num_tokens * shares.get(name, 1.0) for name, size in sizes.items()),
@@ -372,10 +343,13 @@ def _plan(config: Config, sizes: Mapping[str, CorpusSize]) -> Plan:
         accumulation=training.accumulation,
     )
     total_steps = per_epoch * training.max_epochs
+    entries = tokenizer.vocab_size  # of both sides, if the text has so many
+    if not tokenizer.joint:
+        entries += tokenizer.tgt_vocab_size or tokenizer.vocab_size
     return Plan(
         num_pairs=sum(size.num_pairs for size in sizes.values()),
         num_tokens=sum(size.num_tokens for size in sizes.values()),
-        vocab_size=_vocab_size(config.tokenizer, sizes[TRAIN]),
+        vocab_size=min(entries, sizes[TRAIN].num_words) if tokenizer.kind == "spacy" else entries,
         total_steps=min(total_steps, training.max_steps or total_steps),
         steps_per_epoch=per_epoch,
     )

@@ -37,7 +37,7 @@ from mt_cli.runs.checkpoint import (
 from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
 from mt_cli.training.distributed import World
 from mt_cli.training.monitor import Monitor, Validation, event_writer
-from mt_cli.training.sizing import after_training, before_training, log_warnings, plan_of
+from mt_cli.training.sizing import after_training, before_training, plan_of
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 from mt_cli.translation.translator import Translator
 
@@ -129,7 +129,8 @@ class Session:
             num_val=self._validator.num_pairs,
         )
         if not self._trainer.progress.step:
-            log_warnings(before_training(self._config, self._plan))
+            for warning in before_training(self._config, self._plan):
+                log.warning("%s", warning)
         self._write_status("running")
         try:
             with self._monitor.watching():
@@ -143,7 +144,8 @@ class Session:
         self._write_status(reason)
         if self._judged is not None and reason != "time_limit":
             bleu, hyps = self._judged.bleu.score, self._judged.hyps
-            log_warnings(after_training(bleu, hyps=hyps, sources=self._validator.sources))
+            if failure := after_training(bleu, hyps=hyps, sources=self._validator.sources):
+                log.warning("%s", failure)
         step = self._trainer.progress.step
         log.info("%s  step %d  elapsed %.0f s", reason, step, self._elapsed_s())
         return TrainResult(self._run.folder, reason, step, self._state.best_step, self._state.best_score)

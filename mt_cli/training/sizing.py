@@ -3,11 +3,10 @@
 Rules of thumb, each with its reason.
 """
 
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mt_cli.config.schema import Config, ModelConfig, TokenizerConfig, TrainingConfig
+from mt_cli.config.schema import Config, TrainingConfig
 from mt_cli.data.corpora import RawPair
 from mt_cli.data.prepared import EncodedSplit
 from mt_cli.text.normalize import decode_line, normalize
@@ -97,11 +96,25 @@ FINE_TUNING = 0.25
 """Share of the updates, and of the learning rate, that a trained model gets on further data."""
 
 
-def suited_to(size: CorpusSize) -> Tables:
-    """Keys of [tokenizer], [model] and [training] for a new model."""
-    recipe = _recipe(size)
+def suited_to(size: CorpusSize, parent: Config | None = None) -> Tables:
+    """Keys of [tokenizer], [model] and [training] for a new model, or to go on from `parent`'s weights."""
+    recipe = next(recipe for recipe in RECIPES if size.num_tokens <= recipe.most_tokens)
+    if parent is not None:  # whose weights fix the rest
+        return {
+            "tokenizer": parent.tokenizer.model_dump(mode="json", exclude_none=True),
+            "model": parent.model.model_dump(mode="json", exclude_none=True),
+            "training": _training(
+                recipe,
+                size,
+                num_updates=round(recipe.num_updates * FINE_TUNING),
+                peak_lr=parent.training.peak_lr * FINE_TUNING,
+            ),
+        }
+    # No more entries than the corpus has words, and enough to spell them.
+    letters = SPARE_ENTRIES + size.num_letters
+    vocab_size = max(letters + FEWEST_MERGES, min(recipe.vocab_size, letters + size.num_words))
     return {
-        "tokenizer": {"vocab_size": _vocab_size(recipe, size)},
+        "tokenizer": {"vocab_size": vocab_size},
         "model": {
             "d_model": recipe.d_model,
             "num_heads": recipe.num_heads,
@@ -114,34 +127,9 @@ def suited_to(size: CorpusSize) -> Tables:
     }
 
 
-def suited_to_fine_tuning(size: CorpusSize, parent: Config) -> Tables:
-    """The sections of `parent` that its weights fix, and keys of [training] to go on from them."""
-    recipe = _recipe(size)
-    return {
-        "tokenizer": _given(parent.tokenizer),
-        "model": _given(parent.model),
-        "training": _training(
-            recipe,
-            size,
-            num_updates=round(recipe.num_updates * FINE_TUNING),
-            peak_lr=parent.training.peak_lr * FINE_TUNING,
-        ),
-    }
-
-
 def updates_per_epoch(num_tokens: float, *, tokens_per_batch: int, accumulation: int = 1) -> int:
     """About as many updates as an epoch of `num_tokens` of both sides takes."""
     return max(1, round(num_tokens / 2 / tokens_per_batch / accumulation))
-
-
-def _recipe(size: CorpusSize) -> Recipe:
-    return next(recipe for recipe in RECIPES if size.num_tokens <= recipe.most_tokens)
-
-
-def _vocab_size(recipe: Recipe, size: CorpusSize) -> int:
-    """No more than the corpus has words, and enough to spell them."""
-    letters = SPARE_ENTRIES + size.num_letters
-    return max(letters + FEWEST_MERGES, min(recipe.vocab_size, letters + size.num_words))
 
 
 def _training(recipe: Recipe, size: CorpusSize, *, num_updates: int, peak_lr: float) -> dict[str, object]:
@@ -160,11 +148,6 @@ def _training(recipe: Recipe, size: CorpusSize, *, num_updates: int, peak_lr: fl
     }
 
 
-def _given(section: TokenizerConfig | ModelConfig) -> dict[str, object]:
-    return section.model_dump(mode="json", exclude_none=True)
-
-
-log = logging.getLogger(__name__)
 FEW_UPDATES = 300
 """Fewer are seldom enough, even for a few hundred pairs."""
 ENOUGH_UPDATES = 1000
@@ -204,75 +187,59 @@ def plan_of(config: Config, split: EncodedSplit, tokenizers: Tokenizers, *, tota
     )
 
 
-def before_training(config: Config, plan: Plan) -> list[str]:
+def before_training(config: Config, plan: Plan) -> Iterator[str]:
     """What will probably keep `plan` from working, a sentence each."""
-    return [*_of_the_updates(config, plan), *_of_the_warmup(config, plan), *_of_the_vocabulary(config, plan)]
-
-
-def after_training(bleu: float, *, hyps: Sequence[str], sources: Sequence[str]) -> list[str]:
-    """What the translations of the validation split say of a model, if it has failed."""
-    what_next = (
-        "look at the loss in train.log; if it was still falling, train longer (training.max_epochs), "
-        "if it never fell, check that the two files are aligned line by line, and try a smaller "
-        "training.peak_lr; mt-cli config new chooses keys that suit a corpus"
-    )
-    num_hyps, num_sources = len(set(hyps)), len(set(sources))
-    if num_sources >= FEWEST_TO_COMPARE and num_hyps <= max(1, num_sources * ALIKE):
-        alike = f"{num_sources} different sources got only {num_hyps} different translations"
-        return [f"the model does not read its source: {alike}, {bleu:.2f} BLEU; {what_next}"]
-    if bleu < POOR_BLEU:
-        return [f"the model has not learnt to translate: {bleu:.2f} BLEU on val; {what_next}"]
-    return []
-
-
-def log_warnings(sentences: Sequence[str]) -> None:
-    """Log each sentence as a warning."""
-    for sentence in sentences:
-        log.warning("%s", sentence)
-
-
-def _of_the_updates(config: Config, plan: Plan) -> list[str]:
-    training = config.training
+    training, pairs = config.training, f"{plan.num_pairs:,} pairs"
     if training.max_steps is not None and training.max_steps <= plan.total_steps:
-        return []  # a short training was asked for
-    if plan.total_steps < FEW_UPDATES:
+        pass  # a short training was asked for
+    elif plan.total_steps < FEW_UPDATES:
         tokens = max(256, min(training.tokens_per_batch, plan.num_tokens // 2 // 15 // 64 * 64))
         per_epoch = max(1, plan.steps_per_epoch * training.tokens_per_batch // tokens)
         epochs = max(training.max_epochs, -(-ENOUGH_UPDATES // per_epoch))
-        return [
-            f"training makes only {plan.total_steps} updates, {plan.steps_per_epoch} an epoch, from "
-            f"{plan.num_pairs:,} pairs; most models need a thousand or more: set training.tokens_per_batch = "
-            f"{tokens} and training.max_epochs = {epochs}, or let mt-cli config new choose"
-        ]
-    if plan.steps_per_epoch == 1:
+        yield (
+            f"training makes only {plan.total_steps} updates, {plan.steps_per_epoch} an epoch, from {pairs}; "
+            f"most models need a thousand or more: set training.tokens_per_batch = {tokens} and "
+            f"training.max_epochs = {epochs}, or let mt-cli config new choose"
+        )
+    elif plan.steps_per_epoch == 1:
         update, cure = "a batch", "smaller batches learn"
         if training.accumulation > 1:
             update, cure = f"an update of {training.accumulation} batches", "a smaller accumulation learns"
-        return [
+        yield (
             f"{update} of training.tokens_per_batch = {training.tokens_per_batch} holds the whole corpus of "
-            f"{plan.num_pairs:,} pairs; {cure} in fewer epochs"
-        ]
-    return []
-
-
-def _of_the_warmup(config: Config, plan: Plan) -> list[str]:
-    warmup_steps = config.training.num_warmup_steps(plan.total_steps)
-    if warmup_steps < plan.total_steps:
-        return []
-    return [
-        f"the warm-up of {warmup_steps} updates is not over when training ends after {plan.total_steps}: the "
-        "learning rate never gets to training.peak_lr; set training.warmup_steps = 0.1, a tenth of them"
-    ]
-
-
-def _of_the_vocabulary(config: Config, plan: Plan) -> list[str]:
+            f"{pairs}; {cure} in fewer epochs"
+        )
+    warmup_steps = training.num_warmup_steps(plan.total_steps)
+    if warmup_steps >= plan.total_steps:
+        yield (
+            f"the warm-up of {warmup_steps} updates is not over when training ends after {plan.total_steps}: "
+            "the learning rate never gets to training.peak_lr; set training.warmup_steps = 0.1, a tenth of all"
+        )
     is_words = config.tokenizer.kind == "spacy"
     spare = 0 if is_words else BYTES * (1 if config.tokenizer.joint else 2)
     learned = max(1, plan.vocab_size - spare)
-    if plan.num_tokens >= learned * FEWEST_TOKENS_AN_ENTRY:
-        return []
-    cure = "raise tokenizer.min_freq" if is_words else "lower tokenizer.vocab_size"
-    return [
-        f"the vocabulary of {plan.vocab_size:,} entries is large for {plan.num_pairs:,} training pairs: each "
-        f"entry occurs {plan.num_tokens / learned:.0f} times on average; {cure}, then prepare again"
-    ]
+    if plan.num_tokens < learned * FEWEST_TOKENS_AN_ENTRY:
+        yield (
+            f"the vocabulary of {plan.vocab_size:,} entries is large for {plan.num_pairs:,} training pairs: "
+            f"each entry occurs {plan.num_tokens / learned:.0f} times on average; "
+            f"{'raise tokenizer.min_freq' if is_words else 'lower tokenizer.vocab_size'}, then prepare again"
+        )
+
+
+def after_training(bleu: float, *, hyps: Sequence[str], sources: Sequence[str]) -> str | None:
+    """What the translations of the validation split say of a model, if it has failed."""
+    num_hyps, num_sources = len(set(hyps)), len(set(sources))
+    if num_sources >= FEWEST_TO_COMPARE and num_hyps <= max(1, num_sources * ALIKE):
+        found = (
+            f"the model does not read its source: {num_sources} different sources got only {num_hyps} "
+            f"different translations, {bleu:.2f} BLEU"
+        )
+    elif bleu < POOR_BLEU:
+        found = f"the model has not learnt to translate: {bleu:.2f} BLEU on val"
+    else:
+        return None
+    return (
+        f"{found}; look at the loss in train.log; if it was still falling, train longer "
+        "(training.max_epochs), if it never fell, check that the two files are aligned line by line, and try a smaller "
+        "training.peak_lr; mt-cli config new chooses keys that suit a corpus"
+    )

@@ -88,7 +88,7 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
         ),
         (
             ("--train", *PAIR, "-o", "x\udcf1.toml"),
-            "not UTF-8, and the config's header cannot hold it; rename",
+            "not UTF-8, and a config cannot hold it; rename",
         ),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 
 from mt_cli.config.load import parse_config
 from mt_cli.config.schema import Config
-from mt_cli.training.sizing import CorpusSize, suited_to, suited_to_fine_tuning, updates_per_epoch
+from mt_cli.training.sizing import CorpusSize, suited_to, updates_per_epoch
 
 
 def size_of(num_pairs: int) -> CorpusSize:
@@ -42,6 +42,6 @@ def test_larger_corpora_get_larger_models_and_fewer_passes() -> None:
 
 def test_fine_tuning_keeps_the_model_and_lowers_the_rate() -> None:
     parent = parse_config({"model": {"d_model": 64, "dropout": 0.3}, "training": {"peak_lr": 2e-3}})
-    suited = parse_config({**suited_to_fine_tuning(size_of(775), parent)})
+    suited = parse_config({**suited_to(size_of(775), parent)})
     assert (suited.model, suited.tokenizer) == (parent.model, parent.tokenizer)
     assert suited.training.peak_lr == 5e-4
