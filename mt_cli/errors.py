@@ -5,7 +5,6 @@ whichever the user speaks: see `Option`.
 
     MtCliError
     ├── UsageError        2   a wrong command, flag, argument or place; also a ValueError
-    │   └── WrongTypeError    an argument of a wrong type; also a TypeError
     ├── ConfigError       2   a config that cannot be used; also a ValueError
     ├── DataError         3   bad data, a corrupt or untrusted file
     │   └── PreparedDataError     preparing the data (again) helps
@@ -59,10 +58,6 @@ class UsageError(MtCliError, ValueError):
     """The command or the call asks for something that cannot be done."""
 
     exit_code = 2
-
-
-class WrongTypeError(UsageError, TypeError):
-    """An argument of a Python call is of a wrong type."""
 
 
 class ConfigError(MtCliError, ValueError):

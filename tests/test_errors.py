@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from mt_cli.errors import ConfigError, MtCliError, Option, ResourceError, UsageError, WrongTypeError
+from mt_cli.errors import ConfigError, MtCliError, Option, ResourceError, UsageError
 
 
 def test_message_speaks_python_unless_the_command_line_asks() -> None:
@@ -15,7 +15,7 @@ def test_message_speaks_python_unless_the_command_line_asks() -> None:
 
 @pytest.mark.parametrize(
     ("error", "builtin"),
-    [(UsageError, ValueError), (ConfigError, ValueError), (WrongTypeError, TypeError)],
+    [(UsageError, ValueError), (ConfigError, ValueError)],
 )
 def test_wrong_arguments_can_be_caught_as_pythons_own_errors(
     error: type[MtCliError], builtin: type[Exception]

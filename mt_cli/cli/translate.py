@@ -21,12 +21,6 @@ if TYPE_CHECKING:  # torch is imported when something is translated
 
 log = logging.getLogger(__name__)
 
-LANGUAGES = {
-    "cs": "Czech", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "it": "Italian",
-    "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ru": "Russian", "uk": "Ukrainian",
-}  # fmt: skip
-"""Names for people; any other language is called by its code."""
-
 
 @command(
     app,
@@ -111,7 +105,7 @@ def translate(
         )
     _check_runs(runs)
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    sampling = _sampling(sample, decoding.beam_size, given, seed=seed)
+    sampling = _sampling(sample, given, seed=seed)
     options = decoding.options(sampling=sampling, seed=1 if seed is None else seed)
     from mt_cli.runs.run import open_runs
     from mt_cli.translation.streams import count_lines, line_chunks, open_source, open_target
@@ -135,7 +129,7 @@ def translate(
             translator = Translator.of_runs(opened, beams)
             translate_all = Reranker.load(translator, reranking, options).translate
         if lines_in.isatty():
-            log.info("type %s sentence and press Enter; Ctrl-D ends", _language(translator.src_lang))
+            log.info("type a sentence (%s) and press Enter; Ctrl-D ends", translator.src_lang)
         progress = stack.enter_context(
             ProgressDisplay(
                 "translating",
@@ -182,17 +176,7 @@ def _check_runs(runs: Sequence[Path]) -> None:
             raise UsageError(f"{path}: no run folder; to translate text: {advice}")
 
 
-def _language(code: str) -> str:
-    """Such as `a German` for de, to be followed by a noun."""
-    name = LANGUAGES.get(code)
-    if name is None:
-        return f"a '{code}'"
-    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
-
-
-def _sampling(
-    sample: bool, beam_size: int | None, given: dict[str, float | int | None], *, seed: int | None
-) -> "Sampling | None":
+def _sampling(sample: bool, given: dict[str, float | int | None], *, seed: int | None) -> "Sampling | None":
     """How to draw translations, if they are to be drawn."""
     options = {name: value for name, value in given.items() if value is not None}
     if not sample:
@@ -200,8 +184,6 @@ def _sampling(
         if names:
             raise UsageError(f"--{names[0].replace('_', '-')} is an option of --sample; give that too")
         return None
-    if beam_size is not None and beam_size > 1:
-        raise UsageError("--sample draws translations and --beam-size searches for them; give one of the two")
     from mt_cli.decoding import Sampling
 
     return Sampling(**options)  # type: ignore[arg-type]

@@ -47,18 +47,13 @@ class Sampling:
         return f"-t{self.temperature:g}-k{self.top_k}-p{self.top_p:g}"
 
     def __post_init__(self) -> None:
-        if not _is_number(self.temperature) or not LEAST_TEMPERATURE <= self.temperature <= MOST_TEMPERATURE:
-            demand = f"expected a number from {LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:,.0f}"
-            raise _refused("temperature", demand, self.temperature)
-        if type(self.top_k) is not int or self.top_k < 0:
-            raise _refused("top_k", "expected a whole number from 0", self.top_k)
-        if not _is_number(self.top_p) or not 0 <= self.top_p <= 1:
-            raise _refused("top_p", "expected a number from 0 to 1", self.top_p)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _refused(name: str, demand: str, value: object) -> UsageError:
-    return UsageError(Option(name), f": {demand}, found {value!r}")
+        least, most = LEAST_TEMPERATURE, MOST_TEMPERATURE
+        if not least <= self.temperature <= most:
+            raise UsageError(
+                Option("temperature"),
+                f": expected a number from {least:g} to {most:,.0f}, found {self.temperature!r}",
+            )
+        if self.top_k < 0:
+            raise UsageError(Option("top_k"), f": expected a whole number from 0, found {self.top_k!r}")
+        if not 0 <= self.top_p <= 1:
+            raise UsageError(Option("top_p"), f": expected a number from 0 to 1, found {self.top_p!r}")

@@ -190,7 +190,7 @@ class System:
         self.run = self._runs[0]
         """The first, in whose folder results are kept."""
         # By name from here on: what `best` means may change while this runs.
-        names = [options.checkpoint_of(run, number) for number, run in enumerate(self._runs)]
+        names = options.checkpoints_of(self._runs)
         self.checkpoint = names[0]
         """Name of the first run's checkpoint."""
         self._members = [Member.of(run, name) for run, name in zip(self._runs[1:], names[1:], strict=True)]

@@ -212,8 +212,9 @@ def before_training(config: Config, plan: Plan) -> Iterator[str]:
     warmup_steps = training.num_warmup_steps(plan.total_steps)
     if warmup_steps >= plan.total_steps:
         yield (
-            f"the warm-up of {warmup_steps} updates is not over when training ends after {plan.total_steps}: "
-            "the learning rate never gets to training.peak_lr; set training.warmup_steps = 0.1, a tenth of all"
+            f"the warm-up of {warmup_steps} updates is not over when training ends after "
+            f"{plan.total_steps}: the learning rate never gets to training.peak_lr; set "
+            "training.warmup_steps = 0.1, a tenth of them"
         )
     is_words = config.tokenizer.kind == "spacy"
     spare = 0 if is_words else BYTES * (1 if config.tokenizer.joint else 2)
@@ -240,6 +241,6 @@ def after_training(bleu: float, *, hyps: Sequence[str], sources: Sequence[str]) 
         return None
     return (
         f"{found}; look at the loss in train.log; if it was still falling, train longer "
-        "(training.max_epochs), if it never fell, check that the two files are aligned line by line, and try a smaller "
-        "training.peak_lr; mt-cli config new chooses keys that suit a corpus"
+        "(training.max_epochs), if it never fell, check that the two files are aligned line by line, and try "
+        "a smaller training.peak_lr; mt-cli config new chooses keys that suit a corpus"
     )

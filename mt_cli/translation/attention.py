@@ -15,7 +15,6 @@ from mt_cli.machine.files import write_json
 from mt_cli.machine.pictures import PICTURES, Panel, check_ending, heat_map, render_panels, write_picture
 from mt_cli.model.inside import MapKind
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS
-from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.lines import Part
 
@@ -61,18 +60,6 @@ class TeacherForced:
             tgt_tokens=(SPECIALS[BOS_ID], *tokens)[: len(tgt_in)],
             predicted_tokens=(*tokens, *end),
         )
-
-
-def encode_target(text: str, tokenizers: Tokenizers, *, longest: int) -> list[int]:
-    """Ids of `text`, a translation by somebody else.
-
-    Raises:
-        UsageError: it is empty, or has more than `longest` tokens.
-    """
-    (ids,) = tokenizers.tgt.encode([normalize(text, lowercase=tokenizers.options.lowercase)])
-    if not 0 < len(ids) <= longest:
-        raise UsageError(Option("target"), f": expected 1 to {longest} tokens, found {len(ids)}")
-    return ids
 
 
 TITLES: Mapping[MapKind, str] = {
@@ -176,7 +163,10 @@ class Attention:
         if head == "mean":
             mean = Panel(f"mean of {num_heads} heads", rows, columns, weights.mean(0))
             return AttentionMaps(self.pair, kind, layer, title, ["mean"], [mean])
-        heads = _heads(head, num_heads)
+        numbers = range(1, num_heads + 1)
+        if head != "all" and str(head) not in map(str, numbers):
+            raise UsageError(Option("head", head), f": expected a number from 1 to {num_heads}, mean or all")
+        heads = list(numbers) if head == "all" else [int(head)]
         panels = [Panel(f"head {i}", rows, columns, weights[i - 1]) for i in heads]
         return AttentionMaps(self.pair, kind, layer, title, heads, panels)
 
@@ -189,12 +179,3 @@ class Attention:
 
     def _repr_png_(self) -> bytes:
         return self.maps()._repr_png_()
-
-
-def _heads(head: int | str, num_heads: int) -> list[int]:
-    numbers = list(range(1, num_heads + 1))
-    if head == "all":
-        return numbers
-    if str(head) not in map(str, numbers):
-        raise UsageError(Option("head", head), f": expected a number from 1 to {num_heads}, mean or all")
-    return [int(head)]

@@ -8,7 +8,7 @@ from html import escape
 from itertools import accumulate, pairwise
 
 from mt_cli.config.schema import DecodingConfig
-from mt_cli.errors import WrongTypeError
+from mt_cli.errors import UsageError
 from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
@@ -60,12 +60,12 @@ def checked_lines(lines: Iterable[str]) -> list[str]:
     """`lines` as a list, once it is sure that they are lines.
 
     Raises:
-        WrongTypeError: they are something else, such as one line that is not in a list.
+        UsageError: they are something else, such as one line that is not in a list.
     """
     if isinstance(lines, str):
-        raise WrongTypeError("lines: expected a list of lines, found a str; put the one line into a list")
+        raise UsageError("lines: expected a list of lines, found a str; put the one line into a list")
     if isinstance(lines, bytes) or not isinstance(lines, Iterable):
-        raise WrongTypeError(f"lines: expected a list of lines, found {type(lines).__name__}")
+        raise UsageError(f"lines: expected a list of lines, found {type(lines).__name__}")
     return [checked_line(line, name=f"lines[{i}]") for i, line in enumerate(lines)]
 
 
@@ -73,10 +73,10 @@ def checked_line(line: object, *, name: str) -> str:
     """`line`, once it is sure that it is one; `name` is what the caller calls it.
 
     Raises:
-        WrongTypeError: it is no str.
+        UsageError: it is no str.
     """
     if not isinstance(line, str):
-        raise WrongTypeError(f"{name}: expected a str, found {line!r:.60}")
+        raise UsageError(f"{name}: expected a str, found {line!r:.60}")
     return line
 
 
@@ -93,7 +93,7 @@ class Splitter:
         """The parts of each of `lines`, usually one; none of an empty line.
 
         Raises:
-            WrongTypeError: `lines` are no lines.
+            UsageError: `lines` are no lines.
         """
         texts = [normalize(line) for line in checked_lines(lines)]
         return [list(self._parts(text, ids)) for text, ids in zip(texts, self._encode(texts), strict=True)]

@@ -85,8 +85,8 @@ class PairScorer:
         runtime = set_up_runtime(device=options.device, precision=config.precision, threads=options.threads)
         with memory_errors_explained("the model does not fit"):
             models = [
-                run.load_model(checkpoint=options.checkpoint_of(run, number), backend="scratch")
-                for number, run in enumerate(runs)
+                run.load_model(checkpoint=name, backend="scratch")
+                for run, name in zip(runs, options.checkpoints_of(runs), strict=True)
             ]
             return cls(models, runs[0].tokenizers, runtime=runtime, batch_size=config.batch_size)
 

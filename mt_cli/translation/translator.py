@@ -4,7 +4,6 @@ The commands, and validation while training, all translate through it. Imports n
 it.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
-from mt_cli.config.load import demand
+from mt_cli.config.load import explain
 from mt_cli.config.schema import Backend, Config, DecodingConfig, Device, Precision
 from mt_cli.decoding import Hyp, Sampling
-from mt_cli.errors import Option, UsageError, WrongTypeError
+from mt_cli.errors import Option, UsageError
 from mt_cli.runs.run import Run, open_runs
 from mt_cli.text import UNK_ID
 from mt_cli.text.normalize import normalize
@@ -106,18 +104,27 @@ class DecodingOptions:
     seed: int = 1
     """Of the sampling."""
 
-    def checkpoint_of(self, run: Run, number: int = 0) -> str:
-        """Name of the checkpoint that is meant of `run`, the one at place `number`."""
-        return run.resolve_checkpoint(
-            self.checkpoint if isinstance(self.checkpoint, str) else self.checkpoint[number]
-        )
+    def checkpoints_of(self, runs: Sequence[Run]) -> list[str]:
+        """Names of the checkpoints that are meant of `runs`; what `best` means may change later.
+
+        Raises:
+            UsageError: there is no such checkpoint, or not one name for each run.
+        """
+        names = [self.checkpoint] * len(runs) if isinstance(self.checkpoint, str) else list(self.checkpoint)
+        if len(names) != len(runs):
+            raise UsageError(
+                f"checkpoint: expected one name for each run, found {len(names)} for {len(runs)}"
+            )
+        return [run.resolve_checkpoint(name) for run, name in zip(runs, names, strict=True)]
 
     def config_of(self, run: Run) -> DecodingConfig:
         """The run's own decoding settings with those of `search` in their place; all are checked.
 
         Raises:
-            UsageError: naming every wrong option; a `WrongTypeError` if none is of the right type.
+            UsageError: naming every wrong option.
         """
+        if self.sampling is not None and self.search.get("beam_size") not in (None, 1):
+            raise UsageError("sampling draws translations and beams search for them; give one of the two")
         known = DecodingConfig.model_fields
         given = {name: value for name, value in self.search.items() if value is not None or name not in known}
         tables = {
@@ -128,26 +135,7 @@ class DecodingOptions:
         try:
             return Config.model_validate(tables).decoding
         except ValidationError as error:
-            raise _refusal(error.errors()) from None  # in Python's words already
-
-
-def _refusal(details: list[ErrorDetails]) -> UsageError:
-    complaints = [part for detail in details for part in ("\n", *_complaint(detail))][1:]
-    is_about_types = all(
-        detail["type"].endswith("_type") or detail["type"] == "extra_forbidden" for detail in details
-    )
-    return (WrongTypeError if is_about_types else UsageError)(*complaints)
-
-
-def _complaint(detail: ErrorDetails) -> tuple[str | Option, ...]:
-    """What is wrong, as parts of an error."""
-    name = str(detail["loc"][-1])
-    if detail["type"] == "extra_forbidden":
-        known = sorted([*DecodingConfig.model_fields, *DecodingOptions.__dataclass_fields__])
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-        return (f"unknown option {name}; {hint}",)
-    return (Option(name), f": {demand(detail)}, found {detail['input']!r}")
+            raise UsageError("\n".join(explain(error))) from None
 
 
 class Translator:
@@ -202,9 +190,8 @@ class Translator:
             DataError: a file of the run is missing or altered.
             ResourceError: there is no such device, or too little memory.
         """
-        runs = open_runs(_folders(run), may_be_exported=True)
-        _check_checkpoints(checkpoint, num_runs=len(runs))
-        _check_sampling(sampling, search)
+        folders = [run] if isinstance(run, str | PathLike) else run
+        runs = open_runs(list(map(Path, folders)), may_be_exported=True)
         options = DecodingOptions(checkpoint, backend, device, threads, dict(search), sampling, seed)
         return cls.of_runs(runs, options)
 
@@ -213,11 +200,9 @@ class Translator:
         """Translator of opened `runs`."""
         first = runs[0]
         config = options.config_of(first)
-        names = [options.checkpoint_of(run, number) for number, run in enumerate(runs)]
+        names = options.checkpoints_of(runs)
         engine = _load_engine(runs, config, names, options)
-        asked = options.checkpoint
-        of_runs = [asked] * len(runs) if isinstance(asked, str) else asked
-        name = " and ".join(f"{run.folder} ({each})" for run, each in zip(runs, of_runs, strict=True))
+        name = " and ".join(f"{run.folder} ({each})" for run, each in zip(runs, names, strict=True))
         return cls(engine, first.tokenizers, config, sampling=options.sampling, seed=options.seed, name=name)
 
     @classmethod
@@ -320,30 +305,30 @@ class Translator:
         Raises:
             UsageError: `line` or `target` is empty, the model cannot take all of it, or it is exported.
         """
-        from mt_cli.translation.attention import TeacherForced, encode_target
+        from mt_cli.translation.attention import TeacherForced
 
         model = self.model
         parts = self._splitter.split([checked_line(line, name="line")])[0]
         if not parts:
             raise UsageError("the text is empty: there is nothing to look at; give a sentence")
-        ids = parts[0].ids
+        ids, is_complete = parts[0].ids, True
         if target is None:
             (hyp,) = self._engine.best([ids])
             translation = self._detokenize(parts[:1], [hyp])[0]
             is_complete = len(hyp) < self._engine.limit(len(ids))  # one that ran into its limit has no end
+        elif len(parts) > 1:
+            raise UsageError("the line is longer than the model takes; leave out ", Option("target"))
         else:
-            if len(parts) > 1:
-                raise UsageError("the line is longer than the model takes; leave out ", Option("target"))
             translation = normalize(checked_line(target, name="target"))
-            hyp = encode_target(translation, self._tokenizers, longest=model.longest_sentence)
-            is_complete = True
+            text = normalize(translation, lowercase=self._tokenizers.options.lowercase)
+            (hyp,) = self._tokenizers.tgt.encode([text])
+            if not 0 < len(hyp) <= model.longest_sentence:
+                raise UsageError(
+                    Option("target"), f": expected 1 to {model.longest_sentence} tokens, found {len(hyp)}"
+                )
+        device = next(model.parameters()).device
         return TeacherForced.of(
-            parts[0],
-            hyp,
-            translation,
-            is_complete=is_complete,
-            tokenizers=self._tokenizers,
-            device=next(model.parameters()).device,
+            parts[0], hyp, translation, is_complete=is_complete, tokenizers=self._tokenizers, device=device
         )
 
     def attention(self, line: str, *, target: str | None = None) -> "Attention":
@@ -462,39 +447,4 @@ def _load_engine(
             forbidden_ids=forbidden,
             sampling=options.sampling,
             seed=options.seed,
-        )
-
-
-# Python's arguments, checked
-
-
-def _folders(run: object) -> list[Path]:
-    runs = [run] if isinstance(run, str | PathLike) or not isinstance(run, Iterable) else list(run)
-    folders = [Path(each) for each in runs if isinstance(each, str | PathLike)]
-    if len(folders) != len(runs):
-        raise WrongTypeError(f"run: expected a path or a list of paths, found {run!r}")
-    return folders
-
-
-def _check_checkpoints(checkpoint: object, *, num_runs: int) -> None:
-    if isinstance(checkpoint, str):
-        return
-    given = list(checkpoint) if isinstance(checkpoint, Iterable) else [checkpoint]
-    if not all(isinstance(name, str) for name in given):
-        raise WrongTypeError(f"checkpoint: expected a name or a list of names, found {checkpoint!r}")
-    if len(given) != num_runs:
-        raise UsageError(f"checkpoint: expected one name for each run, found {len(given)} for {num_runs}")
-
-
-def _check_sampling(sampling: object, search: Mapping[str, object]) -> None:
-    if sampling is None:
-        return
-    if not isinstance(sampling, Sampling):
-        raise WrongTypeError(f"sampling: expected a Sampling, found {sampling!r}")
-    if search.get("beam_size") not in (None, 1):
-        raise UsageError(
-            Option("sampling"),
-            " draws translations and ",
-            Option("beam_size"),
-            " searches for them; give one",
         )

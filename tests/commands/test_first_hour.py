@@ -57,7 +57,7 @@ def test_translate_says_what_it_waits_for_and_answers_each_line(workspace: Works
     sentences = ["Ein Hund bellt.", "Zwei Frauen singen."]
     expected = workspace.call("translate", "runs/tiny", stdin="\n".join(sentences).encode()).lines
     session = at_terminal(*MT_CLI, "translate", "runs/tiny", cwd=workspace.folder)
-    session.expect_exact("type a German sentence and press Enter; Ctrl-D ends\r\n")
+    session.expect_exact("type a sentence (de) and press Enter; Ctrl-D ends\r\n")
     for sentence, translation in zip(sentences, expected, strict=True):
         session.sendline(sentence)
         session.expect_exact(f"{sentence}\r\n{translation}\r\n")

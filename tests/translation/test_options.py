@@ -7,7 +7,7 @@ import pytest
 from workspace import Workspace
 
 from mt_cli.decoding import Sampling
-from mt_cli.errors import UsageError, WrongTypeError
+from mt_cli.errors import UsageError
 from mt_cli.translation.translator import Translator
 
 
@@ -23,50 +23,31 @@ def pattern_of(complaint: str) -> str:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"beam_size": 0}, "beam_size: …, found 0"),
-        ({"length_penalty": -3}, "length_penalty: …, found -3"),
-        ({"length_penalty": float("nan")}, "length_penalty: …, found nan"),
-        ({"batch_size": -1}, "batch_size: …, found -1"),
-        ({"precision": "fp16"}, "precision: …, found 'fp16'"),
-        ({"device": "gpu"}, "device: …, found 'gpu'"),
-        ({"device": None}, "device: …, found None"),
-        ({"backend": "tf"}, "backend: …, found 'tf'"),
-        ({"threads": -1}, "threads: …, found -1"),
-        ({"seed": -1}, "seed: …, found -1"),
+        ({"beam_size": 0}, "decoding.beam_size: …, found 0"),
+        ({"beam_size": "5"}, "decoding.beam_size: …, found '5'"),
+        ({"beam_size": True}, "decoding.beam_size: …, found true"),
+        ({"length_penalty": -3}, "decoding.length_penalty: …, found -3"),
+        ({"length_penalty": float("nan")}, "decoding.length_penalty: …, found nan"),
+        ({"batch_size": -1}, "decoding.batch_size: …, found -1"),
+        ({"precision": "fp16"}, "decoding.precision: …, found 'fp16'"),
+        ({"replace_unk": "no"}, "decoding.replace_unk: …, found 'no'"),
+        ({"device": "gpu"}, "runtime.device: …, found 'gpu'"),
+        ({"device": None}, "runtime.device: …, found null"),
+        ({"backend": "tf"}, "model.backend: …, found 'tf'"),
+        ({"threads": -1}, "runtime.threads: …, found -1"),
+        ({"threads": 1.5}, "runtime.threads: …, found 1.5"),
+        ({"seed": -1}, "runtime.seed: …, found -1"),
         ({"checkpoint": ["best", "last"]}, "checkpoint: expected one name for each run, found 2 for 1"),
         (
             {"sampling": Sampling(), "beam_size": 4},
-            "sampling draws translations and beam_size searches for them; give one",
+            "sampling draws translations and beams search for them; give one of the two",
         ),
+        ({"beam_sise": 3}, "decoding: unknown key 'beam_sise'; did you mean 'beam_size'?"),
     ],
     ids=str,
 )
-def test_value_out_of_range_is_refused(workspace: Workspace, options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UsageError, match=pattern_of(complaint)) as caught:
-        load(workspace, **options)
-    assert not isinstance(caught.value, TypeError)
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"beam_size": "5"}, "beam_size: …, found '5'"),
-        ({"beam_size": True}, "beam_size: …, found True"),
-        ({"threads": 1.5}, "threads: …, found 1.5"),
-        ({"threads": None}, "threads: …, found None"),
-        ({"replace_unk": "no"}, "replace_unk: …, found 'no'"),
-        ({"sampling": 0.7}, "sampling: expected a Sampling, found 0.7"),
-        ({"checkpoint": None}, "checkpoint: expected a name or a list of names, found None"),
-        ({"checkpoint": [3]}, "checkpoint: expected a name or a list of names, found [3]"),
-        ({"run": None}, "run: expected a path or a list of paths, found None"),
-        ({"run": ["runs/tiny", 2]}, "run: expected a path or a list of paths, found ['runs/tiny', 2]"),
-        ({"beam_sise": 3}, "unknown option beam_sise; did you mean beam_size?"),
-        ({"checkpoints": "last"}, "unknown option checkpoints; did you mean checkpoint?"),
-    ],
-    ids=str,
-)
-def test_wrong_type_is_refused(workspace: Workspace, options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(WrongTypeError, match=pattern_of(complaint)):
+def test_wrong_option_is_refused(workspace: Workspace, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=pattern_of(complaint)):
         load(workspace, **options)
 
 
@@ -74,7 +55,7 @@ def test_all_wrong_options_are_named_at_once(workspace: Workspace) -> None:
     with pytest.raises(UsageError) as caught:
         load(workspace, beam_size=0, precision=16, threads=-2)
     assert [line.partition(":")[0] for line in str(caught.value).split("\n")] == [
-        "beam_size",
-        "precision",
-        "threads",
+        "decoding.beam_size",
+        "decoding.precision",
+        "runtime.threads",
     ]

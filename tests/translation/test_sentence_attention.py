@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from workspace import Workspace
 
-from mt_cli.errors import UsageError, WrongTypeError
+from mt_cli.errors import UsageError
 from mt_cli.model.inside import MapKind
 from mt_cli.translation.attention import Attention, TeacherForced
 from mt_cli.translation.translator import Translator
@@ -170,5 +170,5 @@ def test_what_cannot_be_looked_at_is_refused(
     target: str | None,
     complaint: str,
 ) -> None:
-    with pytest.raises((UsageError, WrongTypeError), match=f"^{re.escape(complaint)}"):
+    with pytest.raises(UsageError, match=f"^{re.escape(complaint)}"):
         translator.attention(line, target=target)

@@ -15,7 +15,7 @@ from torch import Tensor
 from workspace import Workspace
 
 import mt_cli
-from mt_cli.errors import UsageError, WrongTypeError
+from mt_cli.errors import UsageError
 from mt_cli.model.transformer import DecoderState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import UNK_ID
@@ -86,7 +86,7 @@ def test_text_is_normalised_first(translator: Translator) -> None:
 )
 def test_what_is_no_list_of_lines_is_refused(translator: Translator, lines: Any, complaint: str) -> None:  # noqa: ANN401
     for translate in (translator.translate, translator.translate_n_best):
-        with pytest.raises(WrongTypeError, match=f"^{re.escape(complaint)}$"):
+        with pytest.raises(UsageError, match=f"^{re.escape(complaint)}$"):
             translate(lines)
 
 
