@@ -202,7 +202,7 @@ class Translator:
         config = options.config_of(first)
         names = options.checkpoints_of(runs)
         engine = _load_engine(runs, config, names, options)
-        name = " and ".join(f"{run.folder} ({each})" for run, each in zip(runs, names, strict=True))
+        name = " and ".join(str(run.folder) for run in runs)
         return cls(engine, first.tokenizers, config, sampling=options.sampling, seed=options.seed, name=name)
 
     @classmethod
