@@ -30,26 +30,22 @@ def _top(ctx: typer.Context) -> None:
 def new(
     output: OutputFlags,
     train: Annotated[
-        Pair | None,
-        typer.Option("--train", metavar="SRC TGT", help="Training pairs: two files that align by line."),
+        Pair | None, typer.Option(metavar="SRC TGT", help="Training pairs: two files that align by line.")
     ] = None,
     val: Annotated[
-        Pair | None,
-        typer.Option("--val", metavar="SRC TGT", help="Validation pairs; by default cut off --train."),
+        Pair | None, typer.Option(metavar="SRC TGT", help="Validation pairs; by default cut off --train.")
     ] = None,
     test: Annotated[
-        Pair | None, typer.Option("--test", metavar="SRC TGT", help="Test pairs; by default cut off --train.")
+        Pair | None, typer.Option(metavar="SRC TGT", help="Test pairs; by default cut off --train.")
     ] = None,
     src_lang: Annotated[
-        str | None,
-        typer.Option("--src-lang", metavar="CODE", help="Such as es; by default the file's ending."),
+        str | None, typer.Option(metavar="CODE", help="Such as es; by default the file's ending.")
     ] = None,
     tgt_lang: Annotated[
-        str | None,
-        typer.Option("--tgt-lang", metavar="CODE", help="Such as en; by default the file's ending."),
+        str | None, typer.Option(metavar="CODE", help="Such as en; by default the file's ending.")
     ] = None,
     init_from: Annotated[
-        Path | None, typer.Option("--init-from", metavar="RUN", help="A run to go on from, on these pairs.")
+        Path | None, typer.Option(metavar="RUN", help="A run to go on from, on these pairs.")
     ] = None,
     file: Annotated[
         Path | None,

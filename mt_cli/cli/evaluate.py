@@ -99,9 +99,7 @@ def _scores_as_table(assessments: "Mapping[str, Assessment]") -> str:
 
 
 @command(
-    app,
-    "compare runs/one runs/two --split test",
-    "compare old.en new.en --ref english.txt --src german.txt",
+    app, "compare runs/one runs/two --split test", "compare old.en new.en --ref english.txt --src german.txt"
 )
 def compare(
     systems: Annotated[
@@ -119,19 +117,13 @@ def compare(
     data: PreparedDir = None,
     examples: Annotated[
         int,
-        typer.Option(
-            "--examples",
-            min=0,
-            metavar="N",
-            help="Sentences shown of those that gained most, and lost most.",
-        ),
+        typer.Option(min=0, metavar="N", help="Sentences shown of those that gained most, and lost most."),
     ] = 3,
     resamples: Annotated[
-        int, typer.Option("--resamples", min=100, metavar="N", help="Resamples of the paired bootstrap.")
+        int, typer.Option(min=100, metavar="N", help="Resamples of the paired bootstrap.")
     ] = 1000,
     trials: Annotated[
-        int,
-        typer.Option("--trials", min=100, metavar="N", help="Trials of the approximate randomisation."),
+        int, typer.Option(min=100, metavar="N", help="Trials of the approximate randomisation.")
     ] = 10_000,
 ) -> None:
     """Test whether one system is better than another, and show where.
@@ -218,11 +210,7 @@ def _examples(heading: str, changes: "Sequence[Change]") -> Iterator[str]:
         yield f"  system     {change.hyp}"
 
 
-@command(
-    app,
-    "report runs/sample -o report.html",
-    "report runs/one runs/two -o report.html --examples 60",
-)
+@command(app, "report runs/sample -o report.html", "report runs/one runs/two -o report.html --examples 60")
 def report(
     runs: Annotated[
         list[Path],
@@ -235,8 +223,7 @@ def report(
     output: OutputFlags,
     split: SplitNames = None,
     examples: Annotated[
-        int,
-        typer.Option("--examples", min=0, metavar="N", help="Sentences shown of each split, worst and best."),
+        int, typer.Option(min=0, metavar="N", help="Sentences shown of each split, worst and best.")
     ] = 30,
     data: PreparedDir = None,
 ) -> None:

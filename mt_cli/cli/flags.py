@@ -94,29 +94,17 @@ class DecodingFlags:
     """How runs are decoded."""
 
     beam_size: Annotated[
-        int | None,
-        typer.Option(
-            "--beam-size", min=1, metavar="N", help="Hypotheses kept of each sentence; 1 is greedy."
-        ),
+        int | None, typer.Option(min=1, metavar="N", help="Hypotheses kept of each sentence; 1 is greedy.")
     ] = None
     length_penalty: Annotated[
         float | None,
         typer.Option(
-            "--length-penalty",
-            min=0,
-            max=10,
-            metavar="A",
-            help="Alpha of Wu et al. (2016); higher favours longer translations.",
+            min=0, max=10, metavar="A", help="Alpha of Wu et al. (2016); higher favours longer translations."
         ),
     ] = None
     no_repeat_ngram: Annotated[
         int | None,
-        typer.Option(
-            "--no-repeat-ngram",
-            min=0,
-            metavar="N",
-            help="Never repeat a sequence of N tokens; 0 is no limit.",
-        ),
+        typer.Option(min=0, metavar="N", help="Never repeat a sequence of N tokens; 0 is no limit."),
     ] = None
     replace_unk: Annotated[
         bool | None,
@@ -126,27 +114,18 @@ class DecodingFlags:
     ] = None
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            "--batch-size",
-            min=0,
-            metavar="N",
-            help="Sentences decoded together; 0 is as many as suit the device.",
-        ),
+        typer.Option(min=0, metavar="N", help="Sentences decoded together; 0 is as many as suit the device."),
     ] = None
     precision: Annotated[
         Precision | None,
-        typer.Option(
-            "--precision",
-            help="Precision of decoding; the run's own by default. bf16 may differ with the batch.",
-        ),
+        typer.Option(help="Precision of decoding; the run's own by default. bf16 may differ with the batch."),
     ] = None
     decoding_settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="decoding.KEY=VALUE", help="Any other key of the config's [decoding]."),
     ] = None
     backend: Annotated[
-        Backend,
-        typer.Option("--backend", help="Layers to decode with: our cached ones, or nn.Transformer (slow)."),
+        Backend, typer.Option(help="Layers to decode with: our cached ones, or nn.Transformer (slow).")
     ] = "scratch"
     checkpoint: Checkpoint = "best"
     device: DeviceFlag = None
@@ -182,7 +161,6 @@ class RerankingFlags:
     rerank_with: Annotated[
         Path | None,
         typer.Option(
-            "--rerank-with",
             metavar="RUN",
             help="A run of the other direction, which chooses among the beams: 20, unless --beam-size says "
             "otherwise.",
@@ -191,7 +169,6 @@ class RerankingFlags:
     rerank_weights: Annotated[
         str | None,
         typer.Option(
-            "--rerank-weights",
             metavar="LAMBDA,MU",
             help="For --rerank-with: weights of its log-probability and of each token. [default: 0.3,0.25]",
         ),

@@ -25,45 +25,33 @@ def inspect(
     run: RunPath,
     output: OutputFlags,
     shapes: Annotated[
-        bool,
-        typer.Option("--shapes", help="Send a sentence through the model and show its tensors' shapes."),
+        bool, typer.Option("--shapes", help="Send a sentence through the model and show its tensors' shapes.")
     ] = False,
     level: Annotated[
         Literal["model", "layer", "block", "head", "attention"] | None,
-        typer.Option("--level", help="Detail of --shapes; each level has those before it."),
+        typer.Option(help="Detail of --shapes; each level has those before it."),
     ] = None,
     masks: Annotated[
-        Path | None,
-        typer.Option("--masks", metavar="FILE", help="Draw who may attend to whom, as .png or .svg."),
+        Path | None, typer.Option(metavar="FILE", help="Draw who may attend to whom, as .png or .svg.")
     ] = None,
-    text: Annotated[
-        str | None, typer.Option("--text", help=f"Sentence to look at; by default {SENTENCE!r}.")
-    ] = None,
+    text: Annotated[str | None, typer.Option(help=f"Sentence to look at; by default {SENTENCE!r}.")] = None,
     attention: Annotated[
         str | None,
         typer.Option(
-            "--attention",
-            metavar="FILE",
-            help="Draw who attends to whom in --text: .png, .svg or .json; - is the terminal.",
+            metavar="FILE", help="Draw who attends to whom in --text: .png, .svg or .json; - is the terminal."
         ),
     ] = None,
     attention_of: Annotated[
         Literal["encoder", "decoder", "cross"] | None,
-        typer.Option(
-            "--attention-of", help="Source to source, target to target, or target to source (cross)."
-        ),
+        typer.Option(help="Source to source, target to target, or target to source (cross)."),
     ] = None,
     layer: Annotated[
         int | None,
-        typer.Option(
-            "--layer", min=1, metavar="N", help="Layer that --attention shows; by default the last."
-        ),
+        typer.Option(min=1, metavar="N", help="Layer that --attention shows; by default the last."),
     ] = None,
     head: Annotated[
         str | None,
-        typer.Option(
-            "--head", metavar="N|mean|all", help="Head that --attention shows; by default their mean."
-        ),
+        typer.Option(metavar="N|mean|all", help="Head that --attention shows; by default their mean."),
     ] = None,
     checkpoint: Checkpoint = "best",
 ) -> None:
@@ -123,10 +111,9 @@ def doctor(
     slow: Annotated[
         bool, typer.Option("--slow", help="Also overfit eight pairs, from fresh weights.")
     ] = False,
-    device: Annotated[Device, typer.Option("--device", help="Device to check on.")] = "cpu",
+    device: Annotated[Device, typer.Option(help="Device to check on.")] = "cpu",
     precision: Annotated[
-        Precision,
-        typer.Option("--precision", help="Precision to check in; bf16 may differ more, by its rounding."),
+        Precision, typer.Option(help="Precision to check in; bf16 may differ more, by its rounding.")
     ] = "fp32",
 ) -> None:
     """Check a model's masks, cache and backends.
@@ -152,14 +139,13 @@ def export(
     to: Annotated[
         ExportTarget,
         typer.Option(
-            "--to", help="ctranslate2 is a faster engine, whose package it needs; run is a small copy of RUN."
+            help="ctranslate2 is a faster engine, whose package it needs; run is a small copy of RUN."
         ),
     ],
     output: OutputFlags,
     quantization: Annotated[
         Quantization,
         typer.Option(
-            "--quantization",
             metavar="NAME",
             help="How matrices are stored: none (float32), int8, int8_float32, int8_float16, int8_bfloat16, "
             "int16, float16 or bfloat16. With --to run: none or float16.",

@@ -24,8 +24,7 @@ def prepare(
     offline: Annotated[bool, typer.Option("--offline", help="Use no network.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Prepare again though nothing has changed.")] = False,
     workers: Annotated[
-        int,
-        typer.Option("--workers", min=0, metavar="N", help="Processes, 16 at most; 0 chooses by size."),
+        int, typer.Option(min=0, metavar="N", help="Processes, 16 at most; 0 chooses by size.")
     ] = 0,
     settings: Settings = None,
 ) -> None:
@@ -52,9 +51,5 @@ def prepare(
     if not result.is_new:
         again = prepare_command(config, settings, *(() if source is None else ("--from", source)), "--force")
         log.info("%s: nothing has changed; to prepare it again: %s", result.folder, again)
-    document = {
-        "folder": str(result.folder),
-        "is_new": result.is_new,
-        "report": result.report.as_json(),
-    }
+    document = {"folder": str(result.folder), "is_new": result.is_new, "report": result.report.as_json()}
     print_result(result.folder, document, as_json=output.as_json)

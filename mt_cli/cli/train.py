@@ -34,30 +34,25 @@ def train(
     config: ConfigPath,
     output: OutputFlags,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="Run folder, by default runs/<config name>.")
+        Path | None, typer.Option(metavar="DIR", help="Run folder, by default runs/<config name>.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     init_from: Annotated[
-        Path | None,
-        typer.Option("--init-from", metavar="RUN", help="Start with the best weights of another run."),
+        Path | None, typer.Option(metavar="RUN", help="Start with the best weights of another run.")
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data", metavar="DIR", help="Prepared folder, by default data/prepared/<config name>."
-        ),
+        typer.Option(metavar="DIR", help="Prepared folder, by default data/prepared/<config name>."),
     ] = None,
     settings: Settings = None,
     device: DeviceFlag = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, metavar="N", help="Seed of everything random.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Seed of everything random.")] = None,
     max_steps: Annotated[
-        int | None, typer.Option("--max-steps", min=1, metavar="N", help="Updates after which training ends.")
+        int | None, typer.Option(min=1, metavar="N", help="Updates after which training ends.")
     ] = None,
     time_limit: Annotated[
-        str | None, typer.Option("--time-limit", metavar="TIME", help="Stop, saved, after 90s, 10m or 2h.")
+        str | None, typer.Option(metavar="TIME", help="Stop, saved, after 90s, 10m or 2h.")
     ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard's event files into the run folder too.")

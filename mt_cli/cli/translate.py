@@ -39,11 +39,10 @@ def translate(
     target: Annotated[
         str, typer.Option("-o", "--output", metavar="FILE", help="Where the translations go; - is stdout.")
     ] = "-",
-    text: Annotated[str | None, typer.Option("--text", help="Text to translate in place of a file.")] = None,
+    text: Annotated[str | None, typer.Option(help="Text to translate in place of a file.")] = None,
     n_best: Annotated[
         int,
         typer.Option(
-            "--n-best",
             min=1,
             metavar="N",
             help="Translations of each line, the best first; needs as many beams, or --sample.",
@@ -64,24 +63,15 @@ def translate(
     ] = False,
     temperature: Annotated[
         float | None,
-        typer.Option(
-            "--temperature",
-            min=0.01,
-            max=100,
-            metavar="X",
-            help="For --sample: below 1 prefers likely tokens.",
-        ),
+        typer.Option(min=0.01, max=100, metavar="X", help="For --sample: below 1 prefers likely tokens."),
     ] = None,
     top_k: Annotated[
         int | None,
-        typer.Option(
-            "--top-k", min=0, metavar="K", help="For --sample: draw from the K likeliest tokens; 0 is all."
-        ),
+        typer.Option(min=0, metavar="K", help="For --sample: draw from the K likeliest tokens; 0 is all."),
     ] = None,
     top_p: Annotated[
         float | None,
         typer.Option(
-            "--top-p",
             min=0.0,
             max=1.0,
             metavar="P",
@@ -89,7 +79,7 @@ def translate(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, metavar="N", help="Random seed for --sample. [default: 1]")
+        int | None, typer.Option(min=0, metavar="N", help="Random seed for --sample. [default: 1]")
     ] = None,
 ) -> None:
     """Translate lines, one line for one line, in order (N lines for one with --n-best N).
@@ -213,15 +203,12 @@ def _as_json(source: str, translations: "list[Translation]") -> str:
 @command(app, "score runs/sample --src german.txt --tgt english.txt --normalise")
 def score(
     runs: RunPaths,
-    src: Annotated[str, typer.Option("--src", metavar="FILE", help="Sources; - is stdin.")],
-    tgt: Annotated[
-        str, typer.Option("--tgt", metavar="FILE", help="Their translations, line by line; - is stdin.")
-    ],
+    src: Annotated[str, typer.Option(metavar="FILE", help="Sources; - is stdin.")],
+    tgt: Annotated[str, typer.Option(metavar="FILE", help="Their translations, line by line; - is stdin.")],
     decoding: DecodingFlags,
     output: OutputFlags,
     normalise: Annotated[
-        bool,
-        typer.Option("--normalise", help="Divide by the number of target tokens, </s> included."),
+        bool, typer.Option("--normalise", help="Divide by the number of target tokens, </s> included.")
     ] = False,
 ) -> None:
     """Print the log-probability of given translations (natural logarithm), line by line."""
