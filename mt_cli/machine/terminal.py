@@ -12,13 +12,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Never, Self, TextIO
 
 from tqdm import tqdm
 
 from mt_cli.errors import ResourceError
+from mt_cli.machine.files import write_errors_named
 
 log = logging.getLogger(__name__)
 
@@ -205,34 +206,29 @@ class _StderrHandler(logging.Handler):
                 tqdm.write(self.format(record), file=sys.stderr)
 
 
-class LogFile(logging.FileHandler):
-    """Adds records to the end of a file; if it cannot, that is a warning, once, and the work goes on."""
+@contextlib.contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """Add all that the package logs in the block to the end of the file `path`, details too.
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, encoding="utf-8", delay=True)
-        self._path = path
-        self._has_failed = False
-        self.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    What the file cannot take later, as on a full disk, is lost: a log is never what work is for.
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write `record`."""
-        try:
-            super().emit(record)
-        except OSError:  # it cannot be opened
-            self.handleError(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 — logging's name
-        """Warn that `record` could not be written."""
-        if not self._has_failed:
-            self._has_failed = True
-            error = sys.exception()
-            reason = error.strerror if isinstance(error, OSError) else error
-            log.warning("%s: cannot be written: %s; the work goes on without", self._path, reason)
-
-    def close(self) -> None:
-        """Close the file; what it still cannot take is lost."""
+    Raises:
+        ResourceError: it cannot be opened.
+    """
+    with write_errors_named(path):
+        handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    package = logging.getLogger("mt_cli")
+    previous = package.level
+    package.setLevel(logging.DEBUG)
+    package.addHandler(handler)
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
+        package.setLevel(previous)
         with contextlib.suppress(OSError):
-            super().close()
+            handler.close()
 
 
 class ProgressDisplay:

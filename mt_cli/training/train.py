@@ -21,7 +21,7 @@ from mt_cli.evaluation.card import write_card
 from mt_cli.machine.device import describe_machine, memory_errors_explained, memory_of, set_up_runtime
 from mt_cli.machine.files import locked, sha256_bytes
 from mt_cli.machine.processes import StopSignals, describe_checkout
-from mt_cli.machine.terminal import LogFile
+from mt_cli.machine.terminal import logged_to
 from mt_cli.model.shapes import check_fits_memory, kept_layers, weights_of_fewer_layers
 from mt_cli.runs.checkpoint import Shapes, fill, read_weights, shapes_of, weights_sha256
 from mt_cli.runs.run import (
@@ -88,7 +88,7 @@ def train_run(
         check_tensorboard()
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
-            stack.enter_context(_log_level(logging.ERROR))  # the first one tells what happens
+            logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first one tells what happens
         runtime = set_up_runtime(
             device=config.runtime.device, precision=config.runtime.precision, threads=config.runtime.threads
         )
@@ -178,9 +178,7 @@ def _described(run: Run) -> Iterator[None]:
 
     What fails then is left: the error that comes first is the one to tell.
     """
-    handler = LogFile(run.folder / LOG)
-    with _log_level(logging.DEBUG) as package:
-        package.addHandler(handler)
+    with logged_to(run.folder / LOG):
         try:
             yield
             write_card(run)
@@ -190,21 +188,6 @@ def _described(run: Run) -> Iterator[None]:
                     run.write_facts(STATUS, {**STARTING, "state": "failed"})
                 write_card(run, tells_failure=False)
             raise
-        finally:
-            package.removeHandler(handler)
-            handler.close()
-
-
-@contextmanager
-def _log_level(level: int) -> Iterator[logging.Logger]:
-    """The package's logger, at `level` for as long as the block lasts."""
-    package = logging.getLogger("mt_cli")
-    previous = package.level
-    package.setLevel(level)
-    try:
-        yield package
-    finally:
-        package.setLevel(previous)
 
 
 # A run that starts with another's weights
