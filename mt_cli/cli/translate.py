@@ -213,29 +213,26 @@ def score(
 ) -> None:
     """Print the log-probability of given translations (natural logarithm), line by line."""
     options = decoding.options()
-    from mt_cli.translation.scorer import PairScorer, open_pairs, score_pairs
-    from mt_cli.translation.streams import count_lines
+    from mt_cli.translation.scorer import PairScorer, read_pairs
+    from mt_cli.translation.streams import LINES_AT_ONCE
 
-    with open_pairs(src, tgt) as (sources, translations):
-        scorer = PairScorer.load(runs, options)
-        # On a terminal the scores themselves show how far it is.
-        total, is_hidden = count_lines(sources), is_terminal(sys.stdout)
-        with ProgressDisplay("scoring", unit="lines", total=total, is_hidden=is_hidden) as progress:
-            for pairs in score_pairs(scorer, sources, translations):
-                values = [pair.score.per_token if normalise else pair.score.log_prob for pair in pairs]
-                lines = [f"{value:.4f}" for value in values]
-                if output.as_json:
-                    lines = [
-                        json_text(
-                            {
-                                "source": pair.source,
-                                "translation": pair.translation,
-                                "score": value,
-                                "log_prob": pair.score.log_prob,
-                                "tokens": pair.score.num_tokens,
-                            }
-                        )
-                        for pair, value in zip(pairs, values, strict=True)
-                    ]
-                print_lines("\n".join(lines))
-                progress.update(len(pairs))
+    sources, targets = read_pairs(src, tgt)
+    scorer = PairScorer.load(runs, options)
+    # On a terminal the scores themselves show how far it is.
+    is_hidden = is_terminal(sys.stdout)
+    with ProgressDisplay("scoring", unit="lines", total=len(sources), is_hidden=is_hidden) as progress:
+        for begin in range(0, len(sources), LINES_AT_ONCE):
+            pairs = [side[begin : begin + LINES_AT_ONCE] for side in (sources, targets)]
+            lines = []
+            for source, target, found in zip(*pairs, scorer.score(*pairs, first_line=begin + 1), strict=True):
+                value = found.per_token if normalise else found.log_prob
+                document = {
+                    "source": source,
+                    "translation": target,
+                    "score": value,
+                    "log_prob": found.log_prob,
+                    "tokens": found.num_tokens,
+                }
+                lines.append(json_text(document) if output.as_json else f"{value:.4f}")
+            print_lines("\n".join(lines))
+            progress.update(len(lines))

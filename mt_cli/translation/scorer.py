@@ -3,13 +3,10 @@
 Letters: B pairs, S source length, T target length, V target vocabulary.
 """
 
-import io
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.errors import DataError, UsageError
+from mt_cli.errors import UsageError
 from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import Run, open_run, open_runs
@@ -27,7 +24,7 @@ from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.lines import Translation, checked_lines
 from mt_cli.translation.searcher import Halving
-from mt_cli.translation.streams import LINES_AT_ONCE, count_lines, decoded, open_source
+from mt_cli.translation.streams import check_aligned, line_chunks, open_source
 from mt_cli.translation.translator import DecodingOptions, OnProgress, Translator
 
 log = logging.getLogger(__name__)
@@ -166,62 +163,22 @@ def _token_log_probs(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, t
     return -F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), reduction="none").view_as(tgt_out)
 
 
-# Streams of pairs
-
-
-@dataclass(frozen=True)
-class ScoredPair:
-    """A pair of lines as they were given, and its score."""
-
-    source: str
-    translation: str
-    score: PairScore
-
-
-@contextmanager
-def open_pairs(src: str, tgt: str) -> Iterator[tuple[io.BufferedIOBase, io.BufferedIOBase]]:
-    """The sources and targets in two files, of which one may be `-`, stdin.
+def read_pairs(src: str, tgt: str) -> tuple[list[str], list[str]]:
+    """The lines of the files `src` and `tgt`, of which one may be `-`, stdin; both have to fit into memory.
 
     Raises:
         UsageError: both are stdin.
-        DataError: one cannot be read, or the files have different numbers of lines.
+        DataError: one cannot be read, or they do not align line by line.
     """
     if src == tgt == "-":
         raise UsageError("sources and translations cannot both come from stdin; name a file for one")
     with open_source(src) as sources, open_source(tgt) as targets:
-        num_src, num_tgt = count_lines(sources), count_lines(targets)
-        if None not in (num_src, num_tgt) and num_src != num_tgt:  # of stdin and pipes, only the end tells
-            raise DataError(
-                f"{tgt}: {num_tgt} lines, but {src} has {num_src}; the files must align line by line"
-            )
-        yield sources, targets
-
-
-def score_pairs(
-    scorer: PairScorer, sources: io.BufferedIOBase, targets: io.BufferedIOBase
-) -> Iterator[list[ScoredPair]]:
-    """The scored pairs of `sources` and `targets`, in order, as soon as a portion of them is done.
-
-    Raises:
-        DataError: one has more lines than the other; all pairs until there have been scored.
-    """
-    done = 0
-    while True:
-        src, tgt = (list(islice(stream, LINES_AT_ONCE)) for stream in (sources, targets))
-        if n := min(len(src), len(tgt)):
-            of_src = [decoded(raw, done + i, side="source") for i, raw in enumerate(src[:n], 1)]
-            of_tgt = [decoded(raw, done + i, side="translation") for i, raw in enumerate(tgt[:n], 1)]
-            scores = scorer.score(of_src, of_tgt, first_line=done + 1)
-            yield [ScoredPair(*each) for each in zip(of_src, of_tgt, scores, strict=True)]
-        done += n
-        if len(src) != len(tgt):
-            names = ("sources", "translations")
-            longer, shorter = names if len(src) > len(tgt) else reversed(names)
-            raise DataError(
-                f"the {shorter} end after line {done}, but the {longer} go on; they must align line by line"
-            )
-        if not n:
-            return
+        of_src, of_tgt = (
+            [line for lines in line_chunks(stream, side=side) for line in lines]
+            for stream, side in ((sources, "source"), (targets, "translation"))
+        )
+    check_aligned(Path(tgt), of_tgt, src, of_src)
+    return of_src, of_tgt
 
 
 # Reranking: log p(y|x) + lambda log p(x|y) + mu |y|, that of Yee et al. (2019) without a language model, and

@@ -31,18 +31,21 @@ OPEN_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/(?:self|thread-self)
 """Names of what a shell has opened for this program, as in `-o /dev/stdout >> file`."""
 
 
-def line_chunks(source: io.BufferedIOBase) -> Iterator[list[str]]:
-    """The lines of `source` as they arrive: one by one when a person types, many at once from a file."""
+def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[str]]:
+    """The lines of `source` as they arrive: one by one when a person types, many at once from a file.
+
+    `side` is what warnings of lines that are not UTF-8 call it, beside the line's number.
+    """
     rest, most, number = b"", FIRST_LINES, 1
     while data := _read(source):
         *lines, rest = (rest + data).split(b"\n")
         # Never kept back for more to come: whoever writes may be waiting for the answer.
         while lines:
-            yield [decoded(raw, number + i) for i, raw in enumerate(lines[:most])]
+            yield [decoded(raw, number + i, side=side) for i, raw in enumerate(lines[:most])]
             number += len(lines[:most])
             lines, most = lines[most:], min(2 * most, LINES_AT_ONCE)
     if rest:
-        yield [decoded(rest, number)]
+        yield [decoded(rest, number, side=side)]
 
 
 def _read(source: io.BufferedIOBase) -> bytes:

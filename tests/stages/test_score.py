@@ -70,13 +70,3 @@ def test_files_of_unequal_length_exit_3_before_anything_is_printed(workspace: Wo
         b"",
         "error: corpus/test.en: 20 lines, but corpus/train.de has 25; the files must align line by line\n",
     )
-
-
-def test_stream_that_ends_early_exits_3_after_the_pairs_that_there_are(workspace: Workspace) -> None:
-    outcome = score(
-        workspace, "runs/tiny", "--src", "-", "--tgt", "corpus/train.en", stdin=b"Ein Hund.\nRot.\n"
-    )
-    assert (outcome.code, len(outcome.lines)) == (3, 2)
-    assert outcome.err.endswith(
-        "error: the sources end after line 2, but the translations go on; they must align line by line\n"
-    )
