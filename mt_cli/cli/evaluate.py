@@ -253,7 +253,7 @@ def plot(
 
     Prints the picture's path; with --json, the curves too.
     """
-    from mt_cli.evaluation.curves import plot_runs
+    from mt_cli.evaluation.report import plot_runs
 
     drawn = plot_runs(runs, output=file)
     document = {"picture": str(file), "runs": [curves.as_json() for curves in drawn]}

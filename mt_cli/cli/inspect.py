@@ -66,9 +66,8 @@ def inspect(
         facts = describe_run(run, checkpoint=checkpoint)
         print_result(facts_as_text(facts, width=width), facts, as_json=output.as_json)
         return
-    from mt_cli.machine.pictures import PICTURES, check_ending
-    from mt_cli.translation.attention import ENDINGS
-    from mt_cli.translation.streams import decode_argument
+    from mt_cli.translation.attention import ENDINGS, PICTURES, check_ending
+    from mt_cli.translation.lines import decode_argument
     from mt_cli.translation.translator import Translator
 
     picture = None if attention in (None, "-") else Path(str(attention))

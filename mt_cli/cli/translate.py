@@ -98,7 +98,7 @@ def translate(
     sampling = _sampling(sample, given, seed=seed)
     options = decoding.options(sampling=sampling, seed=1 if seed is None else seed)
     from mt_cli.runs.run import open_runs
-    from mt_cli.translation.streams import count_lines, line_chunks, open_source, open_target
+    from mt_cli.translation.lines import count_lines, line_chunks, open_source, open_target
     from mt_cli.translation.translator import DecodingOptions, Translator
 
     opened = open_runs(runs, may_be_exported=True)
@@ -213,8 +213,8 @@ def score(
 ) -> None:
     """Print the log-probability of given translations (natural logarithm), line by line."""
     options = decoding.options()
+    from mt_cli.translation.lines import LINES_AT_ONCE
     from mt_cli.translation.scorer import PairScorer, read_pairs
-    from mt_cli.translation.streams import LINES_AT_ONCE
 
     sources, targets = read_pairs(src, tgt)
     scorer = PairScorer.load(runs, options)

@@ -10,6 +10,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+TRAIN, VAL = "train", "val"
+"""The splits that every corpus has."""
+MORE = "train+"
+"""Prefix of the names of pairs that a config adds for training."""
 LANGUAGE = r"^[a-z]{2,3}$"
 SPLIT = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 TAG = r"^\S*$"
@@ -120,7 +124,7 @@ class DataConfig(Section):
     """Training pairs with a side of more tokens are dropped; other splits keep every line."""
 
     def _complaints(self) -> Iterator[str]:
-        missing = [name for name in ("train", "val") if name not in self.splits]
+        missing = [name for name in (TRAIN, VAL) if name not in self.splits]
         if missing:
             yield f"splits must name {' and '.join(missing)}, found {list(self.splits)}"
         if len(set(self.splits)) < len(self.splits):

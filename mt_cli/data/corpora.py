@@ -16,18 +16,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from mt_cli.config.schema import DataConfig, FilesConfig
+from mt_cli.config.schema import MORE, TRAIN, DataConfig, FilesConfig
 from mt_cli.errors import ConfigError, DataError, ResourceError
 from mt_cli.machine.files import WriteError, sha256_bytes, sha256_file, write_atomically
 
 log = logging.getLogger(__name__)
 DOWNLOADS = Path("data/raw/multi30k")
 GZIP_MAGIC = b"\x1f\x8b"
-TRAIN = "train"
 LONGEST_LINE = 1 << 20
 """Bytes of a line."""
-MORE = "train+"
-"""Prefix of the names of pairs that a config adds for training."""
 RawPair = tuple[bytes, bytes]
 """A source line and a target line as they stand in the files, line ends included."""
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mt_cli.config.schema import Config
+from mt_cli.config.schema import TRAIN, Config
 from mt_cli.data.corpora import (
-    TRAIN,
     Corpus,
     CorpusSplit,
     RawPair,

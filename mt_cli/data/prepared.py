@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mt_cli.config.load import table_differences
-from mt_cli.config.schema import Config, DataConfig, TokenizerConfig
-from mt_cli.data.corpora import MORE, TRAIN
+from mt_cli.config.schema import MORE, TRAIN, Config, DataConfig, TokenizerConfig
 from mt_cli.errors import DataError, PreparedDataError, command_line
 from mt_cli.machine.files import (
     MANIFEST,

@@ -22,7 +22,7 @@ from mt_cli.evaluation.scoring import (
 )
 from mt_cli.runs.run import Run, open_prepared_of
 from mt_cli.text.normalize import decode_line, normalize, split_lines
-from mt_cli.translation.streams import check_aligned, read_bytes
+from mt_cli.translation.lines import check_aligned, read_bytes
 from mt_cli.translation.translator import DecodingOptions
 
 log = logging.getLogger(__name__)

@@ -25,9 +25,8 @@ from mt_cli.runs.run import (
     open_runs,
 )
 from mt_cli.text.normalize import split_lines
-from mt_cli.translation.lines import unk_rate
+from mt_cli.translation.lines import check_aligned, read_bytes, unk_rate
 from mt_cli.translation.scorer import Reranker, Reranking
-from mt_cli.translation.streams import check_aligned, read_bytes
 from mt_cli.translation.translator import DecodingOptions, Translator, search_name
 
 log = logging.getLogger(__name__)

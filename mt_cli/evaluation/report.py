@@ -1,17 +1,18 @@
 """`report`: what is known of a run, or of two side by side, as one page that can be sent to anybody.
 
-The page's looks stand in report.html, a template; its pictures come from `curves` and `attention`.
+The page's looks stand in report.html, a template. `plot` draws the curves of trainings alone.
 """
 
 import base64
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from importlib.resources import files
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, StrictUndefined
 
@@ -27,18 +28,21 @@ from mt_cli.evaluation.compare import (
     translations_of,
     unseen_words,
 )
-from mt_cli.evaluation.curves import compose, curves_of, labels_of
 from mt_cli.evaluation.evaluate import EvalSet, System
 from mt_cli.evaluation.scoring import score, sentence_chrf, symptoms
 from mt_cli.machine.device import one_thread
 from mt_cli.machine.files import write_atomically
-from mt_cli.machine.pictures import Panel, render, render_panels
 from mt_cli.machine.terminal import ProgressDisplay, in_words, visible
 from mt_cli.model.shapes import num_parameters
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
-from mt_cli.runs.run import ENVIRONMENT, STATUS
+from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, number_in, open_run
+from mt_cli.translation.attention import PICTURES, Panel, check_ending, compose_panels, render, write_figure
 from mt_cli.translation.lines import unk_rate
 from mt_cli.translation.translator import DecodingOptions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ENDINGS = (".html", ".htm")
 LONGEST_TEXT = 1500
@@ -282,8 +286,153 @@ def render_page(runs: Sequence[Facts], test_sets: Mapping[str, Facts]) -> str:
 
 def _picture(panel: Panel) -> str:
     """The address of the picture of `panel`."""
-    return _image(render_panels([panel], title="cross-attention, last layer but one", image_format="svg"))
+    title = "cross-attention, last layer but one"
+    return _image(render(lambda: compose_panels([panel], title=title), image_format="svg"))
 
 
 def _image(svg: bytes) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+
+
+# `plot`: the curves of trainings, read from their metrics.jsonl and drawn
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""Of Okabe and Ito (2008): people who see few colours tell them apart, and so does a grey print."""
+MARKERS = "osD^vPX"
+"""One for each run, for prints without colours."""
+WIDTH, HEIGHT = 7.0, 8.5
+"""In inches: a page with margins."""
+MOST_MARKERS = 40
+"""Validations beyond which only some are marked."""
+Curve = tuple[tuple[float, float], ...]
+"""Steps, ascending, and values."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What a run measured of itself."""
+
+    name: str
+    bleu_signatures: tuple[str, ...]
+    """Of the points of `bleu`: one, unless sacreBLEU changed between two sessions."""
+    train_loss: Curve
+    """What is minimised, per target token: the smoothed loss."""
+    train_nll: Curve
+    """Negative log-likelihood per target token, in nats, with dropout: what `val_nll` compares with."""
+    lr: Curve
+    val_nll: Curve
+    """The same of the validation split, without dropout."""
+    bleu: Curve
+
+    def as_json(self) -> dict[str, object]:
+        """The form that `plot --json` prints: each curve as pairs of step and value."""
+        return asdict(self)
+
+
+def curves_of(run: Run) -> Curves:
+    """The curves of `run`, named like its folder.
+
+    Raises:
+        DataError: its metrics are missing, damaged or out of order, or there are none yet.
+    """
+    path = run.metrics_path
+    if not path.exists():
+        raise DataError(f"{path}: no such file; only a folder that train wrote has it")
+    records = list(run.metrics())
+    steps = [record for record in records if record["kind"] == "step"]
+    validations = [record for record in records if record["kind"] == "validation"]
+    if not steps and not validations:
+        raise DataError(f"{path}: holds no measurement yet; go on training with --resume")
+
+    def curve(of: Sequence[dict[str, object]], key: str) -> Curve:
+        points = [(number_in(each, "step", path=path), number_in(each, key, path=path)) for each in of]
+        for (before, _), (after, _) in pairwise(points):
+            if after <= before:
+                raise DataError(f"{path}: step {after:g} comes after step {before:g}; the file is damaged")
+        return tuple(points)
+
+    return Curves(
+        name=run.folder.resolve().name,
+        bleu_signatures=tuple(dict.fromkeys(str(each.get("bleu_signature")) for each in validations)),
+        train_loss=curve(steps, "loss"),
+        train_nll=curve(steps, "nll"),
+        lr=curve(steps, "lr"),
+        val_nll=curve(validations, "nll"),
+        bleu=curve(validations, "bleu"),
+    )
+
+
+def plot_runs(run_dirs: Sequence[Path], *, output: Path) -> list[Curves]:
+    """Draw the curves of all runs into `output`, whose ending is one of `PICTURES`; gives what was drawn.
+
+    Raises:
+        UsageError: the ending is another, or a folder is no run.
+        DataError: a run's metrics are missing or damaged, or there are none yet.
+    """
+    check_ending(output, PICTURES)
+    runs = [curves_of(open_run(run_dir)) for run_dir in run_dirs]
+    labels = labels_of(run_dirs)
+    write_figure(output, lambda: compose(runs, labels=labels))
+    return runs
+
+
+def labels_of(run_dirs: Sequence[Path]) -> list[str]:
+    """A name for each of the folders: its own where no other has that, else its path."""
+    names = [run_dir.resolve().name for run_dir in run_dirs]
+    return [
+        name if names.count(name) == 1 else os.path.normpath(run_dir)
+        for name, run_dir in zip(names, run_dirs, strict=True)
+    ]
+
+
+def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
+    """A figure with loss, BLEU and learning rate against the step, one colour for each run."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    loss, bleu, rate = figure.subplots(3, 1, sharex=True, height_ratios=(4, 3, 2))
+    for number, (curves, label) in enumerate(zip(runs, labels, strict=True)):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        _draw(loss, curves.train_nll, colour, label=f"{label}, train", style=":")
+        _draw(loss, curves.val_nll, colour, label=f"{label}, val", marker=marker)
+        _draw(bleu, curves.bleu, colour, label=label, marker=marker)
+        _draw(rate, curves.lr, colour, label=label)
+    # A score never travels without its signature.
+    signatures = dict.fromkeys(signature for curves in runs for signature in curves.bleu_signatures)
+    scored = "\n".join(f"val BLEU {signature}" for signature in signatures) or "no validation yet"
+    loss.set_ylabel("nats per target token")
+    loss.set_title("negative log-likelihood (train: with dropout)", fontsize=10)
+    bleu.set_ylabel("BLEU")
+    bleu.set_title(scored, fontsize=10, parse_math=False)
+    rate.set_ylabel("learning rate")
+    rate.set_xlabel("step")
+    for axes in (loss, bleu, rate):
+        axes.grid(color="0.9")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    rate.set_ylim(bottom=0)
+    rate.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    bleu.set_ylim(bottom=0)
+    lines = loss.get_lines()
+    names = [str(line.get_label()) for line in lines]
+    # Matplotlib leaves out names that begin with an underscore, so the legend gets its names afterwards.
+    places = [str(place) for place in range(len(lines))]
+    legend = figure.legend(lines, places, loc="outside lower center", ncols=2, fontsize=9)
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_parse_math(False)  # a folder's name may hold dollar signs
+        text.set_text(name)
+    return figure
+
+
+def _draw(axes: "Axes", curve: Curve, colour: str, *, label: str, style: str = "-", marker: str = "") -> None:
+    axes.plot(
+        [step for step, _ in curve],
+        [value for _, value in curve],
+        color=colour,
+        linestyle=style,
+        linewidth=1.4,
+        marker=marker,
+        markersize=4,
+        markevery=max(1, len(curve) // MOST_MARKERS),
+        label=label,
+    )

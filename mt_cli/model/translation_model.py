@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from mt_cli.model.cpu_kernels import Dropout
-from mt_cli.model.torch_backend import TorchBackend
 from mt_cli.model.transformer import (
     DecoderState,
     Positions,
@@ -23,11 +22,6 @@ from mt_cli.model.transformer import (
     TransformerOptions,
     padding_mask,
 )
-
-BACKENDS: dict[str, type[TorchBackend] | type[ScratchBackend]] = {
-    "torch": TorchBackend,
-    "scratch": ScratchBackend,
-}
 
 
 class TranslationModel(nn.Module):
@@ -90,8 +84,7 @@ class TranslationModel(nn.Module):
             attention_dropout=attention_dropout,
             activation_dropout=activation_dropout,
         )
-        # The cast is needed because each backend accepts only its own type of state.
-        self.backend = cast("TransformerBackend", BACKENDS[backend](options))
+        self.backend = _build_backend(backend, options)
         self.output = nn.Linear(d_model, tgt_vocab_size, bias=output_bias)
         if tie != "none":
             self.output.weight = self.tgt_embedding.weight
@@ -133,6 +126,15 @@ class TranslationModel(nn.Module):
     def _check_length(self, length: int) -> None:
         if length > self.max_len:
             raise ValueError(f"{length} tokens, but the model takes {self.max_len}; shorten the input")
+
+
+def _build_backend(name: str, options: TransformerOptions) -> TransformerBackend:
+    # The casts are needed because each backend accepts only its own type of state.
+    if name == "scratch":
+        return cast("TransformerBackend", ScratchBackend(options))
+    from mt_cli.model.torch_backend import TorchBackend
+
+    return cast("TransformerBackend", TorchBackend(options))
 
 
 NORMAL_DEVIATION = 0.02

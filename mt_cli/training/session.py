@@ -37,7 +37,7 @@ from mt_cli.runs.checkpoint import (
 from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
 from mt_cli.training.distributed import World
 from mt_cli.training.monitor import Monitor, Validation, event_writer
-from mt_cli.training.sizing import after_training, before_training, plan_of
+from mt_cli.training.new_config import after_training, before_training, plan_of
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 from mt_cli.translation.translator import Translator
 

@@ -22,9 +22,8 @@ from mt_cli.runs.run import Run, open_run, open_runs
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.lines import Translation, checked_lines
+from mt_cli.translation.lines import Translation, check_aligned, checked_lines, line_chunks, open_source
 from mt_cli.translation.searcher import Halving
-from mt_cli.translation.streams import check_aligned, line_chunks, open_source
 from mt_cli.translation.translator import DecodingOptions, OnProgress, Translator
 
 log = logging.getLogger(__name__)

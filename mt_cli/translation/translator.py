@@ -21,7 +21,6 @@ from mt_cli.runs.run import Run, open_runs
 from mt_cli.text import UNK_ID
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.ctranslate2 import ExportedSearcher
 from mt_cli.translation.lines import (
     Part,
     Splitter,
@@ -289,11 +288,11 @@ class Translator:
         Raises:
             UsageError: an exported model translates, which nobody can look into.
         """
-        if isinstance(self._engine, ExportedSearcher):
+        first: TranslationModel | None = getattr(self._engine, "first", None)
+        if first is None:
             raise UsageError(
                 f"{self._name}: nobody can look into an exported model; name the run that it is of"
             )
-        first: TranslationModel = self._engine.first  # type: ignore[attr-defined]
         return first
 
     def teacher_force(self, line: str, *, target: str | None = None) -> "TeacherForced":
@@ -416,6 +415,8 @@ def _load_engine(
             raise UsageError(
                 f"{first.folder}: an exported model has no layers of ours; leave out ", Option("backend")
             )
+        from mt_cli.translation.ctranslate2 import ExportedSearcher
+
         own = {"none": "fp32", "bfloat16": "bf16"}.get(exported.quantization, exported.quantization)
         precision = options.search.get("precision")
         if precision not in (None, own):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workspace import Outcome, Workspace
 
 from mt_cli.text.normalize import decode_line
-from mt_cli.translation.streams import line_chunks
+from mt_cli.translation.lines import line_chunks
 
 AWKWARD = b"Ein Mann schl\xc3\xa4ft.\n\n\xff\xfe kaputt\nZwei Hunde spielen im Schnee."
 RUN = "runs/tiny"

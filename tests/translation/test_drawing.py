@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.pictures import Panel, heat_map, write_picture
+from mt_cli.translation.attention import Panel, heat_map, write_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -94,7 +94,7 @@ DRAW_IN_A_PROCESS = """
 import sys
 from pathlib import Path
 import numpy as np
-from mt_cli.machine.pictures import Panel, write_picture
+from mt_cli.translation.attention import Panel, write_picture
 write_picture(Path(sys.argv[1]), [Panel("t", ["a"], ["b"], np.ones((1, 1), np.float32))], title="T")
 """
 

@@ -4,7 +4,7 @@ import pytest
 
 from mt_cli.config.load import parse_config
 from mt_cli.config.schema import Config
-from mt_cli.training.sizing import CorpusSize, suited_to, updates_per_epoch
+from mt_cli.training.new_config import CorpusSize, suited_to, updates_per_epoch
 
 
 def size_of(num_pairs: int) -> CorpusSize:
