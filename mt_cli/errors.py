@@ -16,6 +16,7 @@ whichever the user speaks: see `Option`.
 """
 
 import errno
+import re
 import shlex
 from dataclasses import dataclass
 
@@ -110,6 +111,30 @@ class StoppedError(MtCliError):
 def command_line(*words: object) -> str:
     """A command of this program that an error advises, as a shell takes it."""
     return shlex.join(["mt-cli", *map(str, words)])
+
+
+DEMANDS = {
+    r"a valid boolean.*": "true or false",
+    r"a valid integer.*": "a whole number",
+    r"a valid number.*": "a number",
+    r"a valid string": "text in quotes",
+    r"a valid dictionary.*": "a table",
+    r"a valid tuple": "a list",
+    r"greater than or equal to (\S+)": r"\1 or more",
+    r"less than or equal to (\S+)": r"\1 or less",
+    r"greater than (\S+)": r"more than \1",
+    r"less than (\S+)": r"less than \1",
+    r"(.*)": r"\1",
+}
+"""Pydantic's words for what a value should be, and ours, which name no types of Python."""
+
+
+def demand(message: str) -> str:
+    """A message of pydantic's in our words, such as `expected 1 or more`."""
+    message = re.sub(r"Input is not a valid path.*", "expected a path in quotes", message)
+    for words, ours in DEMANDS.items():
+        message = re.sub(f"(?:Input|Tuple) should (?:be )?{words}", f"expected {ours}", message)
+    return message
 
 
 # What the machine ran out of, as an exception of Python or of a library says it

@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 
 from mt_cli import __version__
 from mt_cli.cli.flags import expanded
-from mt_cli.errors import SHORTAGE_HINTS, MtCliError, ResourceError, UsageError, shortage
+from mt_cli.errors import SHORTAGE_HINTS, MtCliError, ResourceError, UsageError, demand, shortage
 from mt_cli.machine.processes import Terminated, termination_raised
 from mt_cli.machine.terminal import drop_stdout, print_aside, print_lines, reason_of, set_up_logging
 
@@ -34,14 +34,6 @@ Exit codes:
 5 lack of memory, disk, network or device · 6 a check failed · 129 the terminal closed · 130 Ctrl-C ·
 141 the reader closed the pipe · 143 SIGTERM
 """
-WORDS = {
-    r"Input should be a valid integer.*": "expected a whole number",
-    r"Input should be a valid number.*": "expected a number",
-    r"Input should be greater than or equal to (\S+)": r"expected \1 or more",
-    r"Input should be less than or equal to (\S+)": r"expected \1 or less",
-    r"Input should be (.*)": r"expected \1",
-}
-"""Pydantic's words for a value that a flag does not take, and ours."""
 
 
 class Program(TyperGroup):
@@ -54,10 +46,7 @@ class Program(TyperGroup):
             code = super().main(*args, **extra)
         except TyperException as error:
             message = re.sub("^Invalid value for '([^']*)'", r"\1", error.format_message())
-            message = message.replace("Value error, ", "")
-            for pattern, words in WORDS.items():
-                message = re.sub(pattern, words, message)
-            message = message.rstrip(".")
+            message = demand(message.replace("Value error, ", "")).rstrip(".")
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
             _fail(f"error: {message[:1].lower()}{message[1:]}; see {where} --help", UsageError.exit_code)
         except SystemExit as leaving:

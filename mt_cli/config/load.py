@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mt_cli.config.schema import MEANINGS, Config, Section
-from mt_cli.errors import ConfigError
+from mt_cli.errors import ConfigError, demand
 
 RUN_CONFIG = "config.toml"
 """The config of a run, in its folder."""
@@ -250,40 +250,9 @@ def _wrapped(paragraph: str) -> list[str]:
     return textwrap.wrap(paragraph, WIDTH - 2, break_on_hyphens=False, break_long_words=False) or [""]
 
 
-# By pydantic's kind of error; its own message would name Python's types.
-EXPECTED = {
-    "bool_parsing": "true or false",
-    "bool_type": "true or false",
-    "dict_type": "a table",
-    "finite_number": "a finite number",
-    "float_parsing": "a number",
-    "float_type": "a number",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "{ge} or more",
-    "int_from_float": "a whole number",
-    "int_parsing": "a whole number",
-    "int_type": "a whole number",
-    "less_than": "less than {lt}",
-    "less_than_equal": "{le} or less",
-    "literal_error": "{expected}",
-    "model_type": "a table",
-    "path_type": "a path in quotes",
-    "string_type": "text in quotes",
-    "too_long": "at most {max_length} values",
-    "too_short": "at least {min_length} values",
-    "tuple_type": "a list",
-}
-"""What was expected in place of what was found; pydantic fills in the limits."""
-MOST_LINES = 100
-"""Of what is wrong: more than a person has patience for."""
-
-
 def explain(error: ValidationError) -> list[str]:
-    """One line for each thing that is wrong; of very many, for the first ones and for the rest."""
-    details = error.errors()
-    lines = [line for detail in details[:MOST_LINES] for line in _complaints(detail)]
-    others = len(details) - MOST_LINES
-    return [*lines, f"and {others:,} more"] if others > 0 else lines
+    """One line for each thing that is wrong."""
+    return [line for detail in error.errors() for line in _complaints(detail)]
 
 
 def _complaints(detail: ErrorDetails) -> list[str]:
@@ -300,19 +269,9 @@ def _complaints(detail: ErrorDetails) -> list[str]:
             reasons = str(detail["ctx"]["error"]).split("\n")
             return [f"{path}: {reason}" if path else reason for reason in reasons]
         case _:
-            return [f"{path}: {demand(detail)}, found {_as_toml(detail['input'])}"]
-
-
-def demand(detail: ErrorDetails) -> str:
-    """What was expected, such as `expected 1 or more`."""
-    kind, message, limits = detail["type"], detail["msg"], detail.get("ctx", {})
-    if kind == "string_pattern_mismatch" and limits.get("pattern") in MEANINGS:
-        return f"expected {MEANINGS[str(limits['pattern'])]}"
-    if kind in EXPECTED:
-        shown = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in limits.items()}
-        return f"expected {EXPECTED[kind].format(**shown)}"
-    _, should, rest = message.partition(" should ")
-    return f"must {rest}" if should else message[:1].lower() + message[1:]
+            meaning = MEANINGS.get(str(detail.get("ctx", {}).get("pattern")))
+            wanted = f"expected {meaning}" if meaning else demand(detail["msg"])
+            return [f"{path}: {wanted}, found {_as_toml(detail['input'])}"]
 
 
 def _unknown_key(location: list[str]) -> str:
