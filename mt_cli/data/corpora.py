@@ -201,8 +201,7 @@ def _fetch_missing(names: Names, *, offline: bool) -> Paths:
     for path in missing:
         url = f"{BASE_URL}/{path.name}"
         log.info("fetching %s", url)
-        most = GZIPPED_BYTES.get(path.stem, MOST_BYTES)
-        download(url, path, sha256=GZIPPED_SHA256[path.stem], most=most)
+        download(url, path, sha256=GZIPPED_SHA256[path.stem], most=MOST_BYTES)
     return paths
 
 
@@ -264,8 +263,6 @@ DEADLINE_S = 300.0
 """Longest time that one attempt may take in all."""
 BACKOFF_S = 1.0
 """Wait before the second attempt; it doubles before each further one."""
-PASSING_STATUS = (408, 425, 429, *range(500, 600))
-"""Answers of a server that may be others later."""
 
 
 def download(url: str, path: Path, *, sha256: str, most: int, backoff_s: float = BACKOFF_S) -> None:
@@ -279,9 +276,7 @@ def download(url: str, path: Path, *, sha256: str, most: int, backoff_s: float =
         try:
             write_atomically(path, _fetch(url, sha256=sha256, most=most))
         except (ResourceError, DataError) as error:
-            cause = error.__cause__
-            is_final = isinstance(cause, urllib.error.HTTPError) and cause.code not in PASSING_STATUS
-            if attempt == ATTEMPTS or is_final or isinstance(error, WriteError):
+            if attempt == ATTEMPTS or isinstance(error, WriteError):
                 raise
             wait_s = backoff_s * 2 ** (attempt - 1)
             log.warning(
@@ -340,19 +335,8 @@ GZIPPED_SHA256 = {
     "test_2018_flickr.en": "ef4f4844037d4c5dea75c9a8ed5fd78905967a26f67c255e230cc9780032654d",
 }
 """sha256 of the files as served, `<name>.gz`."""
-GZIPPED_BYTES = {
-    "train.de": 637_044,
-    "train.en": 568_929,
-    "val.de": 24_681,
-    "val.en": 21_650,
-    "test_2016_flickr.de": 22_890,
-    "test_2016_flickr.en": 21_077,
-    "test_2017_flickr.de": 21_471,
-    "test_2017_flickr.en": 19_138,
-}
-"""Sizes of the files as served."""
 MOST_BYTES = 1 << 20
-"""Larger than any of the files whose size is not pinned."""
+"""Larger than any of them."""
 PLAIN_SHA256 = {
     "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
     "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",

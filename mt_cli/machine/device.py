@@ -15,14 +15,14 @@ from mt_cli.config.schema import MOST_THREADS, Device, Precision, PrecisionChoic
 from mt_cli.errors import MEMORY, Option, OutOfMemoryError, ResourceError, shortage
 from mt_cli.machine.processes import memory_size
 
-GIB, MB = 1 << 30, 10**6
+GIB = 1 << 30
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
 PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
 """Packages besides torch whose version may affect a result."""
-CPU_INFO, OWN_MEMORY = Path("/proc/cpuinfo"), Path("/proc/self/statm")
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
@@ -202,18 +202,6 @@ def memory_of(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return memory_size()
-
-
-def describe_memory_use(device: torch.device) -> str:
-    """Memory in use, and on a GPU the most that was taken there, such as `612 MB`."""
-    try:
-        resident = int(OWN_MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        used = f"{resident / MB:,.0f} MB"
-    except (OSError, ValueError, IndexError, AttributeError):
-        used = "not known"
-    if device.type != "cuda":
-        return used
-    return f"{used}, {torch.cuda.max_memory_allocated(device) / MB:,.0f} MB at most on the GPU"
 
 
 def release_memory(device: torch.device) -> None:

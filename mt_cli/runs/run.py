@@ -312,11 +312,9 @@ class Run:
 
         A value of None means that a key is gone. What was noted of updates that a kill has lost is forgotten.
         """
-        known = self.read_facts(ENVIRONMENT)
+        known = dict(environment) if after_step == 0 else self.read_facts(ENVIRONMENT)
         noted = known.pop(RESUMED, [])
         kept = [each for each in noted if each[AFTER_STEP] < after_step] if isinstance(noted, list) else []
-        if after_step == 0:  # all is trained from here on
-            known = dict(environment)
         latest = dict(known)
         for each in kept:
             latest |= each
@@ -325,8 +323,8 @@ class Run:
             for key in dict.fromkeys((*latest, *environment))
             if key != AFTER_STEP and latest.get(key) != environment.get(key)
         }
-        resumed = [*kept, *([{AFTER_STEP: after_step, **changed}] if changed else [])]
-        self.write_facts(ENVIRONMENT, {**known, **({RESUMED: resumed} if resumed else {})})
+        kept += [{AFTER_STEP: after_step, **changed}] if changed else []
+        self.write_facts(ENVIRONMENT, {**known, **({RESUMED: kept} if kept else {})})
 
     # Evaluations
 

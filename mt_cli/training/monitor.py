@@ -21,7 +21,7 @@ from tqdm import tqdm
 from mt_cli.config.schema import Config
 from mt_cli.errors import ResourceError
 from mt_cli.evaluation.scoring import Score, bleu_signature
-from mt_cli.machine.device import Runtime, describe_memory_use, describe_processor
+from mt_cli.machine.device import Runtime, describe_processor
 from mt_cli.machine.terminal import in_words, progress_bar, visible
 from mt_cli.runs.run import Run, number_in
 from mt_cli.training.trainer import StepReport, Trainer
@@ -65,13 +65,12 @@ class Monitor:
         config: Config,
         trainer: Trainer,
         *,
-        device: torch.device,
         elapsed_s: Callable[[], float],
         events: "SummaryWriter | None" = None,
     ) -> None:
         """`elapsed_s` gives the seconds of training so far, earlier sessions included."""
         self.meter = Meter()
-        self._run, self._config, self._trainer, self._device = run, config, trainer, device
+        self._run, self._config, self._trainer = run, config, trainer
         self._elapsed_s, self._events = elapsed_s, events
         self._bar: tqdm[Never] | None = None
         self._has_header = False
@@ -132,8 +131,7 @@ class Monitor:
                 end = "the end" if left_s <= limit_left_s else "the time limit"
                 if end == "the end" and not self._validation_s:
                     end = "the end, without validations"
-                expected = f"{in_words(max(0.0, min(left_s, limit_left_s)))} to {end}"
-                _log_facts(expected=expected, memory=describe_memory_use(self._device))
+                _log_facts(expected=f"{in_words(max(0.0, min(left_s, limit_left_s)))} to {end}")
 
     def tell_step(self) -> None:
         """Note what was measured of the updates since the last time, if any of them counts."""

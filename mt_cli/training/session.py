@@ -110,7 +110,6 @@ class Session:
             run,
             config,
             self._trainer,
-            device=runtime.device,
             elapsed_s=self._elapsed_s,
             events=event_writer(run.folder, after_step=last_kept) if has_tensorboard else None,
         )

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from html import escape
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -30,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation of a line. A notebook shows it with its score and its alignment."""
+    """One translation of a line."""
 
     text: str
     score: float
@@ -41,21 +40,6 @@ class Translation:
     """(place in `src_tokens`, place in `tokens`) for each of `tokens`, where it was asked for."""
     log_prob: float = field(default=0.0, repr=False)
     """Natural logarithm of its probability, without the length penalty; of a line in parts, their sum."""
-
-    def _repr_html_(self) -> str:
-        aligned = {
-            "source": [self.src_tokens[src] for src, _ in self.alignment],
-            "translation": [self.tokens[tgt] for _, tgt in self.alignment],
-        }
-        rows = "".join(_html_row(side, tokens) for side, tokens in aligned.items() if tokens)
-        table = f"<table>{rows}</table>" if rows else ""
-        line = f"<p>{escape(self.text)} <small>score {self.score:.4f}</small></p>"
-        # Notebooks set what stands between dollar signs as a formula, unless told not to.
-        return f'<div class="tex2jax_ignore mathjax_ignore">{line}{table}</div>'
-
-
-def _html_row(heading: str, cells: Iterable[str]) -> str:
-    return f"<tr><th>{heading}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 @dataclass(frozen=True)
