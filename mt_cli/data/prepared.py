@@ -38,8 +38,6 @@ from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizer import Tokenizers
 
 REPORT, TOKENIZER = "report.json", "tokenizer"
-MOST_BYTES = 1 << 30
-"""Of a file that is read as a whole."""
 PERCENTILES = (50, 90, 99, 100)
 COUNTED_TOGETHER = 1 << 22
 """Ids read at a time, so that a memory-mapped corpus need not fit into memory."""
@@ -281,7 +279,7 @@ class Prepared:
         """Both sides' tokenizers."""
         paths = [self.folder / name for name in self.manifest.outputs if name.startswith(f"{TOKENIZER}/")]
         try:
-            return Tokenizers.from_files({path.name: read_file(path, most=MOST_BYTES) for path in paths})
+            return Tokenizers.from_files({path.name: read_file(path) for path in paths})
         except DataError as error:
             raise PreparedDataError(f"{self.folder / TOKENIZER}: {error}") from error
 
@@ -308,7 +306,7 @@ class Prepared:
         """The corpus's own lines of split `name`, not normalised; row i belongs to pair i."""
         self._check_has(name)
         path = lines_path(self.folder, name, side)
-        raw = read_file(path, most=MOST_BYTES).split(b"\n")[:-1]
+        raw = read_file(path).split(b"\n")[:-1]
         expected = self.manifest.pairs[name]
         if len(raw) < expected:
             raise PreparedDataError(f"{path}: {len(raw):,} lines, but {MANIFEST} says {expected:,}")
@@ -318,7 +316,7 @@ class Prepared:
         """The report that was stored when the data were prepared."""
         path = self.folder / REPORT
         try:
-            return CorpusReport.model_validate_json(read_file(path, most=MOST_BYTES))
+            return CorpusReport.model_validate_json(read_file(path))
         except (DataError, ValidationError) as error:
             again = command_line("prepare", "CONFIG", "--force")
             raise PreparedDataError(f"{path}: damaged; to make it anew: {again}") from error

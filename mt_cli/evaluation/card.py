@@ -36,7 +36,7 @@ def write_card(run: Run, *, tells_failure: bool = True) -> None:
         return
     path = run.folder / "README.md"
     try:
-        if not path.exists() or read_file(path, most=1 << 24).startswith(f"---\n# {MARK}\n".encode()):
+        if not path.exists() or read_file(path).startswith(f"---\n# {MARK}\n".encode()):
             write_atomically(path, card(run).encode(errors="backslashreplace"))
     except (MtCliError, TemplateError, TypeError, ValueError) as error:  # of a file with other types
         if tells_failure:

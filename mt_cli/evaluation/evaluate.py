@@ -166,7 +166,7 @@ class Member:
     @staticmethod
     def of(run: Run, checkpoint: str) -> "Member":
         """`checkpoint` of `run`."""
-        sha256 = weights_sha256(run.checkpoint_folder(checkpoint), run.parameter_shapes)
+        sha256 = weights_sha256(run.checkpoint_folder(checkpoint))
         return Member(run.folder.resolve().name, checkpoint, sha256)
 
 

@@ -288,7 +288,7 @@ def _convert(
     decoding = run.config.decoding.model_copy(update={"precision": "fp32"})
     config = run.config.model_copy(update={"decoding": decoding})
     write_atomically(folder / RUN_CONFIG, dump_config(config).encode())
-    weights = weights_sha256(run.checkpoint_folder(checkpoint), run.parameter_shapes)
+    weights = weights_sha256(run.checkpoint_folder(checkpoint))
     manifest = RunManifest(
         format=1,
         sha256=sha256_of_files(folder),
@@ -310,9 +310,6 @@ def _data_of(run: Run, data_dir: Path | None) -> Prepared | None:
 
 # A copy of a run, small and as usable as the run
 
-MOST_BYTES = 1 << 28
-"""Of a file that is copied as it stands."""
-
 
 def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> None:
     """Fill `folder` with `run` as far as the weights of `checkpoint`, with `has_halves` in 16 bits each.
@@ -327,7 +324,7 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
     told = [name for name in (ENVIRONMENT, STATUS, METRICS) if (run.folder / name).exists()]
     scores = [f"eval/{each.name}/{SCORES}" for each in run.kept_evaluations()]
     for name in (MANIFEST, *run.sha256, *told, *scores):
-        write_atomically(folder / name, read_file(run.folder / name, most=MOST_BYTES))
+        write_atomically(folder / name, read_file(run.folder / name))
     source = run.checkpoint_folder(checkpoint)
     dtype = torch.float16 if has_halves else torch.float32
     weights = {name: each.to(dtype) for name, each in read_weights(source, run.parameter_shapes).items()}

@@ -62,7 +62,7 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     name = run.resolve_checkpoint(checkpoint) if has_come_to_it else None
     weights = {}
     if name is not None:
-        digest = weights_sha256(run.checkpoint_folder(name), run.parameter_shapes)
+        digest = weights_sha256(run.checkpoint_folder(name))
         weights = {f"{name}/{MODEL}": digest}
     status = {key: value for key, value in run.read_facts(STATUS).items() if key != "best_score"}
     scores: dict[str, object] = {}

@@ -111,7 +111,7 @@ def write_report(
 def _facts(system: System, name: str) -> Facts:
     """What a run is, how it was made and with what."""
     run, checkpoint = system.run, system.checkpoint
-    weights = weights_sha256(run.checkpoint_folder(checkpoint), run.parameter_shapes)
+    weights = weights_sha256(run.checkpoint_folder(checkpoint))
     try:
         curves = curves_of(run)
     except DataError:  # an exported copy may have none

@@ -20,10 +20,8 @@ from mt_cli.errors import DataError, ResourceError, UsageError
 
 MANIFEST = "manifest.json"
 """Lists the files of its folder, whatever that holds, with their sha256."""
-LONGEST_NAME = 255
-"""Bytes of a file's name, as most systems have it."""
-MOST_JSON_BYTES = 1 << 24
-"""Of a JSON file; the largest that this program writes have some kilobytes."""
+MOST_BYTES = 1 << 30
+"""Of a file that is read as a whole, unless the caller knows better."""
 REASONS = {
     errno.ENOSPC: "no space left on the disk; free some of it",
     errno.EDQUOT: "no space left on the disk; free some of it",
@@ -58,7 +56,7 @@ def write_errors_named(path: Path) -> Iterator[None]:
 # Reading
 
 
-def read_file(path: Path, *, most: int) -> bytes:
+def read_file(path: Path, *, most: int = MOST_BYTES) -> bytes:
     """The content of the regular file `path`, of `most` bytes at most.
 
     Raises:
@@ -83,7 +81,7 @@ def read_json(path: Path) -> dict[str, object]:
         DataError: missing, not a JSON object, or too large.
     """
     try:
-        value = json.loads(read_file(path, most=MOST_JSON_BYTES), parse_constant=_refuse_constant)
+        value = json.loads(read_file(path), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not valid JSON ({error}); the file is damaged") from error
     if not isinstance(value, dict):
@@ -121,28 +119,23 @@ def sha256_of_files(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
 
 
-def check_hashes(folder: Path, expected: Mapping[str, str], *, most: int | None = None) -> None:
-    """Compare files below `folder`, of `most` bytes each, with their sha256 sums, keyed by relative path.
+def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
+    """Compare files below `folder` with their sha256 sums, keyed by relative path.
 
     Raises:
-        DataError: naming the first file that is missing, altered, larger, or outside of the folder.
+        DataError: naming the first file that is missing, altered, or outside of the folder.
     """
     for name, digest in expected.items():
         path = folder / name
         try:
-            is_inside = path.resolve().is_relative_to(folder.resolve()) and path.name not in ("", "..")
-            found = is_inside and path.is_file()
-            size = path.stat().st_size if found else 0
+            is_inside = path.resolve().is_relative_to(folder.resolve())
+            is_found = path.is_file()
         except (OSError, ValueError):  # a name that no file can have
-            is_inside = found = False
+            is_inside = is_found = False
         if not is_inside:
-            raise DataError(
-                f"{folder / MANIFEST}: lists {name[:LONGEST_NAME]!r}, which is no file in its folder"
-            )
-        if not found:
+            raise DataError(f"{folder / MANIFEST}: lists {name[:100]!r}, which is no file in its folder")
+        if not is_found:
             raise DataError(f"{path}: missing, though {folder / MANIFEST} lists it")
-        if most is not None and size > most:
-            raise DataError(f"{path}: more than {most:,} bytes, which no such file has; the file is damaged")
         check_hash(path, sha256_file(path), expected=digest)
 
 

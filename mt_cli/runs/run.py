@@ -26,7 +26,6 @@ from mt_cli.config.schema import MOST_LAYERS, Backend, Config, ModelConfig, Quan
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import ConfigError, DataError, Option, PreparedDataError, UsageError, command_line
 from mt_cli.machine.files import (
-    LONGEST_NAME,
     MANIFEST,
     built_beside,
     check_hashes,
@@ -56,7 +55,6 @@ EXPORTED_MODEL = "model.bin"
 """CTranslate2's file, which an exported model has in the place of checkpoints."""
 POINTERS = ("best", "last")
 CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
-MOST_CONFIG_BYTES, MOST_TOKENIZER_BYTES, MOST_TEXT_BYTES = 1 << 20, 1 << 25, 1 << 30
 ENDED = ("finished", "early_stop")
 """States of a training that has come to its end."""
 RESUMED, AFTER_STEP = "resumed", "after_step"
@@ -64,7 +62,6 @@ RESUMED, AFTER_STEP = "resumed", "after_step"
 OF_TOKENIZER = ("tokenizer.kind", "tokenizer.joint", "data.src_lang", "data.tgt_lang", "data.lowercase")
 """What a tokenizer depends on, beside its size."""
 
-LongPath = Annotated[str, Field(max_length=4096)]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 
 
@@ -72,7 +69,7 @@ Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 class PreparedReference:
     """The prepared data that a run was trained on."""
 
-    folder: LongPath
+    folder: str
     sha256: str
 
 
@@ -80,9 +77,9 @@ class PreparedReference:
 class CheckpointReference:
     """The checkpoint that a model was exported from, or whose weights a run started with."""
 
-    folder: LongPath
+    folder: str
     """Of the run that it belongs to."""
-    checkpoint: Annotated[str, Field(max_length=LONGEST_NAME)]
+    checkpoint: str
     sha256: str
     """Of its weights."""
 
@@ -133,9 +130,7 @@ class Run:
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers, as they were when training began."""
         paths = [self.folder / name for name in self.tokenizer_hashes]
-        return Tokenizers.from_files(
-            {path.name: read_file(path, most=MOST_TOKENIZER_BYTES) for path in paths}
-        )
+        return Tokenizers.from_files({path.name: read_file(path) for path in paths})
 
     @property
     def tokenizer_hashes(self) -> dict[str, str]:
@@ -238,7 +233,7 @@ class Run:
             return max(self.checkpoints, default=None)
         if not path.exists():
             return None
-        target = read_file(path, most=1 << 10).strip().decode(errors="replace")
+        target = read_file(path).strip().decode(errors="replace")
         if not CHECKPOINT_NAME.fullmatch(target):
             raise DataError(f"{path}: names no checkpoint: {target!r}; write the name of one into it")
         return target
@@ -271,9 +266,7 @@ class Run:
         """
         if not self.metrics_path.exists():
             return
-        for number, line in enumerate(
-            read_file(self.metrics_path, most=MOST_TEXT_BYTES).split(b"\n")[:-1], 1
-        ):
+        for number, line in enumerate(read_file(self.metrics_path).split(b"\n")[:-1], 1):
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:
@@ -376,7 +369,7 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
     try:
         manifest = RunManifest.model_validate(read_json(path))
     except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))[:LONGEST_NAME]
+        where = ".".join(map(str, error.errors()[0]["loc"]))
         raise DataError(
             f"{path}: not a run manifest of format 1 ({where}): damaged, or of another version; train anew"
         ) from error
@@ -387,13 +380,8 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
         )
     if RUN_CONFIG not in manifest.sha256:
         raise DataError(f"{path}: lists no {RUN_CONFIG}; the file is damaged")
-    # What is read as a whole has to be of a reasonable size; CTranslate2 reads its own files itself.
-    read = {n: d for n, d in manifest.sha256.items() if n == RUN_CONFIG or n.startswith(TOKENIZER)}
-    check_hashes(folder, read, most=MOST_TOKENIZER_BYTES)
-    check_hashes(folder, {n: d for n, d in manifest.sha256.items() if n not in read})
-    config = config_of_bytes(
-        read_file(folder / RUN_CONFIG, most=MOST_CONFIG_BYTES), origin=folder / RUN_CONFIG
-    )
+    check_hashes(folder, manifest.sha256)
+    config = config_of_bytes(read_file(folder / RUN_CONFIG), origin=folder / RUN_CONFIG)
     return Run(folder, config, manifest.prepared, manifest.sha256, manifest.init_from, manifest.exported_from)
 
 
@@ -563,7 +551,7 @@ def open_evaluation(folder: Path) -> Evaluation | None:
     """The evaluation kept in `folder`; none if there is none, or if its files do not belong together."""
     try:
         record = read_json(folder / SCORES)
-        contents = {name: read_file(folder / name, most=MOST_TEXT_BYTES) for name in TEXTS}
+        contents = {name: read_file(folder / name) for name in TEXTS}
     except DataError:
         return None
     if record.get("sha256") != {name: sha256_bytes(content) for name, content in contents.items()}:

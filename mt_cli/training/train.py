@@ -230,7 +230,7 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
         )
     check_fits_memory(parent.parameter_shapes, whose=f"the model of {folder}")
     checkpoint = parent.checkpoint_folder("best")
-    weights = weights_sha256(checkpoint, parent.parameter_shapes)
+    weights = weights_sha256(checkpoint)
     return ParentReference(str(folder), checkpoint.name, weights, there.encoder_layers, there.decoder_layers)
 
 
@@ -266,7 +266,7 @@ def load_parent(run: Run, model: nn.Module) -> None:
 def _weights_of_parent(checkpoint: Path, sha256: str, shapes: Shapes) -> dict[str, Tensor]:
     if not CHECKPOINT_NAME.fullmatch(checkpoint.name):
         raise DataError(f"{checkpoint}: no name of a checkpoint")
-    if weights_sha256(checkpoint, shapes) != sha256:
+    if weights_sha256(checkpoint) != sha256:
         raise DataError(f"{checkpoint}: not the weights that this run started with")
     return read_weights(checkpoint, shapes)
 
