@@ -1,6 +1,5 @@
 """The other engine: search with a model that `export` wrote for CTranslate2. Imports no torch."""
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,11 +19,9 @@ if TYPE_CHECKING:  # an optional package
 ENGINE = "ctranslate2"
 Ids = Sequence[int]
 OnDone = Callable[[Sequence[int]], None]
-
-
 SENTENCES_AT_ONCE = {"cpu": 64, "cuda": 128}
-BATCHES_AHEAD = 4
-"""Of each thread: enough that none waits, few enough that an interrupt is obeyed at once."""
+LIKE_LIMITS = 32
+"""Limits of greedy search that differ by less than this share a batch, which has one limit."""
 PATIENCE = 2.0
 """Hypotheses that end a search with a length penalty, in multiples of the beam size; 1 costs 0.3 BLEU."""
 NO_LIBRARY = "is not found or cannot be loaded"
@@ -79,6 +76,7 @@ class ExportedSearcher:
         self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
         self.device = _choose_device(device)
         """On which it computes."""
+        self._batch_size = config.batch_size or SENTENCES_AT_ONCE[self.device]
         if sampling is not None:
             ctranslate2.set_random_seed(seed % 2**32)
         # A thread for each batch is faster than threads that share one, for a single small sentence too.
@@ -102,8 +100,8 @@ class ExportedSearcher:
         """The best hypothesis of each of `sources`, none of which is empty."""
         if self._sampling is not None or self._config.beam_size > 1:
             return [hyps[0].ids for hyps in self.n_best(sources, n_best=1, on_done=on_done)]
-        # A batch has one limit. Greedy search never looks ahead: to cut is as good as to stop.
-        results = self._in_batches(sources, self._search, is_limit_shared=True, on_done=on_done)
+        # Greedy search never looks ahead: to cut at one's own limit is as good as to stop there.
+        results = self._in_batches(sources, self._search, limits_together=LIKE_LIMITS, on_done=on_done)
         return [
             self._ids(result.hypotheses[0])[: self.limit(len(ids))]
             for ids, result in zip(sources, results, strict=True)
@@ -181,9 +179,12 @@ class ExportedSearcher:
 
     def _translate(self, sources: Sequence[Ids], **options: object) -> "list[AsyncTranslationResult]":
         """Hand `sources` to CTranslate2 as one batch."""
-        tokens = [[self._src_tokens[i] for i in ids] for ids in sources]
         pending: list[AsyncTranslationResult] = self._engine.translate_batch(
-            tokens, max_input_length=self.longest_sentence + 1, asynchronous=True, **options
+            [[self._src_tokens[i] for i in ids] for ids in sources],
+            max_batch_size=self._batch_size,
+            max_input_length=self.longest_sentence + 1,
+            asynchronous=True,
+            **options,
         )
         return pending
 
@@ -192,41 +193,25 @@ class ExportedSearcher:
         sources: Sequence[Ids],
         search: "Callable[[Sequence[Ids]], list[AsyncTranslationResult]]",
         *,
-        is_limit_shared: bool = False,
+        limits_together: int = 1,
         on_done: OnDone | None,
     ) -> "list[TranslationResult]":
-        """What `search` finds for each of `sources`, a few batches ahead of the one that is waited for."""
+        """What `search` finds for each of `sources`; CTranslate2 makes batches of those with like limits."""
+        groups: dict[int, list[int]] = {}
+        for place, ids in enumerate(sources):
+            groups.setdefault(self.limit(len(ids)) // limits_together, []).append(place)
         found: dict[int, TranslationResult] = {}
-        started: deque[tuple[list[int], list[AsyncTranslationResult]]] = deque()
-        batches = self._batches(sources, is_limit_shared=is_limit_shared)
-        most = BATCHES_AHEAD * self._workers
         with self._failures_explained("lower ", Option("batch_size"), f" (now {self._batch_size})"):
-            while batches or started:
-                while batches and len(started) < most:
-                    batch = batches.popleft()
-                    started.append((batch, search([sources[i] for i in batch])))
-                batch, pending = started.popleft()
-                found.update((i, each.result()) for i, each in zip(batch, pending, strict=True))
+            started = [
+                pair
+                for places in groups.values()
+                for pair in zip(places, search([sources[place] for place in places]), strict=True)
+            ]
+            for place, pending in started:
+                found[place] = pending.result()
                 if on_done is not None:
-                    on_done(batch)
-        return [found[i] for i in range(len(sources))]
-
-    def _batches(self, sources: Sequence[Ids], *, is_limit_shared: bool) -> deque[list[int]]:
-        """The places of all `sources`, the longest first; in a batch are like lengths, or all one limit."""
-        order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
-        batches: deque[list[int]] = deque()
-        for place in order:
-            last = batches[-1] if batches else []
-            limits = {self.limit(len(sources[i])) for i in (*last[:1], place)}
-            if last and len(last) < self._batch_size and (is_limit_shared or len(limits) == 1):
-                last.append(place)
-            else:
-                batches.append([place])
-        return batches
-
-    @property
-    def _batch_size(self) -> int:
-        return self._config.batch_size or SENTENCES_AT_ONCE[self.device]
+                    on_done([place])
+        return [found[place] for place in range(len(sources))]
 
     def _ranked(self, result: "TranslationResult", *, limit: int) -> list[Hyp]:
         """The hypotheses of `result`, the best first by our length penalty."""
@@ -249,11 +234,9 @@ class ExportedSearcher:
         """
         try:
             yield
-        except MemoryError as error:
-            raise ResourceError("out of memory; ", *hint) from error
-        except (RuntimeError, ValueError, LookupError) as error:
-            if "out of memory" in str(error):
-                raise ResourceError("out of GPU memory; ", *hint) from error
+        except (MemoryError, RuntimeError, ValueError, LookupError) as error:
+            if isinstance(error, MemoryError) or "out of memory" in str(error):
+                raise ResourceError("out of memory; ", *hint) from error
             lacks_library = self.device == "cuda" and NO_LIBRARY in str(error)
             if loaded is not None and shortage(error) is None and not lacks_library:
                 raise DataError(f"{loaded}: CTranslate2 cannot load it: {error}; export it again") from error
