@@ -7,7 +7,6 @@ manifest.json  report.json  tokenizer/
 
 import functools
 import json
-import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,12 +40,6 @@ REPORT, TOKENIZER = "report.json", "tokenizer"
 PERCENTILES = (50, 90, 99, 100)
 COUNTED_TOGETHER = 1 << 22
 """Ids read at a time, so that a memory-mapped corpus need not fit into memory."""
-NOT_AN_ARRAY = (
-    OSError, EOFError, ValueError,
-    SyntaxError, tokenize.TokenError, RecursionError, MemoryError,  # of a header that is parsed as Python
-)  # fmt: skip
-"""What NumPy raises where there is no array."""
-
 Side = Literal["src", "tgt"]
 SIDES: tuple[Side, Side] = ("src", "tgt")
 IdArray = NDArray[np.uint16] | NDArray[np.int32]
@@ -293,13 +286,6 @@ class Prepared:
             raise PreparedDataError(
                 f"{self.folder}: {name} has {len(split):,} pairs, but {MANIFEST} says {expected:,}"
             )
-        for side, sentences, tokenizer in (
-            ("src", split.src, self.tokenizers.src),
-            ("tgt", split.tgt, self.tokenizers.tgt),
-        ):
-            ids = sentences.ids
-            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < tokenizer.vocab_size:
-                raise PreparedDataError(f"{self.folder}: {name}.{side} has ids that its vocabulary lacks")
         return replace(split, portions=portions)
 
     def lines(self, name: str, side: Side) -> list[str]:
@@ -411,7 +397,7 @@ def _open_side(ids_path: Path, offsets_path: Path) -> Sentences:
 def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
     try:
         array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except NOT_AN_ARRAY as error:
+    except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as an array ({error}); prepare the data again") from error
     if array.dtype.type not in types or array.ndim != 1:
         raise DataError(f"{path}: {array.dtype} numbers of shape {array.shape} are not what belongs there")
@@ -433,42 +419,28 @@ class SplitWriter:
     """Files of one split, filled piece by piece; complete after its `with` block."""
 
     def __init__(self, folder: Path, split: str, *, src_type: IdType, tgt_type: IdType) -> None:
-        self._sides = [
-            _SideWriter(folder, split, side, kind)
-            for side, kind in zip(SIDES, (src_type, tgt_type), strict=True)
-        ]
+        self._files = []
+        for side, kind in zip(SIDES, (src_type, tgt_type), strict=True):
+            ids_path, offsets_path = _array_paths(folder, split, side)
+            ids, offsets = _ArrayFile(ids_path, np.dtype(kind)), _ArrayFile(offsets_path, np.dtype(np.int64))
+            offsets.append(np.zeros(1, np.int64))
+            self._files.append((ids, offsets, lines_path(folder, split, side).open("wb")))
 
     def write(self, pairs: EncodedPairs) -> None:
         """Append `pairs`: their ids and their raw lines."""
-        src, tgt = self._sides
-        src.write(pairs.split.src, [line for line, _ in pairs.kept])
-        tgt.write(pairs.split.tgt, [line for _, line in pairs.kept])
+        sides = (pairs.split.src, pairs.split.tgt)
+        for place, (sentences, files) in enumerate(zip(sides, self._files, strict=True)):
+            ids, offsets, lines = files
+            offsets.append(sentences.offsets[1:] + ids.length)
+            ids.append(sentences.ids)
+            lines.write(b"".join(pair[place] + b"\n" for pair in pairs.kept))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for side in self._sides:
-            side.close()
-
-
-class _SideWriter:
-    def __init__(self, folder: Path, split: str, side: Side, kind: IdType) -> None:
-        ids_path, offsets_path = _array_paths(folder, split, side)
-        self._ids = _ArrayFile(ids_path, np.dtype(kind))
-        self._offsets = _ArrayFile(offsets_path, np.dtype(np.int64))
-        self._offsets.append(np.zeros(1, np.int64))
-        self._lines = lines_path(folder, split, side).open("wb")
-
-    def write(self, sentences: Sentences, lines: list[bytes]) -> None:
-        self._offsets.append(sentences.offsets[1:] + self._ids.length)
-        self._ids.append(sentences.ids)
-        self._lines.write(b"".join(line + b"\n" for line in lines))
-
-    def close(self) -> None:
-        self._ids.close()
-        self._offsets.close()
-        self._lines.close()
+        for file in (file for files in self._files for file in files):
+            file.close()
 
 
 class _ArrayFile:

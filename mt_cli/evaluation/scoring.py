@@ -245,19 +245,20 @@ def paired_tests(
     return tests
 
 
-def _estimate(result: "str | Result") -> Estimate:
-    """All NumPy numbers become Python's."""
+def _tested(result: "str | Result") -> "Result":
     assert not isinstance(result, str)  # those are the names of systems
-    assert result.mean is not None
-    assert result.ci is not None
-    return Estimate(float(result.score), float(result.mean), float(result.ci))
+    return result
+
+
+def _estimate(of: "str | Result") -> Estimate:
+    """All NumPy numbers become Python's."""
+    result = _tested(of)
+    return Estimate(float(result.score), float(result.mean or 0), float(result.ci or 0))
 
 
 def _p_value(results: "Sequence[str | Result]", place: int) -> float | None:
     """None between equal scores: nothing is left to test."""
-    baseline, system = results[0], results[place]
-    assert not isinstance(baseline, str)
-    assert not isinstance(system, str)
+    baseline, system = _tested(results[0]), _tested(results[place])
     return None if system.p_value is None or system.score == baseline.score else float(system.p_value)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
 from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, differences
@@ -23,7 +23,7 @@ from mt_cli.machine.files import locked, sha256_bytes
 from mt_cli.machine.processes import StopSignals, describe_checkout
 from mt_cli.machine.terminal import logged_to
 from mt_cli.model.shapes import check_fits_memory, kept_layers, weights_of_fewer_layers
-from mt_cli.runs.checkpoint import Shapes, fill, read_weights, shapes_of, weights_sha256
+from mt_cli.runs.checkpoint import fill, read_weights, shapes_of, weights_sha256
 from mt_cli.runs.run import (
     CHECKPOINT_NAME,
     CHECKPOINTS,
@@ -249,31 +249,19 @@ def load_parent(run: Run, model: nn.Module) -> None:
     shapes = model_shapes(own.model_copy(update=depths), run.tokenizers)
     check_fits_memory(shapes, whose=f"the model of {parent.folder}")
     checkpoint = Path(parent.folder) / CHECKPOINTS / parent.checkpoint
+    remedy = f"{run.folder} starts with them: put that right, or train anew with --init-from"
     try:
-        weights = _weights_of_parent(checkpoint, parent.sha256, shapes)
+        digest, weights = weights_sha256(checkpoint), read_weights(checkpoint, shapes)
     except DataError as error:
-        raise DataError(
-            f"{error}; {run.folder} starts with them: put that right, or train anew with --init-from"
-        ) from error
+        raise DataError(f"{error}; {remedy}") from error
+    if digest != parent.sha256 or not CHECKPOINT_NAME.fullmatch(checkpoint.name):
+        raise DataError(f"{checkpoint}: not the weights that this run started with; {remedy}")
     fill(model, weights_of_fewer_layers(weights, shapes_of(model)))
-    layers = "".join(
-        _describe_layers(key.removesuffix("_layers"), depth, getattr(own, key))
-        for key, depth in depths.items()
-    )
+    layers = ""
+    for key, depth in depths.items():
+        if (num_kept := getattr(own, key)) < depth:
+            kept = ", ".join(str(layer + 1) for layer in kept_layers(depth, num_kept))
+            layers += (
+                f"; {key.removesuffix('_layers')} {'layer' if num_kept == 1 else 'layers'} {kept} of {depth}"
+            )
     log.info("started with %s, %s%s", parent.folder, parent.checkpoint, layers)
-
-
-def _weights_of_parent(checkpoint: Path, sha256: str, shapes: Shapes) -> dict[str, Tensor]:
-    if not CHECKPOINT_NAME.fullmatch(checkpoint.name):
-        raise DataError(f"{checkpoint}: no name of a checkpoint")
-    if weights_sha256(checkpoint) != sha256:
-        raise DataError(f"{checkpoint}: not the weights that this run started with")
-    return read_weights(checkpoint, shapes)
-
-
-def _describe_layers(stack: str, num_layers: int, num_kept: int) -> str:
-    """Which layers were taken, counted from 1, where not all were."""
-    if num_kept == num_layers:
-        return ""
-    kept = ", ".join(str(layer + 1) for layer in kept_layers(num_layers, num_kept))
-    return f"; {stack} {'layer' if num_kept == 1 else 'layers'} {kept} of {num_layers}"

@@ -132,7 +132,7 @@ def test_model_with_fewer_layers_starts_with_some_of_its_parents(workspace: Work
     fewer = ("--set", "model.encoder_layers=2", "--max-steps", 1, "--set", "training.peak_lr=1e-12")
     outcome = train(workspace, folder, "--init-from", "runs/deep", *fewer)
     assert (outcome.code, outcome.lines) == (0, ["runs/fine"]), outcome.err
-    assert "; encoder layers 1, 3 of 3; decoder layer 1 of 2\n" in (
+    assert "; encoder layers 1, 3 of 3; decoder layers 1 of 2\n" in (
         folder.joinpath("runs/fine/train.log").read_text()
     )
     run = open_run(folder / "runs" / "fine")
