@@ -261,7 +261,5 @@ def load_parent(run: Run, model: nn.Module) -> None:
     for key, depth in depths.items():
         if (num_kept := getattr(own, key)) < depth:
             kept = ", ".join(str(layer + 1) for layer in kept_layers(depth, num_kept))
-            layers += (
-                f"; {key.removesuffix('_layers')} {'layer' if num_kept == 1 else 'layers'} {kept} of {depth}"
-            )
+            layers += f"; {key.removesuffix('_layers')} layers {kept} of {depth}"
     log.info("started with %s, %s%s", parent.folder, parent.checkpoint, layers)
