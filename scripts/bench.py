@@ -8,7 +8,6 @@ works only while the others wait, round after round; the tables show medians of 
 import argparse
 import itertools
 import json
-import math
 import multiprocessing
 import os
 import resource
@@ -18,23 +17,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from mt_cli.config.load import load_config
+
+if TYPE_CHECKING:  # each contender imports what it measures
+    from mt_cli.config.schema import TrainingConfig
+    from mt_cli.data.prepared import EncodedSplit
+    from mt_cli.machine.device import Runtime
+    from mt_cli.model.translation_model import TranslationModel
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -161,108 +165,16 @@ class Setting:
     threads: int
 
 
-class ClassicModel(nn.Module):
-    """nn.Transformer as tutorials use it, of the sizes that a config has; one vocabulary for both sides.
-
-    Letters: B batch, S source length, T target length, D d_model, V vocabulary.
-    """
-
-    def __init__(self, config: Path, changes: Sequence[str], *, vocab_size: int) -> None:
-        super().__init__()
-        sizes = load_config(config, changes).model
-        self.embedding = nn.Embedding(vocab_size, sizes.d_model, padding_idx=PAD_ID)
-        self.transformer = nn.Transformer(
-            sizes.d_model,
-            sizes.num_heads,
-            sizes.encoder_layers,
-            sizes.decoder_layers,
-            sizes.d_ff,
-            sizes.dropout,
-            batch_first=True,
-            norm_first=sizes.norm == "pre",
-        )
-        self.dropout = nn.Dropout(sizes.dropout)
-        waves = torch.exp(torch.arange(0, sizes.d_model, 2) * (-math.log(10_000.0) / sizes.d_model))
-        angles = torch.arange(sizes.max_len).unsqueeze(1) * waves
-        positions = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
-        self.register_buffer("positions", positions)  # (max_len, D)
-
-    def forward(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
-        """Logits (B, T, V) for source (B, S) and target so far (B, T)."""
-        src_padding = src_ids == PAD_ID
-        causal = nn.Transformer.generate_square_subsequent_mask(tgt_in.shape[1], dtype=torch.bool)
-        out = self.transformer(
-            self._embedded(src_ids),
-            self._embedded(tgt_in),
-            tgt_mask=causal.to(src_ids.device),
-            src_key_padding_mask=src_padding,
-            tgt_key_padding_mask=tgt_in == PAD_ID,
-            memory_key_padding_mask=src_padding,
-        )
-        return F.linear(out, self.embedding.weight)
-
-    def _embedded(self, ids: Tensor) -> Tensor:
-        scaled = self.embedding(ids) * math.sqrt(self.embedding.embedding_dim)
-        out: Tensor = self.dropout(scaled + self.get_buffer("positions")[: ids.shape[1]])
-        return out
-
-
-def classic_training(setting: Setting, precision: Precision) -> Work:
-    """As tutorials do it: random pairs, Adam, a loss over padding too; in bf16, under autocast."""
-    torch.set_num_threads(setting.threads)
-    src, tgt = (_sentences(setting.data, side) for side in ("src", "tgt"))
-    vocab_size = 1 + max(int(ids.max()) for ids in (*src, *tgt) if len(ids))
-    model = ClassicModel(setting.config, setting.changes, vocab_size=vocab_size).to(setting.device)
-    optimiser = torch.optim.Adam(model.parameters(), lr=5e-4)
-    rng = np.random.default_rng(SEED)
-
-    def padded(rows: Iterable[list[int]]) -> Tensor:
-        tensors = [torch.tensor(row) for row in rows]
-        return pad_sequence(tensors, batch_first=True, padding_value=PAD_ID).to(setting.device)
-
-    def work(num_updates: int) -> int:
-        tokens = 0
-        for _ in range(num_updates):
-            chosen = rng.integers(len(src), size=CLASSIC_BATCH)
-            src_ids = padded([*src[i], EOS_ID] for i in chosen)
-            tgt_ids = padded([BOS_ID, *tgt[i], EOS_ID] for i in chosen)
-            tgt_out = tgt_ids[:, 1:].flatten()
-            with torch.autocast(setting.device, torch.bfloat16, enabled=precision == "bf16"):
-                logits = model(src_ids, tgt_ids[:, :-1]).flatten(0, 1)
-                loss = F.cross_entropy(logits, tgt_out, ignore_index=PAD_ID, label_smoothing=0.1)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            tokens += int((tgt_out != PAD_ID).sum())
-        return tokens
-
-    return work
-
-
-def _sentences(data: Path, side: str) -> list[NDArray[np.integer]]:
-    """The ids of each training sentence of a prepared folder, without `<s>` and `</s>`."""
-    ids, offsets = (np.load(data / f"train.{side}{name}.npy") for name in ("", ".offsets"))
-    return np.split(ids.astype(np.int64), offsets[1:-1])
-
-
-def our_training(setting: Setting, backend: Literal["scratch", "torch"], precision: str, like: bool) -> Work:
-    """The trainer that users get; if `like` the classic loop, it does no more than that does."""
+def training_of(
+    setting: Setting, backend: str, precision: str, changes: Sequence[str] = ()
+) -> "tuple[TranslationModel, EncodedSplit, TrainingConfig, Runtime]":
+    """What every contender trains, on what, how and where."""
     from mt_cli.data.prepared import open_prepared
     from mt_cli.machine.device import seed_everything, set_up_runtime
     from mt_cli.model.translation_model import TranslationModel
-    from mt_cli.text import PAD_ID
-    from mt_cli.training.trainer import Trainer
 
-    config = load_config(
-        setting.config,
-        [
-            *setting.changes,
-            f"model.backend={backend}",
-            f"runtime.precision={precision}",
-            *LIKE_CLASSIC * like,
-        ],
-    )
+    own = [f"model.backend={backend}", f"runtime.precision={precision}"]
+    config = load_config(setting.config, [*setting.changes, *own, *changes])
     runtime = set_up_runtime(
         device=setting.device, precision=config.runtime.precision, threads=setting.threads
     )
@@ -275,8 +187,54 @@ def our_training(setting: Setting, backend: Literal["scratch", "torch"], precisi
         generator=torch.Generator().manual_seed(SEED),
         **config.model.model_dump(),
     )
-    model = model.to(runtime.device)
-    reports = Trainer(model, prepared.split("train"), config.training, runtime=runtime, seed=SEED).run()
+    return model.to(runtime.device), prepared.split("train"), config.training, runtime
+
+
+def classic_training(setting: Setting, precision: Precision) -> Work:
+    """As tutorials do it: random pairs, nn.Transformer as it comes, Adam, the logits of padding too."""
+    from mt_cli.data.batching import collate
+    from mt_cli.model import torch_backend
+    from mt_cli.model.cpu_kernels import Dropout
+
+    torch_backend._fast_attention = lambda x: nullcontext()
+    model, split, training, runtime = training_of(setting, "torch", precision)
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, Dropout):
+                setattr(module, name, nn.Dropout(child.p))
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-4)
+    rng = np.random.default_rng(SEED)
+
+    def work(num_updates: int) -> int:
+        tokens = 0
+        for _ in range(num_updates):
+            batch = collate(split, rng.integers(len(split), size=CLASSIC_BATCH))
+            tokens += int((batch.tgt_out != PAD_ID).sum())
+            batch = batch.to(runtime.device)
+            with runtime.autocast():
+                logits = model.train()(batch.src_ids, batch.tgt_in)
+                loss = F.cross_entropy(
+                    logits.flatten(0, 1),
+                    batch.tgt_out.flatten(),
+                    ignore_index=PAD_ID,
+                    label_smoothing=training.label_smoothing,
+                )
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+        return tokens
+
+    return work
+
+
+def our_training(setting: Setting, backend: Literal["scratch", "torch"], precision: str, like: bool) -> Work:
+    """The trainer that users get; if `like` the classic loop, it does no more than that does."""
+    from mt_cli.training.trainer import Trainer
+
+    changes = LIKE_CLASSIC if like else ()
+    model, split, training, runtime = training_of(setting, backend, precision, changes)
+    reports = Trainer(model, split, training, runtime=runtime, seed=SEED).run()
     return lambda num_updates: sum(report.tgt_tokens for report in islice(reports, num_updates))
 
 
@@ -363,9 +321,10 @@ class Row:
 
 def classic_decoding(row: Row, args: argparse.Namespace) -> Translate:
     """As tutorials do it: file order, and encoder and whole prefix computed anew for every token."""
+    from mt_cli.machine.device import set_up_runtime
     from mt_cli.runs.run import open_run
 
-    torch.set_num_threads(args.threads)
+    set_up_runtime(device=args.device, precision="fp32", threads=args.threads)
     run = open_run(row.model)
     model = run.load_model(checkpoint="best", backend="torch").to(args.device).eval()
 
