@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -191,12 +191,10 @@ def training_of(
 
 
 def classic_training(setting: Setting, precision: Precision) -> Work:
-    """As tutorials do it: random pairs, nn.Transformer as it comes, Adam, the logits of padding too."""
+    """As tutorials do it: random pairs, nn.Transformer and its own dropout, Adam, a loss over padding too."""
     from mt_cli.data.batching import collate
-    from mt_cli.model import torch_backend
     from mt_cli.model.cpu_kernels import Dropout
 
-    torch_backend._fast_attention = lambda x: nullcontext()
     model, split, training, runtime = training_of(setting, "torch", precision)
     for module in list(model.modules()):
         for name, child in module.named_children():
