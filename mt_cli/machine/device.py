@@ -16,7 +16,7 @@ from mt_cli.errors import MEMORY, Option, OutOfMemoryError, ResourceError, short
 from mt_cli.machine.processes import memory_size
 
 GIB = 1 << 30
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
@@ -100,9 +100,6 @@ def _keep_freed_memory() -> None:
     if platform.libc_ver()[0] != "glibc":
         return
     mallopt = ctypes.CDLL(None).mallopt
-    # A thread's own heap is limited to 64 MiB; larger blocks would be mapped anew each time. The setting has
-    # no effect once many threads have allocated something.
-    mallopt(M_ARENA_MAX, 1)
     if any(mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS):  # until one is accepted
         # Set only with the other: alone, it would freeze the mmap threshold at 128 KiB, which is worse.
         mallopt(M_TRIM_THRESHOLD, INT_MAX)
