@@ -33,6 +33,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from mt_cli.config.load import load_config
+from mt_cli.errors import MtCliError
 
 if TYPE_CHECKING:  # each contender imports what it measures
     from mt_cli.config.schema import TrainingConfig
@@ -463,7 +464,10 @@ def main() -> None:
     decode.add_argument("--length-penalty", type=float, default=1.4, help="of beams")
     decode.set_defaults(bench=bench_decode)
     args = parser.parse_args()
-    print(args.bench(args))
+    try:
+        print(args.bench(args))
+    except (OSError, MtCliError) as error:
+        sys.exit(f"scripts/bench: {error}")
 
 
 if __name__ == "__main__":
