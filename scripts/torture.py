@@ -537,6 +537,9 @@ def follow_up(target: Target, case: Case) -> None:
     for partial in case.folder.rglob(".*.partial"):  # of one that is new, the maker might be alive
         os.utime(partial, (0, 0), follow_symlinks=False)
     place, old, new = (folder / target.place for folder in (case.folder, target.start, target.end))
+    aside = place.with_name(f".{place.name}.old")
+    if aside.exists() and not place.exists():  # whoever opens the folder puts it back
+        aside.rename(place)
     expect(place.exists() or not old.exists(), "the old folder is gone, and no new one in its place")
     again = target.again
     has_checkpoint = False
@@ -804,14 +807,15 @@ def _download(port: int, path: Path) -> None:
     """Download as `prepare` does, which takes the address of no other server."""
     from mt_cli.data import corpora
     from mt_cli.errors import MtCliError
+    from mt_cli.machine.terminal import print_aside
 
     os.environ["no_proxy"] = "127.0.0.1"
     url, sha256 = f"http://127.0.0.1:{port}/train.de.gz", hashlib.sha256(FILE).hexdigest()
     try:
-        corpora.DEADLINE_S = DEADLINE_S
+        corpora.TIMEOUT_S = corpora.DEADLINE_S = DEADLINE_S
         corpora.download(url, path, sha256=sha256, most=len(FILE), backoff_s=0.0)
     except MtCliError as error:
-        print(error, file=sys.stderr)
+        print_aside(str(error))
         raise SystemExit(error.exit_code) from error
 
 

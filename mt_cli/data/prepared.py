@@ -23,6 +23,7 @@ from mt_cli.config.schema import MORE, TRAIN, Config, DataConfig, TokenizerConfi
 from mt_cli.errors import DataError, PreparedDataError, command_line
 from mt_cli.machine.files import (
     MANIFEST,
+    MOST_TEXT_BYTES,
     check_hashes,
     read_file,
     read_json,
@@ -292,7 +293,7 @@ class Prepared:
         """The corpus's own lines of split `name`, not normalised; row i belongs to pair i."""
         self._check_has(name)
         path = lines_path(self.folder, name, side)
-        raw = read_file(path).split(b"\n")[:-1]
+        raw = read_file(path, most=MOST_TEXT_BYTES).split(b"\n")[:-1]
         expected = self.manifest.pairs[name]
         if len(raw) < expected:
             raise PreparedDataError(f"{path}: {len(raw):,} lines, but {MANIFEST} says {expected:,}")

@@ -13,7 +13,7 @@ from itertools import groupby
 from jinja2 import Environment, TemplateError
 
 from mt_cli.errors import MtCliError
-from mt_cli.machine.files import read_file, read_json, write_atomically
+from mt_cli.machine.files import read_file, read_json, remove, write_atomically
 from mt_cli.model.shapes import num_parameters
 from mt_cli.runs.checkpoint import checkpoint_name
 from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run
@@ -37,6 +37,8 @@ def write_card(run: Run, *, tells_failure: bool = True) -> None:
     path = run.folder / "README.md"
     try:
         if not path.exists() or read_file(path).startswith(f"---\n# {MARK}\n".encode()):
+            for leftover in run.folder.glob(".README.md.*.partial"):  # of an evaluation that was killed
+                remove(leftover)
             write_atomically(path, card(run).encode(errors="backslashreplace"))
     except (MtCliError, TemplateError, TypeError, ValueError) as error:  # of a file with other types
         if tells_failure:

@@ -26,6 +26,7 @@ from mt_cli.evaluation.scoring import Score, score_bleu
 from mt_cli.machine.device import memory_errors_explained, set_up_runtime
 from mt_cli.machine.files import (
     MANIFEST,
+    MOST_TEXT_BYTES,
     built_beside,
     check_replaceable,
     locked,
@@ -324,7 +325,7 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
     told = [name for name in (ENVIRONMENT, STATUS, METRICS) if (run.folder / name).exists()]
     scores = [f"eval/{each.name}/{SCORES}" for each in run.kept_evaluations()]
     for name in (MANIFEST, *run.sha256, *told, *scores):
-        write_atomically(folder / name, read_file(run.folder / name))
+        write_atomically(folder / name, read_file(run.folder / name, most=MOST_TEXT_BYTES))
     source = run.checkpoint_folder(checkpoint)
     dtype = torch.float16 if has_halves else torch.float32
     weights = {name: each.to(dtype) for name, each in read_weights(source, run.parameter_shapes).items()}

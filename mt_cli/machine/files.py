@@ -20,8 +20,8 @@ from mt_cli.errors import DataError, ResourceError, UsageError
 
 MANIFEST = "manifest.json"
 """Lists the files of its folder, whatever that holds, with their sha256."""
-MOST_BYTES = 1 << 30
-"""Of a file that is read as a whole, unless the caller knows better."""
+MOST_BYTES, MOST_TEXT_BYTES = 1 << 24, 1 << 30
+"""Of a file that is read as a whole, and of a corpus's or a log's text."""
 REASONS = {
     errno.ENOSPC: "no space left on the disk; free some of it",
     errno.EDQUOT: "no space left on the disk; free some of it",
@@ -49,7 +49,10 @@ def write_errors_named(path: Path) -> Iterator[None]:
     except WriteError as error:
         raise WriteError(path, error.reason) from error
     except OSError as error:
-        reason = REASONS.get(error.errno or 0, f"{error.strerror}; name another place")
+        first = error
+        while isinstance(first.__context__, OSError):  # to close a file that could not be written fails too
+            first = first.__context__
+        reason = REASONS.get(first.errno or 0, f"{first.strerror}; name another place")
         raise WriteError(path, f"cannot be written: {reason}") from error
 
 
@@ -248,12 +251,14 @@ def _aside(folder: Path) -> Path:
 
 def _sync_folder(folder: Path) -> None:
     """Make renames inside `folder` durable, where the system can."""
-    with suppress(OSError):  # Windows opens no folders
+    try:
         descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    except OSError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 # Taking a folder

@@ -206,17 +206,24 @@ class _StderrHandler(logging.Handler):
                 tqdm.write(self.format(record), file=sys.stderr)
 
 
+class _LogFile(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 — logging's name
+        """Give up, with a warning: a log is never what work is for."""
+        error = sys.exception()
+        logging.getLogger("mt_cli").removeHandler(self)
+        reason = reason_of(error) if isinstance(error, OSError) else error
+        log.warning("%s: cannot be written: %s; the work goes on", self.baseFilename, reason)
+
+
 @contextlib.contextmanager
 def logged_to(path: Path) -> Iterator[None]:
     """Add all that the package logs in the block to the end of the file `path`, details too.
-
-    What the file cannot take later, as on a full disk, is lost: a log is never what work is for.
 
     Raises:
         ResourceError: it cannot be opened.
     """
     with write_errors_named(path):
-        handler = logging.FileHandler(path, encoding="utf-8")
+        handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     package = logging.getLogger("mt_cli")
     previous = package.level

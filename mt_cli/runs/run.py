@@ -27,6 +27,7 @@ from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import ConfigError, DataError, Option, PreparedDataError, UsageError, command_line
 from mt_cli.machine.files import (
     MANIFEST,
+    MOST_TEXT_BYTES,
     built_beside,
     check_hashes,
     check_replaceable,
@@ -266,7 +267,9 @@ class Run:
         """
         if not self.metrics_path.exists():
             return
-        for number, line in enumerate(read_file(self.metrics_path).split(b"\n")[:-1], 1):
+        for number, line in enumerate(
+            read_file(self.metrics_path, most=MOST_TEXT_BYTES).split(b"\n")[:-1], 1
+        ):
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:
@@ -551,7 +554,7 @@ def open_evaluation(folder: Path) -> Evaluation | None:
     """The evaluation kept in `folder`; none if there is none, or if its files do not belong together."""
     try:
         record = read_json(folder / SCORES)
-        contents = {name: read_file(folder / name) for name in TEXTS}
+        contents = {name: read_file(folder / name, most=MOST_TEXT_BYTES) for name in TEXTS}
     except DataError:
         return None
     if record.get("sha256") != {name: sha256_bytes(content) for name, content in contents.items()}:
