@@ -807,8 +807,9 @@ def _download(port: int, path: Path) -> None:
     """Download as `prepare` does, which takes the address of no other server."""
     from mt_cli.data import corpora
     from mt_cli.errors import MtCliError
-    from mt_cli.machine.terminal import print_aside
+    from mt_cli.machine.terminal import print_aside, set_up_logging
 
+    set_up_logging(is_quiet=False, is_verbose=False)
     os.environ["no_proxy"] = "127.0.0.1"
     url, sha256 = f"http://127.0.0.1:{port}/train.de.gz", hashlib.sha256(FILE).hexdigest()
     try:
