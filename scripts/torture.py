@@ -586,7 +586,7 @@ def _resume(what: str, shares: Sequence[float], settings: Sequence[str], case: C
     sets = [word for each in settings for word in ("--set", each)]
     whole, pieces = ((*FIT, *sets, "--run", f"runs/{name}") for name in ("whole", "pieces"))
     calls = case.succeed(*whole).calls
-    limit = ("--time-limit", "30m") if what == AN_HOUR else ()
+    limit = ("--time-limit", "30m", "--no-validate") if what == AN_HOUR else ()
     by_signal = -signal.SIGKILL if what in KILLS else 128 + SIGNALS[what] if what in SIGNALS else 0
     resume: tuple[str, ...] = ()
     for share in shares:

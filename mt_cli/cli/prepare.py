@@ -1,6 +1,7 @@
 """`mt-cli prepare`."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -36,9 +37,12 @@ def prepare(
     loaded = load_config(config, settings or ())
     from mt_cli.data.prepare import GivenTokenizers, prepare_corpus
     from mt_cli.runs.run import run_with_tokenizer
+    from mt_cli.text.tokenizer import TextOptions
 
-    parent = run_with_tokenizer(loaded)
-    given = None if parent is None else GivenTokenizers(parent.tokenizers, parent.tokenizer_hashes)
+    parent, given = run_with_tokenizer(loaded), None
+    if parent is not None:
+        options = TextOptions(loaded.data.src_lang, loaded.data.tgt_lang, loaded.data.lowercase)
+        given = GivenTokenizers(replace(parent.tokenizers, options=options), parent.tokenizer_hashes)
     result = prepare_corpus(
         loaded,
         out=prepared_dir(config),

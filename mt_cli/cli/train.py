@@ -39,7 +39,8 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     init_from: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Start with the best weights of another run.")
+        Path | None,
+        typer.Option(metavar="RUN", help="Start with another run's best weights (training.init_from)."),
     ] = None,
     data: Annotated[
         Path | None,
@@ -54,6 +55,9 @@ def train(
     time_limit: Annotated[
         str | None, typer.Option(metavar="TIME", help="Stop, saved, after 90s, 10m or 2h.")
     ] = None,
+    validate: Annotated[
+        bool, typer.Option("--validate/--no-validate", help="Score the model at a time limit too.")
+    ] = True,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard's event files into the run folder too.")
     ] = False,
@@ -79,6 +83,7 @@ def train(
         "runtime.threads": threads,
         "runtime.precision": precision,
         "training.max_steps": max_steps,
+        "training.init_from": None if init_from is None else str(init_from),
     }
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value is not None]
     loaded = load_config(config, [*(settings or ()), *given])
@@ -91,7 +96,7 @@ def train(
             prepared_dir=data or prepared_dir(config),
             resume=resume,
             overwrite=overwrite,
-            init_from=init_from,
+            validates_at_limit=validate,
             time_limit_s=limit_s,
             config_path=config,
             has_tensorboard=tensorboard,
@@ -113,6 +118,7 @@ def train(
         }
         words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
         words += ["--tensorboard"] if tensorboard else []
+        words += [] if validate else ["--no-validate"]
         again = command_line("train", config, *setting_flags(settings), *words, "--resume")
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if result is not None:  # of several processes, the first says it

@@ -151,7 +151,7 @@ class TokenizerConfig(Section):
     joint: bool = True
     """One vocabulary for both sides, which lets `model.tie` be `all`."""
     from_run: FilePath | None = None
-    """A run whose tokenizer is used, not a new one; `train --init-from` on other data needs it."""
+    """A run whose tokenizer is used, not a new one; `training.init_from` on other data needs it."""
 
     def _complaints(self) -> Iterator[str]:
         if self.joint and self.tgt_vocab_size is not None:
@@ -213,6 +213,8 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """`[training]`: how the weights are found."""
 
+    init_from: FilePath | None = None
+    """A run whose best weights a new run starts with, of the same model or of one with more layers."""
     max_epochs: int = Field(default=12, ge=1, le=MOST_EPOCHS)
     """Passes over the training pairs."""
     max_steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)

@@ -10,6 +10,7 @@ Imports no torch until a model is built, so that an exported model can do withou
 """
 
 import json
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,8 +61,9 @@ ENDED = ("finished", "early_stop")
 """States of a training that has come to its end."""
 RESUMED, AFTER_STEP = "resumed", "after_step"
 """Keys of env.json: what was different each time that training was resumed, and the last update before."""
-OF_TOKENIZER = ("tokenizer.kind", "tokenizer.joint", "data.src_lang", "data.tgt_lang", "data.lowercase")
-"""What a tokenizer depends on, beside its size."""
+log = logging.getLogger(__name__)
+OF_TOKENIZER = ("tokenizer.kind", "tokenizer.joint", "data.lowercase")
+"""What a tokenizer depends on, beside its size and its languages."""
 
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 
@@ -430,24 +432,39 @@ def _how_to_train(folder: Path) -> str:
 def run_with_tokenizer(config: Config) -> Run | None:
     """The run that `tokenizer.from_run` names, if any; its tokenizer has to suit `config`.
 
+    Joint subwords of other languages are used, with a warning.
+
     Raises:
-        ConfigError: it is for other languages, or of another kind.
+        ConfigError: it is of another kind, or a side's entries are of another language.
         UsageError: there is no such run.
     """
     if config.tokenizer.from_run is None:
         return None
     run = open_run(config.tokenizer.from_run)
+    wanted, found = languages_of(config), languages_of(run.config)
+    is_shared = config.tokenizer.joint and config.tokenizer.kind != "spacy"
+    keys = OF_TOKENIZER if is_shared else (*OF_TOKENIZER, "data.src_lang", "data.tgt_lang")
     different = [
         f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
         for key, (wanted, found) in differences(config, run.config).items()
-        if key in OF_TOKENIZER
+        if key in keys
     ]
     if different:
         raise ConfigError(
             f"tokenizer.from_run: the tokenizer of {run.folder} does not suit this config: "
             f"{'; '.join(different)}; write the same, or learn a tokenizer without from_run"
         )
+    if wanted != found:
+        log.warning(
+            "%s translates from %s to %s, and this config is from %s to %s: what it knows will help little",
+            run.folder, *found, *wanted,
+        )  # fmt: skip
     return run
+
+
+def languages_of(config: Config) -> tuple[str, str]:
+    """The source and the target language."""
+    return config.data.src_lang, config.data.tgt_lang
 
 
 def open_prepared_of(

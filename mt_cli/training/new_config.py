@@ -4,6 +4,7 @@ Which vocabulary, model and training suit a corpus of some size are rules of thu
 """
 
 import logging
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from mt_cli.data.corpora import (
 from mt_cli.data.prepared import EncodedSplit
 from mt_cli.errors import ConfigError, DataError, MtCliError, ResourceError, UsageError, command_line
 from mt_cli.machine.files import built_beside, check_outside, check_replaceable, locked, write_atomically
-from mt_cli.runs.run import open_run
+from mt_cli.runs.run import open_run, run_with_tokenizer
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
 from mt_cli.text.tokenizer import Tokenizers
 
@@ -210,8 +211,8 @@ def plan_of(config: Config, split: EncodedSplit, tokenizers: Tokenizers, *, tota
 def before_training(config: Config, plan: Plan) -> Iterator[str]:
     """What will probably keep `plan` from working, a sentence each."""
     training, pairs = config.training, f"{plan.num_pairs:,} pairs"
-    if training.max_steps is not None and training.max_steps <= plan.total_steps:
-        pass  # a short training was asked for
+    if (training.max_steps or math.inf) <= plan.total_steps or training.init_from is not None:
+        pass  # a short training was asked for, or is enough
     elif plan.total_steps < FEW_UPDATES:
         tokens = max(256, min(training.tokens_per_batch, plan.num_tokens // 2 // 15 // 64 * 64))
         per_epoch = max(1, plan.steps_per_epoch * training.tokens_per_batch // tokens)
@@ -239,7 +240,7 @@ def before_training(config: Config, plan: Plan) -> Iterator[str]:
     is_words = config.tokenizer.kind == "spacy"
     spare = 0 if is_words else BYTES * (1 if config.tokenizer.joint else 2)
     learned = max(1, plan.vocab_size - spare)
-    if plan.num_tokens < learned * FEWEST_TOKENS_AN_ENTRY:
+    if plan.num_tokens < learned * FEWEST_TOKENS_AN_ENTRY and config.tokenizer.from_run is None:
         yield (
             f"the vocabulary of {plan.vocab_size:,} entries is large for {plan.num_pairs:,} training pairs: "
             f"each entry occurs {plan.num_tokens / learned:.0f} times on average; "
@@ -320,10 +321,11 @@ def new_config(
     size = measure(read_pairs(corpus[TRAIN]))
     tables: Tables = {"data": data.model_dump(mode="json"), **suited_to(size, trained)}
     if trained is not None:
-        tables["tokenizer"]["from_run"] = str(parent)
+        tables["tokenizer"]["from_run"] = tables["training"]["init_from"] = str(parent)
         tables["data"] |= {"lowercase": trained.data.lowercase, "max_len": trained.data.max_len}
     config = parse_config(tables, origin="config new")
-    text = commented_toml(config, header=_header(config, size, output, pairs, parent))
+    run_with_tokenizer(config)  # which says if a parent's does not suit
+    text = commented_toml(config, header=_header(config, size, output, pairs))
     if output is not None:
         write_atomically(output, text.encode())
     return NewConfig(text, output, pairs)
@@ -409,20 +411,17 @@ def _paths(data: DataConfig, folder: Path, split: str) -> FilePair:
     return folder / f"{split}.{src}", folder / f"{split}.{tgt}"
 
 
-def _header(
-    config: Config, size: CorpusSize, output: Path | None, pairs: Mapping[str, int], parent: Path | None
-) -> str:
+def _header(config: Config, size: CorpusSize, output: Path | None, pairs: Mapping[str, int]) -> str:
     training = config.training
     per_epoch = updates_per_epoch(size.num_tokens, tokens_per_batch=training.tokens_per_batch)
     place = output or Path("mine.toml")
-    init = () if parent is None else ("--init-from", parent)
     cut = f" The splits were cut off one corpus: {', '.join(f'{n} {c:,}' for n, c in pairs.items())} pairs."
     return (
         f"{config.data.src_lang} to {config.data.tgt_lang}, sized by mt-cli config new for "
         f"{size.num_pairs:,} training pairs, about {size.num_tokens:,} tokens.{cut if pairs else ''}\n"
         f"About {per_epoch * training.max_epochs:,} updates, {per_epoch} an epoch. To use it:\n"
         f"  {command_line('prepare', place)}\n"
-        f"  {command_line('train', place, *init)}\n"
+        f"  {command_line('train', place)}\n"
         f"  {command_line('evaluate', Path('runs') / place.stem, '--split', 'test')}"
     )
 

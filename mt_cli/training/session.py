@@ -79,6 +79,7 @@ class Session:
         environment: Mapping[str, object],
         started_at: float,
         time_limit_s: float | None,
+        validates_at_limit: bool,
         has_tensorboard: bool,
     ) -> None:
         """In a `world` of several processes, the first scores, saves and decides, and the others follow.
@@ -87,6 +88,7 @@ class Session:
         """
         self._run, self._config, self._runtime, self._world = run, config, runtime, world
         self._started_at, self._limit_s = started_at, math.inf if time_limit_s is None else time_limit_s
+        self._validates_at_limit = validates_at_limit
         seed = config.runtime.seed
         self.model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
         split = prepared.split("train")
@@ -195,20 +197,22 @@ class Session:
         if self._is_out_of_patience():
             return "early_stop"
         if not is_last and self._limit_left_s() < 0:
-            # Saved without judging, so that a run made in pieces equals one made at once; but the first time,
-            # or there would be no best checkpoint to use.
-            if self._state.best_step is None:
-                self._validate()
-            elif self._state.step != self._trainer.progress.step:
-                self._save(is_best=False)
+            if self._state.step != self._trainer.progress.step:
+                if self._validates_at_limit or self._state.best_step is None:
+                    self._validate(is_extra=True)
+                else:
+                    self._save(is_best=False)
             return "time_limit"
         return None
 
     def _is_out_of_patience(self) -> bool:
         return 0 < self._config.training.patience <= self._state.validations_without_gain
 
-    def _validate(self) -> None:
-        """Score the model, save a checkpoint, and remember whether it is the best."""
+    def _validate(self, *, is_extra: bool = False) -> None:
+        """Score the model, save a checkpoint, and remember whether it is the best.
+
+        One that `is_extra`, which an uninterrupted training would not make, does not count for its patience.
+        """
         self._stop_if(self._found_in_updates() or self._found_in_weights())
         self._monitor.meter.pause()
         began_at = time.monotonic()
@@ -216,13 +220,13 @@ class Session:
         validation_s = time.monotonic() - began_at
         finite = math.isfinite(validation.nll)
         self._stop_if(None if finite else f"the loss on val is {validation.nll}")
-        is_best = self._judge(validation)
+        is_best = self._judge(validation, is_extra=is_extra)
         self._monitor.tell_validation(validation, is_best=is_best, validation_s=validation_s)
         self._save(is_best=is_best)
         self._write_status("running")
         self._monitor.meter.resume()
 
-    def _judge(self, validation: Validation) -> bool:
+    def _judge(self, validation: Validation, *, is_extra: bool) -> bool:
         """Whether the model is now the best; what follows from it is remembered."""
         best_by_bleu = self._config.training.best_by == "bleu"
         score = validation.bleu.score if best_by_bleu else -validation.nll
@@ -233,7 +237,7 @@ class Session:
             self._state = replace(
                 self._state, best_score=score, best_step=validation.step, validations_without_gain=0
             )
-        else:
+        elif not is_extra:
             waited = self._state.validations_without_gain + 1
             self._state = replace(self._state, validations_without_gain=waited)
         return is_best

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -63,21 +64,21 @@ def train_run(
     prepared_dir: Path,
     resume: bool = False,
     overwrite: bool = False,
-    init_from: Path | None = None,
+    validates_at_limit: bool = True,
     time_limit_s: float | None = None,
     config_path: Path | None = None,
     has_tensorboard: bool = False,
 ) -> TrainResult | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
 
-    With `init_from`, a run folder, the model begins with that run's best weights.
+    Where a time limit ends training, the model is validated if `validates_at_limit`.
     `config_path` is where `config` was read, for the log. `has_tensorboard` also writes event files.
 
     Where torchrun has started several processes they train together; all but the first give None.
 
     Raises:
         UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds none; or the
-            model is neither that of `init_from` nor one with fewer layers.
+            model is neither that of `training.init_from` nor one with fewer layers.
         DataError: the data are not prepared, or not as `config` wants them.
         DivergedError: the loss is NaN or infinite.
         StoppedError: a signal came; the state is saved.
@@ -106,7 +107,7 @@ def train_run(
         begun = (
             _resumed_run(run_dir, config, prepared)
             if resume
-            else _new_run(run_dir, config, prepared, environment, overwrite=overwrite, init_from=init_from)
+            else _new_run(run_dir, config, prepared, environment, overwrite=overwrite)
         )
         run = world.after_first(lambda: stack.enter_context(begun), lambda: open_run(run_dir))
         if world.is_first:
@@ -121,6 +122,7 @@ def train_run(
             environment=environment,
             started_at=started_at,
             time_limit_s=time_limit_s,
+            validates_at_limit=validates_at_limit,
             has_tensorboard=has_tensorboard and world.is_first,
         )
         if run.init_from is not None and not run.checkpoints:
@@ -139,9 +141,9 @@ def _new_run(
     environment: Mapping[str, object],
     *,
     overwrite: bool,
-    init_from: Path | None,
 ) -> Iterator[Run]:
     """A run that begins; it is locked while the block lasts."""
+    init_from = config.training.init_from
     parent = None if init_from is None else fitting_parent(init_from, config, prepared, run_dir=run_dir)
     with created_run(
         run_dir, config, prepared=prepared, environment=environment, init_from=parent, overwrite=overwrite
@@ -161,6 +163,7 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Iterator[
                 f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew"
             )
         changed = differences(run.config, config)
+        changed.pop("training.init_from", None)  # the run has begun
         fixed = [path for path in changed if path.startswith(FIXED)]
         if fixed:
             raise UsageError(
@@ -205,6 +208,7 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
     if folder.resolve() == run_dir.resolve():
         raise UsageError(f"{folder}: a run cannot start with the one that it replaces; add --run DIR")
     parent = open_run(folder)
+    tokenizers = prepared.tokenizers
     model, there = config.model, parent.config.model
     fewer = [
         f"model.{key}"
@@ -222,7 +226,8 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
             f"{command_line('config', 'new', '--init-from', folder)} does; only encoder_layers and "
             "decoder_layers may be lower"
         )
-    files = prepared.tokenizers.to_files()
+    options = replace(parent.tokenizers.options, lowercase=tokenizers.options.lowercase)
+    files = replace(tokenizers, options=options).to_files()  # of other languages, perhaps
     if {f"{TOKENIZER}{name}": sha256_bytes(data) for name, data in files.items()} != parent.tokenizer_hashes:
         raise UsageError(
             f"{prepared.folder} was prepared with another tokenizer than that of {folder}; "

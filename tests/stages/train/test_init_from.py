@@ -87,7 +87,7 @@ def test_resumed_run_continues_without_its_parent(workspace: Workspace, folder: 
     prepare(workspace, folder)
     pieces = ("--init-from", "runs/tiny", *FEW)
     assert train(workspace, folder, *pieces).code == 0
-    limited = ("--run", "runs/pieces", *pieces, "--time-limit", "0s")
+    limited = ("--run", "runs/pieces", *pieces, "--time-limit", "0s", "--no-validate")
     assert train(workspace, folder, *limited).code == 0
     folder.joinpath("runs/tiny").rename(folder / "runs/moved")
     assert train(workspace, folder, "--run", "runs/pieces", *FEW, "--resume").code == 0
@@ -117,6 +117,27 @@ def test_another_model_exits_2_and_names_the_keys(workspace: Workspace, folder: 
     assert (outcome.code, outcome.out) == (2, b"")
     assert "runs/tiny has another model: model.d_ff is 64, there 128; give the config" in outcome.err
     assert not folder.joinpath("runs/fine").exists()
+
+
+def test_new_config_for_a_run_is_prepared_and_trained_without_a_flag(
+    workspace: Workspace, folder: Path
+) -> None:
+    new = ("config", "new", "--train", "corpus/train.en", "corpus/train.de", "--val", "corpus/val.en")
+    outcome = workspace.call(*new, "corpus/val.de", "--init-from", "runs/tiny", "-o", "back.toml", cwd=folder)
+    assert outcome.code == 0
+    other_way = "warning: runs/tiny translates from de to en, and this config is from en to de"
+    assert other_way in outcome.err
+    outcome = workspace.call("prepare", "back.toml", cwd=folder)
+    assert outcome.code == 0
+    assert other_way in outcome.err
+    outcome = workspace.call("train", "back.toml", "--max-steps", 1, cwd=folder)
+    assert (outcome.code, outcome.lines) == (0, ["runs/back"]), outcome.err
+    assert "training makes only" not in outcome.err
+    assert "the vocabulary of" not in outcome.err
+    assert validations(folder / "runs/back")[0]["step"] == 0
+    run = open_run(folder / "runs/back")
+    assert run.init_from is not None
+    assert (run.init_from.folder, run.tokenizers.options.src_lang) == ("runs/tiny", "en")
 
 
 def train_deep(workspace: Workspace, folder: Path) -> None:

@@ -191,8 +191,14 @@ def test_resumed_run_equals_the_uninterrupted_one(
     assert weights(run, "best") == weights(uninterrupted, "best")
 
 
+@pytest.mark.parametrize("is_validated", [True, False])
 def test_time_limit_between_two_validations_saves_where_training_stands(
-    workspace: Workspace, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace,
+    uninterrupted: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_validated: bool,
 ) -> None:
     run = tmp_path / "run"
 
@@ -201,12 +207,14 @@ def test_time_limit_between_two_validations_saves_where_training_stands(
 
     with monkeypatch.context() as patch:
         patch.setattr(Session, "_limit_left_s", left_s)
-        assert train(workspace, run, *SHORT, "--time-limit", "35m").code == 0
+        flags = () if is_validated else ("--no-validate",)
+        assert train(workspace, run, *SHORT, "--time-limit", "35m", *flags).code == 0
     assert (status(run)["state"], status(run)["step"]) == ("time_limit", FIRST_PART)
     assert (run / "last.txt").read_text() == f"{checkpoint_name(FIRST_PART)}\n"
-    assert (run / "best.txt").read_text() == f"{checkpoint_name(8)}\n"
+    assert [each["step"] for each in records(run, "validation")] == [8, FIRST_PART][: 1 + is_validated]
     assert train(workspace, run, *SHORT, "--resume").code == 0
-    assert records(run, "validation") == records(uninterrupted, "validation")
+    due = [each for each in records(run, "validation") if each["step"] != FIRST_PART]
+    assert due == records(uninterrupted, "validation")
     assert weights(run) == weights(uninterrupted)
 
 
