@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from mt_cli.model.shapes import num_parameters
-from mt_cli.runs.run import STATUS, open_run
+from mt_cli.runs.run import STATUS, num_parameters, open_run
 
 MODEL = Path(__file__).resolve().parents[1] / "data" / "models" / "multi30k-tiny"
 MOST_BYTES, MOST_PARAMETERS = 6_000_000, 3_000_000

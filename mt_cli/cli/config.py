@@ -72,12 +72,7 @@ def new(
         output=file,
         overwrite=overwrite,
     )
-    document = {
-        "config": None if made.path is None else str(made.path),
-        "cut_off": made.pairs,
-        "text": made.text,
-    }
-    print_result(made.path or made.text.rstrip("\n").encode(), document, as_json=output.as_json)
+    print_result(made.config or made.text.rstrip("\n").encode(), made, as_json=output.as_json)
 
 
 @command(group, "config show sample", "config show runs/sample --set decoding.beam_size=5")
@@ -104,8 +99,8 @@ def check(
     from mt_cli.training.new_config import check_config
 
     found = [check_config(path, settings or ()) for path in configs]
-    document = {"configs": {each.name: each.as_json() for each in found}}
-    print_result("\n".join(str(each) for each in found), document, as_json=output.as_json)
+    document = {"configs": {each.name: {"errors": each.errors, "warnings": each.warnings} for each in found}}
+    print_result("\n".join(map(str, found)), document, as_json=output.as_json)
     wrong = [each.name for each in found if each.errors]
     if wrong:
         raise ConfigError(f"{len(wrong)} of {len(found)} configs cannot be used: {', '.join(wrong)}")

@@ -143,16 +143,13 @@ def compare(
         trials=trials,
     )
     text = "\n\n".join(_comparison_as_text(each, examples=examples) for each in comparisons.values())
-    document = {"splits": {name: each.as_json() for name, each in comparisons.items()}}
-    print_result(text, document, as_json=output.as_json)
+    print_result(text, {"splits": comparisons}, as_json=output.as_json)
 
 
 def _comparison_as_text(comparison: "Comparison", *, examples: int) -> str:
     """One test set; `examples` is how many sentences are shown of those that gained, and that lost."""
-    verdicts = [f"{comparison.test_set}  {each.verdict.sentence}" for each in comparison.contrasts]
-    details = [
-        "\n".join(_details(comparison, contrast, examples=examples)) for contrast in comparison.contrasts
-    ]
+    verdicts = [f"{comparison.test_set}  {each.verdict}" for each in comparison.systems]
+    details = ("\n".join(_details(comparison, each, examples=examples)) for each in comparison.systems)
     return "\n\n".join(["\n".join(verdicts), *details])
 
 

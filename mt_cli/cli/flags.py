@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 import typer
 
 from mt_cli.config.load import config_name, parse_setting
-from mt_cli.config.schema import Backend, Device, Precision, PrecisionChoice
+from mt_cli.config.schema import Backend, DecodingConfig, Device, Precision, PrecisionChoice
 from mt_cli.errors import ConfigError, UsageError, command_line
 
 if TYPE_CHECKING:  # torch is imported when something is translated
@@ -137,7 +137,7 @@ class DecodingFlags:
         Raises:
             ConfigError: a setting is none of [decoding].
         """
-        from mt_cli.translation.translator import DecodingOptions, SearchOptions
+        from mt_cli.translation.translator import DecodingOptions
 
         search: dict[str, object] = {}
         for setting in self.decoding_settings or ():
@@ -147,7 +147,7 @@ class DecodingFlags:
                     f"--set {setting!r}: expected decoding.KEY=VALUE, such as decoding.min_len=3"
                 )
             search[path[-1]] = value
-        flags = {name: getattr(self, name, None) for name in SearchOptions.__annotations__}
+        flags = {name: getattr(self, name, None) for name in DecodingConfig.model_fields}
         search |= {name: value for name, value in flags.items() if value is not None}
         return DecodingOptions(
             self.checkpoint, self.backend, self.device or "auto", self.threads or 0, search, sampling, seed

@@ -122,7 +122,7 @@ def train(
         again = command_line("train", config, *setting_flags(settings), *words, "--resume")
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if result is not None:  # of several processes, the first says it
-        print_result(result.folder, result.as_json(), as_json=output.as_json)
+        print_result(result.folder, result, as_json=output.as_json)
 
 
 def parse_duration(text: str) -> float:

@@ -14,9 +14,8 @@ from jinja2 import Environment, TemplateError
 
 from mt_cli.errors import MtCliError
 from mt_cli.machine.files import read_file, read_json, remove, write_atomically
-from mt_cli.model.shapes import num_parameters
 from mt_cli.runs.checkpoint import checkpoint_name
-from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run
+from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, num_parameters
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import logging
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
@@ -15,7 +15,7 @@ from mt_cli.evaluation.scoring import (
     RESAMPLES,
     TRIALS,
     MetricTest,
-    Verdict,
+    Outcome,
     judge,
     paired_tests,
     sentence_chrf,
@@ -47,11 +47,8 @@ class Change:
     baseline_chrf: float
     """chrF2 of the one sentence."""
     chrf: float
-
-    @property
-    def difference(self) -> float:
-        """What the sentence gained, in chrF2."""
-        return self.chrf - self.baseline_chrf
+    difference: float
+    """What the sentence gained, in chrF2."""
 
 
 class Bucket(TypedDict):
@@ -79,20 +76,11 @@ def find_changes(
     """The sentences that `hyps` and `baseline` do not share, in order."""
     changed = [i for i, (old, new, _) in enumerate(zip(baseline, hyps, refs, strict=True)) if old != new]
     of_refs = [refs[i] for i in changed]
-    baseline_chrf, chrf = (
-        sentence_chrf([lines[i] for i in changed], of_refs, lowercase=lowercase) for lines in (baseline, hyps)
-    )
+    src: Sequence[str | None] = sources or [None] * len(refs)
+    chrf = [sentence_chrf([of[i] for i in changed], of_refs, lowercase=lowercase) for of in (baseline, hyps)]
     return [
-        Change(
-            line=i + 1,
-            source=sources[i] if sources is not None else None,
-            ref=refs[i],
-            baseline_hyp=baseline[i],
-            hyp=hyps[i],
-            baseline_chrf=before,
-            chrf=after,
-        )
-        for i, before, after in zip(changed, baseline_chrf, chrf, strict=True)
+        Change(i + 1, src[i], refs[i], baseline[i], hyps[i], before, after, after - before)
+        for i, before, after in zip(changed, *chrf, strict=True)
     ]
 
 
@@ -143,32 +131,22 @@ class Contrast:
 
     name: str
     """As the user named it: a run folder or a file."""
+    outcome: Outcome
+    verdict: str
+    """The same in plain English, with its evidence."""
     tests: tuple[MetricTest, ...]
     """BLEU, chrF2, TER."""
-    verdict: Verdict
-    changes: list[Change]
-    """Every sentence that is translated differently, what changed most first."""
     by_length: list[Bucket]
     """By words of the source, or of the reference where there is no source."""
     by_unseen_words: list[Bucket] | None
     """By words of the source that training never showed; none where the training data are not known."""
-
-    def as_json(self) -> dict[str, object]:
-        """A part of what `compare --json` prints."""
-        return {
-            "name": self.name,
-            "outcome": self.verdict.outcome,
-            "verdict": self.verdict.sentence,
-            "tests": [{**asdict(test), "difference": test.difference} for test in self.tests],
-            "by_length": self.by_length,
-            "by_unseen_words": self.by_unseen_words,
-            "changes": [{**asdict(change), "difference": change.difference} for change in self.changes],
-        }
+    changes: list[Change]
+    """Every sentence that is translated differently, what changed most first."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Systems against the first of them, on one test set."""
+    """Systems against the first of them, on one test set; also what `compare --json` prints of it."""
 
     test_set: str
     n: int
@@ -178,18 +156,8 @@ class Comparison:
     has_sources: bool
     resamples: int
     trials: int
-    contrasts: list[Contrast]
-    """One for each other system, in their order."""
-
-    def as_json(self) -> dict[str, object]:
-        """The form that `compare --json` prints for each test set."""
-        return {
-            "n": self.n,
-            "baseline": self.baseline,
-            "resamples": self.resamples,
-            "trials": self.trials,
-            "systems": [each.as_json() for each in self.contrasts],
-        }
+    systems: list[Contrast]
+    """One for each system but the first, in their order."""
 
 
 def compare_systems(
@@ -346,15 +314,11 @@ def compare_translations(
         by_unseen = None
         if sources is not None and unseen is not None:
             by_unseen = by_unseen_words(sources, changes, unseen)
+        verdict = judge(name, names[0], of_system, num_changed=len(changes), trials=trials)
+        by_size = by_length(sources or refs, changes)
+        changes.sort(key=lambda change: -abs(change.difference))
         contrasts.append(
-            Contrast(
-                name,
-                of_system,
-                judge(name, names[0], of_system, num_changed=len(changes), trials=trials),
-                sorted(changes, key=lambda change: -abs(change.difference)),
-                by_length(sources or refs, changes),
-                by_unseen,
-            )
+            Contrast(name, verdict.outcome, verdict.sentence, of_system, by_size, by_unseen, changes)
         )
     has_sources = sources is not None
     return Comparison(test_set.name, len(refs), names[0], has_sources, resamples, trials, contrasts)

@@ -17,10 +17,9 @@ from mt_cli.errors import DataError
 from mt_cli.evaluation.card import validation_of
 from mt_cli.machine.files import read_json
 from mt_cli.model.inside import LEVELS, Level, ShapeTrace, TracedTensor, trace_shapes
-from mt_cli.model.shapes import Shape
 from mt_cli.model.transformer import causal_mask, padding_mask
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
-from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Run, open_run
+from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Run, Shape, open_run
 from mt_cli.text import PAD_ID, SPECIALS
 from mt_cli.text.tokenizer import Tokenizer
 from mt_cli.translation.attention import Panel, TeacherForced, write_picture

@@ -33,9 +33,8 @@ from mt_cli.evaluation.scoring import score, sentence_chrf, symptoms
 from mt_cli.machine.device import one_thread
 from mt_cli.machine.files import write_atomically
 from mt_cli.machine.terminal import ProgressDisplay, in_words, visible
-from mt_cli.model.shapes import num_parameters
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
-from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, number_in, open_run
+from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, num_parameters, number_in, open_run
 from mt_cli.translation.attention import PICTURES, Panel, check_ending, compose_panels, render, write_figure
 from mt_cli.translation.lines import unk_rate
 from mt_cli.translation.translator import DecodingOptions
@@ -160,11 +159,10 @@ def _findings_of(
 
 def _as_json(found: Facts) -> Facts:
     """A test set without what is only for the eye."""
-    comparison = found["comparison"]
     return {
         **{key: found[key] for key in ("unk_rates", "symptoms")},
         "scores": [each.as_json() for each in found["scores"]],
-        "comparison": None if comparison is None else comparison.as_json(),
+        "comparison": found["comparison"],
         "examples": [
             {
                 "group": title,

@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 if TYPE_CHECKING:  # sacreBLEU is imported when something is scored
     from sacrebleu.metrics.base import Metric
@@ -171,6 +171,8 @@ class MetricTest:
     metric: MetricName
     baseline: Estimate
     system: Estimate
+    difference: float
+    """The system's score less the baseline's."""
     bootstrap_p: float | None
     """By paired bootstrap (Koehn 2004); none where the scores are equal and there is nothing to test."""
     randomisation_p: float | None
@@ -179,26 +181,28 @@ class MetricTest:
     randomisation_signature: str
 
     @property
-    def difference(self) -> float:
-        """The system's score less the baseline's."""
-        return self.system.score - self.baseline.score
-
-    @property
-    def is_better(self) -> bool:
-        """Whether the system has the better score; less TER is better."""
-        return self.difference < 0 if self.metric == "TER" else self.difference > 0
+    def outcome(self) -> Literal["better", "worse"]:
+        """Which score the system has; less TER is better."""
+        return "better" if (self.difference < 0) == (self.metric == "TER") else "worse"
 
     @property
     def is_significant(self) -> bool:
         """Whether the randomisation test shows a difference."""
         return self.randomisation_p is not None and self.randomisation_p < ALPHA
 
+    def __str__(self) -> str:
+        p = "scores equal" if self.randomisation_p is None else f"p = {self.randomisation_p:.4f}"
+        return f"{self.metric} {self.difference:+.2f}, {p}"
+
+
+Outcome = Literal["better", "worse", "unclear", "identical"]
+
 
 @dataclass(frozen=True)
 class Verdict:
     """The answer to whether a system is better than the baseline."""
 
-    outcome: Literal["better", "worse", "unclear", "identical"]
+    outcome: Outcome
     sentence: str
     """The same in plain English, with its evidence."""
 
@@ -224,42 +228,23 @@ def paired_tests(
     references = [list(refs)]
     bs_signatures, bs = PairedTest(named, metrics, references, test_type="bs", n_samples=resamples)()
     ar_signatures, ar = PairedTest(named, metrics, references, test_type="ar", n_samples=trials)()
-    tests = []
-    for place, hyps in enumerate(systems, start=1):
-        num_changed = sum(old != new for old, new in zip(baseline, hyps, strict=True))
-        least = min(1.0, 2.0 ** (1 - num_changed))
-        tests.append(
-            tuple(
-                MetricTest(
-                    name,
-                    _estimate(bs[name][0]),
-                    _estimate(bs[name][place]),
-                    bootstrap_p=_p_value(bs[name], place),
-                    randomisation_p=None if (p := _p_value(ar[name], place)) is None else max(p, least),
-                    bootstrap_signature=bs_signatures[name].format(),
-                    randomisation_signature=ar_signatures[name].format(),
-                )
-                for name in METRICS
-            )
+
+    def test(name: MetricName, place: int) -> MetricTest:
+        of_bs, of_ar = (cast("list[Result]", results[name]) for results in (bs, ar))
+        before, after = (
+            Estimate(float(each.score), float(each.mean or 0), float(each.ci or 0))
+            for each in (of_bs[0], of_bs[place])
         )
-    return tests
+        bootstrap_p = randomisation_p = None
+        if before.score != after.score:  # or nothing is left to test
+            num_changed = sum(old != new for old, new in zip(baseline, systems[place - 1], strict=True))
+            bootstrap_p = float(of_bs[place].p_value or 0)
+            randomisation_p = max(float(of_ar[place].p_value or 0), min(1.0, 2.0 ** (1 - num_changed)))
+        signatures = (bs_signatures[name].format(), ar_signatures[name].format())
+        difference = after.score - before.score
+        return MetricTest(name, before, after, difference, bootstrap_p, randomisation_p, *signatures)
 
-
-def _tested(result: "str | Result") -> "Result":
-    assert not isinstance(result, str)  # those are the names of systems
-    return result
-
-
-def _estimate(of: "str | Result") -> Estimate:
-    """All NumPy numbers become Python's."""
-    result = _tested(of)
-    return Estimate(float(result.score), float(result.mean or 0), float(result.ci or 0))
-
-
-def _p_value(results: "Sequence[str | Result]", place: int) -> float | None:
-    """None between equal scores: nothing is left to test."""
-    baseline, system = _tested(results[0]), _tested(results[place])
-    return None if system.p_value is None or system.score == baseline.score else float(system.p_value)
+    return [tuple(test(name, place) for name in METRICS) for place in range(1, len(named))]
 
 
 def judge(
@@ -276,84 +261,45 @@ def judge(
             "identical", f"no difference: the translations of {name} and {baseline_name} are identical"
         )
     bleu, *others = tests
-    evidence = f"{_evidence(bleu)} (paired approximate randomisation, {trials} trials)"
+    evidence = f"{bleu} (paired approximate randomisation, {trials} trials)"
     shown = [each for each in others if each.is_significant]
     if not bleu.is_significant:
-        but = [f"; but {name} is {_outcome(each)} by {_evidence(each)}" for each in shown]
+        but = [f"; but {name} is {each.outcome} by {each}" for each in shown]
         unclear = f"no difference can be shown between {name} and {baseline_name}"
         return Verdict("unclear", f"{unclear}: {evidence}{''.join(but)}")
-    but = [
-        f"; but it is {_outcome(each)} by {_evidence(each)}"
-        for each in shown
-        if each.is_better != bleu.is_better
-    ]
-    outcome = _outcome(bleu)
-    return Verdict(outcome, f"{name} is {outcome} than {baseline_name}: {evidence}{''.join(but)}")
-
-
-def _outcome(test: MetricTest) -> Literal["better", "worse"]:
-    return "better" if test.is_better else "worse"
-
-
-def _evidence(test: MetricTest) -> str:
-    """The difference and how likely chance is to make one as large."""
-    p = "scores equal" if test.randomisation_p is None else f"p = {test.randomisation_p:.4f}"
-    return f"{test.metric} {test.difference:+.2f}, {p}"
+    but = [f"; but it is {each.outcome} by {each}" for each in shown if each.outcome != bleu.outcome]
+    return Verdict(bleu.outcome, f"{name} is {bleu.outcome} than {baseline_name}: {evidence}{''.join(but)}")
 
 
 # Symptoms of a broken system that a score alone does not show: tokenised output, and loops
 
-TOKENISED_LINE = re.compile(r"\s[.,!?]\s*$")
+TOKENISED = re.compile(r"\s[.,!?]\s*$")
 """A space before the last mark, as in "A dog runs ." """
-WORD = re.compile(r"\w+")
-LOOPS = {1: 4, 2: 3, 3: 3, 4: 3}
-"""Words in a row, and how many times they follow one another in a loop. "Very, very, very" is none."""
-SHARE_TOKENISED, SHARE_LOOPING = 0.1, 0.02
-"""Of the lines, from which on a symptom is told. References show how much of it is normal."""
+LOOPING = re.compile(r"(?i)\b(\w+)(?:\W+\1\b){3}|\b(\w+(?:\W+\w+){1,3})(?:\W+\2\b){2}")
+"""A word four times in a row, or two to four words three times. "Very, very, very" is none."""
+SYMPTOMS = (
+    (
+        TOKENISED,
+        0.1,
+        "end in a space and a mark, such as line {line}: the output looks tokenised, and so its scores "
+        "mislead; score detokenised text",
+    ),
+    (
+        LOOPING,
+        0.02,
+        "say the same over and over, such as line {line}: train longer, or evaluate and translate with "
+        "--no-repeat-ngram 4",
+    ),
+)
+"""What it looks like, from which share of the lines on it is told, and what is told."""
 
 
 def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
     """A sentence for each thing that looks wrong with `hyps`, where `refs` do not look the same."""
     found = []
-    for has_symptom, least, sentence in (
-        (
-            is_tokenised,
-            SHARE_TOKENISED,
-            "{0} of {1} lines end in a space and a mark, such as line {2}: the output looks tokenised, and "
-            "so its scores mislead; score detokenised text",
-        ),
-        (
-            is_looping,
-            SHARE_LOOPING,
-            "{0} of {1} lines say the same over and over, such as line {2}: train longer, or evaluate and "
-            "translate with --no-repeat-ngram 4",
-        ),
-    ):
-        lines = [number for number, line in enumerate(hyps, start=1) if has_symptom(line)]
-        if lines and len(lines) / len(hyps) - _share(has_symptom, refs) >= least:
-            found.append(sentence.format(len(lines), len(hyps), lines[0]))
+    for pattern, least, sentence in SYMPTOMS:
+        lines = [number for number, line in enumerate(hyps, start=1) if pattern.search(line)]
+        normal = sum(pattern.search(line) is not None for line in refs) / max(1, len(refs))
+        if lines and len(lines) / len(hyps) - normal >= least:
+            found.append(f"{len(lines)} of {len(hyps)} lines {sentence.format(line=lines[0])}")
     return found
-
-
-def _share(has_symptom: Callable[[str], bool], lines: Sequence[str]) -> float:
-    return sum(map(has_symptom, lines)) / max(1, len(lines))
-
-
-def is_tokenised(line: str) -> bool:
-    """Whether a space stands before the last punctuation mark."""
-    return TOKENISED_LINE.search(line) is not None
-
-
-def is_looping(line: str) -> bool:
-    """Whether one to four words are said again and again."""
-    words = WORD.findall(line.casefold())
-    return any(_longest_echo(words, n) >= n * (times - 1) for n, times in LOOPS.items())
-
-
-def _longest_echo(words: Sequence[str], n: int) -> int:
-    """Most words in a row that equal the ones `n` places before."""
-    longest = run = 0
-    for earlier, later in zip(words, words[n:], strict=False):
-        run = run + 1 if earlier == later else 0
-        longest = max(longest, run)
-    return longest

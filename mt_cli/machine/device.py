@@ -16,6 +16,9 @@ from mt_cli.errors import MEMORY, Option, OutOfMemoryError, ResourceError, short
 from mt_cli.machine.processes import memory_size
 
 GIB = 1 << 30
+NUMBER_BYTES = 4
+NUMBERS_IN_TRAINING = 4
+"""For each parameter: the weight, its gradient and Adam's two means."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
@@ -199,6 +202,30 @@ def memory_of(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return memory_size()
+
+
+def check_fits_memory(
+    num_parameters: int,
+    *,
+    whose: str = "the model",
+    device: torch.device | None = None,
+    is_trained: bool = False,
+) -> None:
+    """Make sure that so many parameters can be held by `device`, or trained there if they are `is_trained`.
+
+    Batches come on top: how much they take shows when the first is computed.
+
+    Raises:
+        ResourceError: they do not fit.
+    """
+    memory = memory_of(device or torch.device("cpu"))
+    needed = num_parameters * NUMBER_BYTES * (NUMBERS_IN_TRAINING if is_trained else 1)
+    if memory is not None and needed > memory:
+        verb = "and their training take" if is_trained else "take"
+        raise ResourceError(
+            f"{whose} does not fit: {num_parameters:,} parameters {verb} {needed / GIB:,.1f} GiB, and there "
+            f"are {memory / GIB:,.1f} GiB; lower model.d_model, model.d_ff or the number of layers"
+        )
 
 
 def release_memory(device: torch.device) -> None:

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Never, Self, TextIO
 
@@ -52,7 +53,10 @@ def _spelled(letter: str) -> str:
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    """`value` as JSON that every reader takes, and that may be shown; what is not finite becomes null."""
+    """`value`, of dataclasses and paths too, as JSON that every reader takes, and that may be shown.
+
+    What is not finite becomes null.
+    """
     text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
     if text.replace("\n", "").isprintable():
         return text
@@ -63,10 +67,14 @@ def _finite(value: object) -> object:
     match value:
         case float():
             return value if math.isfinite(value) else None
+        case Path():
+            return str(value)
         case dict():
             return {name: _finite(each) for name, each in value.items()}
         case list() | tuple():
             return [_finite(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return _finite(asdict(value))
     return value
 
 

@@ -42,7 +42,6 @@ from mt_cli.machine.files import (
     write_errors_named,
     write_json,
 )
-from mt_cli.model.shapes import Shape, check_fits_memory, parameter_shapes
 from mt_cli.text import PAD_ID
 from mt_cli.text.normalize import split_lines
 from mt_cli.text.tokenizer import Tokenizers
@@ -65,6 +64,7 @@ log = logging.getLogger(__name__)
 OF_TOKENIZER = ("tokenizer.kind", "tokenizer.joint", "data.lowercase")
 """What a tokenizer depends on, beside its size and its languages."""
 
+Shape = tuple[int, ...]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 
 
@@ -142,9 +142,9 @@ class Run:
 
     # The model
 
-    @property
+    @cached_property
     def parameter_shapes(self) -> dict[str, Shape]:
-        """The shape of each parameter of this run's model, by name, known without building it."""
+        """The shape of each parameter of this run's model, by name, known without its weights."""
         return model_shapes(self.config.model, self.tokenizers)
 
     def build_model(self, *, backend: Backend | None = None, seed: int = 0) -> "TranslationModel":
@@ -153,18 +153,12 @@ class Run:
         Raises:
             ResourceError: it is larger than this machine's memory.
         """
-        import torch
+        from mt_cli.machine.device import check_fits_memory
 
-        from mt_cli.model.translation_model import TranslationModel
-
-        check_fits_memory(self.parameter_shapes)
-        options = {**self.config.model.model_dump(), "backend": backend or self.config.model.backend}
-        return TranslationModel(
-            src_vocab_size=self.tokenizers.src.vocab_size,
-            tgt_vocab_size=self.tokenizers.tgt.vocab_size,
-            pad_id=PAD_ID,
-            generator=torch.Generator().manual_seed(seed),
-            **options,
+        check_fits_memory(num_parameters(self.parameter_shapes))
+        config = self.config.model
+        return _build_model(
+            config.model_copy(update={"backend": backend or config.backend}), self.tokenizers, seed=seed
         )
 
     def load_model(self, *, checkpoint: str = "best", backend: Backend | None = None) -> "TranslationModel":
@@ -416,9 +410,34 @@ def open_runs(folders: Sequence[Path], *, may_be_exported: bool = False) -> list
 
 
 def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape]:
-    """The shape of each parameter, by name, of a model for `tokenizers`, known without building it."""
-    src, tgt = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
-    return parameter_shapes(src_vocab_size=src, tgt_vocab_size=tgt, **config.model_dump())
+    """The shape of each parameter, by name, of a model for `tokenizers`.
+
+    The model is built on PyTorch's `meta` device, where tensors take no memory.
+    """
+    import torch
+
+    with torch.device("meta"):
+        model = _build_model(config, tokenizers, seed=0)
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def num_parameters(shapes: Mapping[str, Shape]) -> int:
+    """How many numbers parameters of these shapes hold."""
+    return sum(map(math.prod, shapes.values()))
+
+
+def _build_model(config: ModelConfig, tokenizers: Tokenizers, *, seed: int) -> "TranslationModel":
+    import torch
+
+    from mt_cli.model.translation_model import TranslationModel
+
+    return TranslationModel(
+        src_vocab_size=tokenizers.src.vocab_size,
+        tgt_vocab_size=tokenizers.tgt.vocab_size,
+        pad_id=PAD_ID,
+        generator=torch.Generator("cpu").manual_seed(seed),
+        **config.model_dump(),
+    )
 
 
 def _how_to_train(folder: Path) -> str:

@@ -144,15 +144,16 @@ class Monitor:
             for name in ("loss", "nll", "lr", "grad_norm", "tgt_tokens_per_s"):
                 self._events.add_scalar(f"train/{name}", getattr(reading, name), reading.step)
         # A terminal has the bar; a file or a pipe gets lines.
-        level = logging.DEBUG if self._is_watched else logging.INFO
-        log.log(level, "%s  elapsed %.0f s", reading, elapsed)
+        is_watched = self._bar is not None and not self._bar.disable
+        log.log(logging.DEBUG if is_watched else logging.INFO, "%s  elapsed %.0f s", reading, elapsed)
         if self._bar is not None:
             shown = {"loss": f"{reading.loss:.3f}", "tok/s": f"{reading.tgt_tokens_per_s:.0f}"}
             self._bar.set_postfix(shown, refresh=False)
 
     def tell_validation(self, validation: Validation, *, is_best: bool, validation_s: float) -> None:
         """Note what a validation has found, in `validation_s` seconds."""
-        elapsed, stretch, bleu = self._elapsed_s(), self.meter.end_stretch(), validation.bleu
+        elapsed, bleu = self._elapsed_s(), validation.bleu
+        reading = self.meter.read(since_validation=True)
         self._validation_s = validation_s
         self._run.append_metrics(
             {
@@ -175,7 +176,7 @@ class Monitor:
         if not self._has_header:
             self._has_header = True
             log.info("%s  best", "".join(f"{name:>{width}}" for name, width in WIDTHS.items()))
-        log.info("%s", _row(validation, stretch, elapsed, self._left_s(), is_best))
+        log.info("%s", _row(validation, reading, elapsed, self._left_s(), is_best))
         for sample in validation.samples:
             for label, text in zip(("source", "translation", "reference"), sample, strict=True):
                 line = f"  {label:<11}  {visible(text)}".rstrip()
@@ -191,11 +192,6 @@ class Monitor:
         validations_left = len(due) - bisect_right(due, step) + (total not in due and step < total)
         return (total - step) * self.meter.seconds_an_update + validations_left * self._validation_s
 
-    @property
-    def _is_watched(self) -> bool:
-        """Whether stderr is a terminal that shows the bar."""
-        return self._bar is not None and not self._bar.disable
-
 
 def _log_facts(**facts: str) -> None:
     for name, fact in facts.items():
@@ -203,20 +199,22 @@ def _log_facts(**facts: str) -> None:
 
 
 def _row(
-    validation: Validation, stretch: "Stretch | None", elapsed_s: float, left_s: float | None, is_best: bool
+    validation: Validation, reading: "Reading | None", elapsed_s: float, left_s: float | None, is_best: bool
 ) -> str:
-    """A line of the table of validations; `stretch` is None before the first update."""
+    """A line of the table of validations; `reading` is None before the first update."""
     cells = [
-        "0" if stretch is None else str(stretch.epoch),
+        "0",
         str(validation.step),
-        "-" if stretch is None else f"{stretch.loss:.3f}",
+        "-",
         f"{validation.nll:.3f}",
         f"{validation.bleu.score:.2f}",
-        "-" if stretch is None else f"{stretch.lr:.1e}",
-        "-" if stretch is None else f"{stretch.tgt_tokens_per_s:.0f}",
-        str(timedelta(seconds=round(elapsed_s))),
-        "-" if left_s is None else str(timedelta(seconds=round(left_s))),
+        "-",
+        "-",
     ]
+    if reading is not None:
+        cells[0], cells[2] = str(reading.epoch), f"{reading.loss:.3f}"
+        cells[5:] = f"{reading.lr:.1e}", f"{reading.tgt_tokens_per_s:.0f}"
+    cells += ["-" if s is None else str(timedelta(seconds=round(s))) for s in (elapsed_s, left_s)]
     row = "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS.values(), strict=True))
     return f"{row}  {'*' if is_best else ''}".rstrip()
 
@@ -256,7 +254,7 @@ WARM_UP, UPDATES_FOR_AN_ESTIMATE = 3, 20
 
 @dataclass(frozen=True)
 class Reading:
-    """Means since the meter was last read; skipped updates do not count."""
+    """Means since the last log line, or since the last validation; skipped updates do not count."""
 
     step: int
     epoch: int
@@ -266,7 +264,7 @@ class Reading:
     grad_norm: float
     """Of the last update that was not skipped."""
     tgt_tokens_per_s: float
-    skipped: int = 0
+    skipped: int
     """Updates skipped since training began."""
 
     def __str__(self) -> str:
@@ -275,26 +273,6 @@ class Reading:
             f"step {self.step}  epoch {self.epoch}  loss {self.loss:.4f}  nll {self.nll:.4f}  "
             f"lr {self.lr:.2e}  grad {self.grad_norm:.2f}  tok/s {self.tgt_tokens_per_s:.0f}{skipped}"
         )
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Means since the last validation."""
-
-    epoch: int
-    loss: float
-    lr: float
-    """Of its last update."""
-    tgt_tokens_per_s: float
-
-
-@dataclass(frozen=True)
-class Skips:
-    """Updates that were skipped because they were not finite."""
-
-    since_log: int
-    in_a_row: int
-    """Up to the last update."""
 
 
 class Meter:
@@ -344,30 +322,29 @@ class Meter:
         """Let the clock run on."""
         self._counted_to = time.perf_counter()
 
-    def skips(self) -> Skips:
-        """The updates that were skipped."""
+    def skips(self) -> tuple[int, int]:
+        """Updates that were skipped because they were not finite: since the log line, and now in a row."""
         self._fetch()
-        return Skips(int(self._sums[0, 3]), int(self._last[1]))
+        return int(self._sums[0, 3]), int(self._last[1])
 
-    def read(self) -> Reading | None:
-        """Means over the reports since the last reading, weighted by tokens; None if none of them counts."""
+    def read(self, *, since_validation: bool = False) -> Reading | None:
+        """Means over the reports since the last reading of the kind, weighted by tokens.
+
+        None if none of them counts.
+        """
         self._fetch()
-        report, (loss, nll, tokens, skipped) = self._report, self._sums[0].tolist()
+        row = int(since_validation)
+        report, (loss, nll, tokens, skipped) = self._report, self._sums[row].tolist()
         if report is None or not tokens:
             return None
-        rate = tokens / self._end(0)
+        self._count_seconds()
+        rate = tokens / float(self._seconds[row])
+        self._sums[row], self._seconds[row] = 0.0, 0.0
         norm, _, before = self._last.tolist()
-        self._last[2] += skipped
+        if not since_validation:
+            self._last[2] += skipped
         means = (loss / tokens, nll / tokens, report.lr, norm, rate)
         return Reading(report.step, report.epoch, *means, skipped=int(before + skipped))
-
-    def end_stretch(self) -> Stretch | None:
-        """Means over the reports since the last stretch, weighted by tokens; None if none of them counts."""
-        self._fetch()
-        report, (loss, _, tokens, _) = self._report, self._sums[1].tolist()
-        if report is None or not tokens:
-            return None
-        return Stretch(report.epoch, loss / tokens, report.lr, tokens / self._end(1))
 
     def tensors(self) -> dict[str, Tensor]:
         """All that has been added up and not yet been read, by name; a resumed training logs on from it."""
@@ -386,13 +363,6 @@ class Meter:
         """Bring all from the device, at once: each transfer waits for it."""
         fetched = torch.cat([self._sums.flatten(), self._last]).cpu()
         self._sums, self._last = fetched[:8].view(2, 4), fetched[8:]
-
-    def _end(self, row: int) -> float:
-        """Begin the row anew; gives its seconds."""
-        self._count_seconds()
-        seconds = float(self._seconds[row])
-        self._sums[row], self._seconds[row] = 0.0, 0.0
-        return seconds
 
     def _count_seconds(self) -> None:
         """Add what the clock has run on, if it runs."""

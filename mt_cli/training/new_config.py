@@ -120,46 +120,31 @@ FINE_TUNING = 0.25
 def suited_to(size: CorpusSize, parent: Config | None = None) -> Tables:
     """Keys of [tokenizer], [model] and [training] for a new model, or to go on from `parent`'s weights."""
     recipe = next(recipe for recipe in RECIPES if size.num_tokens <= recipe.most_tokens)
-    if parent is not None:  # whose weights fix the rest
-        return {
-            "tokenizer": parent.tokenizer.model_dump(mode="json", exclude_none=True),
-            "model": parent.model.model_dump(mode="json", exclude_none=True),
-            "training": _training(
-                recipe,
-                size,
-                num_updates=round(recipe.num_updates * FINE_TUNING),
-                peak_lr=parent.training.peak_lr * FINE_TUNING,
-            ),
-        }
-    # No more entries than the corpus has words, and enough to spell them.
-    letters = SPARE_ENTRIES + size.num_letters
-    vocab_size = max(letters + FEWEST_MERGES, min(recipe.vocab_size, letters + size.num_words))
-    return {
-        "tokenizer": {"vocab_size": vocab_size},
-        "model": {
+    if parent is None:
+        # No more entries than the corpus has words, and enough to spell them.
+        letters = SPARE_ENTRIES + size.num_letters
+        vocab_size = max(letters + FEWEST_MERGES, min(recipe.vocab_size, letters + size.num_words))
+        num_updates, peak_lr = recipe.num_updates, recipe.peak_lr
+        tokenizer: dict[str, object] = {"vocab_size": vocab_size}
+        model: dict[str, object] = {
             "d_model": recipe.d_model,
             "num_heads": recipe.num_heads,
             "encoder_layers": recipe.num_layers,
             "decoder_layers": recipe.num_layers,
             "d_ff": recipe.d_ff,
             "dropout": recipe.dropout,
-        },
-        "training": _training(recipe, size, num_updates=recipe.num_updates, peak_lr=recipe.peak_lr),
-    }
-
-
-def updates_per_epoch(num_tokens: float, *, tokens_per_batch: int, accumulation: int = 1) -> int:
-    """About as many updates as an epoch of `num_tokens` of both sides takes."""
-    return max(1, round(num_tokens / 2 / tokens_per_batch / accumulation))
-
-
-def _training(recipe: Recipe, size: CorpusSize, *, num_updates: int, peak_lr: float) -> dict[str, object]:
+        }
+    else:  # whose weights fix the rest
+        num_updates, peak_lr = round(recipe.num_updates * FINE_TUNING), parent.training.peak_lr * FINE_TUNING
+        tokenizer, model = (
+            section.model_dump(mode="json", exclude_none=True) for section in (parent.tokenizer, parent.model)
+        )
     of_epoch = size.num_tokens // 2 // UPDATES_PER_EPOCH // 64 * 64
     tokens_per_batch = max(FEWEST_TOKENS_PER_BATCH, min(recipe.tokens_per_batch, of_epoch))
     per_epoch = updates_per_epoch(size.num_tokens, tokens_per_batch=tokens_per_batch)
     max_epochs = max(3, -(-num_updates // per_epoch))
     defaults = TrainingConfig()
-    return {
+    training: dict[str, object] = {
         "max_epochs": max_epochs,
         "tokens_per_batch": tokens_per_batch,
         "peak_lr": float(f"{peak_lr:.2g}"),
@@ -167,6 +152,12 @@ def _training(recipe: Recipe, size: CorpusSize, *, num_updates: int, peak_lr: fl
         "validate_every": max(50, max_epochs * per_epoch // VALIDATIONS // 10 * 10),
         "log_every": min(defaults.log_every, max(10, max_epochs * per_epoch // 100)),
     }
+    return {"tokenizer": tokenizer, "model": model, "training": training}
+
+
+def updates_per_epoch(num_tokens: float, *, tokens_per_batch: int, accumulation: int = 1) -> int:
+    """About as many updates as an epoch of `num_tokens` of both sides takes."""
+    return max(1, round(num_tokens / 2 / tokens_per_batch / accumulation))
 
 
 FEW_UPDATES = 300
@@ -276,14 +267,14 @@ FilePair = tuple[Path, Path]
 
 @dataclass(frozen=True)
 class NewConfig:
-    """What `config new` made."""
+    """What `config new` made, and prints as JSON."""
 
+    config: Path | None
+    """Where it was written."""
+    cut_off: Mapping[str, int]
+    """Pairs of the splits that were cut off the corpus; empty if none was."""
     text: str
     """The config as a file."""
-    path: Path | None
-    """Where it was written."""
-    pairs: dict[str, int]
-    """Pairs of the splits that were cut off the corpus; empty if none was."""
 
 
 def new_config(
@@ -310,15 +301,22 @@ def new_config(
     if output is not None and output.exists() and not overwrite:
         raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
     trained = None if parent is None else open_run(parent).config
-    data = DataConfig()
+    data, pairs = DataConfig(), dict[str, int]()
     if files:
-        data = _data_config(files, src_lang=src_lang, tgt_lang=tgt_lang)
-    corpus = find_corpus(data)
-    pairs: dict[str, int] = {}
-    if files and (missing := [name for name in (VAL, TEST) if name not in files]):
-        data, pairs = _with_splits_cut_off(data, corpus, missing, output=output, overwrite=overwrite)
-        corpus = find_corpus(data)
-    size = measure(read_pairs(corpus[TRAIN]))
+        if TRAIN not in files:
+            raise UsageError(
+                "--val and --test need training pairs beside them; name them with --train SRC TGT"
+            )
+        src, tgt = files[TRAIN]
+        languages = (
+            src_lang or _language_of(src, flag="--src-lang"),
+            tgt_lang or _language_of(tgt, flag="--tgt-lang"),
+        )
+        data = _data_config(files, languages)
+        if missing := [name for name in (VAL, TEST) if name not in files]:
+            cut, pairs = _cut_off(find_corpus(data), missing, languages, output=output, overwrite=overwrite)
+            data = _data_config({**files, **cut}, languages)
+    size = measure(read_pairs(find_corpus(data)[TRAIN]))
     tables: Tables = {"data": data.model_dump(mode="json"), **suited_to(size, trained)}
     if trained is not None:
         tables["tokenizer"]["from_run"] = tables["training"]["init_from"] = str(parent)
@@ -328,30 +326,22 @@ def new_config(
     text = commented_toml(config, header=_header(config, size, output, pairs))
     if output is not None:
         write_atomically(output, text.encode())
-    return NewConfig(text, output, pairs)
+    return NewConfig(output, pairs, text)
 
 
-def _data_config(files: Mapping[str, FilePair], *, src_lang: str | None, tgt_lang: str | None) -> DataConfig:
-    if TRAIN not in files:
-        raise UsageError("--val and --test need training pairs beside them; name them with --train SRC TGT")
-    src, tgt = files[TRAIN]
-    splits = list(dict.fromkeys((TRAIN, VAL, *files)))
+def _data_config(files: Mapping[str, FilePair], languages: tuple[str, str]) -> DataConfig:
+    """[data] for `files`, of which the training pairs stand for `val` until it is cut off them."""
+    named = {TRAIN: files[TRAIN], VAL: files[TRAIN], **files}
     tables: Tables = {
         "data": {
             "corpus": "files",
-            "splits": splits,
-            # `val` is cut off the training pairs if it is not given.
-            "files": {name: _file_table(files.get(name, files[TRAIN])) for name in splits},
-            "src_lang": src_lang or _language_of(src, flag="--src-lang"),
-            "tgt_lang": tgt_lang or _language_of(tgt, flag="--tgt-lang"),
+            "splits": list(named),
+            "files": {name: {"src": str(src), "tgt": str(tgt)} for name, (src, tgt) in named.items()},
+            "src_lang": languages[0],
+            "tgt_lang": languages[1],
         }
     }
     return parse_config(tables, origin="config new").data
-
-
-def _file_table(pair: FilePair) -> dict[str, str]:
-    src, tgt = pair
-    return {"src": str(src), "tgt": str(tgt)}
 
 
 def _language_of(path: Path, *, flag: str) -> str:
@@ -364,51 +354,39 @@ def _language_of(path: Path, *, flag: str) -> str:
     return ending
 
 
-def _with_splits_cut_off(
-    data: DataConfig, corpus: Corpus, missing: list[str], *, output: Path | None, overwrite: bool
-) -> tuple[DataConfig, dict[str, int]]:
+def _cut_off(
+    corpus: Corpus, missing: list[str], languages: tuple[str, str], *, output: Path | None, overwrite: bool
+) -> tuple[dict[str, FilePair], dict[str, int]]:
+    """The files of the splits that the training pairs are cut into, and how many pairs each has."""
     if output is None:
         raise UsageError(
             f"{' and '.join(missing)} are cut off the training pairs and need a place; name the config's "
             f"file with --output, or the pairs with {' and '.join(f'--{name} SRC TGT' for name in missing)}"
         )
     folder = output.with_name(f"{output.stem}-corpus")
-    names = [f"{split}.{side}" for split in (TRAIN, *missing) for side in _languages(data)]
+    src, tgt = languages if len(set(languages)) == 2 else ("src", "tgt")
+    names = {split: (f"{split}.{src}", f"{split}.{tgt}") for split in (TRAIN, *missing)}
+    own_files = [name for pair in names.values() for name in pair]
     check_replaceable(
         folder,
         is_wanted=overwrite,
-        own_files=names,
-        kind=f"a folder of {', '.join(names)}",
+        own_files=own_files,
+        kind=f"a folder of {', '.join(own_files)}",
         ways_out="--overwrite replaces it, --output names another place",
     )
     check_outside(folder, paths_of(corpus), way_out="name another place with --output")
+
+    def paths(folder: Path) -> dict[str, FilePair]:
+        return {split: (folder / src, folder / tgt) for split, (src, tgt) in names.items()}
+
     with locked(folder), built_beside(folder) as partial:
-        paths = {split: _paths(data, partial, split) for split in (TRAIN, *missing)}
-        report = cut_off(corpus[TRAIN], missing, paths=paths)
+        report = cut_off(corpus[TRAIN], missing, paths=paths(partial))
     log.info("%s  %s", folder, "  ".join(f"{name} {count:,} pairs" for name, count in report.pairs.items()))
     if report.num_repeated:
         log.info("%d pairs left out, whose source or target is in a held-out pair", report.num_repeated)
     if report.num_empty:
         log.info("%d pairs left out, because a side is empty", report.num_empty)
-    files = {name: _paths(data, folder, name) for name in (TRAIN, *missing)}
-    tables = data.model_dump(mode="json")
-    tables["splits"] = list(dict.fromkeys((*data.splits, *missing)))
-    tables["files"] = {
-        **tables["files"],
-        **{name: _file_table(pair) for name, pair in files.items()},
-    }
-    return parse_config({"data": tables}, origin="config new").data, report.pairs
-
-
-def _languages(data: DataConfig) -> tuple[str, str]:
-    """The endings of both sides' files, which differ even if the languages do not."""
-    same = data.src_lang == data.tgt_lang
-    return ("src", "tgt") if same else (data.src_lang, data.tgt_lang)
-
-
-def _paths(data: DataConfig, folder: Path, split: str) -> FilePair:
-    src, tgt = _languages(data)
-    return folder / f"{split}.{src}", folder / f"{split}.{tgt}"
+    return paths(folder), report.pairs
 
 
 def _header(config: Config, size: CorpusSize, output: Path | None, pairs: Mapping[str, int]) -> str:
@@ -457,7 +435,10 @@ def cut_off(
     Raises:
         DataError: the corpus is too small, or its files do not align.
     """
-    src_hashes, tgt_hashes, is_filled = _hash_sides(corpus)
+    lines = (line for pair in read_pairs(corpus) for line in pair)
+    columns = hash_texts(normalize(decode_line(line), lowercase=True) for line in lines).reshape(-1, 2)
+    src_hashes, tgt_hashes = columns[:, 0], columns[:, 1]
+    is_filled = (columns != hash_texts([""])).all(axis=1)
     place_of = _choose(src_hashes, tgt_hashes, is_filled, names, origin=corpus.src.path)
     held_out = np.array(sorted(place_of), np.int64)
     repeats = np.isin(src_hashes, src_hashes[held_out]) | np.isin(tgt_hashes, tgt_hashes[held_out])
@@ -479,14 +460,6 @@ def cut_off(
     if not report.pairs[TRAIN]:
         raise DataError(f"{corpus.src.path}: every pair repeats a held-out one; nothing is left to train on")
     return report
-
-
-def _hash_sides(corpus: CorpusSplit) -> tuple[Hashes, Hashes, NDArray[np.bool_]]:
-    """The hash of each normalised source and target, and whether both have text."""
-    lines = (line for pair in read_pairs(corpus) for line in pair)
-    columns = hash_texts(normalize(decode_line(line), lowercase=True) for line in lines).reshape(-1, 2)
-    (empty,) = hash_texts([""])
-    return columns[:, 0], columns[:, 1], (columns != empty).all(axis=1)
 
 
 def _choose(
@@ -538,10 +511,6 @@ class Diagnosis:
         found = [f"  error: {error}" for error in self.errors]
         found += [f"  warning: {warning}" for warning in self.warnings]
         return "\n".join([f"{self.name}: {'' if found else 'good'}".rstrip(), *found])
-
-    def as_json(self) -> dict[str, object]:
-        """The form that `config check --json` prints."""
-        return {"errors": self.errors, "warnings": self.warnings}
 
 
 def check_config(path: Path, overrides: Sequence[str] = ()) -> Diagnosis:

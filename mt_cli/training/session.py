@@ -6,7 +6,7 @@ Decides what follows from a score, a limit or a signal.
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -50,7 +50,7 @@ NUM_SAMPLES = 3
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How training ended."""
+    """How training ended; also what `train --json` prints."""
 
     folder: Path
     state: str
@@ -59,10 +59,6 @@ class TrainResult:
     best_step: int | None
     best_score: float | None
     """Validation BLEU, or minus the validation loss, as `training.best_by` says."""
-
-    def as_json(self) -> dict[str, object]:
-        """The form that `train --json` prints."""
-        return {**asdict(self), "folder": str(self.folder)}
 
 
 class Session:
@@ -309,17 +305,18 @@ class Session:
 
     def _found_in_updates(self) -> str | None:
         """What is wrong with the updates since the last log line, if anything; waits for the device."""
-        skips = self._monitor.meter.skips()
-        if skips.in_a_row >= MOST_SKIPS:
-            return f"the loss or the gradient is not finite, {skips.in_a_row} times in a row"
-        if skips.since_log and self._config.training.on_nonfinite == "stop":
+        since_log, in_a_row = self._monitor.meter.skips()
+        if in_a_row >= MOST_SKIPS:
+            return f"the loss or the gradient is not finite, {in_a_row} times in a row"
+        if since_log and self._config.training.on_nonfinite == "stop":
             return "the loss or the gradient is not finite"
         return None
 
     def _found_in_weights(self) -> str | None:
         """What is wrong with the weights and the optimiser's state, if anything; waits for the device."""
         tensors = [*self.model.parameters(), *self._trainer.tensors().values()]
-        return None if all_finite(tensors) else "the weights are not finite any more"
+        verdict = torch.stack([torch.isfinite(tensor).all() for tensor in tensors]).all()  # waits once
+        return None if verdict else "the weights are not finite any more"
 
     def _stop_if(self, found: str | None) -> None:
         """Stop if anything was found wrong."""
@@ -363,12 +360,6 @@ class Session:
     def _limit_left_s(self) -> float:
         """Seconds that the time limit leaves."""
         return self._limit_s - (time.monotonic() - self._started_at)
-
-
-def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether none of `tensors` holds NaN or infinity; waits for their device, once."""
-    verdicts = [torch.isfinite(tensor).all() for tensor in tensors]
-    return not verdicts or bool(torch.stack(verdicts).all())
 
 
 class Validator:
@@ -421,12 +412,10 @@ def _fitting(split: EncodedSplit, *, longest: int) -> EncodedSplit:
         "%d of %d validation pairs are longer than the model's %d tokens; the loss counts no more of them",
         num_cut, len(split), longest,
     )  # fmt: skip
-    return EncodedSplit(_truncated(split.src, longest), _truncated(split.tgt, longest))
 
+    def cut(side: Sentences) -> Sentences:
+        places = np.arange(len(side.ids)) - np.repeat(side.offsets[:-1], side.lengths)
+        offsets = np.concatenate((np.zeros(1, np.int64), np.minimum(side.lengths, longest).cumsum()))
+        return Sentences(side.ids[places < longest], offsets)
 
-def _truncated(sentences: Sentences, longest: int) -> Sentences:
-    """The first `longest` ids of each sentence."""
-    lengths = sentences.lengths
-    places = np.arange(lengths.sum()) - np.repeat(sentences.offsets[:-1], lengths)
-    offsets = np.concatenate((np.zeros(1, np.int64), np.minimum(lengths, longest).cumsum()))
-    return Sentences(sentences.ids[places < longest], offsets)
+    return EncodedSplit(cut(split.src), cut(split.tgt))

@@ -5,13 +5,14 @@ Checks that config, data and run fit together before anything slow begins.
 
 import json
 import logging
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, differences
@@ -19,11 +20,15 @@ from mt_cli.config.schema import Config
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import DataError, MtCliError, UsageError, command_line
 from mt_cli.evaluation.card import write_card
-from mt_cli.machine.device import describe_machine, memory_errors_explained, memory_of, set_up_runtime
+from mt_cli.machine.device import (
+    check_fits_memory,
+    describe_machine,
+    memory_errors_explained,
+    set_up_runtime,
+)
 from mt_cli.machine.files import locked, sha256_bytes
 from mt_cli.machine.processes import StopSignals, describe_checkout
 from mt_cli.machine.terminal import logged_to
-from mt_cli.model.shapes import check_fits_memory, kept_layers, weights_of_fewer_layers
 from mt_cli.runs.checkpoint import fill, read_weights, shapes_of, weights_sha256
 from mt_cli.runs.run import (
     CHECKPOINT_NAME,
@@ -35,6 +40,7 @@ from mt_cli.runs.run import (
     Run,
     created_run,
     model_shapes,
+    num_parameters,
     open_run,
 )
 from mt_cli.training.distributed import joined_world
@@ -94,9 +100,8 @@ def train_run(
             device=config.runtime.device, precision=config.runtime.precision, threads=config.runtime.threads
         )
         prepared = open_prepared(prepared_dir, config)
-        check_fits_memory(  # before an old run makes room
-            model_shapes(config.model, prepared.tokenizers), memory=memory_of(runtime.device), is_trained=True
-        )
+        size = num_parameters(model_shapes(config.model, prepared.tokenizers))
+        check_fits_memory(size, device=runtime.device, is_trained=True)  # before an old run makes room
         environment = {
             "mt_cli": __version__,
             **describe_checkout(),
@@ -233,7 +238,7 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
             f"{prepared.folder} was prepared with another tokenizer than that of {folder}; "
             f'write from_run = "{folder}" into the config\'s [tokenizer], then prepare it again'
         )
-    check_fits_memory(parent.parameter_shapes, whose=f"the model of {folder}")
+    check_fits_memory(num_parameters(parent.parameter_shapes), whose=f"the model of {folder}")
     checkpoint = parent.checkpoint_folder("best")
     weights = weights_sha256(checkpoint)
     return ParentReference(str(folder), checkpoint.name, weights, there.encoder_layers, there.decoder_layers)
@@ -252,7 +257,7 @@ def load_parent(run: Run, model: nn.Module) -> None:
     if any(depth < getattr(own, key) for key, depth in depths.items()):
         raise DataError(f"{run.folder}: its manifest names a parent with fewer layers; train anew")
     shapes = model_shapes(own.model_copy(update=depths), run.tokenizers)
-    check_fits_memory(shapes, whose=f"the model of {parent.folder}")
+    check_fits_memory(num_parameters(shapes), whose=f"the model of {parent.folder}")
     checkpoint = Path(parent.folder) / CHECKPOINTS / parent.checkpoint
     remedy = f"{run.folder} starts with them: put that right, or train anew with --init-from"
     try:
@@ -261,10 +266,36 @@ def load_parent(run: Run, model: nn.Module) -> None:
         raise DataError(f"{error}; {remedy}") from error
     if digest != parent.sha256 or not CHECKPOINT_NAME.fullmatch(checkpoint.name):
         raise DataError(f"{checkpoint}: not the weights that this run started with; {remedy}")
-    fill(model, weights_of_fewer_layers(weights, shapes_of(model)))
-    layers = ""
-    for key, depth in depths.items():
-        if (num_kept := getattr(own, key)) < depth:
-            kept = ", ".join(str(layer + 1) for layer in kept_layers(depth, num_kept))
-            layers += f"; {key.removesuffix('_layers')} layers {kept} of {depth}"
-    log.info("started with %s, %s%s", parent.folder, parent.checkpoint, layers)
+    kept = {key.removesuffix("_layers"): kept_layers(deep, getattr(own, key)) for key, deep in depths.items()}
+    fill(model, weights_of_layers(weights, kept, names=shapes_of(model)))
+    layers = [
+        f"; {stack} layers {', '.join(str(layer + 1) for layer in kept[stack])} of {depth}"
+        for stack, depth in zip(kept, depths.values(), strict=True)
+        if len(kept[stack]) < depth
+    ]
+    log.info("started with %s, %s%s", parent.folder, parent.checkpoint, "".join(layers))
+
+
+def kept_layers(num_layers: int, num_kept: int) -> list[int]:
+    """Which of `num_layers` layers, from 0, a model with `num_kept` takes over (Shleifer and Rush 2020).
+
+    The first and the last, and others evenly between them; where one is kept, the first.
+    """
+    if num_kept == 1:
+        return [0]
+    return [round(i * (num_layers - 1) / (num_kept - 1)) for i in range(num_kept)]
+
+
+def weights_of_layers(
+    weights: Mapping[str, Tensor], kept: Mapping[str, Sequence[int]], *, names: Iterable[str]
+) -> dict[str, Tensor]:
+    """The `weights` of a deeper model for the parameters `names` of one that has only its `kept` layers."""
+
+    def name_there(name: str) -> str:
+        return re.sub(
+            r"^backend\.(\w+)\.layers\.(\d+)",
+            lambda m: f"backend.{m[1]}.layers.{kept[m[1]][int(m[2])]}",
+            name,
+        )
+
+    return {name: weights[name_there(name)] for name in names}

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
 from mt_cli.config.load import explain
-from mt_cli.config.schema import Backend, Config, DecodingConfig, Device, Precision
+from mt_cli.config.schema import Backend, Config, DecodingConfig, Device
 from mt_cli.decoding import Hyp, Sampling
 from mt_cli.errors import Option, UsageError
 from mt_cli.runs.run import Run, open_runs
@@ -72,18 +72,6 @@ class Engine(Protocol):
         `</s>` does not count. Heads are averaged in the last layer but one, whose cross-attention aligns
         best (Garg et al. 2019). Of several models, the first is asked.
         """
-
-
-class SearchOptions(TypedDict, total=False):
-    """Keys of `[decoding]`; one that is absent or None is the run's own."""
-
-    beam_size: int | None
-    length_penalty: float | None
-    no_repeat_ngram: int | None
-    min_len: int | None
-    replace_unk: bool | None
-    batch_size: int | None
-    precision: Precision | None
 
 
 @dataclass(frozen=True)
@@ -176,7 +164,7 @@ class Translator:
         seed: int = 1,
         device: Device = "auto",
         threads: int = 0,
-        **search: Unpack[SearchOptions],
+        **search: object,
     ) -> "Translator":
         """Translator of the run folder or exported model `run`; `backend=None` is what it was trained with.
 
@@ -191,7 +179,7 @@ class Translator:
         """
         folders = [run] if isinstance(run, str | PathLike) else run
         runs = open_runs(list(map(Path, folders)), may_be_exported=True)
-        options = DecodingOptions(checkpoint, backend, device, threads, dict(search), sampling, seed)
+        options = DecodingOptions(checkpoint, backend, device, threads, search, sampling, seed)
         return cls.of_runs(runs, options)
 
     @classmethod

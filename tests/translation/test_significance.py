@@ -51,7 +51,8 @@ def test_equal_scores_leave_nothing_to_test() -> None:
 
 
 def made_up(metric: MetricName, difference: float, p: float | None) -> MetricTest:
-    return MetricTest(metric, Estimate(40, 40, 1), Estimate(40 + difference, 40, 1), p, p, "", "")
+    after = Estimate(40 + difference, 40, 1)
+    return MetricTest(metric, Estimate(40, 40, 1), after, difference, p, p, "", "")
 
 
 BETTER = (made_up("BLEU", 0.62, 0.012), made_up("chrF2", 0.5, 0.02), made_up("TER", -0.4, 0.03))
