@@ -12,11 +12,10 @@ from mt_cli.cli.flags import (
     DecodingFlags,
     ModelPaths,
     OutputFlags,
-    OwnReferences,
-    OwnSources,
     PreparedDir,
     RerankingFlags,
     SplitNames,
+    TestSetFlags,
 )
 from mt_cli.machine.terminal import is_terminal, print_result, table_text
 
@@ -32,26 +31,16 @@ def evaluate(
     decoding: DecodingFlags,
     reranking: RerankingFlags,
     output: OutputFlags,
-    split: SplitNames = None,
-    src: OwnSources = None,
-    ref: OwnReferences = None,
-    data: PreparedDir = None,
+    test_sets: TestSetFlags,
 ) -> None:
     """Translate test sets and score them with sacreBLEU.
 
     Prints a line for each split and metric: the score and sacreBLEU's signature.
     """
-    from mt_cli.evaluation.evaluate import score_splits
+    from mt_cli.evaluation.evaluate import evaluate_runs
 
-    found = score_splits(
-        runs,
-        decoding.options(),
-        splits=split or (),
-        src_path=src,
-        ref_path=ref,
-        data_dir=data,
-        reranking=reranking.reranking(decoding.beam_size),
-    )
+    chosen = reranking.reranking(decoding.beam_size)
+    found = evaluate_runs(runs, decoding.options(), test_sets.choice(), reranking=chosen)
     document = {"splits": {name: each.as_json() for name, each in found.items()}}
     text = _scores_as_table(found) if is_terminal(sys.stdout) else _scores_as_lines(found)
     print_result(text, document, as_json=output.as_json)
@@ -111,10 +100,7 @@ def compare(
     ],
     decoding: DecodingFlags,
     output: OutputFlags,
-    split: SplitNames = None,
-    src: OwnSources = None,
-    ref: OwnReferences = None,
-    data: PreparedDir = None,
+    test_sets: TestSetFlags,
     examples: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="Sentences shown of those that gained most, and lost most."),
@@ -132,16 +118,8 @@ def compare(
     """
     from mt_cli.evaluation.compare import compare_systems
 
-    comparisons = compare_systems(
-        systems,
-        decoding.options(),
-        splits=split or (),
-        src_path=src,
-        ref_path=ref,
-        data_dir=data,
-        resamples=resamples,
-        trials=trials,
-    )
+    options, choice = decoding.options(), test_sets.choice()
+    comparisons = compare_systems(systems, options, choice, resamples=resamples, trials=trials)
     text = "\n\n".join(_comparison_as_text(each, examples=examples) for each in comparisons.values())
     print_result(text, {"splits": comparisons}, as_json=output.as_json)
 
@@ -228,11 +206,11 @@ def report(
 
     Prints the page's path; with --json, what the page shows too.
     """
+    from mt_cli.evaluation.evaluate import EvalChoice
     from mt_cli.evaluation.report import write_report
 
-    findings = write_report(
-        runs, decoding.options(), output=file, splits=split or (), num_examples=examples, data_dir=data
-    )
+    choice = EvalChoice(split or (), data=data)
+    findings = write_report(runs, decoding.options(), choice, output=file, num_examples=examples)
     print_result(file, {"page": str(file), **findings}, as_json=output.as_json)
 
 

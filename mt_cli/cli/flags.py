@@ -19,6 +19,7 @@ from mt_cli.errors import ConfigError, UsageError, command_line
 
 if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.decoding import Sampling
+    from mt_cli.evaluation.evaluate import EvalChoice
     from mt_cli.translation.scorer import Reranking
     from mt_cli.translation.translator import DecodingOptions
 
@@ -70,12 +71,6 @@ SplitNames = Annotated[
     list[str] | None,
     typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
 ]
-OwnSources = Annotated[
-    Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
-]
-OwnReferences = Annotated[
-    Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
-]
 
 
 @dataclass(frozen=True)
@@ -87,6 +82,26 @@ class OutputFlags:
         False
     )
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Details on stderr.")] = False
+
+
+@dataclass(frozen=True)
+class TestSetFlags:
+    """Which test sets are translated."""
+
+    split: SplitNames = None
+    src: Annotated[
+        Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
+    ] = None
+    ref: Annotated[
+        Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
+    ] = None
+    data: PreparedDir = None
+
+    def choice(self) -> "EvalChoice":
+        """What they come to."""
+        from mt_cli.evaluation.evaluate import EvalChoice
+
+        return EvalChoice(self.split or (), self.src, self.ref, self.data)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,14 @@ from typing import TypedDict
 
 from mt_cli.data.prepared import lines_path
 from mt_cli.errors import DataError, UsageError
-from mt_cli.evaluation.evaluate import EvalSet, System, chosen_splits, read_test_set, split_test_sets
+from mt_cli.evaluation.evaluate import (
+    EvalChoice,
+    EvalSet,
+    System,
+    chosen_splits,
+    read_test_set,
+    split_test_sets,
+)
 from mt_cli.evaluation.scoring import (
     RESAMPLES,
     TRIALS,
@@ -163,19 +170,15 @@ class Comparison:
 def compare_systems(
     paths: Sequence[Path],
     options: DecodingOptions,
+    choice: EvalChoice,
     *,
-    splits: Sequence[str] = (),
-    src_path: Path | None = None,
-    ref_path: Path | None = None,
-    data_dir: Path | None = None,
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> dict[str, Comparison]:
     """Compare run folders or files of translations with the first of `paths`, by test set.
 
-    Runs translate, unless the translations of this very checkpoint and search are kept in their folder. The
-    test sets are the `splits` of the first run's data, by default every test split; or `ref_path`, whose
-    sources `src_path` runs need and files do not.
+    Runs translate, unless the translations of this very checkpoint and search are kept in their folder.
+    Splits are of the first run's data. Of files, runs need the sources too.
 
     Raises:
         UsageError: fewer than two systems, no such split, or files without a reference.
@@ -183,12 +186,12 @@ def compare_systems(
     """
     if len(paths) < 2:
         raise UsageError("compare needs two systems at least: first the baseline, then another")
-    if ref_path is not None and splits:
+    if choice.ref is not None and choice.splits:
         raise UsageError("give either --split or --ref, not both")
-    if src_path is not None and ref_path is None:
+    if choice.src is not None and choice.ref is None:
         raise UsageError("--src needs --ref: the references of its lines")
     for path in paths:
-        if not path.exists() and ref_path is not None:
+        if not path.exists() and choice.ref is not None:
             raise UsageError(f"{path}: no such run folder, and no such file of translations")
     systems = {
         path: System([path], options)
@@ -198,16 +201,16 @@ def compare_systems(
     first = next(iter(systems.values()), None)
     if first is not None:
         check_same_direction([system.run for system in systems.values()])
-    if ref_path is not None:
-        test_sets = [_files(src_path, ref_path, has_runs=first is not None)]
+    if choice.ref is not None:
+        test_sets = [_files(choice.src, choice.ref, has_runs=first is not None)]
     elif first is not None:
-        test_sets = test_splits_of(first, splits, data_dir=data_dir)
+        test_sets = test_splits_of(first, choice)
     else:
         raise UsageError("files of translations need their references; name them with --ref FILE")
     if len(systems) < len(set(paths)) and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
         raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
-    unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=data_dir)
+    unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=choice.data)
     found = {}
     for test_set in test_sets:
         # A pipe can be read only once, even if it is named twice.
@@ -252,17 +255,17 @@ def check_same_direction(runs: Sequence[Run]) -> None:
             )
 
 
-def test_splits_of(system: System, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
+def test_splits_of(system: System, choice: EvalChoice) -> list[EvalSet]:
     """Test sets of `system`'s data; if those are gone, as `system` has kept them with its translations."""
     try:
-        return split_test_sets(system.run, splits, data_dir=data_dir)
+        return split_test_sets(system.run, choice)
     except DataError:
-        names = chosen_splits(system.run, splits)
+        names = chosen_splits(system.run, choice)
         kept = [(name, found) for name in names if (found := system.kept(name)) is not None]
-        if data_dir is not None or len(kept) < len(names):
+        if choice.data is not None or len(kept) < len(names):
             raise
-        data = system.run.config.data
-        return [EvalSet(name, found.sources, found.refs, name, data) for name, found in kept]
+        sha256 = system.run.prepared.sha256
+        return [EvalSet(name, found.sources, found.refs, name, sha256) for name, found in kept]
 
 
 def translations_of(path: Path, system: System | None, test_set: EvalSet) -> list[str]:

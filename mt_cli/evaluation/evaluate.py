@@ -1,5 +1,6 @@
 """`evaluate`: test sets translated, scored against untouched references, and kept in the run folder."""
 
+import json
 import logging
 import re
 import time
@@ -8,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from mt_cli.config.schema import DataConfig
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.evaluation.card import write_card
 from mt_cli.evaluation.scoring import Scores, score, symptoms
@@ -36,6 +36,17 @@ LONGEST_NAME = 50
 
 
 @dataclass(frozen=True)
+class EvalChoice:
+    """Which test sets: splits of the run's data, by default every test split, or files of the user's own."""
+
+    splits: Sequence[str] = ()
+    src: Path | None = None
+    ref: Path | None = None
+    data: Path | None = None
+    """The prepared folder, if it has moved."""
+
+
+@dataclass(frozen=True)
 class EvalSet:
     """Sources and their references."""
 
@@ -45,8 +56,8 @@ class EvalSet:
     refs: list[str]
     kept_as: str
     """What the name of its folder in `eval/` begins with; the name of the search follows."""
-    data: DataConfig | None = None
-    """The data whose split it is; none of files that the user named."""
+    prepared: str | None = None
+    """Hash of the prepared data whose split it is; none of files that the user named."""
 
 
 @dataclass(frozen=True)
@@ -69,63 +80,59 @@ class Assessment:
         }
 
 
-def score_splits(
+def evaluate_runs(
     run_dirs: Sequence[Path],
     options: DecodingOptions,
+    choice: EvalChoice,
     *,
-    splits: Sequence[str] = (),
-    src_path: Path | None = None,
-    ref_path: Path | None = None,
-    data_dir: Path | None = None,
     reranking: Reranking | None = None,
 ) -> dict[str, Assessment]:
-    """Scores by split; by default, of every test split that the data of the (first) run have.
+    """How the runs do on each of the chosen test sets, by name.
 
-    `src_path` and `ref_path` name a parallel text of the user's own instead, scored as `files`. Sources,
-    references, translations and scores go to `eval/<split>-<decoding>/` in the first run's folder, if it can
-    be written; for files of the user's own, a name made of the file's and of a digest stands for the split.
-    With `reranking`, a run of the other direction chooses among the translations.
+    Sources, references, translations and scores go to `eval/<split>-<decoding>/` in the first run's folder,
+    if it can be written; for files of the user's own, a name made of the file's and of a digest stands for
+    the split. With `reranking`, a run of the other direction chooses among the translations.
 
     Raises:
         UsageError: no run, no such split or checkpoint, or only one of the two files.
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
-    if (src_path is None) != (ref_path is None):
+    if (choice.src is None) != (choice.ref is None):
         raise UsageError("--src and --ref go together: sources and their references, line by line")
-    if src_path is not None and splits:
+    if choice.src is not None and choice.splits:
         raise UsageError("give either --split or --src and --ref, not both")
     system = System(run_dirs, options, reranking=reranking)
-    if src_path is not None and ref_path is not None:
-        test_sets = [read_test_set(src_path, ref_path)]
+    if choice.src is not None and choice.ref is not None:
+        test_sets = [read_test_set(choice.src, choice.ref)]
     else:
-        test_sets = split_test_sets(system.run, splits, data_dir=data_dir)
+        test_sets = split_test_sets(system.run, choice)
     return {test_set.name: system.assess(test_set) for test_set in test_sets}
 
 
-def split_test_sets(run: Run, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
-    """The test sets that `run`'s data have under the names `splits`, or else all of them.
+def split_test_sets(run: Run, choice: EvalChoice) -> list[EvalSet]:
+    """The test sets that `run`'s data have under the chosen names.
 
     Raises:
         UsageError: there is no such split.
         DataError: the data are gone or are not those of the run.
     """
-    names = chosen_splits(run, splits)
+    names = chosen_splits(run, choice)
     otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
-    prepared = open_prepared_of(run.folder, run.prepared, data_dir, otherwise=otherwise)
+    prepared = open_prepared_of(run.folder, run.prepared, choice.data, otherwise=otherwise)
     return [
-        EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), name, run.config.data)
+        EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), name, prepared.sha256)
         for name in names
     ]
 
 
-def chosen_splits(run: Run, splits: Sequence[str]) -> Sequence[str]:
-    """Those of `splits`, or else every test split of `run`'s data.
+def chosen_splits(run: Run, choice: EvalChoice) -> Sequence[str]:
+    """The chosen splits, or else every test split of `run`'s data.
 
     Raises:
         UsageError: there is no such split.
     """
     known = run.config.data.splits
-    chosen = splits or [name for name in known if name not in ("train", "val")]
+    chosen = choice.splits or [name for name in known if name not in ("train", "val")]
     if not chosen:
         raise UsageError(f"{run.folder} has no test split; name one of {', '.join(known)} with --split")
     unknown = [name for name in chosen if name not in known]
@@ -153,23 +160,6 @@ def read_test_set(src_path: Path, ref_path: Path) -> EvalSet:
 # A system, and what is kept of it
 
 
-@dataclass(frozen=True)
-class Member:
-    """A model that translated together with the run's own."""
-
-    run: str
-    """Its folder's name."""
-    checkpoint: str
-    sha256: str
-    """Of its weights."""
-
-    @staticmethod
-    def of(run: Run, checkpoint: str) -> "Member":
-        """`checkpoint` of `run`."""
-        sha256 = weights_sha256(run.checkpoint_folder(checkpoint))
-        return Member(run.folder.resolve().name, checkpoint, sha256)
-
-
 class System:
     """One run, or several as an ensemble, that translate test sets with one search.
 
@@ -192,47 +182,47 @@ class System:
         names = options.checkpoints_of(self._runs)
         self.checkpoint = names[0]
         """Name of the first run's checkpoint."""
-        self._members = [Member.of(run, name) for run, name in zip(self._runs[1:], names[1:], strict=True)]
-        self._reverse, self._reranking = None, reranking
         search = dict(options.search)
+        others = [_member(run, name) for run, name in zip(self._runs[1:], names[1:], strict=True)]
+        made_with: dict[str, object] = {"with": list(others)} if others else {}
+        if others:
+            log.info("ensemble of %d: %s", len(names), ", ".join(str(run.folder) for run in self._runs))
         if reranking is not None:
             reverse = reranking.open_run(of=self.run)
-            self._reverse = Member.of(reverse, reverse.resolve_checkpoint("best"))
-            self._reranking = replace(reranking, checkpoint=self._reverse.checkpoint)
+            others.append(by := _member(reverse, reverse.resolve_checkpoint("best")))
+            made_with["reranked_by"] = {**by, "weights": asdict(reranking.weights)}
+            reranking = replace(reranking, checkpoint=by["checkpoint"])
             search["beam_size"] = reranking.num_candidates
+        self._reranking = reranking
+        self._made_by = {"checkpoint": self.checkpoint, **made_with}
+        """Whose translations they are, because a run that goes on makes others later."""
         self._options = replace(options, checkpoint=names, search=search)
         decoding = self._options.config_of(self.run)
         name = search_name(decoding, knows_all_words=self.run.tokenizers.kind != "spacy")
         usual = ((str(options.backend), "scratch"), (str(options.checkpoint), "best"))
-        variant = [part for part, default in usual if part != default]
-        self.decoding = "-".join([name, *variant]) + self._of_several()
+        self.decoding = "-".join([name, *(part for part, default in usual if part != default)])
         """How translations are searched for, and by whom, as the folders in `eval/` are named."""
-        if self._members:
-            folders = ", ".join(str(run.folder) for run in self._runs)
-            log.info("ensemble of %d: %s", len(self._runs), folders)
+        if others:
+            digest = sha256_bytes(json.dumps(made_with).encode())
+            self.decoding += f"-with-{_shortened('-'.join(each['run'] for each in others))}-{digest[:8]}"
 
     @cached_property
     def translator(self) -> Translator:
         """The loaded model, or models."""
         return Translator.of_runs(self._runs, self._options)
 
-    @cached_property
-    def _chooser(self) -> "Reranker | Translator":
-        """What translates: the models alone, or with who chooses among their translations."""
-        if self._reranking is None:
-            return self.translator
-        return Reranker.load(self.translator, self._reranking, self._options)
-
     def assess(self, test_set: EvalSet) -> Assessment:
         """Translate `test_set`, score the translations, and keep both in the run folder if possible.
 
         What looks wrong with the translations is logged as a warning.
         """
-        translator = self._chooser
+        translate = self.translator.translate
+        if self._reranking is not None:
+            translate = Reranker.load(self.translator, self._reranking, self._options).translate
         started_at = time.perf_counter()
         label, total = f"translating {test_set.name}", len(test_set.sources)
         with ProgressDisplay(label, unit="lines", total=total) as progress:
-            hyps = translator.translate(test_set.sources, on_progress=progress.update)
+            hyps = translate(test_set.sources, on_progress=progress.update)
         elapsed_s = time.perf_counter() - started_at
         assessment = Assessment(
             hyps,
@@ -248,51 +238,22 @@ class System:
     def kept_hyps(self, test_set: EvalSet) -> list[str] | None:
         """Translations of `test_set` that this system has made earlier, with the same weights and search."""
         kept = self.kept(self._name_of(test_set))
-        if kept is None or kept.sources != test_set.sources or kept.refs != test_set.refs:
-            return None
-        return kept.hyps
+        return kept.hyps if kept is not None and _is_of(kept, test_set) else None
 
     def kept(self, kept_as: str) -> Evaluation | None:
         """What this system has kept of the test set `kept_as`, with the same weights and search."""
         found = open_evaluation(self._folder(kept_as))
         return found if found is not None and self._made_by.items() <= found.record.items() else None
 
-    @property
-    def _made_by(self) -> dict[str, object]:
-        """Whose translations they are, because a run that goes on makes others later."""
-        made_by: dict[str, object] = {"checkpoint": self.checkpoint}
-        if self._members:
-            made_by["with"] = [asdict(each) for each in self._members]
-        if self._reranking is not None and self._reverse is not None:
-            made_by["reranked_by"] = {**asdict(self._reverse), "weights": asdict(self._reranking.weights)}
-        return made_by
-
-    def _of_several(self) -> str:
-        """What tells the folder of an ensemble's scores, or of reranked translations, from others."""
-        name = ""
-        if self._members:
-            digest = sha256_bytes("".join(member.sha256 for member in self._members).encode())
-            name = f"-with-{_shortened('-'.join(member.run for member in self._members))}-{digest[:8]}"
-        if self._reranking is not None and self._reverse is not None:
-            weights = self._reranking.weights
-            digest = sha256_bytes(f"{self._reverse.sha256} {weights.reverse} {weights.length}".encode())
-            name += f"-reranked-{_shortened(self._reverse.run)}-{digest[:8]}"
-        return name
-
     def _name_of(self, test_set: EvalSet) -> str:
         """Its name in `eval/`: another run's split must not take the place of this run's of that name."""
-        if test_set.data is None or test_set.data is self.run.config.data:
+        if test_set.prepared in (None, self.run.prepared.sha256):
             return test_set.kept_as
-        own, other = (
-            (data.corpus, data.src_lang, data.tgt_lang, data.files.get(test_set.name))
-            for data in (self.run.config.data, test_set.data)
-        )
         kept = open_evaluation(self._folder(test_set.kept_as))
-        has_other_text = kept is not None and (kept.sources, kept.refs) != (test_set.sources, test_set.refs)
-        if own != other or has_other_text:
-            digest = sha256_bytes("\n".join([*test_set.sources, *test_set.refs]).encode())
-            return f"{test_set.kept_as}-{digest[:8]}"
-        return test_set.kept_as
+        if kept is not None and _is_of(kept, test_set):
+            return test_set.kept_as
+        digest = sha256_bytes("\n".join([*test_set.sources, *test_set.refs]).encode())
+        return f"{test_set.kept_as}-{digest[:8]}"
 
     def _folder(self, kept_as: str) -> Path:
         return self.run.folder / EVALUATIONS / f"{kept_as}-{self.decoding}"
@@ -310,6 +271,16 @@ class System:
             test_set.name, len(assessment.hyps), assessment.sentences_per_s, folder,
         )  # fmt: skip
         write_card(self.run)
+
+
+def _member(run: Run, checkpoint: str) -> dict[str, str]:
+    """A model that translates, or chooses, together with the run's own."""
+    sha256 = weights_sha256(run.checkpoint_folder(checkpoint))
+    return {"run": run.folder.resolve().name, "checkpoint": checkpoint, "sha256": sha256}
+
+
+def _is_of(kept: Evaluation, test_set: EvalSet) -> bool:
+    return (kept.sources, kept.refs) == (test_set.sources, test_set.refs)
 
 
 def _shortened(name: str) -> str:

@@ -28,7 +28,7 @@ from mt_cli.evaluation.compare import (
     translations_of,
     unseen_words,
 )
-from mt_cli.evaluation.evaluate import EvalSet, System
+from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import score, sentence_chrf, symptoms
 from mt_cli.machine.device import one_thread
 from mt_cli.machine.files import write_atomically
@@ -61,16 +61,15 @@ Facts = dict[str, Any]
 def write_report(
     run_dirs: Sequence[Path],
     options: DecodingOptions,
+    choice: EvalChoice,
     *,
     output: Path,
-    splits: Sequence[str] = (),
     num_examples: int = 30,
-    data_dir: Path | None = None,
 ) -> Facts:
     """Write a page about one run, or two side by side, to `output`; gives what it shows, for JSON.
 
     Runs translate, unless the translations of this very checkpoint and search are kept in their folder. The
-    test sets are the `splits` of the first run's data, by default every test split.
+    chosen splits are of the first run's data.
 
     Raises:
         UsageError: `output` is no .html file, there are not one or two runs, or no such split or checkpoint.
@@ -92,8 +91,8 @@ def write_report(
             )
     check_same_direction([system.run for system in systems])
     names = labels_of(run_dirs)
-    test_sets = test_splits_of(systems[0], splits, data_dir=data_dir)
-    unseen = unseen_words(systems[0].run, test_sets, data_dir=data_dir)
+    test_sets = test_splits_of(systems[0], choice)
+    unseen = unseen_words(systems[0].run, test_sets, data_dir=choice.data)
     found = {
         each.name: _findings_of(each, systems, names, unseen=unseen, num_examples=num_examples)
         for each in test_sets
