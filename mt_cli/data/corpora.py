@@ -8,13 +8,12 @@ import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
 
 from mt_cli.config.schema import MORE, TRAIN, DataConfig, FilesConfig
 from mt_cli.errors import ConfigError, DataError, ResourceError
@@ -49,6 +48,8 @@ class CorpusSplit:
 
 Corpus = dict[str, CorpusSplit]
 """Splits by name, in the config's order, then added training pairs as `train+<name>`."""
+Paths = dict[str, tuple[Path, Path]]
+"""Source and target file of each split."""
 
 
 def is_trained_on(name: str) -> bool:
@@ -73,24 +74,30 @@ def find_corpus(
     """
     more = _find_more(config)
     if config.corpus == "files":
-        named = {split: config.files[split] for split in config.splits}
-        return _hashed(_named_files(named, table="data.files", base=source or Path())) | more
-    names = _file_names(config)
+        return (
+            _hashed({name: _named(config.files[name], base=source or Path()) for name in config.splits})
+            | more
+        )
     if config.corpus == "sample":
-        return _hashed(_find_in_folder(names, source or _sample_folder())) | more
-    paths = _find_in_folder(names, source) if source else _fetch_missing(names, offline=offline)
-    pinned = {
-        split: CorpusSplit(_check_pin(files.src), _check_pin(files.tgt))
-        for split, files in _hashed(paths).items()
-    }
-    return pinned | more
+        return _hashed(_found_in(source or _sample_folder(), config)) | more
+    _check_is_pinned(config)
+    pinned = _hashed(_found_in(source, config) if source else _fetched(config, offline=offline))
+    return {
+        name: CorpusSplit(_check_pin(each.src), _check_pin(each.tgt)) for name, each in pinned.items()
+    } | more
 
 
 def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
     """As `corpus_hashes`, but without reading the corpus's own files; None if they are not pinned."""
     if config.corpus != "multi30k":
         return None
-    pinned = {f"{split}.{side}": GZIPPED_SHA256[name] for (split, side), name in _file_names(config).items()}
+    _check_is_pinned(config)
+    sides = {"src": config.src_lang, "tgt": config.tgt_lang}
+    pinned = {
+        f"{split}.{side}": GZIPPED_SHA256[f"{split}.{lang}"]
+        for split in config.splits
+        for side, lang in sides.items()
+    }
     return pinned | corpus_hashes(_find_more(config))
 
 
@@ -126,23 +133,8 @@ def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
             yield src, tgt
 
 
-Paths = dict[tuple[str, Literal["src", "tgt"]], Path]
-"""Path of each split's sides."""
-Names = dict[tuple[str, Literal["src", "tgt"]], str]
-"""Name of each split's sides, such as "train.de"."""
-
-
-def _file_names(config: DataConfig) -> Names:
-    if config.corpus == "multi30k":
-        _check_is_pinned(config)
-    names: Names = {}
-    for split in config.splits:
-        names[split, "src"] = f"{split}.{config.src_lang}"
-        names[split, "tgt"] = f"{split}.{config.tgt_lang}"
-    return names
-
-
 def _check_is_pinned(config: DataConfig) -> None:
+    """Make sure that Multi30k has the languages and splits of `config`."""
     for lang in (config.src_lang, config.tgt_lang):
         if lang not in LANGUAGES:
             raise ConfigError(
@@ -161,38 +153,35 @@ def _sample_folder() -> Path:
 
 def _find_more(config: DataConfig) -> Corpus:
     """The pairs that the config adds for training, each with its tag."""
-    named = {f"{MORE}{name}": more for name, more in config.more.items()}
-    corpus = _hashed(_named_files(named, table="data.more"))
-    return {name: replace(split, tag=named[name].tag) for name, split in corpus.items()}
+    found = _hashed({name: _named(more) for name, more in config.more.items()})
+    return {f"{MORE}{name}": replace(each, tag=config.more[name].tag) for name, each in found.items()}
 
 
-def _named_files(named: Mapping[str, FilesConfig], *, table: str, base: Path = Path()) -> Paths:
-    """The files that `table` of the config names, relative to `base`."""
-    paths: Paths = {}
-    for split, files in named.items():
-        paths[split, "src"], paths[split, "tgt"] = base / files.src, base / files.tgt
-    missing = [path for path in paths.values() if not path.is_file()]
-    if missing:
-        others = f", and {len(missing) - 1} more that are missing" if len(missing) > 1 else ""
-        raise DataError(f"{missing[0]}: no such file; [{table}] names it{others}")
-    return paths
+def _named(files: FilesConfig, *, base: Path = Path()) -> tuple[Path, Path]:
+    """The files that a table of the config names, relative to `base`."""
+    return base / files.src, base / files.tgt
 
 
-def _find_in_folder(names: Names, folder: Path) -> Paths:
+def _found_in(folder: Path, config: DataConfig) -> Paths:
+    """The files that `folder` has of each split, gzipped or plain."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")
-    gzipped = {key: folder / f"{name}.gz" for key, name in names.items()}
-    paths = {key: path if path.is_file() else path.with_suffix("") for key, path in gzipped.items()}
-    missing = [path for path in paths.values() if not path.is_file()]
-    if missing:
+
+    def plain_or_gzipped(path: Path) -> Path:
+        return path if path.is_file() else path.with_suffix("")
+
+    paths = _gzipped(folder, config)
+    found = {name: (plain_or_gzipped(src), plain_or_gzipped(tgt)) for name, (src, tgt) in paths.items()}
+    if missing := [path for pair in found.values() for path in pair if not path.is_file()]:
         looked_for = ", ".join(f"{path.name}[.gz]" for path in missing)
         raise DataError(f"{folder}: {len(missing)} corpus files are missing: looked for {looked_for}")
-    return paths
+    return found
 
 
-def _fetch_missing(names: Names, *, offline: bool) -> Paths:
-    paths = {key: DOWNLOADS / f"{name}.gz" for key, name in names.items()}
-    missing = [path for path in paths.values() if not path.is_file()]
+def _fetched(config: DataConfig, *, offline: bool) -> Paths:
+    """The files of each split in `DOWNLOADS`; those that are missing there are fetched."""
+    paths = _gzipped(DOWNLOADS, config)
+    missing = [path for pair in paths.values() for path in pair if not path.is_file()]
     if missing and offline:
         raise ResourceError(
             f"{DOWNLOADS}: {len(missing)} corpus files are missing and --offline forbids fetching them: "
@@ -203,6 +192,11 @@ def _fetch_missing(names: Names, *, offline: bool) -> Paths:
         log.info("fetching %s", url)
         download(url, path, sha256=GZIPPED_SHA256[path.stem], most=MOST_BYTES)
     return paths
+
+
+def _gzipped(folder: Path, config: DataConfig) -> Paths:
+    src, tgt = config.src_lang, config.tgt_lang
+    return {split: (folder / f"{split}.{src}.gz", folder / f"{split}.{tgt}.gz") for split in config.splits}
 
 
 def _check_pin(file: CorpusFile) -> CorpusFile:
@@ -221,8 +215,13 @@ def _check_pin(file: CorpusFile) -> CorpusFile:
 
 
 def _hashed(paths: Paths) -> Corpus:
-    files = {key: CorpusFile(path, sha256_file(path)) for key, path in paths.items()}
-    return {split: CorpusSplit(files[split, "src"], files[split, "tgt"]) for split, _ in paths}
+    if missing := dict.fromkeys(str(path) for pair in paths.values() for path in pair if not path.is_file()):
+        raise DataError(f"no such file: {', '.join(missing)}")
+
+    def hashed(path: Path) -> CorpusFile:
+        return CorpusFile(path, sha256_file(path))
+
+    return {name: CorpusSplit(hashed(src), hashed(tgt)) for name, (src, tgt) in paths.items()}
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
         (("--val", *PAIR), "need training pairs beside them; name them with --train SRC TGT"),
         (("--train", *PAIR), "val and test are cut off the training pairs and need a place"),
         (("--train", "text", "corpus.en"), "text: its name does not say in which language it is; add --src-"),
-        (("--train", "no.es", "corpus.en", "-o", "x.toml"), "no.es: no such file"),
+        (("--train", "no.es", "corpus.en", "-o", "x.toml"), "no such file: no.es"),
         (("--train", "short.es", "corpus.en", "-o", "x.toml"), "corpus.en: 300 lines, but short.es has 1;"),
         (
             ("--train", "ma\udcf1ana.es", "corpus.en", "-o", "x.toml"),
