@@ -239,15 +239,12 @@ def _assignment(key: str, value: object) -> str:
 
 def _comment(text: str) -> list[str]:
     """`text` as comment lines, its own line breaks kept; indented lines, such as commands, stay whole."""
-    return [
-        f"# {line}"
-        for paragraph in text.strip().split("\n")
-        for line in ([paragraph] if paragraph.startswith("  ") else _wrapped(paragraph))
-    ]
-
-
-def _wrapped(paragraph: str) -> list[str]:
-    return textwrap.wrap(paragraph, WIDTH - 2, break_on_hyphens=False, break_long_words=False) or [""]
+    lines: list[str] = []
+    for line in text.strip().split("\n"):
+        is_command = line.startswith("  ")
+        wrapped = textwrap.wrap(line, WIDTH - 2, break_on_hyphens=False, break_long_words=False)
+        lines += [line] if is_command else wrapped or [""]
+    return [f"# {line}" for line in lines]
 
 
 def explain(error: ValidationError) -> list[str]:

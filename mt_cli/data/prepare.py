@@ -116,7 +116,12 @@ def prepare_corpus(
         _check_ours(out)
         started_at = time.monotonic()
         with built_beside(out) as folder:
-            workers = min(workers or _choose_workers(corpus), MOST_WORKERS)
+            if not workers:
+                sizes = (
+                    path.stat().st_size * (3 if path.suffix == ".gz" else 1) for path in paths_of(corpus)
+                )
+                workers = usable_cores() if sum(sizes) >= WORTH_SEVERAL_WORKERS else 1
+            workers = min(workers, MOST_WORKERS)
             tokenizers = given.tokenizers if given else None
             report = _build(config, corpus, folder, inputs=inputs, tokenizers=tokenizers, workers=workers)
     log.info("%s prepared in %.1f s\n%s", out, time.monotonic() - started_at, report.as_text())
@@ -147,11 +152,6 @@ def _open_existing(out: Path) -> Prepared | None:
 
 def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str]) -> bool:
     return existing.manifest.inputs == inputs and not existing.manifest.differing_keys(config)
-
-
-def _choose_workers(corpus: Corpus) -> int:
-    num_bytes = sum(path.stat().st_size * (3 if path.suffix == ".gz" else 1) for path in paths_of(corpus))
-    return usable_cores() if num_bytes >= WORTH_SEVERAL_WORKERS else 1
 
 
 def _build(

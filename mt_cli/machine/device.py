@@ -68,7 +68,10 @@ def set_up_runtime(
         # cuDNN's attention makes a plan for each new shape, and sentences have many.
         torch.backends.cuda.enable_cudnn_sdp(False)
     if precision == "auto":
-        precision = "bf16" if _is_fast_in_bf16(chosen) else "fp32"
+        is_fast = has_amx() or has_avx512_bf16()
+        if chosen.type == "cuda":
+            is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bf16" if is_fast else "fp32"
     return Runtime(chosen, precision)
 
 
@@ -137,12 +140,6 @@ def has_amx() -> bool:
 def has_avx512_bf16() -> bool:
     """Whether 512-bit vectors multiply bf16, and oneDNN may use that."""
     return bool(torch.cpu._is_avx512_bf16_supported()) and _onednn_may_use("BF16", "FP16", "AVX10", "AMX")
-
-
-def _is_fast_in_bf16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return has_amx() or has_avx512_bf16()
 
 
 def _onednn_may_use(*instruction_sets: str) -> bool:

@@ -37,19 +37,17 @@ def visible(text: str, *, kept: str = "") -> str:
 
     So is a lone surrogate, as which Python keeps a byte of a path that is not UTF-8.
     """
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() or letter in kept else _spelled(letter) for letter in text)
+    return "".join(
+        letter
+        if letter.isprintable() or letter in kept
+        else letter.encode("unicode_escape", "surrogatepass").decode()
+        for letter in text
+    )
 
 
 def visible_lines(text: str) -> str:
     """The same of text that is more than one line, or in columns: line ends and tabs stay."""
     return visible(text, kept="\n\t")
-
-
-def _spelled(letter: str) -> str:
-    r"""The escape that stands for `letter` in Python, such as `\x1b`."""
-    return letter.encode("unicode_escape", "surrogatepass").decode()
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:

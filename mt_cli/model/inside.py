@@ -54,17 +54,12 @@ def attention_maps(
     seen: dict[MapKind, list[Tensor]] = {kind: [] for kind in kinds}
     with ExitStack() as hooks:
         for kind, weights in seen.items():
-            for attention in _attentions(model, kind)[layers]:
-                for hook in _listen(attention, weights):
+            stack, name = PLACES[kind]
+            for layer in list(model.get_submodule(f"backend.{stack}.layers").children())[layers]:
+                for hook in _listen(layer.get_submodule(name), weights):
                     hooks.enter_context(hook)
         model.hidden(src_ids, tgt_in)
     return {kind: torch.stack(weights) for kind, weights in seen.items()}
-
-
-def _attentions(model: TranslationModel, kind: MapKind) -> list[nn.Module]:
-    stack, name = PLACES[kind]
-    layers = model.get_submodule(f"backend.{stack}.layers").children()
-    return [layer.get_submodule(name) for layer in layers]
 
 
 def _listen(attention: nn.Module, into: list[Tensor]) -> list[RemovableHandle]:

@@ -159,7 +159,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
     """The tensors in a checkpoint's file; how large it may be, the model's `shapes` say before it is read."""
     path, digest = folder / name, _hash_of(folder, name)
-    data = read_file(path, most=_most_bytes(shapes))
+    data = read_file(path, most=MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * sum(map(math.prod, shapes.values())))
     check_hash(path, sha256_bytes(data), expected=digest)
     try:
         tensors = safetensors.torch.load(data)
@@ -172,11 +172,6 @@ def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
                 "use another checkpoint, or train anew"
             )
     return tensors
-
-
-def _most_bytes(shapes: Shapes) -> int:
-    """The largest size of a checkpoint's file, of a model whose parameters have `shapes`."""
-    return MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * sum(map(math.prod, shapes.values()))
 
 
 def _hashes(folder: Path) -> Mapping[str, object]:

@@ -363,7 +363,7 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
             )
         what = f"no run folder (it has no {MANIFEST})" if folder.is_dir() else "no such run folder"
         near = sorted(str(path.parent) for path in folder.parent.glob(f"*/{MANIFEST}"))
-        hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
+        hint = f"found: {', '.join(near)}" if near else f"{command_line('train', 'CONFIG')} makes one"
         raise UsageError(f"{folder}: {what}; {hint}")
     try:
         manifest = RunManifest.model_validate(read_json(path))
@@ -438,14 +438,6 @@ def _build_model(config: ModelConfig, tokenizers: Tokenizers, *, seed: int) -> "
         generator=torch.Generator("cpu").manual_seed(seed),
         **config.model_dump(),
     )
-
-
-def _how_to_train(folder: Path) -> str:
-    configs = sorted(Path("configs").rglob(f"{folder.name}.toml"))
-    if not configs or folder.exists():
-        return f"{command_line('train', 'CONFIG')} makes one"
-    place = () if folder == Path("runs") / folder.name else ("--run", folder)
-    return f"to train it: {command_line('train', configs[0], *place)}"
 
 
 def run_with_tokenizer(config: Config) -> Run | None:

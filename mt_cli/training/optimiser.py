@@ -50,7 +50,11 @@ class Optimiser:
         """
         with_gradient = {name: p for name, p in self._parameters.items() if p.grad is not None}
         for decays, weight_decay in ((True, self._weight_decay), (False, 0.0)):
-            names = [name for name, p in with_gradient.items() if _decays(name, p) == decays]
+            names = [
+                name
+                for name, p in with_gradient.items()
+                if (p.dim() > 1 and "embedding" not in name and "positions" not in name) == decays
+            ]
             if not names:  # the kernels take no empty list
                 continue
             parameters: list[Tensor] = [with_gradient[name] for name in names]
@@ -90,10 +94,6 @@ class Optimiser:
         """
         for key, tensor in self.tensors().items():
             tensor.copy_(tensors[key])
-
-
-def _decays(name: str, parameter: nn.Parameter) -> bool:
-    return parameter.dim() > 1 and "embedding" not in name and "positions" not in name
 
 
 def learning_rate(

@@ -156,7 +156,8 @@ class Trainer:
         tgt_tokens = sum(int((self._split.tgt.lengths_of(batch.indices) + 1).sum()) for batch in batches)
         shards = [batch.shard(self._world.rank, of=self._world.size) for batch in batches]
         # Dropout depends on the update, not on earlier draws, so a resumed run needs no generator state.
-        seed = derive_seed(self._seed, step, self._world.rank)
+        mixed = np.random.SeedSequence((self._seed, step, self._world.rank))
+        seed = int(mixed.generate_state(1, np.uint64)[0] >> 1)
         own = [shard for shard in shards if shard is not None]
         sums = self._sum_gradients(own, tgt_tokens=tgt_tokens, seed=seed)
         with record_function("update"):
@@ -234,11 +235,6 @@ class Trainer:
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
         self._world.add_up([*gradients, sums])
-
-
-def derive_seed(*numbers: int) -> int:
-    """One seed mixed from several numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
 @torch.no_grad()

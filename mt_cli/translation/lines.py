@@ -259,23 +259,20 @@ def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[s
 
     `side` is what warnings of lines that are not UTF-8 call it, beside the line's number.
     """
-    rest, most, number = b"", FIRST_LINES, 1
-    while data := _read(source):
+    rest, most, number, data = b"", FIRST_LINES, 1, b"\n"
+    while data:
+        try:
+            data = source.read1(READ_BYTES)
+        except OSError as error:
+            raise DataError(f"the input cannot be read: {error.strerror}") from error
         *lines, rest = (rest + data).split(b"\n")
+        if rest and not data:
+            lines, rest = [rest], b""
         # Never kept back for more to come: whoever writes may be waiting for the answer.
         while lines:
             yield [decoded(raw, number + i, side=side) for i, raw in enumerate(lines[:most])]
             number += len(lines[:most])
             lines, most = lines[most:], min(2 * most, LINES_AT_ONCE)
-    if rest:
-        yield [decoded(rest, number, side=side)]
-
-
-def _read(source: io.BufferedIOBase) -> bytes:
-    try:
-        return source.read1(READ_BYTES)
-    except OSError as error:
-        raise DataError(f"the input cannot be read: {error.strerror}") from error
 
 
 def decoded(raw: bytes, number: int, *, side: str = "") -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.data.batching import pad_ids
@@ -146,20 +145,18 @@ class PairScorer:
         src_ids = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self._runtime.device)  # (B, S)
         tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(self._runtime.device)  # (B, T)
         tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(self._runtime.device)  # (B, T)
+        of_models = []
         with self._runtime.without_gradients(), self._runtime.autocast():
-            of_models = torch.stack(
-                [_token_log_probs(model, src_ids, tgt_in, tgt_out) for model in self._models]
-            )
+            for model in self._models:
+                logits = model(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)
+                of_tokens = -F.cross_entropy(
+                    logits, tgt_out.flatten(), reduction="none"
+                )  # of padding, any number
+                of_models.append(of_tokens.view_as(tgt_out))
             # The mean of the models' probabilities, as `Ensemble` searches with.
-            mean = of_models.logsumexp(0) - math.log(len(self._models))  # (B, T)
+            mean = torch.stack(of_models).logsumexp(0) - math.log(len(self._models))  # (B, T)
         log_probs: list[float] = mean.double().masked_fill(tgt_out == PAD_ID, 0.0).sum(-1).tolist()
         return log_probs
-
-
-def _token_log_probs(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> Tensor:
-    """Log-probability (B, T) that `model` gives each token of `tgt_out` (B, T); of padding, any number."""
-    logits = model(src_ids, tgt_in).float()  # (B, T, V)
-    return -F.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), reduction="none").view_as(tgt_out)
 
 
 def read_pairs(src: str, tgt: str) -> tuple[list[str], list[str]]:
