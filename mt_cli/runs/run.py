@@ -363,7 +363,7 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
             )
         what = f"no run folder (it has no {MANIFEST})" if folder.is_dir() else "no such run folder"
         near = sorted(str(path.parent) for path in folder.parent.glob(f"*/{MANIFEST}"))
-        hint = f"found: {', '.join(near)}" if near else f"{command_line('train', 'CONFIG')} makes one"
+        hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")
     try:
         manifest = RunManifest.model_validate(read_json(path))
@@ -419,6 +419,14 @@ def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape
     with torch.device("meta"):
         model = _build_model(config, tokenizers, seed=0)
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def _how_to_train(folder: Path) -> str:
+    configs = sorted(Path("configs").rglob(f"{folder.name}.toml"))
+    if not configs or folder.exists():
+        return f"{command_line('train', 'CONFIG')} makes one"
+    place = () if folder == Path("runs") / folder.name else ("--run", folder)
+    return f"to train it: {command_line('train', configs[0], *place)}"
 
 
 def num_parameters(shapes: Mapping[str, Shape]) -> int:

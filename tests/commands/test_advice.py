@@ -72,7 +72,7 @@ def test_training_works_after_the_advised_prepare(
 def test_run_that_is_missing_is_trained_as_advised(workspace: Workspace, place: Path, run: str) -> None:
     shutil.rmtree(place / "runs")
     refused = workspace.call("inspect", run, cwd=place)
-    assert (refused.code, f"{run}: no such run folder; mt-cli train CONFIG makes one" in refused.err) == (2, True)
+    assert (refused.code, f"{run}: no such run folder; to train it: " in refused.err) == (2, True)
     assert workspace.call("prepare", "configs/my own/fresh.toml", cwd=place).code == 0
     assert workspace.call(*advised_by(refused), *ONE_STEP, cwd=place).code == 0
     assert workspace.call("inspect", run, cwd=place).code == 0
