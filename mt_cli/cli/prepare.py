@@ -1,7 +1,6 @@
 """`mt-cli prepare`."""
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -35,18 +34,14 @@ def prepare(
     Prints the prepared folder's path; with --json, the report on the corpus too.
     """
     loaded = load_config(config, settings or ())
-    from mt_cli.data.prepare import GivenTokenizers, prepare_corpus
+    from mt_cli.data.prepare import prepare_corpus
     from mt_cli.runs.run import run_with_tokenizer
-    from mt_cli.text.tokenizer import TextOptions
 
-    parent, given = run_with_tokenizer(loaded), None
-    if parent is not None:
-        options = TextOptions(loaded.data.src_lang, loaded.data.tgt_lang, loaded.data.lowercase)
-        given = GivenTokenizers(replace(parent.tokenizers, options=options), parent.tokenizer_hashes)
+    parent = run_with_tokenizer(loaded)
     result = prepare_corpus(
         loaded,
         out=prepared_dir(config),
-        given=given,
+        given=None if parent is None else parent.tokenizers,
         source=source,
         offline=offline,
         force=force,
@@ -55,5 +50,4 @@ def prepare(
     if not result.is_new:
         again = prepare_command(config, settings, *(() if source is None else ("--from", source)), "--force")
         log.info("%s: nothing has changed; to prepare it again: %s", result.folder, again)
-    document = {"folder": str(result.folder), "is_new": result.is_new, "report": result.report.as_json()}
-    print_result(result.folder, document, as_json=output.as_json)
+    print_result(result.folder, result, as_json=output.as_json)

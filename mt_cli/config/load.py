@@ -5,6 +5,7 @@ import json
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +13,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mt_cli.config.schema import MEANINGS, Config, Section
+from mt_cli.config.schema import MEANINGS, Config
 from mt_cli.errors import ConfigError, demand
 
 RUN_CONFIG = "config.toml"
@@ -21,7 +22,7 @@ RUN_CONFIG = "config.toml"
 
 def bundled_configs() -> dict[str, Path]:
     """Path of each config that comes with the program, by name, such as `sample` or `classic/page`."""
-    folder = _bundled_folder()
+    folder = shipped("configs")
     paths = (*folder.glob("*.toml"), *folder.glob("classic/*.toml"))
     return dict(sorted((path.relative_to(folder).with_suffix("").as_posix(), path) for path in paths))
 
@@ -32,19 +33,11 @@ def find_config(name: Path) -> Path:
     Raises:
         ConfigError: there is none; the error says what there is.
     """
-    if (name / RUN_CONFIG).is_file():
-        return name / RUN_CONFIG
-    if name.is_file() or name.suffix:
-        return name
-    if not name.name:
-        raise ConfigError(f"{name}: a folder without a config; name a TOML file or a run folder")
-    beside = name.with_name(f"{name.name}.toml")
     bundled = bundled_configs()
-    if beside.is_file():
-        return beside
-    if name.as_posix() in bundled:
-        return bundled[name.as_posix()]
-    if name.is_dir():
+    for path in (name / RUN_CONFIG, name, Path(f"{name}.toml"), bundled.get(name.as_posix(), name)):
+        if path.is_file():
+            return path
+    if name.suffix or name.is_dir():
         return name  # whoever reads it says what is wrong with that
     raise ConfigError(
         f"{name}: no such config file, and no config of that name comes with mt-cli; "
@@ -65,10 +58,10 @@ def config_name(name: Path) -> str:
     return path.resolve().parent.name if is_of_run else path.stem
 
 
-def _bundled_folder() -> Path:
+def shipped(folder: str) -> Path:
+    """`folder` of what comes with the program: inside the package, or in a repository beside it."""
     package = Path(__file__).parents[1]
-    installed, in_repository = package / "configs", package.parent / "configs"
-    return installed if installed.is_dir() else in_repository
+    return package / folder if (package / folder).is_dir() else package.parent / folder
 
 
 MOST_BYTES = 1 << 20
@@ -84,11 +77,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         ConfigError: there is none, or naming every wrong key and value at once.
     """
     return parse_config(read_toml(find_config(path)), overrides, origin=str(path))
-
-
-def config_of_bytes(content: bytes, *, origin: Path) -> Config:
-    """Config of a TOML file's `content`; errors name `origin`."""
-    return parse_config(_parse_toml(content, origin=origin), origin=str(origin))
 
 
 def parse_config(
@@ -111,14 +99,7 @@ def dump_config(config: Config) -> str:
 
 def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
     """Both values of each key that differs, by its path; a key that only one has is None in the other."""
-    return table_differences(one.model_dump(mode="json"), other.model_dump(mode="json"))
-
-
-def table_differences(
-    one: Mapping[str, object], other: Mapping[str, object]
-) -> dict[str, tuple[object, object]]:
-    """As `differences`, of configs that were stored and may have keys that none has today."""
-    first, second = dict(_flat(one)), dict(_flat(other))
+    first, second = (dict(_flat(each.model_dump(mode="json"))) for each in (one, other))
     return {
         path: (first.get(path), second.get(path))
         for path in dict.fromkeys((*first, *second))
@@ -154,21 +135,17 @@ def read_toml(path: Path) -> dict[str, object]:
         ) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    return _parse_toml(content, origin=path)
-
-
-def _parse_toml(content: bytes, *, origin: Path) -> dict[str, object]:
     if len(content) > MOST_BYTES:
-        raise ConfigError(f"{origin}: more than {MOST_BYTES:,} bytes; a config is a TOML file of some lines")
+        raise ConfigError(f"{path}: more than {MOST_BYTES:,} bytes; a config is a TOML file of some lines")
     try:
         # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{origin}: not UTF-8 text (byte {error.start}); expected a TOML file") from error
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); expected a TOML file") from error
     except RecursionError:
-        raise ConfigError(f"{origin}: not valid as a config: too many tables in one another") from None
+        raise ConfigError(f"{path}: not valid as a config: too many tables in one another") from None
     except ValueError as error:  # a number of thousands of digits is one too
-        raise ConfigError(f"{origin}: not valid TOML: {error}") from error
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
 def _with_overrides(tables: Mapping[str, object], overrides: Iterable[str]) -> dict[str, object]:
@@ -195,16 +172,11 @@ def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
     keys = tuple(part.strip() for part in path.split("."))
     if not equals or len(keys) < 2 or not all(keys):
         raise ConfigError(f"--set {setting!r}: expected section.key=value, such as training.max_epochs=3")
-    return keys, _parse_value(text.strip())
-
-
-def _parse_value(text: str) -> object:
-    """A TOML value, or else the text itself, so that shells need no inner quotes."""
     try:
-        table = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text
-    return table["value"] if len(table) == 1 else text
+        table = tomllib.loads(f"value = {text.strip()}")
+    except (ValueError, RecursionError):  # the text itself, so that shells need no inner quotes
+        return keys, text.strip()
+    return keys, table["value"] if len(table) == 1 else text.strip()
 
 
 WIDTH = 110
@@ -212,39 +184,33 @@ WIDTH = 110
 
 def commented_toml(config: Config, *, header: str) -> str:
     """The whole `config` as TOML, a comment above each key, and `header` above them all."""
-    lines = [*_comment(header), *(line for name, section in config for line in _table(name, section))]
+    lines = _comment(header)
+    for name, section in config:
+        lines += ["", f"[{name}]"]
+        values = section.model_dump(mode="json")
+        for key in sorted(values, key=lambda key: isinstance(values[key], dict)):  # tables stand below keys
+            comment = _comment(" ".join((type(section).model_fields[key].description or "").split()))
+            match values[key]:
+                case dict() as table:
+                    lines += ["", *comment]
+                    lines += [tomli_w.dumps({name: {key: table}}).strip()] if table else []
+                case None:
+                    lines += [*comment, f"# {key} is not set"]
+                case list() as items:  # tomli_w gives each item a line
+                    lines += [*comment, f"{key} = {json.dumps(items)}"]
+                case value:
+                    lines += [*comment, tomli_w.dumps({key: value}).strip()]
     return "\n".join(lines) + "\n"
-
-
-def _table(name: str, section: Section) -> Iterator[str]:
-    """The lines of `section`, whose inner tables stand below its keys."""
-    values = section.model_dump(mode="json")
-    yield from ("", f"[{name}]")
-    for key, field in type(section).model_fields.items():
-        if not isinstance(values[key], dict):
-            yield from _comment(" ".join((field.description or "").split()))
-            yield f"# {key} is not set" if values[key] is None else _assignment(key, values[key])
-    for key, field in type(section).model_fields.items():
-        if isinstance(values[key], dict):
-            yield from ("", *_comment(" ".join((field.description or "").split())))
-            if values[key]:
-                yield tomli_w.dumps({name: {key: values[key]}}).strip()
-
-
-def _assignment(key: str, value: object) -> str:
-    if isinstance(value, list):  # tomli_w gives each item a line
-        return f"{key} = [{', '.join(_assignment('_', item).removeprefix('_ = ') for item in value)}]"
-    return tomli_w.dumps({key: value}).strip()
 
 
 def _comment(text: str) -> list[str]:
     """`text` as comment lines, its own line breaks kept; indented lines, such as commands, stay whole."""
-    lines: list[str] = []
-    for line in text.strip().split("\n"):
-        is_command = line.startswith("  ")
-        wrapped = textwrap.wrap(line, WIDTH - 2, break_on_hyphens=False, break_long_words=False)
-        lines += [line] if is_command else wrapped or [""]
-    return [f"# {line}" for line in lines]
+    wrap = partial(textwrap.wrap, width=WIDTH - 2, break_on_hyphens=False, break_long_words=False)
+    return [
+        f"# {line}"
+        for paragraph in text.strip().split("\n")
+        for line in ([paragraph] if paragraph.startswith("  ") else wrap(paragraph) or [""])
+    ]
 
 
 def explain(error: ValidationError) -> list[str]:
@@ -302,5 +268,4 @@ def _as_toml(value: object) -> str:
         return f"'{value}'"
     if isinstance(value, float):
         return str(value)  # JSON has words of its own for inf and nan
-    listed = list(value) if isinstance(value, tuple) else value
-    return json.dumps(listed, ensure_ascii=False, default=str)  # as TOML, for all that matters here
+    return json.dumps(value, ensure_ascii=False, default=str)  # as TOML, for all that matters here

@@ -42,10 +42,6 @@ class Section(BaseModel):
         yield from ()
 
 
-def _tuple_of_list(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _count_or_share(value: object) -> object:
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
     is_share = isinstance(value, float) and 0 <= value < 1
@@ -62,8 +58,8 @@ Language = Annotated[str, Field(pattern=LANGUAGE)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 # TOML has neither paths nor tuples, the two places where strictness gives way.
 FilePath = Annotated[Path, Field(strict=False)]
-Splits = Annotated[tuple[SplitName, ...], BeforeValidator(_tuple_of_list)]
-Decays = Annotated[tuple[Probability, Probability], BeforeValidator(_tuple_of_list)]
+Splits = Annotated[tuple[SplitName, ...], Field(strict=False)]
+Decays = Annotated[tuple[Probability, Probability], Field(strict=False)]
 CountOrShare = Annotated[int | float, BeforeValidator(_count_or_share)]
 """`400` is a number of something, `0.1` a share of all there are."""
 

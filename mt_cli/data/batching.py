@@ -117,9 +117,7 @@ def plan_epoch(
 def _shuffled(split: EncodedSplit, rng: np.random.Generator) -> "Shuffle | MixedShuffle":
     if not split.portions:
         return Shuffle(len(split), rng)
-    return MixedShuffle(
-        [portion.size for portion in split.portions], [portion.share for portion in split.portions], rng
-    )
+    return MixedShuffle([size for size, _ in split.portions], [share for _, share in split.portions], rng)
 
 
 def _group(

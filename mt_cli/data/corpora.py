@@ -8,14 +8,14 @@ import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
 
-from mt_cli.config.schema import MORE, TRAIN, DataConfig, FilesConfig
+from mt_cli.config.load import shipped
+from mt_cli.config.schema import MORE, TRAIN, DataConfig
 from mt_cli.errors import ConfigError, DataError, ResourceError
 from mt_cli.machine.files import WriteError, sha256_bytes, sha256_file, write_atomically
 
@@ -29,27 +29,17 @@ RawPair = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True)
-class CorpusFile:
-    """One side of one split."""
-
-    path: Path
-    sha256: str
-
-
-@dataclass(frozen=True)
 class CorpusSplit:
     """Two files, line by line translations of each other."""
 
-    src: CorpusFile
-    tgt: CorpusFile
+    src: Path
+    tgt: Path
     tag: str = ""
     """A word to put before each source."""
 
 
 Corpus = dict[str, CorpusSplit]
 """Splits by name, in the config's order, then added training pairs as `train+<name>`."""
-Paths = dict[str, tuple[Path, Path]]
-"""Source and target file of each split."""
 
 
 def is_trained_on(name: str) -> bool:
@@ -57,13 +47,8 @@ def is_trained_on(name: str) -> bool:
     return name == TRAIN or name.startswith(MORE)
 
 
-def find_corpus(
-    config: DataConfig,
-    *,
-    source: Path | None = None,
-    offline: bool = False,
-) -> Corpus:
-    """The files of every split that `config` names, hashed and, where they are pinned, verified.
+def find_corpus(config: DataConfig, *, source: Path | None = None, offline: bool = False) -> Corpus:
+    """The files of every split that `config` names; where they are pinned, they are verified.
 
     `source` is a folder that holds them. Without it, Multi30k is read from `DOWNLOADS`, or fetched into it.
 
@@ -74,29 +59,31 @@ def find_corpus(
     """
     more = _find_more(config)
     if config.corpus == "files":
-        return (
-            _hashed({name: _named(config.files[name], base=source or Path()) for name in config.splits})
-            | more
-        )
-    if config.corpus == "sample":
-        return _hashed(_found_in(source or _sample_folder(), config)) | more
-    _check_is_pinned(config)
-    pinned = _hashed(_found_in(source, config) if source else _fetched(config, offline=offline))
-    return {
-        name: CorpusSplit(_check_pin(each.src), _check_pin(each.tgt)) for name, each in pinned.items()
-    } | more
+        base, files = source or Path(), config.files
+        own = {name: CorpusSplit(base / files[name].src, base / files[name].tgt) for name in config.splits}
+        return _existing(own) | more
+    names = _file_names(config)
+    if config.corpus == "multi30k" and source is None:
+        _fetch_missing(names, offline=offline)
+        source = DOWNLOADS
+    corpus = _find_in_folder(names, source or shipped("data/sample"))
+    if config.corpus == "multi30k":
+        for path in paths_of(corpus):
+            _check_pin(path)
+    return corpus | more
 
 
 def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
-    """As `corpus_hashes`, but without reading the corpus's own files; None if they are not pinned."""
+    """sha256 of each file, by `<split>.<side>`, known without the corpus's own files; None if not pinned.
+
+    A pinned file has that of the gzipped one, so that plain and gzipped count as the same.
+    """
     if config.corpus != "multi30k":
         return None
-    _check_is_pinned(config)
-    sides = {"src": config.src_lang, "tgt": config.tgt_lang}
     pinned = {
-        f"{split}.{side}": GZIPPED_SHA256[f"{split}.{lang}"]
-        for split in config.splits
-        for side, lang in sides.items()
+        f"{split}.{side}": GZIPPED_SHA256[name]
+        for split, names in _file_names(config).items()
+        for side, name in zip(("src", "tgt"), names, strict=True)
     }
     return pinned | corpus_hashes(_find_more(config))
 
@@ -104,84 +91,75 @@ def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
 def corpus_hashes(corpus: Corpus) -> dict[str, str]:
     """sha256 of each file, by `<split>.<side>`."""
     return {
-        f"{name}.{side}": file.sha256
+        f"{name}.{side}": sha256_file(path)
         for name, split in corpus.items()
-        for side, file in (("src", split.src), ("tgt", split.tgt))
+        for side, path in (("src", split.src), ("tgt", split.tgt))
     }
 
 
 def paths_of(corpus: Corpus) -> list[Path]:
     """The files of all splits, both sides."""
-    return [path for split in corpus.values() for path in (split.src.path, split.tgt.path)]
+    return [path for split in corpus.values() for path in (split.src, split.tgt)]
 
 
 def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
     r"""The raw lines of both files, side by side. Only `\n` ends a line.
 
     Raises:
-        DataError: the files differ in length, or one is a damaged gzip file.
+        DataError: the files differ in length, one has a line that is too long, or cannot be read.
     """
-    with _open(split.src.path) as src_lines, _open(split.tgt.path) as tgt_lines:
-        for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
-            if src is None or tgt is None:
-                num_src = number + (src is not None) + sum(1 for _ in src_lines)
-                num_tgt = number + (tgt is not None) + sum(1 for _ in tgt_lines)
-                raise DataError(
-                    f"{split.tgt.path}: {num_tgt} lines, but {split.src.path} has {num_src}; "
-                    "the files must align line by line"
-                )
-            yield src, tgt
-
-
-def _check_is_pinned(config: DataConfig) -> None:
-    """Make sure that Multi30k has the languages and splits of `config`."""
-    for lang in (config.src_lang, config.tgt_lang):
-        if lang not in LANGUAGES:
-            raise ConfigError(
-                f"data: no pinned multi30k files in language '{lang}'; known: {', '.join(LANGUAGES)}"
+    src_lines, tgt_lines = _lines(split.src), _lines(split.tgt)
+    for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
+        if src is None or tgt is None:
+            num_src = number + (src is not None) + sum(1 for _ in src_lines)
+            num_tgt = number + (tgt is not None) + sum(1 for _ in tgt_lines)
+            raise DataError(
+                f"{split.tgt}: {num_tgt} lines, but {split.src} has {num_src}; "
+                "the files must align line by line"
             )
-    for split in config.splits:
-        if split not in SPLITS:
-            raise ConfigError(f"data.splits: multi30k has no '{split}'; known: {', '.join(SPLITS)}")
+        yield src, tgt
 
 
-def _sample_folder() -> Path:
-    package = Path(__file__).parents[1]
-    in_repository, installed = package.parent / "data" / "sample", package / "data" / "sample"
-    return installed if installed.is_dir() else in_repository
+def _file_names(config: DataConfig) -> dict[str, tuple[str, str]]:
+    """Names of the two files of each split, such as "train.de"."""
+    names = {split: (f"{split}.{config.src_lang}", f"{split}.{config.tgt_lang}") for split in config.splits}
+    unknown = [name for pair in names.values() for name in pair if name not in GZIPPED_SHA256]
+    if config.corpus == "multi30k" and unknown:
+        raise ConfigError(f"data: multi30k has no {unknown[0]}; known: {', '.join(GZIPPED_SHA256)}")
+    return names
 
 
 def _find_more(config: DataConfig) -> Corpus:
     """The pairs that the config adds for training, each with its tag."""
-    found = _hashed({name: _named(more) for name, more in config.more.items()})
-    return {f"{MORE}{name}": replace(each, tag=config.more[name].tag) for name, each in found.items()}
+    more = config.more.items()
+    return _existing({f"{MORE}{name}": CorpusSplit(each.src, each.tgt, each.tag) for name, each in more})
 
 
-def _named(files: FilesConfig, *, base: Path = Path()) -> tuple[Path, Path]:
-    """The files that a table of the config names, relative to `base`."""
-    return base / files.src, base / files.tgt
+def _existing(corpus: Corpus) -> Corpus:
+    if missing := dict.fromkeys(str(path) for path in paths_of(corpus) if not path.is_file()):
+        raise DataError(f"no such file: {', '.join(missing)}")
+    return corpus
 
 
-def _found_in(folder: Path, config: DataConfig) -> Paths:
-    """The files that `folder` has of each split, gzipped or plain."""
+def _find_in_folder(names: Mapping[str, tuple[str, str]], folder: Path) -> Corpus:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")
 
-    def plain_or_gzipped(path: Path) -> Path:
-        return path if path.is_file() else path.with_suffix("")
+    def find(name: str) -> Path:
+        gzipped = folder / f"{name}.gz"
+        return gzipped if gzipped.is_file() else folder / name
 
-    paths = _gzipped(folder, config)
-    found = {name: (plain_or_gzipped(src), plain_or_gzipped(tgt)) for name, (src, tgt) in paths.items()}
-    if missing := [path for pair in found.values() for path in pair if not path.is_file()]:
+    corpus = {split: CorpusSplit(find(src), find(tgt)) for split, (src, tgt) in names.items()}
+    missing = [path for path in paths_of(corpus) if not path.is_file()]
+    if missing:
         looked_for = ", ".join(f"{path.name}[.gz]" for path in missing)
         raise DataError(f"{folder}: {len(missing)} corpus files are missing: looked for {looked_for}")
-    return found
+    return corpus
 
 
-def _fetched(config: DataConfig, *, offline: bool) -> Paths:
-    """The files of each split in `DOWNLOADS`; those that are missing there are fetched."""
-    paths = _gzipped(DOWNLOADS, config)
-    missing = [path for pair in paths.values() for path in pair if not path.is_file()]
+def _fetch_missing(names: Mapping[str, tuple[str, str]], *, offline: bool) -> None:
+    paths = [DOWNLOADS / f"{name}.gz" for pair in names.values() for name in pair]
+    missing = [path for path in paths if not path.is_file()]
     if missing and offline:
         raise ResourceError(
             f"{DOWNLOADS}: {len(missing)} corpus files are missing and --offline forbids fetching them: "
@@ -191,66 +169,42 @@ def _fetched(config: DataConfig, *, offline: bool) -> Paths:
         url = f"{BASE_URL}/{path.name}"
         log.info("fetching %s", url)
         download(url, path, sha256=GZIPPED_SHA256[path.stem], most=MOST_BYTES)
-    return paths
 
 
-def _gzipped(folder: Path, config: DataConfig) -> Paths:
-    src, tgt = config.src_lang, config.tgt_lang
-    return {split: (folder / f"{split}.{src}.gz", folder / f"{split}.{tgt}.gz") for split in config.splits}
-
-
-def _check_pin(file: CorpusFile) -> CorpusFile:
-    """Check `file`; the result has the gzipped file's hash, so that plain and gzipped count as the same."""
-    is_gzipped = file.path.suffix == ".gz"
-    name = file.path.stem if is_gzipped else file.path.name
+def _check_pin(path: Path) -> None:
+    is_gzipped = path.suffix == ".gz"
+    name = path.stem if is_gzipped else path.name
     expected = (GZIPPED_SHA256 if is_gzipped else PLAIN_SHA256).get(name)
     if expected is None:
-        raise DataError(f"{file.path}: only {name}.gz can be verified; put that there instead")
-    if file.sha256 != expected:
+        raise DataError(f"{path}: only {name}.gz can be verified; put that there instead")
+    if (found := sha256_file(path)) != expected:
         raise DataError(
-            f"{file.path}: sha256 {file.sha256} found, {expected} expected; "
+            f"{path}: sha256 {found} found, {expected} expected; "
             "the file is altered or damaged: remove it and get it anew"
         )
-    return CorpusFile(file.path, GZIPPED_SHA256[name])
 
 
-def _hashed(paths: Paths) -> Corpus:
-    if missing := dict.fromkeys(str(path) for pair in paths.values() for path in pair if not path.is_file()):
-        raise DataError(f"no such file: {', '.join(missing)}")
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of `path`, unpacked if it begins like a gzip file.
 
-    def hashed(path: Path) -> CorpusFile:
-        return CorpusFile(path, sha256_file(path))
-
-    return {name: CorpusSplit(hashed(src), hashed(tgt)) for name, (src, tgt) in paths.items()}
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[Iterator[bytes]]:
-    """The lines of `path`, unpacked if it begins like a gzip file."""
-    with path.open("rb") as file:
-        if file.peek(2)[:2] != GZIP_MAGIC:
-            yield _lines(file, path)
-            return
-        with gzip.GzipFile(fileobj=file) as unpacked:
-            yield _lines(unpacked, path)
-
-
-def _lines(file: BufferedReader | gzip.GzipFile, path: Path) -> Iterator[bytes]:
-    """The lines of `file`, none of which has to fit into memory before it is known to be short enough.
-
-    Raises:
-        DataError: a line is too long, or the gzip file is damaged.
+    None of them has to fit into memory before it is known to be short enough.
     """
-    pieces = iter(functools.partial(file.readline, LONGEST_LINE + 1), b"")
     try:
-        for number, line in enumerate(pieces, start=1):
-            if len(line) > LONGEST_LINE:
-                raise DataError(
-                    f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes; expected a sentence a line"
-                )
-            yield line
+        with path.open("rb") as file:
+            is_gzipped = file.peek(2)[:2] == GZIP_MAGIC
+            content: BufferedReader | gzip.GzipFile = gzip.GzipFile(fileobj=file) if is_gzipped else file
+            pieces = iter(functools.partial(content.readline, LONGEST_LINE + 1), b"")
+            for number, line in enumerate(pieces, start=1):
+                if len(line) > LONGEST_LINE:
+                    raise DataError(
+                        f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes; expected a sentence a "
+                        "line"
+                    )
+                yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: damaged gzip file ({error}); get it anew") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 # Downloads: files whose size and sha256 are known, and nothing else
@@ -347,5 +301,3 @@ PLAIN_SHA256 = {
     "test_2017_flickr.en": "ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98",
 }
 """sha256 of the same files unpacked, for `--from`; the others are accepted only gzipped."""
-LANGUAGES = ("de", "en")
-SPLITS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "test_2018_flickr")

@@ -6,14 +6,15 @@ Reads the training text twice and holds none of it: once to learn from, once to 
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from mt_cli.config.schema import TRAIN, Config
+from mt_cli.config.schema import TRAIN, Config, TokenizerKind
 from mt_cli.data.corpora import (
     Corpus,
     CorpusSplit,
@@ -30,31 +31,30 @@ from mt_cli.data.prepared import (
     CorpusReport,
     EncodedPairs,
     EncodedSplit,
-    Prepared,
     Sentences,
     SideReport,
     SplitReport,
-    SplitWriter,
     complete_prepared,
     id_type,
     open_prepared,
     open_split,
+    write_split,
 )
 from mt_cli.errors import DataError, UsageError
-from mt_cli.machine.files import MANIFEST, built_beside, check_outside, is_free, locked, write_atomically
+from mt_cli.machine.files import (
+    MANIFEST,
+    built_beside,
+    check_outside,
+    is_free,
+    locked,
+    sha256_bytes,
+    write_atomically,
+)
 from mt_cli.machine.processes import ordered_map, usable_cores
 from mt_cli.machine.terminal import progress_bar
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, is_valid_utf8, normalize, strip_line_end
-from mt_cli.text.tokenizer import (
-    SAMPLE_SIZE,
-    PairSample,
-    TextOptions,
-    Tokenizers,
-    WordCounts,
-    build_word_tokenizers,
-    count_pairs,
-    learn_subword_tokenizers,
-)
+from mt_cli.text.tokenizer import SAMPLE_SIZE, TextOptions, Tokenizers, learn_tokenizers, sampled
+from mt_cli.text.words import count_words
 
 log = logging.getLogger(__name__)
 
@@ -68,29 +68,20 @@ WORTH_SEVERAL_WORKERS = 1 << 25
 
 
 @dataclass(frozen=True)
-class GivenTokenizers:
-    """The tokenizers of a run, for data on which that run's model is to be trained further."""
-
-    tokenizers: Tokenizers
-    sha256: Mapping[str, str]
-    """Of their files."""
-
-
-@dataclass(frozen=True)
 class PrepareResult:
     """What `prepare` made or found."""
 
     folder: Path
-    report: CorpusReport
     is_new: bool
     """False where everything was there already and nothing had changed."""
+    report: CorpusReport
 
 
 def prepare_corpus(
     config: Config,
     *,
     out: Path,
-    given: GivenTokenizers | None = None,
+    given: Tokenizers | None = None,
     source: Path | None = None,
     offline: bool = False,
     force: bool = False,
@@ -98,60 +89,43 @@ def prepare_corpus(
 ) -> PrepareResult:
     """Prepare `config`'s corpus into the folder `out`, unless it is there already and nothing changed.
 
-    Without `given` tokenizers, they are learned. `workers` processes do the work, 0 choosing by size; the
-    result is the same to the byte.
+    Without `given` tokenizers, those of the run whose model is to be trained further, they are learned.
+    `workers` processes do the work, 0 choosing by size; the result is the same to the byte.
+
+    Raises:
+        UsageError: `out` holds something else, which must not be replaced.
     """
     with locked(out):
-        existing = None if force else _open_existing(out)
-        taken = dict(given.sha256) if given else {}
+        if not is_free(out) and not (out / MANIFEST).exists():
+            raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
+        existing = None
+        if not force and not is_free(out):
+            try:
+                existing = open_prepared(out, config)
+            except DataError as error:
+                log.warning("preparing again: %s", error)
+        files = given.to_files() if given else {}
+        taken = {f"{TOKENIZER}/{name}": sha256_bytes(data) for name, data in files.items()}
+        pinned = pinned_hashes(config.data)
         # Pinned files are known without being at hand; those of --from are looked at all the same.
-        pinned = pinned_hashes(config.data) if source is None else None
-        if existing and pinned and _is_made_of(existing, config, pinned | taken):
-            return PrepareResult(out, existing.report(), is_new=False)
+        if existing and pinned and source is None and existing.manifest.inputs == pinned | taken:
+            return PrepareResult(out, is_new=False, report=existing.report())
         corpus = find_corpus(config.data, source=source, offline=offline)
         check_outside(out, paths_of(corpus), way_out="copy it to another place")
-        inputs = corpus_hashes(corpus) | taken
-        if existing and _is_made_of(existing, config, inputs):
-            return PrepareResult(out, existing.report(), is_new=False)
-        _check_ours(out)
+        inputs = (pinned or corpus_hashes(corpus)) | taken
+        if existing and existing.manifest.inputs == inputs:
+            return PrepareResult(out, is_new=False, report=existing.report())
         started_at = time.monotonic()
         with built_beside(out) as folder:
             if not workers:
-                sizes = (
+                sizes = [
                     path.stat().st_size * (3 if path.suffix == ".gz" else 1) for path in paths_of(corpus)
-                )
+                ]
                 workers = usable_cores() if sum(sizes) >= WORTH_SEVERAL_WORKERS else 1
             workers = min(workers, MOST_WORKERS)
-            tokenizers = given.tokenizers if given else None
-            report = _build(config, corpus, folder, inputs=inputs, tokenizers=tokenizers, workers=workers)
+            report = _build(config, corpus, folder, inputs=inputs, given=given, workers=workers)
     log.info("%s prepared in %.1f s\n%s", out, time.monotonic() - started_at, report.as_text())
-    return PrepareResult(out, report, is_new=True)
-
-
-def _check_ours(out: Path) -> None:
-    """Make sure that `out` is free or holds prepared data.
-
-    Raises:
-        UsageError: it holds something else, which must not be replaced.
-    """
-    if not is_free(out) and not (out / MANIFEST).exists():
-        raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
-
-
-def _open_existing(out: Path) -> Prepared | None:
-    """What `out` holds already; None where that is nothing, or damaged."""
-    _check_ours(out)
-    if is_free(out):
-        return None
-    try:
-        return open_prepared(out)
-    except DataError as error:
-        log.warning("preparing again: %s", error)
-        return None
-
-
-def _is_made_of(existing: Prepared, config: Config, inputs: dict[str, str]) -> bool:
-    return existing.manifest.inputs == inputs and not existing.manifest.differing_keys(config)
+    return PrepareResult(out, is_new=True, report=report)
 
 
 def _build(
@@ -160,31 +134,36 @@ def _build(
     folder: Path,
     *,
     inputs: dict[str, str],
-    tokenizers: Tokenizers | None,
+    given: Tokenizers | None,
     workers: int,
 ) -> CorpusReport:
     """Fill `folder`."""
     options = TextOptions(config.data.src_lang, config.data.tgt_lang, config.data.lowercase)
-    is_words = config.tokenizer.kind == "spacy"
     surveys = {}
     for name in corpus:
-        is_learned_from = name == TRAIN and tokenizers is None
-        job = SurveyJob(options, is_learned_from and is_words, is_learned_from and not is_words)
-        surveys[name] = _survey(corpus, name, job, workers=workers)
-    if tokenizers is None and is_words:
-        tokenizers = build_word_tokenizers(surveys[TRAIN].counts, config.tokenizer, options)
-    elif tokenizers is None:
-        tokenizers = learn_subword_tokenizers(surveys[TRAIN].pairs, config.tokenizer, options)
+        kind = config.tokenizer.kind if name == TRAIN and given is None else None
+        job = partial(survey_pairs, options=options, kind=kind)
+        surveys[name] = survey_split(corpus[name], name, job, workers=workers)
+    if given is None:
+        train = surveys[TRAIN]
+        tokenizers = learn_tokenizers(
+            train.src_words, train.tgt_words, train.pairs, config.tokenizer, options
+        )
+    else:
+        tokenizers = replace(given, options=options)
     for name, data in tokenizers.to_files().items():
         write_atomically(folder / TOKENIZER / name, data)
     splits = {}
     for name in config.data.splits:
-        encoded = encode_split(config, corpus, name, tokenizers, folder, workers=workers)
+        dropped = encode_split(config, corpus, name, tokenizers, folder, workers=workers)
         whole, begin = open_split(folder, name), 0
-        for part, of_part in encoded.items():
-            pairs = whole.slice(begin, begin + of_part.num_pairs)
-            splits[part] = _describe_split(pairs, part, surveys, of_part.dropped)
-            begin += of_part.num_pairs
+        for part, of_part in dropped.items():
+            end = begin + surveys[part].lines - of_part.total()
+            if name == TRAIN and begin == end:
+                path = corpus[part].src
+                raise DataError(f"{path}: every training pair was dropped: {dict(of_part)}")
+            splits[part] = _describe_split(whole, begin, end, part, surveys, of_part)
+            begin = end
     report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
     )
@@ -192,29 +171,8 @@ def _build(
     return report
 
 
-def _survey(corpus: Corpus, name: str, job: "SurveyJob", *, workers: int) -> "Survey":
-    survey = survey_split(
-        corpus[name], job, label=f"reading {name}", workers=workers if is_trained_on(name) else 1
-    )
-    log.debug("%s: %d lines read", name, survey.lines)
-    if survey.invalid > survey.lines * MOST_INVALID:
-        raise DataError(
-            f"{corpus[name].src.path}: {survey.invalid} of {survey.lines} pairs are not valid UTF-8; "
-            "convert the files first, with iconv -f latin1 -t utf-8 for instance"
-        )
-    if survey.invalid:
-        log.warning(
-            "%s: %d pairs are not valid UTF-8; what could not be read is left out", name, survey.invalid
-        )
-    if not survey.lines:
-        raise DataError(f"{corpus[name].src.path}: empty; '{name}' needs at least one line")
-    if is_trained_on(name) and not len(survey.pair_hashes):
-        raise DataError(f"{corpus[name].src.path}: no line of '{name}' has text on both sides")
-    return survey
-
-
 def _describe_split(
-    split: EncodedSplit, name: str, surveys: "dict[str, Survey]", dropped: Counter[str]
+    split: EncodedSplit, begin: int, end: int, name: str, surveys: "dict[str, Survey]", dropped: Counter[str]
 ) -> SplitReport:
     survey = surveys[name]
     src_in_train = pairs_in_train = None
@@ -225,14 +183,14 @@ def _describe_split(
         pairs_in_train = count_common(survey.pair_hashes, [surveys[part].pair_hashes for part in given])
     return SplitReport(
         lines=survey.lines,
-        pairs=len(split),
+        pairs=end - begin,
         dropped=dict(sorted(dropped.items())),
         invalid_utf8=survey.invalid,
-        duplicates=survey.duplicates,
+        duplicates=len(survey.pair_hashes) - len(np.unique(survey.pair_hashes)),
         src_in_train=src_in_train,
         pairs_in_train=pairs_in_train,
-        src=SideReport.of(split.src),
-        tgt=SideReport.of(split.tgt),
+        src=SideReport.of(split.src, begin, end),
+        tgt=SideReport.of(split.tgt, begin, end),
     )
 
 
@@ -249,57 +207,74 @@ class Survey:
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     """Of each filled pair: eight bytes a pair."""
-    counts: WordCounts = field(default_factory=WordCounts)
+    src_words: Counter[str] = field(default_factory=Counter)
+    tgt_words: Counter[str] = field(default_factory=Counter)
+    """How often each word occurs."""
     pairs: list[tuple[str, str]] = field(default_factory=list)
     """The normalised pairs, or a sample of them."""
 
-    @property
-    def duplicates(self) -> int:
-        """Pairs that repeat an earlier one."""
-        return len(self.pair_hashes) - len(np.unique(self.pair_hashes))
 
+def survey_split(
+    split: CorpusSplit, name: str, job: Callable[[Sequence[RawPair]], Survey], *, workers: int
+) -> Survey:
+    """Read `split` once, holding no more of it than sorted hashes, counts and a sample.
 
-@dataclass(frozen=True)
-class SurveyJob:
-    """What has to be known of some raw pairs."""
-
-    options: TextOptions
-    counts_words: bool
-    samples_pairs: bool
-
-    def __call__(self, raw: Sequence[RawPair]) -> Survey:
-        """Survey `raw`."""
-        pairs = [(self._normalize(src), self._normalize(tgt)) for src, tgt in raw]
-        filled = [(src, tgt) for src, tgt in pairs if src and tgt]
-        return Survey(
-            lines=len(raw),
-            invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
-            src_hashes=hash_texts(src for src, _ in filled),
-            pair_hashes=hash_texts(f"{src}\n{tgt}" for src, tgt in filled),
-            counts=count_pairs(filled, self.options) if self.counts_words else WordCounts(),
-            pairs=filled if self.samples_pairs else [],
-        )
-
-    def _normalize(self, raw: bytes) -> str:
-        return normalize(decode_line(raw), lowercase=self.options.lowercase)
-
-
-def survey_split(split: CorpusSplit, job: SurveyJob, *, label: str, workers: int) -> Survey:
-    """Read `split` once, holding no more of it than sorted hashes, counts and a sample."""
-    whole, sample = Survey(), PairSample(SAMPLE_SIZE, seed=0)
+    Raises:
+        DataError: it is empty, or not in UTF-8.
+    """
+    whole = Survey()
     src_hashes, pair_hashes = [whole.src_hashes], [whole.pair_hashes]
-    for part in ordered_map(job, read_groups(split, label=label), workers=workers):
-        whole.lines += part.lines
-        whole.invalid += part.invalid
-        src_hashes.append(part.src_hashes)
-        pair_hashes.append(part.pair_hashes)
-        whole.counts.update(part.counts)
-        for pair in part.pairs:
-            sample.add(pair)
+    groups = read_groups(split, label=f"reading {name}")
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        for part in ordered_map(job, groups, workers=workers if is_trained_on(name) else 1):
+            whole.lines += part.lines
+            whole.invalid += part.invalid
+            src_hashes.append(part.src_hashes)
+            pair_hashes.append(part.pair_hashes)
+            whole.src_words.update(part.src_words)
+            whole.tgt_words.update(part.tgt_words)
+            yield from part.pairs
+
+    whole.pairs = sampled(pairs(), SAMPLE_SIZE, seed=0)
     whole.src_hashes = np.sort(np.concatenate(src_hashes))
     whole.pair_hashes = np.sort(np.concatenate(pair_hashes))
-    whole.pairs = sample.pairs
+    log.debug("%s: %d lines read", name, whole.lines)
+    if whole.invalid > whole.lines * MOST_INVALID:
+        raise DataError(
+            f"{split.src}: {whole.invalid} of {whole.lines} pairs are not valid UTF-8; "
+            "convert the files first, with iconv -f latin1 -t utf-8 for instance"
+        )
+    if whole.invalid:
+        log.warning(
+            "%s: %d pairs are not valid UTF-8; what could not be read is left out", name, whole.invalid
+        )
+    if not whole.lines:
+        raise DataError(f"{split.src}: empty; '{name}' needs at least one line")
+    if is_trained_on(name) and not len(whole.pair_hashes):
+        raise DataError(f"{split.src}: no line of '{name}' has text on both sides")
     return whole
+
+
+def survey_pairs(raw: Sequence[RawPair], *, options: TextOptions, kind: TokenizerKind | None) -> Survey:
+    """What is found in the pairs `raw`, and what tokenizers of a `kind` are learned from."""
+    pairs = [(_normalized(src, options), _normalized(tgt, options)) for src, tgt in raw]
+    filled = [(src, tgt) for src, tgt in pairs if src and tgt]
+    survey = Survey(
+        lines=len(raw),
+        invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
+        src_hashes=hash_texts(src for src, _ in filled),
+        pair_hashes=hash_texts(f"{src}\n{tgt}" for src, tgt in filled),
+        pairs=filled if kind in ("bpe", "unigram") else [],
+    )
+    if kind == "spacy":
+        survey.src_words = count_words([src for src, _ in filled], options.src_lang)
+        survey.tgt_words = count_words([tgt for _, tgt in filled], options.tgt_lang)
+    return survey
+
+
+def _normalized(raw: bytes, options: TextOptions) -> str:
+    return normalize(decode_line(raw), lowercase=options.lowercase)
 
 
 def count_common(hashes: Hashes, known: Sequence[Hashes]) -> int:
@@ -326,70 +301,51 @@ def read_groups(split: CorpusSplit, *, label: str) -> Iterator[list[RawPair]]:
 # The second pass: pairs as ids, on disk
 
 
-@dataclass
-class PairCounts:
-    """What became of the pairs of some files."""
-
-    num_pairs: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    """How many, by reason."""
-
-
 def encode_split(
     config: Config, corpus: Corpus, name: str, tokenizers: Tokenizers, folder: Path, *, workers: int
-) -> dict[str, PairCounts]:
-    """Write the encoded split, in which more pairs follow those of `train`: what became of each."""
+) -> dict[str, Counter[str]]:
+    """Write the encoded split, in which more pairs follow those of `train`; counts what is dropped."""
     is_train = name == TRAIN
     max_len = config.data.max_len if is_train else None
-    src_type, tgt_type = id_type(tokenizers.src.vocab_size), id_type(tokenizers.tgt.vocab_size)
-    counts = {part: PairCounts() for part in corpus if part == name or (is_train and is_trained_on(part))}
-    with SplitWriter(folder, name, src_type=src_type, tgt_type=tgt_type) as writer:
-        for part, so_far in counts.items():
-            encoder = PairEncoder(tokenizers, max_len, corpus[part].tag)
+    dropped = {part: Counter[str]() for part in corpus if part == name or (is_train and is_trained_on(part))}
+
+    def encoded() -> Iterator[EncodedPairs]:
+        for part, so_far in dropped.items():
+            job = partial(encode_pairs, tokenizers=tokenizers, max_len=max_len, tag=corpus[part].tag)
             groups = read_groups(corpus[part], label=f"encoding {part}")
-            for pairs in ordered_map(encoder, groups, workers=workers if is_train else 1):
-                writer.write(pairs)
-                so_far.num_pairs += len(pairs.kept)
-                so_far.dropped.update(pairs.dropped)
-            if is_train and not so_far.num_pairs:
-                path = corpus[part].src.path
-                raise DataError(f"{path}: every training pair was dropped: {dict(so_far.dropped)}")
-    return counts
+            for pairs in ordered_map(job, groups, workers=workers if is_train else 1):
+                so_far.update(pairs.dropped)
+                yield pairs
+
+    write_split(
+        folder, name, encoded(), [id_type(each.vocab_size) for each in (tokenizers.src, tokenizers.tgt)]
+    )
+    return dropped
 
 
-@dataclass(frozen=True)
-class PairEncoder:
-    """Normalises and encodes raw pairs; can be sent to a worker process."""
+def encode_pairs(
+    raw: Sequence[RawPair], *, tokenizers: Tokenizers, max_len: int | None, tag: str = ""
+) -> EncodedPairs:
+    """Normalise and encode `raw` lines, with or without their line ends.
 
-    tokenizers: Tokenizers
-    max_len: int | None
-    """Pairs with a side that is empty or has more ids are dropped; with None, every pair is kept."""
-    tag: str = ""
-    """A word put before each source that is not empty."""
+    Pairs with a side that is empty or has more than `max_len` ids are dropped; with None, every pair is kept.
+    `tag` is a word put before each source that is not empty.
+    """
+    lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
+    sources = [_normalized(src, tokenizers.options) for src, _ in lines]
+    if tag:
+        sources = [f"{tag} {src}" if src else src for src in sources]
+    src_ids = tokenizers.src.encode(sources)
+    tgt_ids = tokenizers.tgt.encode([_normalized(tgt, tokenizers.options) for _, tgt in lines])
+    reasons = [_drop_reason(src, tgt, max_len) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
+    rows = [i for i, reason in enumerate(reasons) if reason is None]
+    split = EncodedSplit(Sentences.of([src_ids[i] for i in rows]), Sentences.of([tgt_ids[i] for i in rows]))
+    return EncodedPairs(split, [lines[i] for i in rows], Counter(filter(None, reasons)))
 
-    def __call__(self, raw: Sequence[tuple[bytes, bytes]]) -> EncodedPairs:
-        """Encode `raw` lines, with or without their line ends."""
-        lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
-        sources = [self._normalize(src) for src, _ in lines]
-        if self.tag:
-            sources = [f"{self.tag} {src}" if src else src for src in sources]
-        src_ids = self.tokenizers.src.encode(sources)
-        tgt_ids = self.tokenizers.tgt.encode([self._normalize(tgt) for _, tgt in lines])
-        reasons = [self._drop_reason(src, tgt) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
-        rows = [i for i, reason in enumerate(reasons) if reason is None]
-        split = EncodedSplit(
-            Sentences.of([src_ids[i] for i in rows], vocab_size=self.tokenizers.src.vocab_size),
-            Sentences.of([tgt_ids[i] for i in rows], vocab_size=self.tokenizers.tgt.vocab_size),
-        )
-        dropped = Counter(reason for reason in reasons if reason)
-        return EncodedPairs(split, [lines[i] for i in rows], dropped)
 
-    def _normalize(self, line: bytes) -> str:
-        return normalize(decode_line(line), lowercase=self.tokenizers.options.lowercase)
-
-    def _drop_reason(self, src: Sequence[int], tgt: Sequence[int]) -> str | None:
-        if self.max_len is None:
-            return None
-        if not src or not tgt:
-            return "empty"
-        return "too long" if max(len(src), len(tgt)) > self.max_len else None
+def _drop_reason(src: Sequence[int], tgt: Sequence[int], max_len: int | None) -> str | None:
+    if max_len is None:
+        return None
+    if not src or not tgt:
+        return "empty"
+    return "too long" if max(len(src), len(tgt)) > max_len else None

@@ -8,19 +8,20 @@ manifest.json  report.json  tokenizer/
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal, Self, cast
+from typing import Annotated, BinaryIO, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from mt_cli.config.load import table_differences
+from mt_cli.config.load import differences
 from mt_cli.config.schema import MORE, TRAIN, Config, DataConfig, TokenizerConfig
-from mt_cli.errors import DataError, PreparedDataError, command_line
+from mt_cli.errors import DataError, PreparedDataError
 from mt_cli.machine.files import (
     MANIFEST,
     MOST_TEXT_BYTES,
@@ -72,11 +73,6 @@ class Sentences:
         """Number of ids in each sentence at `indices` (N,): (N,)."""
         return self.offsets[indices + 1] - self.offsets[indices]
 
-    def slice(self, begin: int, end: int) -> "Sentences":
-        """Sentences `begin` to `end` - 1."""
-        offsets = self.offsets[begin : end + 1]
-        return Sentences(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
-
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -84,23 +80,11 @@ class Sentences:
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
     @staticmethod
-    def of(sentences: Sequence[Sequence[int]], *, vocab_size: int) -> "Sentences":
-        """`sentences` in the smallest type that holds `vocab_size` ids."""
+    def of(sentences: Sequence[Sequence[int]]) -> "Sentences":
+        """`sentences`, one after another."""
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         ids = np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum()))
-        return Sentences(
-            ids if id_type(vocab_size) is np.int32 else ids.astype(np.uint16),
-            np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))),
-        )
-
-
-@dataclass(frozen=True)
-class Portion:
-    """Successive pairs of a split."""
-
-    size: int
-    share: float
-    """How often an epoch sees each pair, on average; 1 is once."""
+        return Sentences(ids, np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))))
 
 
 @dataclass(frozen=True)
@@ -109,12 +93,8 @@ class EncodedSplit:
 
     src: Sentences
     tgt: Sentences
-    portions: tuple[Portion, ...] = ()
-    """The portions that make up the split, in order; empty if it has only one."""
-
-    def slice(self, begin: int, end: int) -> "EncodedSplit":
-        """Pairs `begin` to `end` - 1."""
-        return EncodedSplit(self.src.slice(begin, end), self.tgt.slice(begin, end))
+    portions: tuple[tuple[int, float], ...] = ()
+    """Of parts seen unequally often, in order: pairs, and how often an epoch sees each on average."""
 
     def __len__(self) -> int:
         return len(self.src)
@@ -123,13 +103,8 @@ class EncodedSplit:
 # The report
 
 
-class _Frozen(BaseModel):
-    """A record that never changes."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
-
-
-class SideReport(_Frozen):
+@dataclass(frozen=True)
+class SideReport:
     """One side of a split, as encoded."""
 
     tokens: int
@@ -140,13 +115,14 @@ class SideReport(_Frozen):
     """Percentiles of tokens per line: half of the lines have at most `lengths["50"]`."""
 
     @staticmethod
-    def of(sentences: Sentences) -> "SideReport":
-        """Lengths and unknown tokens of encoded lines."""
-        ids = sentences.ids
-        begins = range(0, len(ids), COUNTED_TOGETHER)
-        unknown = sum(int((ids[i : i + COUNTED_TOGETHER] == UNK_ID).sum()) for i in begins)
+    def of(sentences: Sentences, begin: int, end: int) -> "SideReport":
+        """Lengths and unknown tokens of the encoded lines `begin` to `end` - 1."""
+        offsets = sentences.offsets[begin : end + 1]
+        ids = sentences.ids[offsets[0] : offsets[-1]]
+        places = range(0, len(ids), COUNTED_TOGETHER)
+        unknown = sum(int((ids[i : i + COUNTED_TOGETHER] == UNK_ID).sum()) for i in places)
         # "higher" gives a length that some line has, never one between two.
-        found = np.percentile(sentences.lengths, PERCENTILES, method="higher") if len(sentences) else [0] * 4
+        found = np.percentile(np.diff(offsets), PERCENTILES, method="higher") if end > begin else [0] * 4
         return SideReport(
             tokens=len(ids),
             unknown=unknown,
@@ -155,7 +131,8 @@ class SideReport(_Frozen):
         )
 
 
-class SplitReport(_Frozen):
+@dataclass(frozen=True)
+class SplitReport:
     """One split."""
 
     lines: int
@@ -164,7 +141,7 @@ class SplitReport(_Frozen):
     """Pairs kept."""
     dropped: dict[str, int]
     """Pairs left out, by reason; none outside the training data."""
-    invalid_utf8: int = 0
+    invalid_utf8: int
     """Lines with a side that is not valid UTF-8; their invalid bytes are left out."""
     duplicates: int
     """Lines whose normalised pair is on an earlier line too."""
@@ -176,16 +153,13 @@ class SplitReport(_Frozen):
     tgt: SideReport
 
 
-class CorpusReport(_Frozen):
+@dataclass(frozen=True)
+class CorpusReport:
     """What `prepare` found in a corpus and made of it."""
 
     src_vocab_size: int
     tgt_vocab_size: int
     splits: dict[str, SplitReport]
-
-    def as_json(self) -> dict[str, object]:
-        """The form that `report.json` and `prepare --json` have."""
-        return self.model_dump(mode="json")
 
     def as_text(self) -> str:
         """A table, one line a split, and what was dropped below it."""
@@ -225,34 +199,20 @@ class CorpusReport(_Frozen):
 # The folder
 
 
-class Manifest(_Frozen):
+class Manifest(BaseModel):
     """`manifest.json`: what was prepared, and from which files and options."""
 
+    model_config = ConfigDict(frozen=True, strict=True)
+
     format: Literal[1] = 1
-    data: dict[str, object]
-    """The config's [data]."""
-    tokenizer: dict[str, object]
-    """The config's [tokenizer]."""
+    data: DataConfig
+    tokenizer: TokenizerConfig
     inputs: dict[str, str]
     """sha256 of the corpus files, by `<split>.<side>`."""
     outputs: dict[str, str]
     """sha256 of the files beside this one, by relative path."""
     pairs: dict[str, Annotated[int, Field(ge=0)]]
     """Pairs of each split. The files of `train` hold its own pairs, then those of each `train+<name>`."""
-    dropped: dict[str, dict[str, int]]
-    """Pairs left out, by split and reason."""
-
-    def differing_keys(self, config: Config) -> list[str]:
-        """Each key of [data] and [tokenizer] that `config` sets to another value."""
-        stored = {  # an option that is not stored had its default
-            "data": DataConfig().model_dump(mode="json") | self.data,
-            "tokenizer": TokenizerConfig().model_dump(mode="json") | self.tokenizer,
-        }
-        wanted = config.model_dump(mode="json", include=set(stored))
-        return [
-            f"{path} was {json.dumps(was)}, is {json.dumps(now)}"
-            for path, (was, now) in table_differences(stored, wanted).items()
-        ]
 
 
 @dataclass(frozen=True)
@@ -272,22 +232,21 @@ class Prepared:
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers."""
         paths = [self.folder / name for name in self.manifest.outputs if name.startswith(f"{TOKENIZER}/")]
-        try:
-            return Tokenizers.from_files({path.name: read_file(path) for path in paths})
-        except DataError as error:
-            raise PreparedDataError(f"{self.folder / TOKENIZER}: {error}") from error
+        return Tokenizers.from_files({path.name: read_file(path) for path in paths})
 
     def split(self, name: str) -> EncodedSplit:
         """Encoded pairs of split `name`, memory-mapped; `train` includes the pairs that the config adds."""
         self._check_has(name)
         split = open_split(self.folder, name)
-        portions = self._portions() if name == TRAIN else ()
-        expected = sum(portion.size for portion in portions) if portions else self.manifest.pairs[name]
+        pairs, more = self.manifest.pairs, self.manifest.data.more if name == TRAIN else {}
+        added = [(pairs.get(f"{MORE}{each}", 0), options.share) for each, options in more.items()]
+        portions = ((pairs[name], 1.0), *added)
+        expected = sum(size for size, _ in portions)
         if len(split) != expected:
             raise PreparedDataError(
                 f"{self.folder}: {name} has {len(split):,} pairs, but {MANIFEST} says {expected:,}"
             )
-        return replace(split, portions=portions)
+        return replace(split, portions=portions if added else ())
 
     def lines(self, name: str, side: Side) -> list[str]:
         """The corpus's own lines of split `name`, not normalised; row i belongs to pair i."""
@@ -301,22 +260,7 @@ class Prepared:
 
     def report(self) -> CorpusReport:
         """The report that was stored when the data were prepared."""
-        path = self.folder / REPORT
-        try:
-            return CorpusReport.model_validate_json(read_file(path))
-        except (DataError, ValidationError) as error:
-            again = command_line("prepare", "CONFIG", "--force")
-            raise PreparedDataError(f"{path}: damaged; to make it anew: {again}") from error
-
-    def _portions(self) -> tuple[Portion, ...]:
-        """The portions of the training split; empty if the config adds no pairs."""
-        pairs = self.manifest.pairs
-        try:
-            more = DataConfig.model_validate(self.manifest.data).more
-            added = [Portion(pairs[f"{MORE}{name}"], each.share) for name, each in more.items()]
-        except (ValidationError, KeyError) as error:
-            raise PreparedDataError(f"{self.folder / MANIFEST}: damaged") from error
-        return (Portion(pairs[TRAIN], 1.0), *added) if added else ()
+        return TypeAdapter(CorpusReport).validate_json(read_file(self.folder / REPORT))
 
     def _check_has(self, name: str) -> None:
         known = [split for split in self.manifest.pairs if not split.startswith(MORE)]
@@ -343,21 +287,26 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
         raise PreparedDataError(str(error)) from error
     except ValidationError as error:
         raise PreparedDataError(f"{path}: damaged, or of another version of mt-cli") from error
-    if config is not None and (differences := manifest.differing_keys(config)):
-        raise PreparedDataError(f"{folder}: prepared with another config: {'; '.join(differences)}")
+    if config is not None:
+        stored = config.model_copy(update={"data": manifest.data, "tokenizer": manifest.tokenizer})
+        different = [
+            f"{key} was {json.dumps(was)}, is {json.dumps(now)}"
+            for key, (was, now) in differences(stored, config).items()
+        ]
+        if different:
+            raise PreparedDataError(f"{folder}: prepared with another config: {'; '.join(different)}")
     return Prepared(folder, manifest)
 
 
 def complete_prepared(folder: Path, config: Config, *, inputs: dict[str, str], report: CorpusReport) -> None:
     """Write the report and the manifest of the files in `folder`, which are made of `inputs`."""
-    write_json(folder / REPORT, report.as_json())
+    write_json(folder / REPORT, asdict(report))
     manifest = Manifest(
-        data=config.data.model_dump(mode="json"),
-        tokenizer=config.tokenizer.model_dump(mode="json"),
+        data=config.data,
+        tokenizer=config.tokenizer,
         inputs=inputs,
         outputs=sha256_of_files(folder),
         pairs={name: split.pairs for name, split in report.splits.items()},
-        dropped={name: split.dropped for name, split in report.splits.items()},
     )
     write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
 
@@ -416,56 +365,31 @@ class EncodedPairs:
     """Pairs left out, by reason."""
 
 
-class SplitWriter:
-    """Files of one split, filled piece by piece; complete after its `with` block."""
+def write_split(folder: Path, split: str, parts: Iterable[EncodedPairs], types: Sequence[IdType]) -> None:
+    """Write `parts`, one after another, as the files of `split`, ids of both sides in their `types`.
 
-    def __init__(self, folder: Path, split: str, *, src_type: IdType, tgt_type: IdType) -> None:
-        self._files = []
-        for side, kind in zip(SIDES, (src_type, tgt_type), strict=True):
-            ids_path, offsets_path = _array_paths(folder, split, side)
-            ids, offsets = _ArrayFile(ids_path, np.dtype(kind)), _ArrayFile(offsets_path, np.dtype(np.int64))
-            offsets.append(np.zeros(1, np.int64))
-            self._files.append((ids, offsets, lines_path(folder, split, side).open("wb")))
-
-    def write(self, pairs: EncodedPairs) -> None:
-        """Append `pairs`: their ids and their raw lines."""
-        sides = (pairs.split.src, pairs.split.tgt)
-        for place, (sentences, files) in enumerate(zip(sides, self._files, strict=True)):
-            ids, offsets, lines = files
-            offsets.append(sentences.offsets[1:] + ids.length)
-            ids.append(sentences.ids)
-            lines.write(b"".join(pair[place] + b"\n" for pair in pairs.kept))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in (file for files in self._files for file in files):
-            file.close()
+    Of all pairs, only the lengths are held in memory.
+    """
+    lengths: list[list[NDArray[np.int64]]] = [[np.zeros(1, np.int64)] for _ in SIDES]
+    with ExitStack() as stack:
+        ids = [stack.enter_context(_array_paths(folder, split, side)[0].open("wb")) for side in SIDES]
+        lines = [stack.enter_context(lines_path(folder, split, side).open("wb")) for side in SIDES]
+        for file, kind in zip(ids, types, strict=True):
+            _write_header(file, kind, length=0)
+        for part in parts:
+            for i, sentences in enumerate((part.split.src, part.split.tgt)):
+                ids[i].write(sentences.ids.astype(types[i], copy=False).tobytes())
+                lengths[i].append(sentences.lengths)
+                lines[i].write(b"".join(pair[i] + b"\n" for pair in part.kept))
+        for i, side in enumerate(SIDES):
+            offsets = np.cumsum(np.concatenate(lengths[i]))
+            np.save(_array_paths(folder, split, side)[1], offsets)
+            ids[i].seek(0)
+            _write_header(ids[i], types[i], length=int(offsets[-1]))
 
 
-class _ArrayFile:
-    """A one-dimensional .npy file whose length is known only at the end."""
-
-    def __init__(self, path: Path, dtype: np.dtype[np.generic]) -> None:
-        self.length = 0
-        self._dtype = dtype
-        self._file = path.open("wb")
-        self._write_header()
-        self._data_begin = self._file.tell()
-
-    def append(self, values: NDArray[np.generic]) -> None:
-        self._file.write(values.astype(self._dtype, copy=False).tobytes())
-        self.length += len(values)
-
-    def close(self) -> None:
-        self._file.seek(0)
-        self._write_header()
-        # NumPy leaves room in the header for the first axis to grow.
-        assert self._file.tell() == self._data_begin
-        self._file.close()
-
-    def _write_header(self) -> None:
-        descr = np.lib.format.dtype_to_descr(self._dtype)
-        header = {"descr": descr, "fortran_order": False, "shape": (self.length,)}
-        np.lib.format.write_array_header_1_0(self._file, header)
+def _write_header(file: BinaryIO, kind: IdType, *, length: int) -> None:
+    """Begin a .npy file. NumPy leaves room for the length to grow, so it can be written again."""
+    descr = np.lib.format.dtype_to_descr(np.dtype(kind))
+    header = {"descr": descr, "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(file, header)

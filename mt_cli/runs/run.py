@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from mt_cli.config.load import RUN_CONFIG, config_of_bytes, differences, dump_config
+from mt_cli.config.load import RUN_CONFIG, differences, dump_config, load_config
 from mt_cli.config.schema import MOST_LAYERS, Backend, Config, ModelConfig, Quantization
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import ConfigError, DataError, Option, PreparedDataError, UsageError, command_line
@@ -380,7 +380,7 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
     if RUN_CONFIG not in manifest.sha256:
         raise DataError(f"{path}: lists no {RUN_CONFIG}; the file is damaged")
     check_hashes(folder, manifest.sha256)
-    config = config_of_bytes(read_file(folder / RUN_CONFIG), origin=folder / RUN_CONFIG)
+    config = load_config(folder / RUN_CONFIG)
     return Run(folder, config, manifest.prepared, manifest.sha256, manifest.init_from, manifest.exported_from)
 
 

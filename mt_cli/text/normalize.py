@@ -27,11 +27,7 @@ def decode_line(raw: bytes) -> str:
 
 def is_valid_utf8(raw: bytes) -> bool:
     """Whether `decode_line` loses nothing of `raw`."""
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+    return raw.decode(errors="replace").encode() == raw
 
 
 def strip_line_end(raw: bytes) -> bytes:

@@ -50,6 +50,8 @@ class SubwordTokenizer:
             raise DataError(
                 f"the SentencePiece model has pad, unk, bos, eos = {found}, expected (0, 1, 2, 3)"
             )
+        self.vocab_size = int(p.vocab_size())
+        """Pieces, bytes and special symbols."""
 
     def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes]]:
         """Pickle the serialised model, because the library's own object may not be pickled."""
@@ -58,11 +60,6 @@ class SubwordTokenizer:
     def to_bytes(self) -> bytes:
         """The serialised model."""
         return self._model
-
-    @property
-    def vocab_size(self) -> int:
-        """Pieces, bytes and special symbols."""
-        return int(self._processor.vocab_size())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each normalised text; never those of special symbols."""
@@ -118,25 +115,20 @@ def learn_subwords(
     except RuntimeError as error:
         if shortage(error):
             raise
-        raise _explain(error, vocab_size) from error
+        if smallest := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
+            raise ConfigError(
+                f"tokenizer.vocab_size {vocab_size} is too small: 256 bytes, the special symbols and "
+                f"this text's letters need {smallest[1]}; set it to more"
+            ) from error
+        if "sentences_.empty()" in str(error):
+            raise DataError("there is no training text to learn subwords from") from error
+        raise DataError(f"SentencePiece cannot learn from this text: {error}") from error
     tokenizer = SubwordTokenizer(model.getvalue())
     if tokenizer.vocab_size < vocab_size:
         log.warning(
             "the text yields %d subwords, fewer than the %d asked for", tokenizer.vocab_size, vocab_size
         )
     return tokenizer
-
-
-def _explain(error: RuntimeError, vocab_size: int) -> ConfigError | DataError:
-    smallest = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
-    if smallest:
-        return ConfigError(
-            f"tokenizer.vocab_size {vocab_size} is too small: 256 bytes, the special symbols and "
-            f"this text's letters need {smallest[1]}; set it to more"
-        )
-    if "sentences_.empty()" in str(error):
-        return DataError("there is no training text to learn subwords from")
-    return DataError(f"SentencePiece cannot learn from this text: {error}")
 
 
 def _escape(text: str) -> str:

@@ -5,20 +5,18 @@ Learning takes memory that does not grow with the corpus.
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Literal, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mt_cli.config.schema import Language, TokenizerConfig, TokenizerKind
 from mt_cli.errors import DataError
-from mt_cli.text import SPECIALS
 from mt_cli.text.subwords import SubwordTokenizer, learn_subwords
-from mt_cli.text.words import Vocabulary, WordTokenizer, count_words, learn_vocabulary
+from mt_cli.text.words import WordTokenizer, learn_vocabulary
 
 DESCRIPTION = "tokenizer.json"
-FORMAT: Literal[1] = 1
 
 
 @dataclass(frozen=True)
@@ -30,28 +28,8 @@ class TextOptions:
     lowercase: bool
 
 
-class Tokenizer(Protocol):
-    """Converts one side's normalised text to ids, without `<s>` and `</s>`, and back."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Entries, special symbols included."""
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each normalised text."""
-
-    def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence of ids, one line each; padding and sentence ends are skipped."""
-
-    def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The tokens that `ids` stand for, in readable form."""
-
-    @property
-    def entries(self) -> list[str]:
-        """A string for each id, no two alike."""
-
-    def to_bytes(self) -> bytes:
-        """The tokenizer in serialised form."""
+Tokenizer = WordTokenizer | SubwordTokenizer
+"""Converts one side's normalised text to ids, without `<s>` and `</s>`, and back."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +45,7 @@ class Tokenizers:
 
     def to_files(self) -> dict[str, bytes]:
         """Content by file name; `from_files` reads it again."""
-        description = _Description(format=FORMAT, kind=self.kind, joint=self.joint, **asdict(self.options))
+        description = _Description(format=1, kind=self.kind, joint=self.joint, **asdict(self.options))
         names = _file_names(self.kind, joint=self.joint)  # of joint ones, the same name twice
         return {
             DESCRIPTION: (description.model_dump_json(indent=2) + "\n").encode(),
@@ -81,17 +59,32 @@ class Tokenizers:
         Raises:
             DataError: a file is missing or malformed.
         """
-        description = _read_description(files)
-        kind, joint = description.kind, description.joint
-        src_name, tgt_name = names = _file_names(kind, joint=joint)
-        for name in names:
+
+        def content_of(name: str) -> bytes:
             if name not in files:
-                raise DataError(f"{name}: missing beside {DESCRIPTION}; found {', '.join(sorted(files))}")
-        src = tgt = _read_tokenizer(kind, description.src_lang, src_name, files[src_name])
-        if not joint:
-            tgt = _read_tokenizer(kind, description.tgt_lang, tgt_name, files[tgt_name])
-        elif isinstance(src, WordTokenizer):
-            tgt = WordTokenizer(description.tgt_lang, src.vocabulary)
+                raise DataError(f"{name}: missing; found {', '.join(sorted(files)) or 'nothing'}")
+            return files[name]
+
+        try:
+            description = _Description.model_validate_json(content_of(DESCRIPTION))
+        except ValidationError as error:
+            detail = error.errors()[0]
+            place = ".".join(str(part) for part in detail["loc"])
+            raise DataError(
+                f"{DESCRIPTION}: {place}: {detail['msg']}; the file is damaged or of another version"
+            ) from error
+        kind, joint = description.kind, description.joint
+
+        def read(name: str, lang: str) -> Tokenizer:
+            data = content_of(name)
+            try:
+                return WordTokenizer.from_bytes(lang, data) if kind == "spacy" else SubwordTokenizer(data)
+            except DataError as error:
+                raise DataError(f"{name}: {error}") from error
+
+        src_name, tgt_name = _file_names(kind, joint=joint)
+        src = read(src_name, description.src_lang)
+        tgt = src if joint and kind != "spacy" else read(tgt_name, description.tgt_lang)
         options = TextOptions(description.src_lang, description.tgt_lang, description.lowercase)
         return Tokenizers(src, tgt, kind, joint, options)
 
@@ -114,114 +107,47 @@ def _file_names(kind: TokenizerKind, *, joint: bool) -> tuple[str, str]:
     return (f"vocab.{src}.json", f"vocab.{tgt}.json") if kind == "spacy" else (f"{src}.model", f"{tgt}.model")
 
 
-def _read_description(files: Mapping[str, bytes]) -> _Description:
-    if DESCRIPTION not in files:
-        raise DataError(f"{DESCRIPTION}: missing; found {', '.join(sorted(files)) or 'nothing'}")
-    try:
-        return _Description.model_validate_json(files[DESCRIPTION])
-    except ValidationError as error:
-        detail = error.errors()[0]
-        place = ".".join(str(part) for part in detail["loc"])
-        raise DataError(
-            f"{DESCRIPTION}: {place}: {detail['msg']}; the file is damaged or of another version"
-        ) from error
-
-
-def _read_tokenizer(kind: TokenizerKind, lang: str, name: str, data: bytes) -> Tokenizer:
-    try:
-        return WordTokenizer.from_bytes(lang, data) if kind == "spacy" else SubwordTokenizer(data)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
-
-
 SAMPLE_SIZE = 500_000
 """Subwords are learned from this many pairs, a million lines; more would change little and cost memory."""
 
 
-@dataclass(frozen=True)
-class WordCounts:
-    """How often each word occurs on each side."""
-
-    src: Counter[str] = field(default_factory=Counter)
-    tgt: Counter[str] = field(default_factory=Counter)
-
-    def update(self, other: "WordCounts") -> None:
-        """Add the counts of further text."""
-        self.src.update(other.src)
-        self.tgt.update(other.tgt)
-
-
-class PairSample:
+def sampled(pairs: Iterable[tuple[str, str]], size: int, *, seed: int) -> list[tuple[str, str]]:
     """A uniform random sample of a stream of pairs (Vitter 1985, algorithm R).
 
-    If there are no more than `size` pairs, it keeps them all, in order.
+    If there are no more than `size` pairs, it has them all, in order.
     """
-
-    def __init__(self, size: int, *, seed: int) -> None:
-        self.pairs: list[tuple[str, str]] = []
-        self._size = size
-        self._seen = 0
-        self._random = random.Random(seed)
-
-    def add(self, pair: tuple[str, str]) -> None:
-        """Offer the next pair of the stream."""
-        self._seen += 1
-        if len(self.pairs) < self._size:
-            self.pairs.append(pair)
-            return
-        place = self._random.randrange(self._seen)
-        if place < self._size:
-            self.pairs[place] = pair
+    sample, rng = list[tuple[str, str]](), random.Random(seed)
+    for number, pair in enumerate(pairs, start=1):
+        if number <= size:
+            sample.append(pair)
+        elif (place := rng.randrange(number)) < size:
+            sample[place] = pair
+    return sample
 
 
-def count_pairs(pairs: Sequence[tuple[str, str]], options: TextOptions) -> WordCounts:
-    """Word counts of normalised `pairs`."""
-    return WordCounts(
-        count_words([src for src, _ in pairs], options.src_lang),
-        count_words([tgt for _, tgt in pairs], options.tgt_lang),
-    )
-
-
-def build_word_tokenizers(counts: WordCounts, config: TokenizerConfig, options: TextOptions) -> Tokenizers:
-    """Tokenizers with spaCy's rules and vocabularies ordered by frequency.
-
-    Raises:
-        DataError: a vocabulary has no word.
-    """
-
-    def learn(words: Counter[str], size: int) -> Vocabulary:
-        found = learn_vocabulary(words, max_size=size, min_freq=config.min_freq)
-        if len(found) == len(SPECIALS):
-            raise DataError(
-                f"no word occurs tokenizer.min_freq = {config.min_freq} times in the training text; lower it"
-            )
-        return found
-
-    if config.joint:
-        src = tgt = learn(counts.src + counts.tgt, config.vocab_size)
-    else:
-        src = learn(counts.src, config.vocab_size)
-        tgt = learn(counts.tgt, config.tgt_vocab_size or config.vocab_size)
-    return Tokenizers(
-        WordTokenizer(options.src_lang, src),
-        WordTokenizer(options.tgt_lang, tgt),
-        "spacy",
-        config.joint,
-        options,
-    )
-
-
-def learn_subword_tokenizers(
-    pairs: Sequence[tuple[str, str]], config: TokenizerConfig, options: TextOptions
+def learn_tokenizers(
+    src_words: Counter[str],
+    tgt_words: Counter[str],
+    pairs: Sequence[tuple[str, str]],
+    config: TokenizerConfig,
+    options: TextOptions,
 ) -> Tokenizers:
-    """SentencePiece subwords learned from `pairs`."""
-    kind = config.kind
-    assert kind != "spacy"
-    if config.joint:
+    """Tokenizers of counted words with spaCy's rules, or of subwords learned from `pairs`."""
+    src_size, tgt_size = config.vocab_size, config.tgt_vocab_size or config.vocab_size
+    src: Tokenizer
+    tgt: Tokenizer
+    if config.kind == "spacy":
+        if config.joint:
+            src_words = tgt_words = src_words + tgt_words
+        src_entries, tgt_entries = (
+            learn_vocabulary(words, max_size=size, min_freq=config.min_freq)
+            for words, size in ((src_words, src_size), (tgt_words, tgt_size))
+        )
+        src, tgt = WordTokenizer(options.src_lang, src_entries), WordTokenizer(options.tgt_lang, tgt_entries)
+    elif config.joint:
         both = (text for pair in pairs for text in pair)
-        src = tgt = learn_subwords(both, kind=kind, vocab_size=config.vocab_size)
+        src = tgt = learn_subwords(both, kind=config.kind, vocab_size=src_size)
     else:
-        tgt_size = config.tgt_vocab_size or config.vocab_size
-        src = learn_subwords((src for src, _ in pairs), kind=kind, vocab_size=config.vocab_size)
-        tgt = learn_subwords((tgt for _, tgt in pairs), kind=kind, vocab_size=tgt_size)
-    return Tokenizers(src, tgt, kind, config.joint, options)
+        src = learn_subwords((src for src, _ in pairs), kind=config.kind, vocab_size=src_size)
+        tgt = learn_subwords((tgt for _, tgt in pairs), kind=config.kind, vocab_size=tgt_size)
+    return Tokenizers(src, tgt, config.kind, config.joint, options)

@@ -8,39 +8,29 @@ The one module that imports torchtext.
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+
+from pydantic import TypeAdapter, ValidationError
 
 from mt_cli.errors import ConfigError, DataError
 from mt_cli.text import INVISIBLE_IDS, SPECIALS, UNK_ID
 
 
-class Vocabulary:
-    """Tokens by id and ids by token; unknown tokens have the id of `<unk>`."""
+def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> list[str]:
+    """The most frequent tokens, alphabetically where equally frequent; `max_size` counts the specials.
 
-    def __init__(self, tokens: Sequence[str]) -> None:
-        self.tokens = tuple(tokens)
-        self._ids = {token: i for i, token in enumerate(self.tokens)}
-        if self.tokens[: len(SPECIALS)] != SPECIALS:
-            raise DataError(f"a vocabulary begins with {' '.join(SPECIALS)}, found {self.tokens[:4]}")
-        if len(self._ids) != len(self.tokens):
-            twice = next(token for i, token in enumerate(self.tokens) if self._ids[token] != i)
-            raise DataError(f"a vocabulary names each token once; {twice!r} is there twice")
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def id_of(self, token: str) -> int:
-        """Id of `token`, or that of `<unk>`."""
-        return self._ids.get(token, UNK_ID)
-
-
-def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> Vocabulary:
-    """The most frequent tokens, alphabetically where equally frequent; `max_size` counts the specials."""
+    Raises:
+        DataError: no token is frequent enough.
+    """
     from torchtext.vocab import Vocab
 
     # Vocab.stoi is a defaultdict that grows when read, so only the list of tokens is taken.
     built = Vocab(counts, max_size=max_size - len(SPECIALS), min_freq=min_freq, specials=list(SPECIALS))
-    return Vocabulary([str(token) for token in built.itos])
+    if len(built.itos) == len(SPECIALS):
+        raise DataError(
+            f"no word occurs tokenizer.min_freq = {min_freq} times in the training text; lower it"
+        )
+    return [str(token) for token in built.itos]
 
 
 JOINER = "￭"
@@ -54,9 +44,19 @@ REMEMBERED_CHUNKS = 1 << 18
 class WordTokenizer:
     """Words of one language and the vocabulary that numbers them."""
 
-    def __init__(self, lang: str, vocabulary: Vocabulary) -> None:
-        self.lang = lang
-        self.vocabulary = vocabulary
+    def __init__(self, lang: str, entries: Sequence[str]) -> None:
+        """`entries` are the words as they are kept, marks included: "￭." is not ".".
+
+        Raises:
+            DataError: they do not begin with the special symbols, or one is there twice.
+        """
+        self.lang, self.entries, self.vocab_size = lang, list(entries), len(entries)
+        self._ids = {token: i for i, token in enumerate(entries)}
+        if self.entries[: len(SPECIALS)] != list(SPECIALS):
+            raise DataError(f"a vocabulary begins with {' '.join(SPECIALS)}, found {self.entries[:4]}")
+        if len(self._ids) != len(entries):
+            twice = next(token for i, token in enumerate(entries) if self._ids[token] != i)
+            raise DataError(f"a vocabulary names each token once; {twice!r} is there twice")
 
     @classmethod
     def from_bytes(cls, lang: str, data: bytes) -> "WordTokenizer":
@@ -66,55 +66,34 @@ class WordTokenizer:
             DataError: `data` is not a vocabulary.
         """
         try:
-            tokens = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"the vocabulary is not valid JSON: {error}") from error
-        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-            raise DataError("the vocabulary is not a JSON list of tokens")
+            tokens = TypeAdapter(list[str]).validate_json(data)
+        except ValidationError as error:
+            raise DataError("the vocabulary is not a JSON list of tokens") from error
         if any("\n" in token for token in tokens):
             raise DataError("the vocabulary has a token with a line end in it")
-        return cls(lang, Vocabulary(tokens))
+        return cls(lang, tokens)
 
     def to_bytes(self) -> bytes:
         """The vocabulary as JSON, one token a line; a token's id is its line number minus two."""
         # Escaped, because a token may hold a character that editors take for a line end.
-        return json.dumps(self.vocabulary.tokens, indent=0).encode()
-
-    @property
-    def vocab_size(self) -> int:
-        """Entries, special symbols included."""
-        return len(self.vocabulary)
+        return json.dumps(self.entries, indent=0).encode()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each normalised text; a word that the vocabulary lacks is `<unk>`."""
         return [
-            [self.vocabulary.id_of(token) for token in tokens] for tokens in split_words(texts, self.lang)
+            [self._ids.get(token, UNK_ID) for token in tokens] for tokens in split_words(texts, self.lang)
         ]
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids."""
         return [join_words(self._marked_tokens(ids)) for ids in sequences]
 
-    def decode_with(self, ids: Sequence[int], words: Mapping[int, str]) -> str:
-        """Text of `ids`, where `words[i]` replaces the token at place i, as a separate word."""
-        alone = {i: word.removeprefix(JOINER) for i, word in words.items()}
-        return join_words(alone.get(i, self.vocabulary.tokens[each]) for i, each in enumerate(ids))
-
-    def marked_words(self, text: str) -> list[str]:
-        """The tokens of normalised `text`, one for each id that `encode` gives."""
-        return split_words([text], self.lang)[0]
-
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The words that `ids` stand for, without marks, padding and sentence ends."""
         return [token.removeprefix(JOINER).replace(ESCAPE, "") for token in self._marked_tokens(ids)]
 
-    @property
-    def entries(self) -> list[str]:
-        """The words as they are kept, marks included: "￭." is not "."."""
-        return list(self.vocabulary.tokens)
-
     def _marked_tokens(self, ids: Sequence[int]) -> list[str]:
-        return [self.vocabulary.tokens[i] for i in ids if i not in INVISIBLE_IDS]
+        return [self.entries[i] for i in ids if i not in INVISIBLE_IDS]
 
 
 def count_words(texts: Sequence[str], lang: str) -> Counter[str]:

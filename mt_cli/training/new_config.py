@@ -6,6 +6,7 @@ Which vocabulary, model and training suit a corpus of some size are rules of thu
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,12 +26,10 @@ from mt_cli.data.corpora import (
     paths_of,
     read_pairs,
 )
-from mt_cli.data.prepared import EncodedSplit
 from mt_cli.errors import ConfigError, DataError, MtCliError, ResourceError, UsageError, command_line
 from mt_cli.machine.files import built_beside, check_outside, check_replaceable, locked, write_atomically
 from mt_cli.runs.run import open_run, run_with_tokenizer
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
-from mt_cli.text.tokenizer import Tokenizers
 
 log = logging.getLogger(__name__)
 BYTES_PER_TOKEN = 3
@@ -143,14 +142,12 @@ def suited_to(size: CorpusSize, parent: Config | None = None) -> Tables:
     tokens_per_batch = max(FEWEST_TOKENS_PER_BATCH, min(recipe.tokens_per_batch, of_epoch))
     per_epoch = updates_per_epoch(size.num_tokens, tokens_per_batch=tokens_per_batch)
     max_epochs = max(3, -(-num_updates // per_epoch))
-    defaults = TrainingConfig()
     training: dict[str, object] = {
         "max_epochs": max_epochs,
         "tokens_per_batch": tokens_per_batch,
         "peak_lr": float(f"{peak_lr:.2g}"),
-        "warmup_steps": defaults.warmup_steps,
         "validate_every": max(50, max_epochs * per_epoch // VALIDATIONS // 10 * 10),
-        "log_every": min(defaults.log_every, max(10, max_epochs * per_epoch // 100)),
+        "log_every": min(TrainingConfig().log_every, max(10, max_epochs * per_epoch // 100)),
     }
     return {"tokenizer": tokenizer, "model": model, "training": training}
 
@@ -184,36 +181,24 @@ class Plan:
     vocab_size: int
     """Entries, of both sides' vocabularies if there are two."""
     total_steps: int
-    steps_per_epoch: int
-
-
-def plan_of(config: Config, split: EncodedSplit, tokenizers: Tokenizers, *, total_steps: int) -> Plan:
-    """The size of `total_steps` updates on the training pairs `split`."""
-    src_size, tgt_size = tokenizers.src.vocab_size, tokenizers.tgt.vocab_size
-    return Plan(
-        num_pairs=len(split),
-        num_tokens=len(split.src.ids) + len(split.tgt.ids),
-        vocab_size=src_size if tokenizers.joint else src_size + tgt_size,
-        total_steps=total_steps,
-        steps_per_epoch=max(1, round(total_steps / config.training.max_epochs)),
-    )
 
 
 def before_training(config: Config, plan: Plan) -> Iterator[str]:
     """What will probably keep `plan` from working, a sentence each."""
     training, pairs = config.training, f"{plan.num_pairs:,} pairs"
+    steps_per_epoch = max(1, round(plan.total_steps / training.max_epochs))
     if (training.max_steps or math.inf) <= plan.total_steps or training.init_from is not None:
         pass  # a short training was asked for, or is enough
     elif plan.total_steps < FEW_UPDATES:
         tokens = max(256, min(training.tokens_per_batch, plan.num_tokens // 2 // 15 // 64 * 64))
-        per_epoch = max(1, plan.steps_per_epoch * training.tokens_per_batch // tokens)
+        per_epoch = max(1, steps_per_epoch * training.tokens_per_batch // tokens)
         epochs = max(training.max_epochs, -(-ENOUGH_UPDATES // per_epoch))
         yield (
-            f"training makes only {plan.total_steps} updates, {plan.steps_per_epoch} an epoch, from {pairs}; "
+            f"training makes only {plan.total_steps} updates, {steps_per_epoch} an epoch, from {pairs}; "
             f"most models need a thousand or more: set training.tokens_per_batch = {tokens} and "
             f"training.max_epochs = {epochs}, or let mt-cli config new choose"
         )
-    elif plan.steps_per_epoch == 1:
+    elif steps_per_epoch == 1:
         update, cure = "a batch", "smaller batches learn"
         if training.accumulation > 1:
             update, cure = f"an update of {training.accumulation} batches", "a smaller accumulation learns"
@@ -375,18 +360,16 @@ def _cut_off(
         ways_out="--overwrite replaces it, --output names another place",
     )
     check_outside(folder, paths_of(corpus), way_out="name another place with --output")
-
-    def paths(folder: Path) -> dict[str, FilePair]:
-        return {split: (folder / src, folder / tgt) for split, (src, tgt) in names.items()}
-
     with locked(folder), built_beside(folder) as partial:
-        report = cut_off(corpus[TRAIN], missing, paths=paths(partial))
-    log.info("%s  %s", folder, "  ".join(f"{name} {count:,} pairs" for name, count in report.pairs.items()))
-    if report.num_repeated:
-        log.info("%d pairs left out, whose source or target is in a held-out pair", report.num_repeated)
-    if report.num_empty:
-        log.info("%d pairs left out, because a side is empty", report.num_empty)
-    return paths(folder), report.pairs
+        counts = cut_off(
+            corpus[TRAIN], {n: (partial / src, partial / tgt) for n, (src, tgt) in names.items()}
+        )
+    pairs = {name: counts[name] for name in names}
+    log.info("%s  %s", folder, "  ".join(f"{name} {count:,} pairs" for name, count in pairs.items()))
+    for reason in (REPEATED, EMPTY):
+        if counts[reason]:
+            log.info("%d pairs left out, %s", counts[reason], reason)
+    return {name: (folder / src, folder / tgt) for name, (src, tgt) in names.items()}, pairs
 
 
 def _header(config: Config, size: CorpusSize, output: Path | None, pairs: Mapping[str, int]) -> str:
@@ -412,72 +395,53 @@ SMALLEST_CORPUS = 20
 """Pairs that differ on both sides, without which there is nothing to cut off."""
 
 
-@dataclass
-class CutReport:
-    """What became of a corpus's pairs."""
-
-    pairs: dict[str, int] = field(default_factory=dict)
-    """Pairs written, by split."""
-    num_empty: int = 0
-    """Pairs left out because a side has no text."""
-    num_repeated: int = 0
-    """Pairs left out because a held-out pair has the same source or the same target."""
+REPEATED, EMPTY = "whose source or target is in a held-out pair", "because a side is empty"
+"""Why pairs are left out."""
 
 
-def cut_off(
-    corpus: CorpusSplit, names: Sequence[str], *, paths: Mapping[str, tuple[Path, Path]]
-) -> CutReport:
-    """Write the pairs of `corpus` to the `paths` (source, target) of `train` and of the new splits `names`.
+def cut_off(corpus: CorpusSplit, files: Mapping[str, FilePair]) -> Counter[str]:
+    """Write the pairs of `corpus` to the `files` of `train` and of the other, new splits; count each split's.
 
     A pair stays out of training if its source or its target is that of a held-out pair, whatever its case
-    and spaces.
+    and spaces. Pairs that are left out are counted as `REPEATED` or `EMPTY`.
 
     Raises:
         DataError: the corpus is too small, or its files do not align.
     """
     lines = (line for pair in read_pairs(corpus) for line in pair)
-    columns = hash_texts(normalize(decode_line(line), lowercase=True) for line in lines).reshape(-1, 2)
-    src_hashes, tgt_hashes = columns[:, 0], columns[:, 1]
-    is_filled = (columns != hash_texts([""])).all(axis=1)
-    place_of = _choose(src_hashes, tgt_hashes, is_filled, names, origin=corpus.src.path)
-    held_out = np.array(sorted(place_of), np.int64)
-    repeats = np.isin(src_hashes, src_hashes[held_out]) | np.isin(tgt_hashes, tgt_hashes[held_out])
-    report = CutReport(dict.fromkeys((TRAIN, *names), 0))
+    hashes = hash_texts(normalize(decode_line(line), lowercase=True) for line in lines).reshape(
+        -1, 2
+    )  # (N, 2)
+    is_filled = (hashes != hash_texts([""])).all(axis=1)
+    place_of = _choose(hashes, is_filled, [name for name in files if name != TRAIN], origin=corpus.src)
+    held_out = hashes[sorted(place_of)]
+    repeats = np.isin(hashes[:, 0], held_out[:, 0]) | np.isin(hashes[:, 1], held_out[:, 1])
+    counts = Counter[str]()
     with ExitStack() as stack:
-        files = {
-            name: [stack.enter_context(path.open("wb")) for path in paths[name]] for name in report.pairs
+        opened = {
+            name: [stack.enter_context(path.open("wb")) for path in paths] for name, paths in files.items()
         }
         for index, pair in enumerate(read_pairs(corpus)):
-            name = place_of.get(index, TRAIN)
-            if not is_filled[index]:
-                report.num_empty += 1
-            elif name == TRAIN and repeats[index]:
-                report.num_repeated += 1
-            else:
-                report.pairs[name] += 1
-                for file, line in zip(files[name], pair, strict=True):
-                    file.write(strip_line_end(line) + b"\n")
-    if not report.pairs[TRAIN]:
-        raise DataError(f"{corpus.src.path}: every pair repeats a held-out one; nothing is left to train on")
-    return report
+            name = place_of.get(index, REPEATED if repeats[index] else TRAIN) if is_filled[index] else EMPTY
+            counts[name] += 1
+            for file, line in zip(opened.get(name, ()), pair, strict=False):
+                file.write(strip_line_end(line) + b"\n")
+    if not counts[TRAIN]:
+        raise DataError(f"{corpus.src}: every pair repeats a held-out one; nothing is left to train on")
+    return counts
 
 
 def _choose(
-    src_hashes: Hashes,
-    tgt_hashes: Hashes,
-    is_filled: NDArray[np.bool_],
-    names: Sequence[str],
-    *,
-    origin: Path,
+    hashes: Hashes, is_filled: NDArray[np.bool_], names: Sequence[str], *, origin: Path
 ) -> dict[int, str]:
     """The split of each pair that is held out: pairs of which no two share a side, as if drawn at random."""
-    num_different = min(len(np.unique(hashes[is_filled])) for hashes in (src_hashes, tgt_hashes))
+    num_different = min(len(np.unique(side)) for side in hashes[is_filled].T)
     size = num_held_out(num_different)
     chosen: dict[int, str] = {}
-    seen: set[tuple[str, int]] = set()
+    seen: set[tuple[int, int]] = set()
     # By hash. Both sides decide, so that of several pairs with one source it is not the file's order.
-    for index in np.lexsort((tgt_hashes, src_hashes)).tolist():
-        sides = {("src", int(src_hashes[index])), ("tgt", int(tgt_hashes[index]))}
+    for index in np.lexsort((hashes[:, 1], hashes[:, 0])).tolist():
+        sides = set(enumerate(hashes[index].tolist()))
         if len(chosen) == size * len(names):
             break
         if is_filled[index] and seen.isdisjoint(sides):
@@ -550,5 +514,4 @@ def _plan(config: Config, sizes: Mapping[str, CorpusSize]) -> Plan:
         num_tokens=sum(size.num_tokens for size in sizes.values()),
         vocab_size=min(entries, sizes[TRAIN].num_words) if tokenizer.kind == "spacy" else entries,
         total_steps=min(total_steps, training.max_steps or total_steps),
-        steps_per_epoch=per_epoch,
     )

@@ -37,7 +37,7 @@ from mt_cli.runs.checkpoint import (
 from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
 from mt_cli.training.distributed import World
 from mt_cli.training.monitor import Monitor, Validation, event_writer
-from mt_cli.training.new_config import after_training, before_training, plan_of
+from mt_cli.training.new_config import Plan, after_training, before_training
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 from mt_cli.translation.translator import Translator
 
@@ -90,7 +90,13 @@ class Session:
         split = prepared.split("train")
         self._num_train = len(split)
         self._trainer = Trainer(self.model, split, config.training, runtime=runtime, seed=seed, world=world)
-        self._plan = plan_of(config, split, run.tokenizers, total_steps=self._trainer.total_steps)
+        src_size, tgt_size = run.tokenizers.src.vocab_size, run.tokenizers.tgt.vocab_size
+        self._plan = Plan(
+            num_pairs=len(split),
+            num_tokens=len(split.src.ids) + len(split.tgt.ids),
+            vocab_size=src_size if run.tokenizers.joint else src_size + tgt_size,
+            total_steps=self._trainer.total_steps,
+        )
         self._validator = Validator(self.model, run, prepared, config, runtime=runtime)
         self._judged: Validation | None = None
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)

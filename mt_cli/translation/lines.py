@@ -22,7 +22,7 @@ from mt_cli.machine.files import replaced, write_errors_named
 from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
 from mt_cli.text.normalize import decode_line, is_valid_utf8, normalize
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.text.words import WordTokenizer
+from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
 
 log = logging.getLogger(__name__)
 
@@ -217,11 +217,12 @@ class UnknownWords:
 
     def replace(self, part: Part, hyp: Sequence[int], aligned: Sequence[int]) -> str:
         """The text of `hyp`, in which the word of `part` that it is `aligned` to stands for each `<unk>`."""
-        words = self._src.marked_words(part.text)
+        (words,) = split_words([part.text], self._src.lang)
         if len(words) != len(part.ids):  # in lower case, the words were others
-            words = self._src.marked_words(normalize(part.text, lowercase=True))
-        return self._tgt.decode_with(
-            hyp, {i: words[aligned[i]] for i, each in enumerate(hyp) if each == UNK_ID}
+            (words,) = split_words([normalize(part.text, lowercase=True)], self._src.lang)
+        return join_words(
+            words[aligned[place]].removeprefix(JOINER) if i == UNK_ID else self._tgt.entries[i]
+            for place, i in enumerate(hyp)
         )
 
 
