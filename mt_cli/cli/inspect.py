@@ -1,6 +1,7 @@
 """`mt-cli inspect`, `doctor` and `export`."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -60,14 +61,14 @@ def inspect(
     is_drawn = shows_maps or masks is not None
     traces_shapes = shapes or level is not None or (text is not None and not is_drawn)
     width = width_of(sys.stdout)
-    from mt_cli.evaluation.inspect import describe_run, draw_masks, facts_as_text, trace_sentence
+    from mt_cli.evaluation.inspect import describe_run, draw_masks, facts_as_text, trace_as_text
+    from mt_cli.model.inside import trace_shapes
 
     if not traces_shapes and not is_drawn:
         facts = describe_run(run, checkpoint=checkpoint)
         print_result(facts_as_text(facts, width=width), facts, as_json=output.as_json)
         return
     from mt_cli.translation.attention import ENDINGS, PICTURES, check_ending
-    from mt_cli.translation.lines import decode_argument
     from mt_cli.translation.translator import Translator
 
     picture = None if attention in (None, "-") else Path(str(attention))
@@ -76,7 +77,7 @@ def inspect(
             check_ending(path, endings)
     if picture is not None and masks is not None and picture.resolve() == masks.resolve():
         raise UsageError(f"{masks}: two flags name the same file; give two files")
-    sentence = decode_argument(SENTENCE if text is None else text)
+    sentence = SENTENCE if text is None else text
     if "\n" in sentence:
         raise UsageError("one sentence is looked at; give one line with --text")
     translator = Translator.load(run, checkpoint=checkpoint, device="cpu")
@@ -95,9 +96,10 @@ def inspect(
         else:
             texts.append(maps.as_text(width=width))
     if traces_shapes:
-        trace = trace_sentence(translator, translator.teacher_force(sentence), level=level or "attention")
-        document |= trace.as_json()
-        texts.append(trace.as_text(width=width))
+        pair = translator.teacher_force(sentence)
+        trace = trace_shapes(translator.model, pair.src_ids, pair.tgt_in, level=level or "attention")
+        document |= {"source": pair.source, "translation": pair.translation, **asdict(trace)}
+        texts.append(trace_as_text(trace, pair, width=width))
     if output.as_json or texts:
         print_result("\n".join(texts), document, as_json=output.as_json)
 

@@ -99,27 +99,22 @@ def translate(
     options = decoding.options(sampling=sampling, seed=1 if seed is None else seed)
     from mt_cli.runs.run import open_runs
     from mt_cli.translation.lines import count_lines, line_chunks, open_source, open_target
-    from mt_cli.translation.translator import DecodingOptions, Translator
+    from mt_cli.translation.translator import Translator
 
     opened = open_runs(runs, may_be_exported=True)
     with ExitStack() as stack:
         lines_in = stack.enter_context(open_source(source, text=text))
         lines_out = stack.enter_context(open_target(target))
+        translator: Translator | None = None
         if reranking is None:
             translator = Translator.of_runs(opened, options)
             translate_all = translator.translate
         else:
             from mt_cli.translation.scorer import Reranker
 
-            reranking.open_run(of=opened[0])
-            search = {**options.search, "beam_size": reranking.num_candidates}
-            beams = DecodingOptions(
-                options.checkpoint, options.backend, options.device, options.threads, search
-            )
-            translator = Translator.of_runs(opened, beams)
-            translate_all = Reranker.load(translator, reranking, options).translate
+            translate_all = Reranker(opened, options, reranking).translate
         if lines_in.isatty():
-            log.info("type a sentence (%s) and press Enter; Ctrl-D ends", translator.src_lang)
+            log.info("type a sentence (%s) and press Enter; Ctrl-D ends", opened[0].config.data.src_lang)
         progress = stack.enter_context(
             ProgressDisplay(
                 "translating",
@@ -130,7 +125,7 @@ def translate(
             )
         )
         for lines in line_chunks(lines_in):
-            if not output.as_json and not is_detailed:
+            if translator is None or not (output.as_json or is_detailed):
                 written = translate_all(lines, on_progress=progress.update)
             else:
                 found = translator.translate_n_best(
@@ -213,10 +208,15 @@ def score(
 ) -> None:
     """Print the log-probability of given translations (natural logarithm), line by line."""
     options = decoding.options()
-    from mt_cli.translation.lines import LINES_AT_ONCE
-    from mt_cli.translation.scorer import PairScorer, read_pairs
+    from mt_cli.translation.lines import LINES_AT_ONCE, check_aligned, line_chunks, open_source
+    from mt_cli.translation.scorer import PairScorer
 
-    sources, targets = read_pairs(src, tgt)
+    if src == tgt == "-":
+        raise UsageError("sources and translations cannot both come from stdin; name a file for one")
+    with open_source(src) as of_src, open_source(tgt) as of_tgt:
+        sources = [line for lines in line_chunks(of_src, side="source") for line in lines]
+        targets = [line for lines in line_chunks(of_tgt, side="translation") for line in lines]
+    check_aligned(Path(tgt), targets, src, sources)
     scorer = PairScorer.load(runs, options)
     # On a terminal the scores themselves show how far it is.
     is_hidden = is_terminal(sys.stdout)
@@ -225,7 +225,7 @@ def score(
             pairs = [side[begin : begin + LINES_AT_ONCE] for side in (sources, targets)]
             lines = []
             for source, target, found in zip(*pairs, scorer.score(*pairs, first_line=begin + 1), strict=True):
-                value = found.per_token if normalise else found.log_prob
+                value = found.log_prob / found.num_tokens if normalise else found.log_prob
                 document = {
                     "source": source,
                     "translation": target,

@@ -1,5 +1,6 @@
 """Search over next-token functions. Here: what a search finds, and how it may draw; neither needs torch."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,9 @@ from mt_cli.errors import Option, UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
+Ids = Sequence[int]
+OnDone = Callable[[Sequence[int]], None]
+"""Is told the places of the sources whose search has just ended; always in the calling thread."""
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6
 """Far outside, fp32 overflows and gives NaN."""
 

@@ -27,9 +27,10 @@ from mt_cli.evaluation.scoring import (
     paired_tests,
     sentence_chrf,
 )
+from mt_cli.machine.files import MOST_TEXT_BYTES, read_file
 from mt_cli.runs.run import Run, open_prepared_of
 from mt_cli.text.normalize import decode_line, normalize, split_lines
-from mt_cli.translation.lines import check_aligned, read_bytes
+from mt_cli.translation.lines import check_aligned
 from mt_cli.translation.translator import DecodingOptions
 
 log = logging.getLogger(__name__)
@@ -233,7 +234,7 @@ def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
         return read_test_set(src_path, ref_path)
     if has_runs:
         raise UsageError("runs need something to translate; name the sources of --ref with --src FILE")
-    refs = split_lines(read_bytes(ref_path))
+    refs = split_lines(read_file(ref_path, most=MOST_TEXT_BYTES, may_be_pipe=True))
     if not refs:
         raise DataError(f"{ref_path}: empty; there is nothing to compare")
     return EvalSet("files", [], refs, kept_as="files")
@@ -271,7 +272,7 @@ def test_splits_of(system: System, choice: EvalChoice) -> list[EvalSet]:
 def translations_of(path: Path, system: System | None, test_set: EvalSet) -> list[str]:
     """Translations of `test_set`: of the file `path`, kept by `system`, or made by it now."""
     if system is None:
-        hyps = split_lines(read_bytes(path))
+        hyps = split_lines(read_file(path, most=MOST_TEXT_BYTES, may_be_pipe=True))
         check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs)
         return hyps
     kept = system.kept_hyps(test_set)

@@ -12,7 +12,7 @@ from pathlib import Path
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.evaluation.card import write_card
 from mt_cli.evaluation.scoring import Scores, score, symptoms
-from mt_cli.machine.files import sha256_bytes
+from mt_cli.machine.files import MOST_TEXT_BYTES, read_file, sha256_bytes
 from mt_cli.machine.terminal import ProgressDisplay
 from mt_cli.runs.checkpoint import weights_sha256
 from mt_cli.runs.run import (
@@ -25,7 +25,7 @@ from mt_cli.runs.run import (
     open_runs,
 )
 from mt_cli.text.normalize import split_lines
-from mt_cli.translation.lines import check_aligned, read_bytes, unk_rate
+from mt_cli.translation.lines import check_aligned, unk_rate
 from mt_cli.translation.scorer import Reranker, Reranking
 from mt_cli.translation.translator import DecodingOptions, Translator, search_name
 
@@ -147,7 +147,7 @@ def read_test_set(src_path: Path, ref_path: Path) -> EvalSet:
     Raises:
         DataError: one cannot be read, they differ in length, or they are empty.
     """
-    src, ref = read_bytes(src_path), read_bytes(ref_path)
+    src, ref = (read_file(path, most=MOST_TEXT_BYTES, may_be_pipe=True) for path in (src_path, ref_path))
     sources, refs = split_lines(src), split_lines(ref)
     check_aligned(ref_path, refs, str(src_path), sources)
     if not sources:
@@ -198,7 +198,7 @@ class System:
         """Whose translations they are, because a run that goes on makes others later."""
         self._options = replace(options, checkpoint=names, search=search)
         decoding = self._options.config_of(self.run)
-        name = search_name(decoding, knows_all_words=self.run.tokenizers.kind != "spacy")
+        name = search_name(decoding, self.run.tokenizers)
         usual = ((str(options.backend), "scratch"), (str(options.checkpoint), "best"))
         self.decoding = "-".join([name, *(part for part, default in usual if part != default)])
         """How translations are searched for, and by whom, as the folders in `eval/` are named."""
@@ -211,14 +211,19 @@ class System:
         """The loaded model, or models."""
         return Translator.of_runs(self._runs, self._options)
 
+    @cached_property
+    def _chooser(self) -> "Reranker | Translator":
+        """What translates: the models alone, or with who chooses among their translations."""
+        if self._reranking is None:
+            return self.translator
+        return Reranker(self._runs, self._options, self._reranking)
+
     def assess(self, test_set: EvalSet) -> Assessment:
         """Translate `test_set`, score the translations, and keep both in the run folder if possible.
 
         What looks wrong with the translations is logged as a warning.
         """
-        translate = self.translator.translate
-        if self._reranking is not None:
-            translate = Reranker.load(self.translator, self._reranking, self._options).translate
+        translate = self._chooser.translate  # loads the models, which takes no part in the time
         started_at = time.perf_counter()
         label, total = f"translating {test_set.name}", len(test_set.sources)
         with ProgressDisplay(label, unit="lines", total=total) as progress:

@@ -10,10 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from mt_cli import __version__
@@ -22,8 +21,8 @@ from mt_cli.config.schema import ExportTarget, ModelConfig, Quantization
 from mt_cli.data.prepared import Prepared
 from mt_cli.errors import DataError, Option, UsageError
 from mt_cli.evaluation.card import render_markdown, write_card
-from mt_cli.evaluation.scoring import Score, score_bleu
-from mt_cli.machine.device import memory_errors_explained, set_up_runtime
+from mt_cli.evaluation.scoring import score_bleu
+from mt_cli.machine.device import memory_errors_explained
 from mt_cli.machine.files import (
     MANIFEST,
     MOST_TEXT_BYTES,
@@ -36,7 +35,6 @@ from mt_cli.machine.files import (
     write_json,
 )
 from mt_cli.machine.terminal import ProgressDisplay
-from mt_cli.model.cpu_kernels import lay_out_for_decoding
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.checkpoint import STATE, read_state, read_weights, save_checkpoint, weights_sha256
 from mt_cli.runs.run import (
@@ -55,20 +53,14 @@ from mt_cli.runs.run import (
     open_run,
 )
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
-from mt_cli.translation.ctranslate2 import ENGINE, SENTENCES_AT_ONCE, ExportedSearcher, check_installed
-from mt_cli.translation.lines import NEVER_SAID, forbidden_ids
-from mt_cli.translation.translator import Translator
+from mt_cli.translation.ctranslate2 import ENGINE, SENTENCES_AT_ONCE, check_installed
+from mt_cli.translation.lines import NEVER_SAID
+from mt_cli.translation.translator import DecodingOptions, Translator
 
 if TYPE_CHECKING:
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
     from ctranslate2.specs.common_spec import LayerNormSpec, LinearSpec
-    from ctranslate2.specs.transformer_spec import (
-        TransformerDecoderLayerSpec,
-        TransformerDecoderSpec,
-        TransformerEncoderLayerSpec,
-        TransformerEncoderSpec,
-    )
 
 log = logging.getLogger(__name__)
 SPLIT = "val"
@@ -85,46 +77,14 @@ OF_RUNS = ("none", "float16")
 
 
 @dataclass(frozen=True)
-class Performance:
-    """What one engine made of the split."""
-
-    engine: str
-    hyps: list[str]
-    bleu: Score
-    sentences_per_s: float
-    """From text to text."""
-
-    def __str__(self) -> str:
-        return f"{SPLIT}  {self.engine:<11}  {self.bleu}  {self.sentences_per_s:.0f} sentences/s"
-
-
-@dataclass(frozen=True)
 class Proof:
-    """Two engines, side by side."""
+    """What two engines made of the split, side by side."""
 
-    ours: Performance
-    theirs: Performance
-    compute_type: str
-    """What theirs calculates in on this machine."""
-
-    @property
-    def identical(self) -> int:
-        """Sentences whose translations are the same, letter by letter."""
-        return sum(a == b for a, b in zip(self.ours.hyps, self.theirs.hyps, strict=True))
-
-    def as_json(self) -> dict[str, object]:
-        """A part of what `export --json` prints."""
-        of_each: dict[str, dict[str, object]] = {
-            each.engine: {"bleu": each.bleu.details, "sentences_per_s": each.sentences_per_s}
-            for each in (self.ours, self.theirs)
-        }
-        of_each[self.theirs.engine]["compute_type"] = self.compute_type
-        return {"split": SPLIT, "n": len(self.ours.hyps), "identical": self.identical, **of_each}
-
-    def __str__(self) -> str:
-        n = len(self.ours.hyps)
-        share = f"{self.identical} of {n} lines, {self.identical / n:.1%}"
-        return f"{self.ours}\n{self.theirs}  {self.compute_type}\n{SPLIT}  identical    {share}"
+    share: float
+    """Of the sentences whose translations are the same, letter by letter."""
+    text: str
+    document: dict[str, object]
+    """A part of what `export --json` prints."""
 
 
 @dataclass(frozen=True)
@@ -140,21 +100,14 @@ class Export:
     @property
     def is_refuted(self) -> bool:
         """Whether the proof shows another model than the run's, which quantisation does not excuse."""
-        if self.proof is None or self.quantization != "none":
-            return False
-        return self.proof.identical < FAITHFUL * len(self.proof.ours.hyps)
+        return self.proof is not None and self.quantization == "none" and self.proof.share < FAITHFUL
 
     def as_json(self) -> dict[str, object]:
         """The form that `export --json` prints."""
-        return {
-            "folder": str(self.folder),
-            "checkpoint": self.checkpoint,
-            "quantization": self.quantization,
-            "proof": None if self.proof is None else self.proof.as_json(),
-        }
+        return {**vars(self), "proof": None if self.proof is None else self.proof.document}
 
     def __str__(self) -> str:
-        return str(self.folder) if self.proof is None else f"{self.folder}\n{self.proof}"
+        return str(self.folder) if self.proof is None else f"{self.folder}\n{self.proof.text}"
 
 
 def export_run(
@@ -198,29 +151,31 @@ def export_run(
     run = open_run(run_dir)
     name = run.resolve_checkpoint(checkpoint)
     needs_proof = to == "ctranslate2" or quantization != "none"
-    prepared = _data_of(run, data_dir) if needs_proof else None
+    prepared = None
+    try:
+        if needs_proof:
+            prepared = open_prepared_of(run.folder, run.prepared, data_dir)
+    except DataError as error:
+        if data_dir is not None:
+            raise
+        log.warning("no proof that both translate alike: %s", error)
     with memory_errors_explained("the model does not fit"), locked(folder), built_beside(folder) as partial:
-        model = run.load_model(checkpoint=name, backend="scratch")
         if to == "run":
             copy_run(run, partial, checkpoint=name, has_halves=quantization == "float16")
         else:
-            _convert(run, model, partial, checkpoint=name, quantization=quantization)
+            _convert(run, partial, checkpoint=name, quantization=quantization)
         proof = None
         if prepared is not None:
             exported = open_run(partial, may_be_exported=True)
-            proof = prove(run, model, exported, prepared, threads=threads)
+            proof = prove(run, name, exported, prepared, threads=threads)
         if to == "ctranslate2":
             readme = render_markdown(
                 "export.md",
-                run=run.folder.resolve().name,
+                run=run,
                 checkpoint=name,
                 version=__version__,
                 weights="float32" if quantization == "none" else quantization,
-                options=run.tokenizers.options,
-                is_words=run.tokenizers.kind == "spacy",
-                joint=run.tokenizers.joint,
                 batch_size=run.config.decoding.batch_size or SENTENCES_AT_ONCE["cpu"],
-                longest=run.config.model.longest_sentence,
                 proof=proof,
             )
             write_atomically(partial / "README.md", readme.encode(errors="backslashreplace"))
@@ -230,54 +185,44 @@ def export_run(
     return Export(folder, name, quantization, proof)
 
 
-def prove(run: Run, model: TranslationModel, exported: Run, prepared: Prepared, *, threads: int) -> Proof:
-    """Translate the split of `prepared` with `model` of `run` and with what was `exported`; score both."""
+def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threads: int) -> Proof:
+    """Translate and score the split of `prepared` with `checkpoint` of `run` and with what was `exported`."""
     sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
-    runtime = set_up_runtime(device="cpu", precision="fp32", threads=threads)
-    # Of all searches, greedy alone is the same in both: what differs comes from the weights.
-    decoding = run.config.decoding.model_copy(
-        update={"beam_size": 1, "length_penalty": 0.0, "precision": "fp32"}
-    )
 
-    def translator_of(model: TranslationModel) -> Translator:
-        lay_out_for_decoding(model)
-        return Translator.of_model(model, run.tokenizers, decoding, runtime=runtime)
+    def translator_of(run: Run) -> Translator:
+        # Of all searches, greedy alone is the same in both: what differs comes from the weights.
+        precision = "fp32" if run.exported_from is None else None
+        search = {"beam_size": 1, "length_penalty": 0.0, "precision": precision}
+        options = DecodingOptions(checkpoint, device="cpu", threads=threads, search=search)
+        return Translator.of_runs([run], options, quiet=run is exported)
 
-    def measure(engine: str, translator: Translator) -> Performance:
+    name = "the copy" if exported.exported_from is None else ENGINE
+    engines = {"mt_cli": translator_of(run), name: translator_of(exported)}
+    log.info("translating %s with both  sentences %d  device cpu", SPLIT, len(sources))
+    engines[name].translate(sources[:WARM_UP_LINES])  # CTranslate2 keeps memory once it has it
+    hyps, texts, documents = {}, [], {}
+    for engine, translator in engines.items():
         label = f"translating {SPLIT} with {engine}"
         with ProgressDisplay(label, unit="lines", total=len(sources)) as progress:
             begin = time.perf_counter()
-            hyps = translator.translate(sources, on_progress=progress.update)
-            elapsed_s = time.perf_counter() - begin
-        bleu = score_bleu(hyps, refs, lowercase=run.config.data.lowercase)
-        return Performance(engine, hyps, bleu, len(hyps) / elapsed_s)
-
-    ours = translator_of(model)
-    log.info(
-        "translating %s with both  sentences %d  device cpu  threads %d",
-        SPLIT, len(sources), torch.get_num_threads(),
-    )  # fmt: skip
-    if exported.exported_from is None:
-        engine, compute_type = "the copy", "float32"
-        theirs = translator_of(exported.load_model(backend="scratch"))
-    else:
-        forbidden = forbidden_ids(exported.tokenizers, decoding)
-        searcher = ExportedSearcher(
-            exported, decoding, forbidden_ids=forbidden, device="cpu", threads=threads
-        )
-        engine, compute_type = ENGINE, searcher.compute_type
-        theirs = Translator(searcher, exported.tokenizers, decoding, quiet=True)
-    theirs.translate(sources[:WARM_UP_LINES])  # CTranslate2 keeps memory once it has it
-    return Proof(measure("mt_cli", ours), measure(engine, theirs), compute_type)
+            hyps[engine] = translator.translate(sources, on_progress=progress.update)
+            sentences_per_s = len(sources) / (time.perf_counter() - begin)
+        bleu = score_bleu(hyps[engine], refs, lowercase=run.config.data.lowercase)
+        texts.append(f"{SPLIT}  {engine:<11}  {bleu}  {sentences_per_s:.0f} sentences/s")
+        documents[engine] = {"bleu": bleu.details, "sentences_per_s": sentences_per_s}
+    # What it calculates in on this machine.
+    compute_type = documents[name]["compute_type"] = getattr(engines[name].engine, "compute_type", "float32")
+    n, identical = len(sources), sum(map(str.__eq__, *hyps.values()))
+    texts[-1] += f"  {compute_type}\n{SPLIT}  identical    {identical} of {n} lines, {identical / n:.1%}"
+    document = {"split": SPLIT, "n": n, "identical": identical, **documents}
+    return Proof(identical / n, "\n".join(texts), document)
 
 
-def _convert(
-    run: Run, model: TranslationModel, folder: Path, *, checkpoint: str, quantization: Quantization
-) -> None:
-    """Write `model`, that of `checkpoint` of `run`, into `folder` as CTranslate2 loads it, and what it is."""
+def _convert(run: Run, folder: Path, *, checkpoint: str, quantization: Quantization) -> None:
+    """Write the model of `checkpoint` of `run` into `folder` as CTranslate2 loads it, and what it is."""
     write_model(
         folder,
-        model,
+        run.load_model(checkpoint=checkpoint, backend="scratch"),
         run.config.model,
         src_tokens=run.tokenizers.src.entries,
         tgt_tokens=run.tokenizers.tgt.entries,
@@ -297,16 +242,6 @@ def _convert(
         exported_from=ExportReference(str(run.folder), checkpoint, weights, quantization),
     )
     write_json(folder / MANIFEST, manifest.model_dump(exclude_none=True))
-
-
-def _data_of(run: Run, data_dir: Path | None) -> Prepared | None:
-    try:
-        return open_prepared_of(run.folder, run.prepared, data_dir)
-    except DataError as error:
-        if data_dir is not None:
-            raise
-        log.warning("no proof that both translate alike: %s", error)
-        return None
 
 
 # A copy of a run, small and as usable as the run
@@ -339,7 +274,6 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
 
 # The model in the form that CTranslate2 reads
 
-Weights: TypeAlias = Mapping[str, npt.NDArray[np.float32]]
 NEVER_SAID_BIAS = -1e4
 """On the logits of `NEVER_SAID`: below those of any model, and still a number in float16."""
 
@@ -357,7 +291,23 @@ def write_model(
 
     `src_tokens` and `tgt_tokens` name the entries of the vocabularies, by id.
     """
-    spec = _build_spec(model, config)
+    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.common_spec import Activation
+
+    spec = TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.num_heads,
+        # Only a pre-norm model is given final norms here. CTranslate2 runs them with either kind, so
+        # `stack.pre_norm` below says which it is.
+        pre_norm=True,
+        no_final_norm=not config.final_norm,
+        # Its GELU is the exact one, as ours is; GELUTanh approximates it.
+        activation={"relu": Activation.RELU, "gelu": Activation.GELU}[config.activation],
+        # The layer and the heads (0 is the mean of all) whose attention it returns: see `Searcher.align`.
+        alignment_layer=max(0, config.decoder_layers - 2),
+        alignment_heads=0,
+    )
+    _fill(spec, model, config)
     spec.register_source_vocabulary(list(src_tokens))
     spec.register_target_vocabulary(list(tgt_tokens))
     spec.config.unk_token = SPECIALS[UNK_ID]
@@ -370,91 +320,53 @@ def write_model(
     spec.save(str(folder))
 
 
-def _build_spec(model: TranslationModel, config: ModelConfig) -> "TransformerSpec":
-    from ctranslate2.specs import TransformerSpec
-    from ctranslate2.specs.common_spec import Activation
-
-    spec = TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers),
-        config.num_heads,
-        # Only a pre-norm model is given final norms here. CTranslate2 runs them with either kind, so
-        # `_fill_stack` says which it is.
-        pre_norm=True,
-        no_final_norm=not config.final_norm,
-        # Its GELU is the exact one, as ours is; GELUTanh approximates it.
-        activation={"relu": Activation.RELU, "gelu": Activation.GELU}[config.activation],
-        # The layer and the heads (0 is the mean of all) whose attention it returns: see `Engine.align`.
-        alignment_layer=max(0, config.decoder_layers - 2),
-        alignment_heads=0,
-    )
-    weights = _weights_of(model)
-    spec.encoder.embeddings[0].weight = weights["src_embedding.weight"]
-    spec.encoder.position_encodings.encodings = weights["src_positions.weight"]
-    _fill_stack(spec.encoder, config, _below("backend.encoder.", weights))
-    spec.decoder.embeddings.weight = weights["tgt_embedding.weight"]
-    spec.decoder.position_encodings.encodings = weights["tgt_positions.weight"]
-    _fill_stack(spec.decoder, config, _below("backend.decoder.", weights))
-    output = spec.decoder.projection
-    output.weight = weights["output.weight"]
-    output.bias = weights.get("output.bias", np.zeros(len(output.weight), np.float32))
-    output.bias[list(NEVER_SAID)] = NEVER_SAID_BIAS
-    return spec
-
-
-def _weights_of(model: TranslationModel) -> Weights:
-    """Copies of all, because quantising changes them in place; fixed positions too, which no state has."""
+def _fill(spec: "TransformerSpec", model: TranslationModel, config: ModelConfig) -> None:
+    # Copies of all, because quantising changes them in place; fixed positions too, which no state has.
     tensors = {
         **model.state_dict(),
         "src_positions.weight": model.src_positions.weight.detach(),
         "tgt_positions.weight": model.tgt_positions.weight.detach(),
     }
-    return {name: tensor.float().cpu().numpy().copy() for name, tensor in tensors.items()}
+    weights = {name: tensor.float().cpu().numpy().copy() for name, tensor in tensors.items()}
 
+    def fill_linear(linear: "LinearSpec", name: str) -> None:
+        linear.weight, linear.bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
 
-def _fill_stack(
-    stack: "TransformerEncoderSpec | TransformerDecoderSpec", config: ModelConfig, weights: Weights
-) -> None:
-    stack.pre_norm = config.norm == "pre"
-    stack.scale_embeddings = config.scale_embeddings
-    if config.final_norm:
-        _fill_norm(stack.layer_norm, _below("norm.", weights))
-    for number, layer in enumerate(stack.layer):
-        _fill_layer(layer, _below(f"layers.{number}.", weights))
+    def fill_norm(norm: "LayerNormSpec", name: str) -> None:
+        norm.gamma, norm.beta = weights[f"{name}.weight"], weights[f"{name}.bias"]
 
+    def fill_attention(attention: "MultiHeadAttentionSpec", name: str) -> None:
+        """Self-attention projects queries, keys and values in one, cross-attention the queries apart."""
+        *inputs, output = attention.linear
+        cuts = [config.d_model] if len(inputs) == 2 else []
+        matrices = np.split(weights[f"{name}.in_proj_weight"], cuts)
+        biases = np.split(weights[f"{name}.in_proj_bias"], cuts)
+        for linear, matrix, bias in zip(inputs, matrices, biases, strict=True):
+            linear.weight, linear.bias = matrix, bias
+        fill_linear(output, f"{name}.out_proj")
 
-def _fill_layer(layer: "TransformerEncoderLayerSpec | TransformerDecoderLayerSpec", weights: Weights) -> None:
-    sublayers = [layer.self_attention]
-    _fill_attention(layer.self_attention, _below("self_attn.", weights))
-    if cross := _below("multihead_attn.", weights):
-        sublayers.append(layer.attention)
-        _fill_attention(layer.attention, cross)
-    sublayers.append(layer.ffn)
-    _fill_linear(layer.ffn.linear_0, _below("linear1.", weights))
-    _fill_linear(layer.ffn.linear_1, _below("linear2.", weights))
-    for number, sublayer in enumerate(sublayers, start=1):
-        _fill_norm(sublayer.layer_norm, _below(f"norm{number}.", weights))
-
-
-def _fill_attention(spec: "MultiHeadAttentionSpec", weights: Weights) -> None:
-    """Self-attention projects queries, keys and values in one, cross-attention the queries apart."""
-    *inputs, output = spec.linear
-    D = weights["in_proj_weight"].shape[1]
-    cuts = [D] if len(inputs) == 2 else []
-    matrices = np.split(weights["in_proj_weight"], cuts)
-    biases = np.split(weights["in_proj_bias"], cuts)
-    for linear, matrix, bias in zip(inputs, matrices, biases, strict=True):
-        linear.weight, linear.bias = matrix, bias
-    _fill_linear(output, _below("out_proj.", weights))
-
-
-def _fill_linear(spec: "LinearSpec", weights: Weights) -> None:
-    spec.weight, spec.bias = weights["weight"], weights["bias"]
-
-
-def _fill_norm(spec: "LayerNormSpec", weights: Weights) -> None:
-    spec.gamma, spec.beta = weights["weight"], weights["bias"]
-
-
-def _below(prefix: str, weights: Weights) -> Weights:
-    """Those whose names begin with `prefix`, without it."""
-    return {name.removeprefix(prefix): each for name, each in weights.items() if name.startswith(prefix)}
+    spec.encoder.embeddings[0].weight = weights["src_embedding.weight"]
+    spec.encoder.position_encodings.encodings = weights["src_positions.weight"]
+    spec.decoder.embeddings.weight = weights["tgt_embedding.weight"]
+    spec.decoder.position_encodings.encodings = weights["tgt_positions.weight"]
+    for stack, side in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
+        stack.pre_norm = config.norm == "pre"
+        stack.scale_embeddings = config.scale_embeddings
+        if config.final_norm:
+            fill_norm(stack.layer_norm, f"backend.{side}.norm")
+        for number, layer in enumerate(stack.layer):
+            name = f"backend.{side}.layers.{number}"
+            sublayers = [layer.self_attention]
+            fill_attention(layer.self_attention, f"{name}.self_attn")
+            if stack is spec.decoder:
+                sublayers.append(layer.attention)
+                fill_attention(layer.attention, f"{name}.multihead_attn")
+            sublayers.append(layer.ffn)
+            fill_linear(layer.ffn.linear_0, f"{name}.linear1")
+            fill_linear(layer.ffn.linear_1, f"{name}.linear2")
+            for place, sublayer in enumerate(sublayers, start=1):
+                fill_norm(sublayer.layer_norm, f"{name}.norm{place}")
+    output = spec.decoder.projection
+    output.weight = weights["output.weight"]
+    output.bias = weights.get("output.bias", np.zeros(len(output.weight), np.float32))
+    output.bias[list(NEVER_SAID)] = NEVER_SAID_BIAS

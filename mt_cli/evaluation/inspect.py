@@ -4,7 +4,6 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -16,14 +15,13 @@ from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import DataError
 from mt_cli.evaluation.card import validation_of
 from mt_cli.machine.files import read_json
-from mt_cli.model.inside import LEVELS, Level, ShapeTrace, TracedTensor, trace_shapes
+from mt_cli.model.inside import LEVELS, ShapeTrace
 from mt_cli.model.transformer import causal_mask, padding_mask
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
 from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Run, Shape, open_run
 from mt_cli.text import PAD_ID, SPECIALS
 from mt_cli.text.tokenizer import Tokenizer
 from mt_cli.translation.attention import Panel, TeacherForced, write_picture
-from mt_cli.translation.translator import Translator
 
 PARTS: Mapping[str, str] = {
     "source_embedding": r"src_embedding\.",
@@ -189,62 +187,28 @@ NUM_PADS = 3
 """As many as a longer sentence in the batch would need."""
 
 
-@dataclass(frozen=True)
-class SentenceTrace:
-    """Shapes of the tensors that one sentence and its translation became."""
-
-    pair: TeacherForced
-    trace: ShapeTrace
-    level: Level
-    """Detail; each level has those before it."""
-
-    @property
-    def tensors(self) -> list[TracedTensor]:
-        """Those of `level`, and of those before it."""
-        shown = LEVELS[: LEVELS.index(self.level) + 1]
-        return [tensor for tensor in self.trace.tensors if tensor.level in shown]
-
-    def as_json(self) -> dict[str, object]:
-        """The form that `inspect --shapes --json` prints."""
-        return {
-            "source": self.pair.source,
-            "translation": self.pair.translation,
-            "legend": self.trace.legend,
-            "depths": self.trace.depths,
-            "tensors": [asdict(tensor) for tensor in self.tensors],
-        }
-
-    def as_text(self, *, width: int | None = None) -> str:
-        """For people; on a terminal of `width` columns, long sentences go on in a new line."""
-        lines = []
-        for name, tokens in (("source", self.pair.src_tokens), ("target", self.pair.tgt_tokens)):
-            line = f"{name}  {' '.join(tokens)}"
-            lines += textwrap.wrap(line, width, subsequent_indent=" " * 8) if width else [line]
-        lines += [
-            "",
-            *(f"{letter} = {size:<6} {NAMES[letter]}" for letter, size in self.trace.legend.items()),
-        ]
-        lines += [f"N = {size:<6} {stack} layers, all alike" for stack, size in self.trace.depths.items()]
-        widest = max(2 * LEVELS.index(each.level) + len(each.name) for each in self.tensors)
-        for place, group in groupby(self.tensors, lambda tensor: tensor.place):
-            lines += ["", place or "model"]
-            for tensor in group:
-                name = " " * 2 * LEVELS.index(tensor.level) + tensor.name
-                letters = f"({', '.join(tensor.letters.split())})"
-                lines.append(f"  {name:<{widest}}  {letters:<14}{' × '.join(map(str, tensor.shape))}")
-        return "\n".join(lines)
-
-
-def trace_sentence(
-    translator: Translator, pair: TeacherForced, *, level: Level = "attention"
-) -> SentenceTrace:
-    """The shapes when `pair` flows through the model of `translator`, down to `level`."""
-    return SentenceTrace(pair, trace_shapes(translator.model, pair.src_ids, pair.tgt_in), level)
+def trace_as_text(trace: ShapeTrace, pair: TeacherForced, *, width: int | None) -> str:
+    """For people; on a terminal of `width` columns, long sentences go on in a new line."""
+    lines = []
+    for name, tokens in (("source", pair.src_tokens), ("target", pair.tgt_tokens)):
+        line = f"{name}  {' '.join(tokens)}"
+        lines += textwrap.wrap(line, width, subsequent_indent=" " * 8) if width else [line]
+    lines += ["", *(f"{letter} = {size:<6} {NAMES[letter]}" for letter, size in trace.legend.items())]
+    lines += [f"N = {size:<6} {stack} layers, all alike" for stack, size in trace.depths.items()]
+    widest = max(2 * LEVELS.index(each.level) + len(each.name) for each in trace.tensors)
+    for place, group in groupby(trace.tensors, lambda tensor: tensor.place):
+        lines += ["", place or "model"]
+        for tensor in group:
+            name = " " * 2 * LEVELS.index(tensor.level) + tensor.name
+            letters = f"({', '.join(tensor.letters.split())})"
+            lines.append(f"  {name:<{widest}}  {letters:<14}{' × '.join(map(str, tensor.shape))}")
+    return "\n".join(lines)
 
 
 def draw_masks(path: Path, pair: TeacherForced) -> None:
     """Draw the masks of `pair`, padded as it would be beside a longer sentence."""
-    write_picture(path, mask_panels(pair), title="masks: rows may attend to the dark columns")
+    title = "masks: rows may attend to the dark columns"
+    write_picture(path, mask_panels(pair), title=title)
 
 
 def mask_panels(pair: TeacherForced) -> list[Panel]:

@@ -59,14 +59,14 @@ def write_errors_named(path: Path) -> Iterator[None]:
 # Reading
 
 
-def read_file(path: Path, *, most: int = MOST_BYTES) -> bytes:
-    """The content of the regular file `path`, of `most` bytes at most.
+def read_file(path: Path, *, most: int = MOST_BYTES, may_be_pipe: bool = False) -> bytes:
+    """The content of the regular file `path`, of `most` bytes at most; of a pipe if it `may_be` one.
 
     Raises:
         DataError: there is none, it is something else, it is larger, or it cannot be read.
     """
     try:
-        if not path.is_file():
+        if not path.is_file() and not (may_be_pipe and path.exists()):
             raise DataError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
         with path.open("rb") as file:
             data = file.read(most + 1)

@@ -71,17 +71,12 @@ def _listen(attention: nn.Module, into: list[Tensor]) -> list[RemovableHandle]:
             into.append(attention_weights(q, k, bias))
 
         return [attention.attention.register_forward_hook(weigh_again)]
+    # nn.Transformer asks nn.MultiheadAttention for no weights.
+    asked = {"need_weights": True, "average_attn_weights": False}
     return [
-        attention.register_forward_pre_hook(_ask_for_weights, with_kwargs=True),
+        attention.register_forward_pre_hook(lambda _m, args, given: (args, given | asked), with_kwargs=True),
         attention.register_forward_hook(lambda _module, _args, output: into.append(output[1])),
     ]
-
-
-def _ask_for_weights(
-    _module: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, object]
-) -> tuple[tuple[Tensor, ...], dict[str, object]]:
-    """Make nn.MultiheadAttention return every head's weights; nn.Transformer asks for none."""
-    return args, {**kwargs, "need_weights": True, "average_attn_weights": False}
 
 
 Level = Literal["model", "layer", "block", "head", "attention"]
@@ -106,49 +101,45 @@ class TracedTensor:
 class _Trace(ExitStack):
     """The tensors recorded so far, and the hooks that record them, which go when it is left."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: Level) -> None:
         super().__init__()
+        self._levels = LEVELS[: LEVELS.index(level) + 1]
         self.tensors: list[TracedTensor] = []
 
     def add(self, level: Level, place: str, name: str, letters: str, tensor: Tensor) -> None:
-        self.tensors.append(TracedTensor(level, place, name, letters, tuple(tensor.shape)))
+        if level in self._levels:
+            self.tensors.append(TracedTensor(level, place, name, letters, tuple(tensor.shape)))
 
     def add_output(self, module: nn.Module, level: Level, place: str, name: str, letters: str) -> None:
         """Add what `module` returns, at each of its calls."""
-        self.after(module, lambda output, *_, **__: self.add(level, place, name, letters, output))
-
-    def before(self, module: nn.Module, see: Callable[..., None]) -> None:
-        """Call `see` with the arguments of `module`, before each of its calls."""
-        self.enter_context(
-            module.register_forward_pre_hook(
-                lambda _module, args, kwargs: see(*args, **kwargs), with_kwargs=True
-            )
+        self.on(
+            module.register_forward_hook,
+            lambda output, *_, **__: self.add(level, place, name, letters, output),
         )
 
-    def after(self, module: nn.Module, see: Callable[..., None]) -> None:
-        """Call `see` with the result and the arguments of `module`, after each of its calls."""
-        self.enter_context(
-            module.register_forward_hook(
-                lambda _module, args, kwargs, output: see(output, *args, **kwargs), with_kwargs=True
-            )
-        )
+    def on(self, register: Callable[..., RemovableHandle], see: Callable[..., None]) -> None:
+        """Call `see` with the result, if `register` waits for it, and the arguments of each call."""
+        hook = register(lambda _, args, named, *result: see(*result, *args, **named), with_kwargs=True)
+        self.enter_context(hook)
 
 
 @dataclass(frozen=True)
 class ShapeTrace:
     """The tensors of one forward pass, and the sizes that their letters stand for."""
 
-    tensors: list[TracedTensor]
-    """In the order of computation; only the first layer of each stack is traced."""
     legend: dict[str, int]
     """Size that each letter stands for."""
     depths: dict[str, int]
     """Number of layers of `encoder` and `decoder`."""
+    tensors: list[TracedTensor]
+    """In the order of computation; only the first layer of each stack is traced."""
 
 
 @torch.no_grad()
-def trace_shapes(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> ShapeTrace:
-    """Trace `model`, on the scratch backend, while it reads `src_ids` (B, S) and `tgt_in` (B, T).
+def trace_shapes(
+    model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, level: Level = "attention"
+) -> ShapeTrace:
+    """Trace `model`, on the scratch backend, while it reads `src_ids` (B, S) and `tgt_in` (B, T), to `level`.
 
     Raises:
         TypeError: the model is on another backend, which cannot be traced.
@@ -159,7 +150,7 @@ def trace_shapes(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Sh
     first, second = encoder[0], decoder[0]
     if not isinstance(first, EncoderLayer) or not isinstance(second, DecoderLayer):
         raise TypeError("only the scratch backend can be traced; load the checkpoint with it")
-    with _Trace() as trace:
+    with _Trace(level) as trace:
         _watch_input(trace, model.src_positions, "source", "S", scaled=model.scale != 1)
         _watch_layer(trace, first, "encoder layer 1", "S")
         trace.add_output(model.get_submodule("backend.encoder"), "model", "", "memory", "B S D")
@@ -173,7 +164,7 @@ def trace_shapes(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Sh
     (B, S), T = src_ids.shape, tgt_in.shape[1]
     D, F, H = first.linear1.in_features, first.linear1.out_features, first.self_attn.num_heads
     legend = {"B": B, "S": S, "T": T, "D": D, "H": H, "K": D // H, "F": F, "V": model.output.out_features}
-    return ShapeTrace(trace.tensors, legend, {"encoder": len(encoder), "decoder": len(decoder)})
+    return ShapeTrace(legend, {"encoder": len(encoder), "decoder": len(decoder)}, trace.tensors)
 
 
 def _watch_input(trace: _Trace, positions: nn.Module, side: str, length: str, *, scaled: bool) -> None:
@@ -182,7 +173,7 @@ def _watch_input(trace: _Trace, positions: nn.Module, side: str, length: str, *,
         trace.add("model", "", f"{side}, embedded: {factor}E[ids]", f"B {length} D", embedded)
         trace.add("model", "", f"{side}, plus positions: + PE", f"B {length} D", output)
 
-    trace.after(positions, see)
+    trace.on(positions.register_forward_hook, see)
 
 
 def _watch_layer(trace: _Trace, layer: EncoderLayer | DecoderLayer, place: str, length: str) -> None:
@@ -191,7 +182,7 @@ def _watch_layer(trace: _Trace, layer: EncoderLayer | DecoderLayer, place: str, 
     linear1 = "xW₁ + b₁"
     activated = f"max(0, {linear1})" if layer.activation is ACTIVATIONS["relu"] else f"GELU({linear1})"
 
-    trace.before(layer, lambda x, *_: trace.add("layer", place, "x", letters, x))
+    trace.on(layer.register_forward_pre_hook, lambda x, *_: trace.add("layer", place, "x", letters, x))
     _watch_attention(trace, layer.self_attn, f"{place}, self-attention", length, length)
     trace.add_output(layer.self_attn, "layer", place, f"self-attention({x})", letters)
     if isinstance(layer, DecoderLayer):
@@ -225,6 +216,6 @@ def _watch_attention(
         trace.add("block", place, "Concat(head₁, …, head_h)", f"B {queries} D", joined)
         trace.add("block", place, "Concat(head₁, …, head_h)W^O", f"B {queries} D", output)
 
-    trace.before(attention, see_inputs)
-    trace.after(attention.attention, see_heads)
-    trace.after(attention.out_proj, see_joined)
+    trace.on(attention.register_forward_pre_hook, see_inputs)
+    trace.on(attention.attention.register_forward_hook, see_heads)
+    trace.on(attention.out_proj.register_forward_hook, see_joined)

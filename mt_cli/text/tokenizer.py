@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mt_cli.config.schema import Language, TokenizerConfig, TokenizerKind
 from mt_cli.errors import DataError
+from mt_cli.text.normalize import normalize
 from mt_cli.text.subwords import SubwordTokenizer, learn_subwords
 from mt_cli.text.words import WordTokenizer, learn_vocabulary
 
@@ -42,6 +43,11 @@ class Tokenizers:
     kind: TokenizerKind
     joint: bool
     options: TextOptions
+
+    def encode(self, lines: Sequence[str], side: Literal["src", "tgt"]) -> list[list[int]]:
+        """Ids of each of `lines`, which are normalised first, as the training text was."""
+        tokenizer = self.src if side == "src" else self.tgt
+        return tokenizer.encode([normalize(line, lowercase=self.options.lowercase) for line in lines])
 
     def to_files(self) -> dict[str, bytes]:
         """Content by file name; `from_files` reads it again."""

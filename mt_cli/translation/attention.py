@@ -17,16 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from mt_cli.errors import Option, UsageError
 from mt_cli.machine.files import write_atomically, write_json
 from mt_cli.model.inside import MapKind
-from mt_cli.text import BOS_ID, EOS_ID, SPECIALS
-from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.lines import Part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,16 +79,8 @@ def render(compose: Callable[[], "Figure"], *, image_format: str) -> bytes:
 SHADES = " ░▒▓█"
 LONGEST_LABEL = 16
 """Characters of a token that are shown."""
-CELL_CM = 0.62
-"""Side of a cell, in which a label of legible size has room."""
-CROWDED_CELL_CM = 0.36
-"""The same where many panels share a picture."""
-LARGEST_PANEL_CM = 40.0
-"""Side of a panel at which cells begin to shrink."""
-CM, POINT = 1 / 2.54, 1 / 72
-"""In inches, which matplotlib counts in."""
-LARGEST_FONT = 9.0
-"""In points."""
+CELL, LARGEST_PANEL = 0.2, 16.0
+"""In inches: the side of a cell with a legible label, and of the largest panel, whose cells shrink."""
 FEWEST_COLUMNS = 4
 """Of a heat map's block, however narrow the terminal."""
 
@@ -108,11 +96,6 @@ class Panel:
     """C labels."""
     values: NDArray[np.float32]
     """(R, C), from 0 to 1."""
-
-
-def write_picture(path: Path, panels: Sequence[Panel], *, title: str) -> None:
-    """Write a picture of `panels` to `path`, whose ending is one of `PICTURES`."""
-    write_figure(path, lambda: compose_panels(panels, title=title))
 
 
 def heat_map(panel: Panel, *, width: int | None = None) -> str:
@@ -142,24 +125,20 @@ def heat_map(panel: Panel, *, width: int | None = None) -> str:
     return "\n".join(lines)
 
 
+def write_picture(path: Path, panels: Sequence[Panel], *, title: str) -> None:
+    """Write a picture of `panels` to `path`, whose ending is one of `PICTURES`."""
+    write_figure(path, lambda: compose_panels(panels, title=title))
+
+
 def compose_panels(panels: Sequence[Panel], *, title: str) -> "Figure":
     """A picture of `panels`, beside and below each other, all on one scale of colours."""
     from matplotlib.figure import Figure
 
-    most = max(max(len(panel.rows), len(panel.columns)) for panel in panels)
-    cell = CM * min(CELL_CM if len(panels) == 1 else CROWDED_CELL_CM, LARGEST_PANEL_CM / most)
-    font_size = min(LARGEST_FONT, 0.75 * cell / POINT)
-
-    def inches(of: Callable[[Panel], Sequence[str]], others: Callable[[Panel], Sequence[str]]) -> float:
-        """What the largest panel needs for the cells of one side and the letters of the other."""
-        letter = 0.7 * font_size * POINT
-        return max(
-            len(of(panel)) * cell + letter * max(len(short_label(label)) for label in others(panel))
-            for panel in panels
-        )
-
-    width = inches(lambda panel: panel.columns, lambda panel: panel.rows) + 0.3
-    height = inches(lambda panel: panel.rows, lambda panel: panel.columns) + 0.5
+    cell = min(CELL, LARGEST_PANEL / max(max(panel.values.shape) for panel in panels))
+    letters = max(len(short_label(label)) for panel in panels for label in (*panel.rows, *panel.columns))
+    labels = 0.5 * cell * letters  # of either side
+    width = max(len(panel.columns) for panel in panels) * cell + labels + 0.3
+    height = max(len(panel.rows) for panel in panels) * cell + labels + 0.5
     # So many beside each other that the picture's longer side is as short as can be.
     across = min(range(len(panels), 0, -1), key=lambda n: max(n * width, -(-len(panels) // n) * height))
     down = math.ceil(len(panels) / across)
@@ -167,7 +146,7 @@ def compose_panels(panels: Sequence[Panel], *, title: str) -> "Figure":
     figure.suptitle(title, parse_math=False)
     places = figure.subplots(down, across, squeeze=False).flatten().tolist()
     highest = max(float(panel.values.max()) for panel in panels)
-    images = [_draw_panel(ax, panel, highest, font_size) for ax, panel in zip(places, panels, strict=False)]
+    images = [_draw_panel(ax, panel, highest, cell) for ax, panel in zip(places, panels, strict=False)]
     for ax in places[len(panels) :]:
         ax.remove()
     if any(np.any((panel.values > 0) & (panel.values < 1)) for panel in panels):  # more than yes and no
@@ -175,7 +154,7 @@ def compose_panels(panels: Sequence[Panel], *, title: str) -> "Figure":
     return figure
 
 
-def _draw_panel(ax: "Axes", panel: Panel, highest: float, font_size: float) -> "AxesImage":
+def _draw_panel(ax: "Axes", panel: Panel, highest: float, cell: float) -> "AxesImage":
     image = ax.imshow(panel.values, cmap="Blues", vmin=0, vmax=highest, interpolation="nearest")
     ax.set_anchor("N")
     # A token may hold dollar signs, which are no formula here.
@@ -183,7 +162,7 @@ def _draw_panel(ax: "Axes", panel: Panel, highest: float, font_size: float) -> "
     for axis, labels in ((ax.xaxis, panel.columns), (ax.yaxis, panel.rows)):
         axis.set_ticks(range(len(labels)), [short_label(label) for label in labels], parse_math=False)
         axis.set_ticks(np.arange(0.5, len(labels) - 1), minor=True)
-    ax.tick_params(length=0, labelsize=font_size, top=False, labeltop=True, labelbottom=False)
+    ax.tick_params(length=0, labelsize=50 * cell, top=False, labeltop=True, labelbottom=False)
     ax.tick_params(axis="x", labelrotation=90)
     ax.tick_params(which="minor", length=0)
     ax.grid(which="minor", color="white", linewidth=0.6)
@@ -216,31 +195,6 @@ class TeacherForced:
     """What stands at each of the T target positions."""
     predicted_tokens: tuple[str, ...] = field(repr=False)
     """What is predicted at each of them: the next token."""
-
-    @classmethod
-    def of(
-        cls,
-        part: Part,
-        hyp: list[int],
-        translation: str,
-        *,
-        is_complete: bool,
-        tokenizers: Tokenizers,
-        device: torch.device,
-    ) -> "TeacherForced":
-        """`part` and its `translation` with the ids `hyp`, which `</s>` follows if it `is_complete`."""
-        tokens = tokenizers.tgt.tokens(hyp)
-        end = [SPECIALS[EOS_ID]] if is_complete else []
-        tgt_in = [BOS_ID, *hyp] if is_complete else [BOS_ID, *hyp[:-1]]
-        return cls(
-            source=part.text,
-            translation=translation,
-            src_ids=torch.tensor([[*part.ids, EOS_ID]], device=device),
-            tgt_in=torch.tensor([tgt_in], device=device),
-            src_tokens=(*tokenizers.src.tokens(part.ids), SPECIALS[EOS_ID]),
-            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[: len(tgt_in)],
-            predicted_tokens=(*tokens, *end),
-        )
 
 
 TITLES: Mapping[MapKind, str] = {

@@ -1,24 +1,24 @@
 """The other engine: search with a model that `export` wrote for CTranslate2. Imports no torch."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mt_cli.config.schema import DecodingConfig, Device
-from mt_cli.decoding import Hyp, Sampling, penalty
-from mt_cli.errors import DataError, Option, ResourceError, shortage
+from mt_cli.config.schema import DecodingConfig
+from mt_cli.decoding import Hyp, Ids, OnDone, penalty
+from mt_cli.errors import DataError, Option, ResourceError, UsageError, shortage
 from mt_cli.machine.processes import usable_cores
 from mt_cli.runs.run import Run
 from mt_cli.text import UNK_ID
+from mt_cli.translation.lines import forbidden_ids
 
 if TYPE_CHECKING:  # an optional package
     from ctranslate2 import AsyncTranslationResult, TranslationResult
 
+    from mt_cli.translation.translator import DecodingOptions
+
 ENGINE = "ctranslate2"
-Ids = Sequence[int]
-OnDone = Callable[[Sequence[int]], None]
 SENTENCES_AT_ONCE = {"cpu": 64, "cuda": 128}
 LIKE_LIMITS = 32
 """Limits of greedy search that differ by less than this share a batch, which has one limit."""
@@ -51,46 +51,50 @@ class ExportedSearcher:
     CTranslate2 decides how a beam is searched. Hypotheses are ranked by our length penalty, not by its own.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        config: DecodingConfig,
-        *,
-        forbidden_ids: Ids,
-        sampling: Sampling | None = None,
-        seed: int = 1,
-        device: Device = "auto",
-        threads: int = 0,
-    ) -> None:
-        """Of `forbidden_ids`, only `<unk>` is a choice: the exported weights rule the others out."""
+    def __init__(self, run: Run, config: DecodingConfig, options: "DecodingOptions") -> None:
+        """Search with `run` as `config` says, and where and how at random `options` say."""
+        assert run.exported_from is not None
+        options.checkpoints_of([run])  # or there is none of that name
+        quantization, precision = run.exported_from.quantization, options.search.get("precision")
+        own = {"none": "fp32", "bfloat16": "bf16"}.get(quantization, quantization)
+        if options.backend == "torch":
+            raise UsageError(
+                f"{run.folder}: an exported model has no layers of ours; leave out ", Option("backend")
+            )
+        if precision not in (None, own):
+            raise UsageError(
+                f"{run.folder}: exported to compute in {own}; leave out ", Option("precision", precision)
+            )
         check_installed(f"{run.folder}, an exported model,")
         import ctranslate2
 
         self._config = config
+        self.first = None  # nobody can look into it
         self.longest_sentence = run.config.model.longest_sentence
         """Most ids of a source, and of a hypothesis."""
-        self._forbids_unk = UNK_ID in forbidden_ids
-        self._sampling = sampling
+        # The only choice: the exported weights rule the other forbidden ids out.
+        self._forbids_unk = UNK_ID in forbidden_ids(run.tokenizers, config)
+        self._sampling = options.sampling
         self._src_tokens = run.tokenizers.src.entries
         self._tgt_tokens = run.tokenizers.tgt.entries
         self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
-        self.device = _choose_device(device)
+        has_cuda = options.device != "cpu" and ctranslate2.get_cuda_device_count() > 0
+        if options.device == "cuda" and not has_cuda:
+            raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
+        self.device = "cuda" if has_cuda else "cpu"
         """On which it computes."""
         self._batch_size = config.batch_size or SENTENCES_AT_ONCE[self.device]
-        if sampling is not None:
-            ctranslate2.set_random_seed(seed % 2**32)
+        if options.sampling is not None:
+            ctranslate2.set_random_seed(options.seed % 2**32)
         # A thread for each batch is faster than threads that share one, for a single small sentence too.
         # Sampling has one thread, so that results do not depend on timing.
-        self._workers = 1 if sampling or self.device == "cuda" else threads or usable_cores()
+        self._workers = 1 if options.sampling or self.device == "cuda" else options.threads or usable_cores()
         with self._failures_explained("the model does not fit", loaded=run.folder):
             self._engine = ctranslate2.Translator(
                 str(run.folder), device=self.device, inter_threads=self._workers, intra_threads=1
             )
-
-    @property
-    def compute_type(self) -> str:
-        """What it computes in, such as `float32`; not every machine can what the weights are stored as."""
-        return str(self._engine.compute_type)
+        self.compute_type = str(self._engine.compute_type)
+        """Such as `float32`; not every machine can compute in what the weights are stored as."""
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
@@ -101,7 +105,7 @@ class ExportedSearcher:
         if self._sampling is not None or self._config.beam_size > 1:
             return [hyps[0].ids for hyps in self.n_best(sources, n_best=1, on_done=on_done)]
         # Greedy search never looks ahead: to cut at one's own limit is as good as to stop there.
-        results = self._in_batches(sources, self._search, limits_together=LIKE_LIMITS, on_done=on_done)
+        results = self._in_batches(sources, limits_together=LIKE_LIMITS, on_done=on_done)
         return [
             self._ids(result.hypotheses[0])[: self.limit(len(ids))]
             for ids, result in zip(sources, results, strict=True)
@@ -114,8 +118,7 @@ class ExportedSearcher:
         # All beams that were found: the one that CTranslate2 ranks last may be the first by our penalty.
         is_cut = self._config.length_penalty == 0 or self._sampling is not None
         num_hyps = n_best if is_cut else self._config.beam_size
-        search = partial(self._search, num_hyps=num_hyps)
-        results = self._in_batches(sources, search, on_done=on_done)
+        results = self._in_batches(sources, num_hyps=num_hyps, on_done=on_done)
         return [
             self._ranked(result, limit=self.limit(len(ids)))[:n_best]
             for ids, result in zip(sources, results, strict=True)
@@ -124,18 +127,29 @@ class ExportedSearcher:
     def align(
         self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
     ) -> list[list[int]]:
-        """The place in its source that each id of `hyps` attends to most; see `Engine.align`.
+        """The place in its source that each id of `hyps` attends to most; see `Searcher.align`.
 
         Which layer and heads are asked is written in the exported weights.
         """
         aligned: list[list[int]] = []
         for number, (src, hyp) in enumerate(zip(sources, hyps, strict=True)):
+            rows: list[list[float]] = []  # for each id of `hyp`, a weight for each place of `src` and its end
+            if hyp:
+                with self._failures_explained("the sentence does not fit"):
+                    (pending,) = self._translate(
+                        [src],
+                        target_prefix=[[self._tgt_tokens[i] for i in hyp]],
+                        beam_size=1,
+                        min_decoding_length=0,
+                        max_decoding_length=len(hyp),
+                        return_attention=True,
+                    )
+                    rows = pending.result().attention[0]
             places = range(len(src)) if among is None else among[number]
-            rows = self._attention(src, hyp)
             aligned.append([max(places, key=row.__getitem__) for row in rows])
         return aligned
 
-    def _search(self, sources: Sequence[Ids], *, num_hyps: int = 1) -> "list[AsyncTranslationResult]":
+    def _search(self, sources: Sequence[Ids], num_hyps: int) -> "list[AsyncTranslationResult]":
         """Begin to search for `num_hyps` hypotheses of each of `sources`, as one batch."""
         config, limit = self._config, max(self.limit(len(ids)) for ids in sources)
         drawn = {}
@@ -160,23 +174,6 @@ class ExportedSearcher:
             **drawn,
         )
 
-    def _attention(self, src: Ids, hyp: Ids) -> list[list[float]]:
-        """For each id of `hyp`, a weight for each place of `src` and its end."""
-        if not hyp:
-            return []
-        prefix = [[self._tgt_tokens[i] for i in hyp]]
-        with self._failures_explained("the sentence does not fit"):
-            (pending,) = self._translate(
-                [src],
-                target_prefix=prefix,
-                beam_size=1,
-                min_decoding_length=0,
-                max_decoding_length=len(hyp),
-                return_attention=True,
-            )
-            rows: list[list[float]] = pending.result().attention[0]
-        return rows
-
     def _translate(self, sources: Sequence[Ids], **options: object) -> "list[AsyncTranslationResult]":
         """Hand `sources` to CTranslate2 as one batch."""
         pending: list[AsyncTranslationResult] = self._engine.translate_batch(
@@ -191,12 +188,12 @@ class ExportedSearcher:
     def _in_batches(
         self,
         sources: Sequence[Ids],
-        search: "Callable[[Sequence[Ids]], list[AsyncTranslationResult]]",
         *,
+        num_hyps: int = 1,
         limits_together: int = 1,
         on_done: OnDone | None,
     ) -> "list[TranslationResult]":
-        """What `search` finds for each of `sources`; CTranslate2 makes batches of those with like limits."""
+        """What is found for each of `sources`; CTranslate2 makes batches of those with like limits."""
         groups: dict[int, list[int]] = {}
         for place, ids in enumerate(sources):
             groups.setdefault(self.limit(len(ids)) // limits_together, []).append(place)
@@ -205,7 +202,7 @@ class ExportedSearcher:
             started = [
                 pair
                 for places in groups.values()
-                for pair in zip(places, search([sources[place] for place in places]), strict=True)
+                for pair in zip(places, self._search([sources[i] for i in places], num_hyps), strict=True)
             ]
             for place, pending in started:
                 found[place] = pending.result()
@@ -245,12 +242,3 @@ class ExportedSearcher:
             raise ResourceError(
                 f"CTranslate2 cannot compute on the GPU: {error}; use ", Option("device", "cpu")
             ) from error
-
-
-def _choose_device(device: Device) -> str:
-    import ctranslate2
-
-    has_cuda = device != "cpu" and ctranslate2.get_cuda_device_count() > 0
-    if device == "cuda" and not has_cuda:
-        raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
-    return "cuda" if has_cuda else "cpu"

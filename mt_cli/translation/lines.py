@@ -20,9 +20,8 @@ from mt_cli.config.schema import DecodingConfig
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.machine.files import replaced, write_errors_named
 from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
-from mt_cli.text.normalize import decode_line, is_valid_utf8, normalize
+from mt_cli.text.normalize import decode_line, is_valid_utf8
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
 
 log = logging.getLogger(__name__)
 
@@ -75,55 +74,6 @@ def checked_line(line: object, *, name: str) -> str:
     return line
 
 
-class Splitter:
-    """Makes of each line the parts that a model can take."""
-
-    def __init__(self, tokenizers: Tokenizers, *, longest: int, quiet: bool = False) -> None:
-        """`longest` is the most ids of a part; `quiet` splits without a warning."""
-        self._tokenizers = tokenizers
-        self._longest = longest
-        self._level = logging.DEBUG if quiet else logging.WARNING
-
-    def split(self, lines: Iterable[str]) -> list[list[Part]]:
-        """The parts of each of `lines`, usually one; none of an empty line.
-
-        Raises:
-            UsageError: `lines` are no lines.
-        """
-        texts = [normalize(line) for line in checked_lines(lines)]
-        return [list(self._parts(text, ids)) for text, ids in zip(texts, self._encode(texts), strict=True)]
-
-    def _parts(self, text: str, ids: list[int]) -> Iterator[Part]:
-        if not ids:
-            return
-        if len(ids) <= self._longest:
-            yield Part(text, ids)
-            return
-        texts = split_text(text, lambda part: len(self._encode([part])[0]) <= self._longest)
-        log.log(
-            self._level,
-            "a line of %d tokens, more than the model's %d, is translated in %d parts: %.60s…",
-            len(ids),
-            self._longest,
-            len(texts),
-            text,
-        )
-        for part, part_ids in zip(texts, self._encode(texts), strict=True):
-            if part_ids:
-                yield Part(part, part_ids[: self._longest])
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each of the normalised `texts`."""
-        if self._tokenizers.options.lowercase:
-            texts = [normalize(text, lowercase=True) for text in texts]
-        return self._tokenizers.src.encode(texts)
-
-
-def joined_texts(texts: Iterable[str]) -> str:
-    """The translation of a line whose parts are translated as `texts`; of some there may be nothing."""
-    return " ".join(filter(None, texts))
-
-
 def joined(parts: Sequence[Translation]) -> Translation:
     """The translation of a line of which `parts` are the translations."""
     if len(parts) == 1:
@@ -131,7 +81,7 @@ def joined(parts: Sequence[Translation]) -> Translation:
     src_starts = [0, *accumulate(len(part.src_tokens) for part in parts)]
     starts = [0, *accumulate(len(part.tokens) for part in parts)]
     return Translation(
-        joined_texts(part.text for part in parts),
+        " ".join(filter(None, (part.text for part in parts))),
         sum(part.score for part in parts),
         tokens=tuple(token for part in parts for token in part.tokens),
         src_tokens=tuple(token for part in parts for token in part.src_tokens),
@@ -172,58 +122,18 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     """
     if fits(text) or len(text) == 1:
         return [text]
-    places = (
-        _ends(text, SENTENCE_END)
-        or _nearest_end(text, CLAUSE_END)
-        or _nearest_end(text, SPACE)
-        or [len(text) // 2]
+    sentences, clauses, words = (
+        [match.end() for match in end.finditer(text) if match.end() < len(text)]
+        for end in (SENTENCE_END, CLAUSE_END, SPACE)
     )
+    middle = min(clauses or words or [len(text) // 2], key=lambda place: abs(2 * place - len(text)))
+    places = sentences or [middle]
     parts = (text[a:b].strip() for a, b in pairwise([0, *places, len(text)]))
     return [each for part in parts for each in split_text(part, fits)]
 
 
-def _ends(text: str, end: re.Pattern[str]) -> list[int]:
-    """Places after every `end` within `text`."""
-    return [match.end() for match in end.finditer(text) if match.end() < len(text)]
-
-
-def _nearest_end(text: str, end: re.Pattern[str]) -> list[int]:
-    """The place after the `end` nearest to the middle of `text`; none if there is no `end`."""
-    return sorted(_ends(text, end), key=lambda place: abs(2 * place - len(text)))[:1]
-
-
 NEVER_SAID = (PAD_ID, BOS_ID)
 """Symbols that no translation has."""
-
-
-class UnknownWords:
-    """Puts source words into translations of a word model."""
-
-    def __init__(self, src: WordTokenizer, tgt: WordTokenizer) -> None:
-        self._src, self._tgt = src, tgt
-
-    @staticmethod
-    def of(tokenizers: Tokenizers) -> "UnknownWords | None":
-        """None for subwords, which know every word."""
-        src, tgt = tokenizers.src, tokenizers.tgt
-        if isinstance(src, WordTokenizer) and isinstance(tgt, WordTokenizer):
-            return UnknownWords(src, tgt)
-        return None
-
-    def candidates(self, part: Part) -> Sequence[int]:
-        """Places in `part` from which a word may come: of unknown words if there are any, else all."""
-        # What is unknown in the translation is nearly always unknown in the source too.
-        return [place for place, i in enumerate(part.ids) if i == UNK_ID] or range(len(part.ids))
-
-    def replace(self, part: Part, hyp: Sequence[int], aligned: Sequence[int]) -> str:
-        """The text of `hyp`, in which the word of `part` that it is `aligned` to stands for each `<unk>`."""
-        (words,) = split_words([part.text], self._src.lang)
-        if len(words) != len(part.ids):  # in lower case, the words were others
-            (words,) = split_words([normalize(part.text, lowercase=True)], self._src.lang)
-        return join_words(
-            words[aligned[place]].removeprefix(JOINER) if i == UNK_ID else self._tgt.entries[i]
-            for place, i in enumerate(hyp)
-        )
 
 
 def forbidden_ids(tokenizers: Tokenizers, config: DecodingConfig) -> Sequence[int]:
@@ -231,14 +141,13 @@ def forbidden_ids(tokenizers: Tokenizers, config: DecodingConfig) -> Sequence[in
 
     No reader has any use for `<unk>`: the likeliest real word stands in its place then.
     """
-    is_replaced = config.replace_unk and UnknownWords.of(tokenizers) is not None
+    is_replaced = config.replace_unk and tokenizers.kind == "spacy"
     return NEVER_SAID if is_replaced else (*NEVER_SAID, UNK_ID)
 
 
 def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:
     """Share of the tokens of the source `lines` that the vocabulary lacks; subwords lack none."""
-    lowercase = tokenizers.options.lowercase
-    ids = tokenizers.src.encode([normalize(line, lowercase=lowercase) for line in lines])
+    ids = tokenizers.encode(lines, "src")
     return sum(each.count(UNK_ID) for each in ids) / max(1, sum(map(len, ids)))
 
 
@@ -249,8 +158,6 @@ FIRST_LINES = 128
 """Few, so that the first translations come soon; each later portion is twice as large."""
 LINES_AT_ONCE = 2048
 """Enough that sorting by length fills batches evenly, few enough that memory stays small."""
-MOST_BYTES = 1 << 30
-"""Of a file that has to fit into memory."""
 OPEN_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/(?:self|thread-self))/fd/(\d+)")
 """Names of what a shell has opened for this program, as in `-o /dev/stdout >> file`."""
 
@@ -284,11 +191,6 @@ def decoded(raw: bytes, number: int, *, side: str = "") -> str:
     return decode_line(raw)
 
 
-def decode_argument(text: str) -> str:
-    """A line given on the command line, where Python has kept bytes that are no UTF-8 as surrogates."""
-    return decoded(text.encode("utf-8", "surrogateescape"), 1)
-
-
 @contextmanager
 def open_source(name: str, *, text: str | None = None) -> Iterator[io.BufferedIOBase]:
     """The bytes to translate: `text` if given, else the file `name`, where `-` is stdin."""
@@ -317,13 +219,11 @@ def count_lines(source: io.BufferedIOBase) -> int | None:
         if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             return None
         begin = source.tell()
-        num_lines, last = 0, b"\n"
-        while data := source.read(READ_BYTES):
-            num_lines, last = num_lines + data.count(b"\n"), data[-1:]
+        num_lines = sum(1 for _ in source)
         source.seek(begin)
     except OSError:  # no real stream, or one that cannot be read: translating it will say so
         return None
-    return num_lines + (last != b"\n")
+    return num_lines
 
 
 @contextmanager
@@ -346,22 +246,6 @@ def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
     is_pipe = path.exists() and not path.is_file()  # or a device: neither must be replaced
     # Behind a link, the file is replaced and not the link.
     return path.open("wb") if is_pipe else replaced(path.resolve())
-
-
-def read_bytes(path: Path) -> bytes:
-    """The content of `path`, which may be a pipe: the user has named it.
-
-    Raises:
-        DataError: it cannot be read, or is too large.
-    """
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(content) > MOST_BYTES:
-        raise DataError(f"{path}: more than {MOST_BYTES:,} bytes; split it into smaller files")
-    return content
 
 
 def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[str]) -> None:

@@ -6,9 +6,8 @@ Letters: B pairs, S source length, T target length, V target vocabulary.
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch.nn import functional as F
@@ -19,9 +18,8 @@ from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runti
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import Run, open_run, open_runs
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.lines import Translation, check_aligned, checked_lines, line_chunks, open_source
+from mt_cli.translation.lines import Translation
 from mt_cli.translation.searcher import Halving
 from mt_cli.translation.translator import DecodingOptions, OnProgress, Translator
 
@@ -42,11 +40,6 @@ class PairScore:
     """Natural logarithm of the translation's probability, `</s>` included; minus infinity if impossible."""
     num_tokens: int
     """Of the translation, `</s>` included."""
-
-    @property
-    def per_token(self) -> float:
-        """Mean log-probability of a token, which does not favour short translations."""
-        return self.log_prob / self.num_tokens
 
 
 class PairScorer:
@@ -93,8 +86,8 @@ class PairScorer:
         The translation of an empty line is empty, for certain, so any other is impossible. A pair with a side
         that is too long for the model is impossible too, and a warning says so if this `warns`.
         """
-        src_ids = self._encode(sources, side="src")
-        tgt_ids = self._encode(targets, side="tgt")
+        src_ids = self._tokenizers.encode(sources, "src")
+        tgt_ids = self._tokenizers.encode(targets, "tgt")
         scores = [PairScore(-math.inf, len(tgt) + 1) for tgt in tgt_ids]
         possible = []
         for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
@@ -113,14 +106,6 @@ class PairScorer:
             for i, log_prob in zip(batch, found, strict=True):
                 scores[i] = PairScore(log_prob, len(tgt_ids[i]) + 1)
         return scores
-
-    def _encode(self, lines: Sequence[str], *, side: Literal["src", "tgt"]) -> list[Ids]:
-        tokenizer = self._tokenizers.src if side == "src" else self._tokenizers.tgt
-        lowercase = self._tokenizers.options.lowercase
-        distinct = list(dict.fromkeys(lines))  # a line may have many translations
-        ids = tokenizer.encode([normalize(line, lowercase=lowercase) for line in distinct])
-        by_line = dict(zip(distinct, ids, strict=True))
-        return [by_line[line] for line in lines]
 
     def _batches(
         self, places: Sequence[int], src_ids: Sequence[Ids], tgt_ids: Sequence[Ids]
@@ -145,36 +130,16 @@ class PairScorer:
         src_ids = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self._runtime.device)  # (B, S)
         tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(self._runtime.device)  # (B, T)
         tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(self._runtime.device)  # (B, T)
-        of_models = []
         with self._runtime.without_gradients(), self._runtime.autocast():
+            of_models = []
             for model in self._models:
                 logits = model(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)
-                of_tokens = -F.cross_entropy(
-                    logits, tgt_out.flatten(), reduction="none"
-                )  # of padding, any number
-                of_models.append(of_tokens.view_as(tgt_out))
+                losses = F.cross_entropy(logits, tgt_out.flatten(), reduction="none")  # (B·T,)
+                of_models.append(-losses.view_as(tgt_out))
             # The mean of the models' probabilities, as `Ensemble` searches with.
             mean = torch.stack(of_models).logsumexp(0) - math.log(len(self._models))  # (B, T)
         log_probs: list[float] = mean.double().masked_fill(tgt_out == PAD_ID, 0.0).sum(-1).tolist()
         return log_probs
-
-
-def read_pairs(src: str, tgt: str) -> tuple[list[str], list[str]]:
-    """The lines of the files `src` and `tgt`, of which one may be `-`, stdin; both have to fit into memory.
-
-    Raises:
-        UsageError: both are stdin.
-        DataError: one cannot be read, or they do not align line by line.
-    """
-    if src == tgt == "-":
-        raise UsageError("sources and translations cannot both come from stdin; name a file for one")
-    with open_source(src) as sources, open_source(tgt) as targets:
-        of_src, of_tgt = (
-            [line for lines in line_chunks(stream, side=side) for line in lines]
-            for stream, side in ((sources, "source"), (targets, "translation"))
-        )
-    check_aligned(Path(tgt), of_tgt, src, of_src)
-    return of_src, of_tgt
 
 
 # Reranking: log p(y|x) + lambda log p(x|y) + mu |y|, that of Yee et al. (2019) without a language model, and
@@ -230,28 +195,19 @@ class Reranking:
 class Reranker:
     """Translates lines; of each, takes the candidate with the best weighted score."""
 
-    def __init__(
-        self, translator: Translator, reverse: PairScorer, weights: RerankWeights, *, num_candidates: int
-    ) -> None:
-        """`translator` has as many beams as there are candidates; `reverse` scores in the other direction."""
-        self._translator = translator
-        self._reverse = reverse
-        self._weights = weights
-        self._num_candidates = num_candidates
-
-    @classmethod
-    def load(cls, translator: Translator, reranking: Reranking, options: DecodingOptions) -> "Reranker":
-        """Reranker of what `translator` finds; of `options`, what is no matter of search counts.
+    def __init__(self, runs: Sequence[Run], options: DecodingOptions, reranking: Reranking) -> None:
+        """Rerank what opened `runs` find with as many beams as there are candidates.
 
         Raises:
-            UsageError: there is no such run or checkpoint.
+            UsageError: there is no such run or checkpoint, or it is of another direction.
         """
+        reranking.open_run(of=runs[0])
+        search = {**options.search, "beam_size": reranking.num_candidates}
+        self._translator = Translator.of_runs(runs, replace(options, search=search))
+        self._reranking = reranking
         kept = {key: options.search.get(key) for key in ("batch_size", "precision")}
-        own = DecodingOptions(
-            reranking.checkpoint, device=options.device, threads=options.threads, search=kept
-        )
-        reverse = PairScorer.load([reranking.run_dir], own)
-        return cls(translator, reverse, reranking.weights, num_candidates=reranking.num_candidates)
+        own = replace(options, checkpoint=reranking.checkpoint, backend="scratch", search=kept)
+        self._reverse = PairScorer.load([reranking.run_dir], own)
 
     def translate(self, lines: Iterable[str], *, on_progress: OnProgress | None = None) -> list[str]:
         """The chosen translation of each of `lines`, in order; `on_progress` counts lines that are done.
@@ -260,30 +216,24 @@ class Reranker:
         first is chosen. A translation's own log-probability is that of the search: without `</s>` where the
         search ended at its limit.
         """
-        sources, chosen = checked_lines(lines), list[str]()
+        sources, chosen = list(lines), list[str]()
         for begin in range(0, len(sources), SEARCHED_AT_ONCE):
             portion = sources[begin : begin + SEARCHED_AT_ONCE]
-            chosen += self._chosen(portion)
+            found = self._translator.translate_n_best(portion, n_best=self._reranking.num_candidates)
+            candidates: list[dict[str, Translation]] = [{} for _ in portion]
+            for by_text, of_line in zip(candidates, found, strict=True):
+                for each in of_line:
+                    by_text.setdefault(each.text, each)  # the best of those that read the same
+            pairs = [
+                (text, src) for src, by_text in zip(portion, candidates, strict=True) for text in by_text
+            ]
+            scores = iter(self._reverse.score(*map(list, zip(*pairs, strict=True)), warns=False))
+            for by_text in candidates:
+                totals = {
+                    text: self._reranking.weights.total(each, next(scores)) for text, each in by_text.items()
+                }
+                # `max` takes the first of equals: where nothing can be said, the search's own choice stays.
+                chosen.append(max(totals, key=totals.__getitem__))
             if on_progress is not None:
                 on_progress(len(portion))
         return chosen
-
-    def _chosen(self, sources: Sequence[str]) -> Iterator[str]:
-        found = self._translator.translate_n_best(sources, n_best=self._num_candidates)
-        candidates = [_distinct(of_line) for of_line in found]
-        pairs = [
-            (each.text, src) for src, of_line in zip(sources, candidates, strict=True) for each in of_line
-        ]
-        scores = iter(self._reverse.score(*map(list, zip(*pairs, strict=True)), warns=False))
-        for of_line in candidates:
-            totals = {each.text: self._weights.total(each, next(scores)) for each in of_line}
-            # `max` takes the first of equals: where nothing can be said, the search's own choice stays.
-            yield max(totals, key=totals.__getitem__)
-
-
-def _distinct(translations: Iterable[Translation]) -> list[Translation]:
-    """The first of each text."""
-    by_text: dict[str, Translation] = {}
-    for each in translations:
-        by_text.setdefault(each.text, each)
-    return list(by_text.values())

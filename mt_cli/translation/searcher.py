@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -13,25 +13,27 @@ from torch import Tensor
 
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.batching import pad_ids
-from mt_cli.decoding import Hyp, Sampling
+from mt_cli.decoding import Hyp, Ids, OnDone, Sampling
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import sample_search
 from mt_cli.decoding.search import beam_search, greedy_search
 from mt_cli.errors import Option, OutOfMemoryError
-from mt_cli.machine.device import Runtime, memory_errors_explained, release_memory
+from mt_cli.machine.device import Runtime, memory_errors_explained, release_memory, set_up_runtime
 from mt_cli.model.cpu_kernels import lay_out_for_decoding
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.transformer import DecoderState
 from mt_cli.model.translation_model import Ensemble, TranslationModel
+from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID
+from mt_cli.translation.lines import forbidden_ids
+
+if TYPE_CHECKING:
+    from mt_cli.translation.translator import DecodingOptions
 
 log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-Ids = Sequence[int]
-OnDone = Callable[[Sequence[int]], None]
-"""Is told the places of the sources whose search has just ended; always in the calling thread."""
 HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192}
 """Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches (measured)."""
 SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192}
@@ -74,13 +76,33 @@ class Searcher:
         self._sampling = sampling
         self._seed = seed
         self._threads = torch.get_num_threads()
-        self._pool: ThreadPoolExecutor | None = None
-        remedy: tuple[str | Option, ...] = ()
-        if sampling is not None:
-            remedy = ("; lower ", Option("n_best"))
-        elif config.beam_size > 1:
-            remedy = ("; lower ", Option("beam_size"))
+        # Kept, because every new thread takes memory that is not given back.
+        self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
+        too_many = "n_best" if sampling is not None else "beam_size" if config.beam_size > 1 else None
+        remedy = () if too_many is None else ("; lower ", Option(too_many))
         self._halving = Halving(runtime.device, if_single=("a single sentence does not fit", *remedy))
+
+    @classmethod
+    def load(cls, runs: Sequence[Run], config: DecodingConfig, options: "DecodingOptions") -> "Searcher":
+        """Searcher with the models of `runs` that `options` mean, where they say."""
+        runtime = set_up_runtime(device=options.device, precision=config.precision, threads=options.threads)
+        with memory_errors_explained("the model does not fit"):
+            models = [
+                run.load_model(checkpoint=name, backend=options.backend)
+                for run, name in zip(runs, options.checkpoints_of(runs), strict=True)
+            ]
+            if runtime.device.type == "cpu":
+                for model in models:
+                    lay_out_for_decoding(model)
+            joint = models[0] if len(models) == 1 else Ensemble(models).eval()
+            return cls(
+                joint.to(runtime.device),
+                config,
+                runtime=runtime,
+                forbidden_ids=forbidden_ids(runs[0].tokenizers, config),
+                sampling=options.sampling,
+                seed=options.seed,
+            )
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
@@ -105,17 +127,20 @@ class Searcher:
     def align(
         self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
     ) -> list[list[int]]:
-        """The place in its source that each id of `hyps` attends to most; see `Engine`."""
+        """The place in its source that each id of `hyps` attends to most; with `among`, of those places.
+
+        `</s>` does not count. Heads are averaged in the last layer but one, whose cross-attention aligns
+        best (Garg et al. 2019). Of several models, the first is asked.
+        """
         self.first.eval()
         places = [range(len(ids)) for ids in sources] if among is None else among
         triples = list(zip(sources, hyps, places, strict=True))
         longer = [max(src, hyp, key=len) for src, hyp in zip(sources, hyps, strict=True)]
-        aligned: list[list[int]] = [[] for _ in sources]
+        aligned: dict[int, list[int]] = {}
         for batch in self._batches(longer, hyps_each=1, copies=1, workers=1):
             found = self._halving.map(self._align, [triples[i] for i in batch])
-            for i, of_pair in zip(batch, found, strict=True):
-                aligned[i] = of_pair
-        return aligned
+            aligned.update(zip(batch, found, strict=True))
+        return [aligned[i] for i in range(len(sources))]
 
     def _align(self, triples: Sequence[tuple[Ids, Ids, Sequence[int]]]) -> list[list[int]]:
         """`align` for a batch of sources, hypotheses and the places that count."""
@@ -188,31 +213,22 @@ class Searcher:
         batches = self._batches(sources, hyps_each=hyps_each, copies=copies, workers=workers)
         search = partial(self._halving.map, search)
         groups = ([sources[i] for i in batch] for batch in batches)
-        map_groups = self._one_by_one if workers == 1 or len(batches) == 1 else self._side_by_side
-        found: list[list[Found]] = [[] for _ in batches]
-        with closing(map_groups(search, groups)) as searched:
+        if workers == 1 or len(batches) == 1:
+            searched = ((number, search(group)) for number, group in enumerate(groups))
+        else:
+            searched = self._side_by_side(search, groups)
+        found: dict[int, Found] = {}
+        with closing(searched):
             for number, of_batch in searched:
-                found[number] = of_batch
+                found.update(zip(batches[number], of_batch, strict=True))
                 if on_done is not None:
                     on_done(batches[number])
-        in_order = {i: each for batch, of_batch in zip(batches, found, strict=True)
-                    for i, each in zip(batch, of_batch, strict=True)}  # fmt: skip
-        return [in_order[i] for i in range(len(sources))]
-
-    @staticmethod
-    def _one_by_one(
-        search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
-    ) -> Generator[tuple[int, list[Found]], None, None]:
-        """The number of each of `groups`, and what `search` finds for it."""
-        for number, group in enumerate(groups):
-            yield number, search(group)
+        return [found[i] for i in range(len(sources))]
 
     def _side_by_side(
         self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
     ) -> Generator[tuple[int, list[Found]], None, None]:
-        """As `_one_by_one`, but a group at a time in each thread, in the order in which they end."""
-        if self._pool is None:  # kept, because every new thread takes memory that is not given back
-            self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
+        """The number of each of `groups`, and what `search` finds for it, in the order in which they end."""
         futures = {self._pool.submit(search, group): number for number, group in enumerate(groups)}
         try:
             for future in as_completed(futures):
@@ -257,14 +273,6 @@ class Searcher:
             yield self._model.start(src_ids), torch.tensor(limits, device=src_ids.device)
 
 
-def joint_model(models: Sequence[TranslationModel], runtime: Runtime) -> TranslationModel | Ensemble:
-    """The `models` as one to search with, where `runtime` says, and laid out for a CPU if it is one."""
-    if runtime.device.type == "cpu":
-        for model in models:
-            lay_out_for_decoding(model)
-    return (models[0] if len(models) == 1 else Ensemble(models).eval()).to(runtime.device)
-
-
 def _with_ends(sources: Sequence[Ids]) -> Tensor:
     return pad_ids([np.append(ids, EOS_ID) for ids in sources])
 
@@ -292,14 +300,11 @@ class Halving:
         except OutOfMemoryError as error:
             if is_single:
                 raise
-            self._warn(error)
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "%s; batches that do not fit are divided in halves, which is slower", error.with_flags()
+                )
         release_memory(self._device)
         half = len(batch) // 2
         return [*self.map(work, batch[:half]), *self.map(work, batch[half:])]
-
-    def _warn(self, error: OutOfMemoryError) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            log.warning(
-                "%s; batches that do not fit are divided in halves, which is slower", error.with_flags()
-            )

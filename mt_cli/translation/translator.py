@@ -4,6 +4,7 @@ The commands, and validation while training, all translate through it. Imports n
 it.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,22 +16,22 @@ from pydantic import ValidationError
 
 from mt_cli.config.load import explain
 from mt_cli.config.schema import Backend, Config, DecodingConfig, Device
-from mt_cli.decoding import Hyp, Sampling
+from mt_cli.decoding import Hyp, Ids, OnDone, Sampling
 from mt_cli.errors import Option, UsageError
 from mt_cli.runs.run import Run, open_runs
-from mt_cli.text import UNK_ID
+from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
 from mt_cli.translation.lines import (
     Part,
-    Splitter,
     Translation,
-    UnknownWords,
     checked_line,
+    checked_lines,
     counting_lines,
     forbidden_ids,
     joined,
-    joined_texts,
+    split_text,
 )
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
     from mt_cli.model.translation_model import TranslationModel
     from mt_cli.translation.attention import Attention, TeacherForced
 
-Ids = Sequence[int]
-OnDone = Callable[[Sequence[int]], None]
-"""Is told the places of the sources whose search has just ended; always in the calling thread."""
+log = logging.getLogger(__name__)
 OnProgress = Callable[[int], None]
 """Is called now and then with the number of lines that were searched since the last call."""
 
@@ -49,9 +48,12 @@ class Engine(Protocol):
     """What searches: source ids in, hypotheses out; no source is empty. `Searcher` is ours."""
 
     device: str
-    """On which it computes."""
     longest_sentence: int
     """Most ids of a source, and of a hypothesis."""
+
+    @property
+    def first(self) -> "TranslationModel | None":
+        """The model whose attention is shown; none of an exported one."""
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
@@ -67,11 +69,7 @@ class Engine(Protocol):
     def align(
         self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
     ) -> list[list[int]]:
-        """The place in its source that each id of `hyps` attends to most; with `among`, of those places.
-
-        `</s>` does not count. Heads are averaged in the last layer but one, whose cross-attention aligns
-        best (Garg et al. 2019). Of several models, the first is asked.
-        """
+        """The place in its source that each id of `hyps` attends to most; with `among`, of those places."""
 
 
 @dataclass(frozen=True)
@@ -144,14 +142,13 @@ class Translator:
         `name` says in the object's representation where the model is from. `quiet` splits long lines without
         a warning.
         """
-        self._engine = engine
+        self.engine = engine
         self._tokenizers = tokenizers
         self._config = config
         self._sampling = sampling
         self._seed = seed
         self._name = name
-        self._unknown_words = UnknownWords.of(tokenizers)
-        self._splitter = Splitter(tokenizers, longest=engine.longest_sentence, quiet=quiet)
+        self._level = logging.DEBUG if quiet else logging.WARNING
 
     @classmethod
     def load(
@@ -183,14 +180,26 @@ class Translator:
         return cls.of_runs(runs, options)
 
     @classmethod
-    def of_runs(cls, runs: Sequence[Run], options: DecodingOptions) -> "Translator":
-        """Translator of opened `runs`."""
-        first = runs[0]
-        config = options.config_of(first)
-        names = options.checkpoints_of(runs)
-        engine = _load_engine(runs, config, names, options)
+    def of_runs(cls, runs: Sequence[Run], options: DecodingOptions, *, quiet: bool = False) -> "Translator":
+        """Translator of opened `runs`; `quiet` splits long lines without a warning.
+
+        Raises:
+            UsageError: an option is wrong, or an exported model's engine does not have it.
+            ResourceError: no such device, too little memory, or a package is missing.
+        """
+        first, config = runs[0], options.config_of(runs[0])
+        engine: Engine
+        if first.exported_from is not None:
+            from mt_cli.translation.ctranslate2 import ExportedSearcher
+
+            engine = ExportedSearcher(first, config, options)
+        else:
+            from mt_cli.translation.searcher import Searcher
+
+            engine = Searcher.load(runs, config, options)
         name = " and ".join(str(run.folder) for run in runs)
-        return cls(engine, first.tokenizers, config, sampling=options.sampling, seed=options.seed, name=name)
+        sampling, seed = options.sampling, options.seed
+        return cls(engine, first.tokenizers, config, sampling=sampling, seed=seed, name=name, quiet=quiet)
 
     @classmethod
     def of_model(
@@ -210,29 +219,24 @@ class Translator:
         return cls(searcher, tokenizers, config, quiet=quiet)
 
     def __repr__(self) -> str:
-        return f"<Translator of {self._name}: {self.search_name} on {self._engine.device}>"
-
-    @property
-    def src_lang(self) -> str:
-        """Code of the language that it translates from."""
-        return self._tokenizers.options.src_lang
+        return f"<Translator of {self._name}: {self.search_name} on {self.engine.device}>"
 
     @property
     def search_name(self) -> str:
         """How translations are searched for, in a word that can name a folder."""
-        drawn = None if self._sampling is None else f"sample{self._sampling}-seed{self._seed}"
-        return search_name(self._config, knows_all_words=self._unknown_words is None, sampling=drawn)
+        drawn = "" if self._sampling is None else f"sample{self._sampling}-seed{self._seed}"
+        return search_name(self._config, self._tokenizers, drawn=drawn)
 
     def translate(self, lines: Iterable[str], *, on_progress: OnProgress | None = None) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty.
 
         `on_progress` is called now and then with the number of lines that were searched since the last call.
         """
-        of_lines = self._splitter.split(lines)
+        of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
-        hyps = self._engine.best([part.ids for part in parts], on_done=counting_lines(of_lines, on_progress))
+        hyps = self.engine.best([part.ids for part in parts], on_done=counting_lines(of_lines, on_progress))
         texts = iter(self._detokenize(parts, hyps))
-        return [joined_texts(islice(texts, len(of_line))) for of_line in of_lines]
+        return [" ".join(filter(None, islice(texts, len(of_line)))) for of_line in of_lines]
 
     def translate_n_best(
         self,
@@ -255,13 +259,28 @@ class Translator:
             raise UsageError(
                 f"{n_best} translations a line need as many beams; give ", Option("beam_size", n_best)
             )
-        of_lines = self._splitter.split(lines)
+        of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
-        found = self._engine.n_best(
+        found = self.engine.n_best(
             [part.ids for part in parts], n_best=n_best, on_done=counting_lines(of_lines, on_progress)
         )
         repeated = [part for part in parts for _ in range(n_best)]
-        flat = self._describe(repeated, [hyp for hyps in found for hyp in hyps], with_alignment)
+        hyps = [hyp for hyps in found for hyp in hyps]
+        texts = self._detokenize(repeated, [hyp.ids for hyp in hyps])
+        aligned: list[list[int]] = [[] for _ in hyps]
+        if with_alignment:
+            aligned = self.engine.align([part.ids for part in repeated], [hyp.ids for hyp in hyps])
+        flat = [
+            Translation(
+                text,
+                hyp.score,
+                tokens=tuple(self._tokenizers.tgt.tokens(hyp.ids)),
+                src_tokens=tuple(self._tokenizers.src.tokens(part.ids)),
+                alignment=tuple((src, tgt) for tgt, src in enumerate(places)),
+                log_prob=hyp.log_prob,
+            )
+            for part, hyp, text, places in zip(repeated, hyps, texts, aligned, strict=True)
+        ]
         of_parts = (flat[begin : begin + n_best] for begin in range(0, len(flat), n_best))
         nothing = [Translation("", 0.0)] * n_best
         return [
@@ -276,12 +295,11 @@ class Translator:
         Raises:
             UsageError: an exported model translates, which nobody can look into.
         """
-        first: TranslationModel | None = getattr(self._engine, "first", None)
-        if first is None:
+        if self.engine.first is None:
             raise UsageError(
                 f"{self._name}: nobody can look into an exported model; name the run that it is of"
             )
-        return first
+        return self.engine.first
 
     def teacher_force(self, line: str, *, target: str | None = None) -> "TeacherForced":
         """`line` and a translation as one pass of the model takes them, for looking inside.
@@ -292,30 +310,39 @@ class Translator:
         Raises:
             UsageError: `line` or `target` is empty, the model cannot take all of it, or it is exported.
         """
+        model = self.model
+        import torch
+
         from mt_cli.translation.attention import TeacherForced
 
-        model = self.model
-        parts = self._splitter.split([checked_line(line, name="line")])[0]
+        parts = self._split([checked_line(line, name="line")])[0]
         if not parts:
             raise UsageError("the text is empty: there is nothing to look at; give a sentence")
         ids, is_complete = parts[0].ids, True
         if target is None:
-            (hyp,) = self._engine.best([ids])
+            (hyp,) = self.engine.best([ids])
             translation = self._detokenize(parts[:1], [hyp])[0]
-            is_complete = len(hyp) < self._engine.limit(len(ids))  # one that ran into its limit has no end
+            is_complete = len(hyp) < self.engine.limit(len(ids))  # one that ran into its limit has no end
         elif len(parts) > 1:
             raise UsageError("the line is longer than the model takes; leave out ", Option("target"))
         else:
             translation = normalize(checked_line(target, name="target"))
-            text = normalize(translation, lowercase=self._tokenizers.options.lowercase)
-            (hyp,) = self._tokenizers.tgt.encode([text])
+            (hyp,) = self._tokenizers.encode([translation], "tgt")
             if not 0 < len(hyp) <= model.longest_sentence:
                 raise UsageError(
                     Option("target"), f": expected 1 to {model.longest_sentence} tokens, found {len(hyp)}"
                 )
         device = next(model.parameters()).device
-        return TeacherForced.of(
-            parts[0], hyp, translation, is_complete=is_complete, tokenizers=self._tokenizers, device=device
+        tokens = self._tokenizers.tgt.tokens(hyp)
+        num_given = len(hyp) + is_complete  # of what has an end, that is predicted from the last token
+        return TeacherForced(
+            source=parts[0].text,
+            translation=translation,
+            src_ids=torch.tensor([[*ids, EOS_ID]], device=device),
+            tgt_in=torch.tensor([[BOS_ID, *hyp][:num_given]], device=device),
+            src_tokens=(*self._tokenizers.src.tokens(ids), SPECIALS[EOS_ID]),
+            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[:num_given],
+            predicted_tokens=(*tokens, SPECIALS[EOS_ID])[:num_given],
         )
 
     def attention(self, line: str, *, target: str | None = None) -> "Attention":
@@ -330,110 +357,62 @@ class Translator:
         maps = attention_maps(self.model, pair.src_ids, pair.tgt_in)
         return Attention(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
 
-    def _detokenize(self, parts: Sequence[Part], hyps: Sequence[list[int]]) -> list[str]:
-        """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""
-        texts = self._tokenizers.tgt.decode(hyps)
-        unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp]
-        if not unknown or self._unknown_words is None or not self._config.replace_unk:
-            return texts
-        aligned = self._engine.align(
-            [parts[i].ids for i in unknown],
-            [hyps[i] for i in unknown],
-            among=[self._unknown_words.candidates(parts[i]) for i in unknown],
-        )
-        for i, places in zip(unknown, aligned, strict=True):
-            texts[i] = self._unknown_words.replace(parts[i], hyps[i], places)
-        return texts
-
-    def _describe(
-        self, parts: Sequence[Part], hyps: Sequence[Hyp], with_alignment: bool
-    ) -> list[Translation]:
-        """All that is known of each of `hyps`, one for each of `parts`."""
-        ids = [hyp.ids for hyp in hyps]
-        sources = [part.ids for part in parts]
-        aligned = self._engine.align(sources, ids) if with_alignment else [[] for _ in hyps]
+    def _split(self, lines: Iterable[str]) -> list[list[Part]]:
+        """The parts of each of `lines` that the model can take, usually one; none of an empty line."""
+        texts = [normalize(line) for line in checked_lines(lines)]
         return [
-            Translation(
-                text,
-                hyp.score,
-                tokens=tuple(self._tokenizers.tgt.tokens(hyp.ids)),
-                src_tokens=tuple(self._tokenizers.src.tokens(part.ids)),
-                alignment=tuple((src, tgt) for tgt, src in enumerate(places)),
-                log_prob=hyp.log_prob,
-            )
-            for part, hyp, text, places in zip(
-                parts, hyps, self._detokenize(parts, ids), aligned, strict=True
-            )
+            self._parts(text, ids)
+            for text, ids in zip(texts, self._tokenizers.encode(texts, "src"), strict=True)
         ]
 
+    def _parts(self, text: str, ids: list[int]) -> list[Part]:
+        longest = self.engine.longest_sentence
+        if len(ids) <= longest:
+            return [Part(text, ids)] if ids else []
+        texts = split_text(text, lambda part: len(self._tokenizers.encode([part], "src")[0]) <= longest)
+        log.log(
+            self._level,
+            "a line of %d tokens, more than the model's %d, is translated in %d parts: %.60s…",
+            len(ids),
+            longest,
+            len(texts),
+            text,
+        )
+        encoded = zip(texts, self._tokenizers.encode(texts, "src"), strict=True)
+        return [Part(part, part_ids[:longest]) for part, part_ids in encoded if part_ids]
 
-def search_name(config: DecodingConfig, *, knows_all_words: bool, sampling: str | None = None) -> str:
-    """How translations are searched for, in a word that can name a folder.
+    def _detokenize(self, parts: Sequence[Part], hyps: Sequence[list[int]]) -> list[str]:
+        """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""
+        src, tgt = self._tokenizers.src, self._tokenizers.tgt
+        texts = tgt.decode(hyps)
+        if not (
+            self._config.replace_unk and isinstance(src, WordTokenizer) and isinstance(tgt, WordTokenizer)
+        ):
+            return texts
+        unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp]
+        sources = [parts[i].ids for i in unknown]
+        # What is unknown in the translation is nearly always unknown in the source too.
+        among = [[at for at, i in enumerate(ids) if i == UNK_ID] or range(len(ids)) for ids in sources]
+        aligned = self.engine.align(sources, [hyps[i] for i in unknown], among=among)
+        for i, places in zip(unknown, aligned, strict=True):
+            (words,) = split_words([parts[i].text], src.lang)
+            if len(words) != len(parts[i].ids):  # in lower case, the words were others
+                (words,) = split_words([normalize(parts[i].text, lowercase=True)], src.lang)
+            texts[i] = join_words(
+                words[place].removeprefix(JOINER) if each == UNK_ID else tgt.entries[each]
+                for each, place in zip(hyps[i], places, strict=True)
+            )
+        return texts
 
-    A vocabulary that `knows_all_words` never says `<unk>`. `sampling` names what takes the search's place.
-    """
-    if sampling is not None:
-        name = sampling
-    elif config.beam_size == 1:
-        name = "greedy"
-    else:
-        name = f"beam{config.beam_size}-alpha{config.length_penalty:g}"
+
+def search_name(config: DecodingConfig, tokenizers: Tokenizers, *, drawn: str = "") -> str:
+    """How translations are searched for, or `drawn`, in a word that can name a folder."""
+    beams = f"beam{config.beam_size}-alpha{config.length_penalty:g}"
+    name = drawn or ("greedy" if config.beam_size == 1 else beams)
     if config.no_repeat_ngram:
         name += f"-norepeat{config.no_repeat_ngram}"
-    if not knows_all_words and not config.replace_unk:
+    if tokenizers.kind == "spacy" and not config.replace_unk:  # subwords never say `<unk>`
         name += "-no-replace-unk"
     if config.precision != "fp32":
         name += f"-{config.precision}"
     return name
-
-
-def _load_engine(
-    runs: Sequence[Run], config: DecodingConfig, checkpoints: Sequence[str], options: DecodingOptions
-) -> Engine:
-    """The engine that searches with opened `runs`, as `config` says.
-
-    Raises:
-        UsageError: an exported model's engine does not have an option.
-        ResourceError: no such device, too little memory, or a package is missing.
-    """
-    first = runs[0]
-    forbidden = forbidden_ids(first.tokenizers, config)
-    if (exported := first.exported_from) is not None:
-        if options.backend == "torch":
-            raise UsageError(
-                f"{first.folder}: an exported model has no layers of ours; leave out ", Option("backend")
-            )
-        from mt_cli.translation.ctranslate2 import ExportedSearcher
-
-        own = {"none": "fp32", "bfloat16": "bf16"}.get(exported.quantization, exported.quantization)
-        precision = options.search.get("precision")
-        if precision not in (None, own):
-            raise UsageError(
-                f"{first.folder}: exported to compute in {own}; leave out ", Option("precision", precision)
-            )
-        return ExportedSearcher(
-            first,
-            config,
-            forbidden_ids=forbidden,
-            sampling=options.sampling,
-            seed=options.seed,
-            device=options.device,
-            threads=options.threads,
-        )
-    from mt_cli.machine.device import memory_errors_explained, set_up_runtime
-    from mt_cli.translation.searcher import Searcher, joint_model
-
-    runtime = set_up_runtime(device=options.device, precision=config.precision, threads=options.threads)
-    with memory_errors_explained("the model does not fit"):
-        models = [
-            run.load_model(checkpoint=name, backend=options.backend)
-            for run, name in zip(runs, checkpoints, strict=True)
-        ]
-        return Searcher(
-            joint_model(models, runtime),
-            config,
-            runtime=runtime,
-            forbidden_ids=forbidden,
-            sampling=options.sampling,
-            seed=options.seed,
-        )
