@@ -1,6 +1,7 @@
 """Run folders for tests, made without a training."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -8,8 +9,9 @@ from learned import learn_tokenizers
 
 from mt_cli.config.schema import Config, TokenizerConfig
 from mt_cli.data.prepared import Prepared
+from mt_cli.machine.files import locked
 from mt_cli.runs.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
-from mt_cli.runs.run import Run, created_run
+from mt_cli.runs.run import Run, create_run
 from mt_cli.text.tokenizer import Tokenizers
 
 PAIRS = [("ein hund schläft", "a dog sleeps"), ("zwei hunde spielen", "two dogs play")]
@@ -25,10 +27,11 @@ class StandIn:
         self.tokenizers = tokenizers
 
 
+@contextmanager
 def making(
     folder: Path, config: Config, *, tokenizers: Tokenizers | None = None, overwrite: bool = False
-) -> AbstractContextManager[Run]:
-    """A run of `config` that is being made."""
+) -> Iterator[Run]:
+    """A run of `config` that is being made, locked."""
     tokenizers = tokenizers or learn_tokenizers(
         PAIRS,
         TokenizerConfig(kind="spacy", min_freq=1, joint=False),
@@ -37,9 +40,9 @@ def making(
         lowercase=False,
     )
     prepared = cast("Prepared", StandIn(tokenizers))
-    return created_run(
-        folder, config, prepared=prepared, environment={"torch": "2.x", "threads": 2}, overwrite=overwrite
-    )
+    environment = {"torch": "2.x", "threads": 2}
+    with locked(folder):
+        yield create_run(folder, config, prepared=prepared, environment=environment, overwrite=overwrite)
 
 
 def add_checkpoint(run: Run, step: int, *, pointers: tuple[str, ...] = ()) -> None:

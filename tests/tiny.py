@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,12 +78,11 @@ def random_ids(
     return ids
 
 
-def split_of(pairs: Sequence[tuple[list[int], list[int]]], *, vocab_size: int = VOCAB_SIZE) -> EncodedSplit:
-    """Pairs of ids, encoded."""
-    sources, targets = [src for src, _ in pairs], [tgt for _, tgt in pairs]
-    return EncodedSplit(
-        Sentences.of(sources, vocab_size=vocab_size), Sentences.of(targets, vocab_size=vocab_size)
-    )
+def split_of(pairs: Sequence[tuple[list[int], list[int]]]) -> EncodedSplit:
+    """Pairs of ids, in the type that prepared data with a small vocabulary have."""
+    sides = (Sentences.of([pair[side] for pair in pairs]) for side in (0, 1))
+    src, tgt = (Sentences(side.ids.astype(np.uint16), side.offsets) for side in sides)
+    return EncodedSplit(src, tgt)
 
 
 def random_pairs(

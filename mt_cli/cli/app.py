@@ -10,6 +10,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated, Any, Never, TypeVar
 
 import typer
@@ -19,8 +20,8 @@ from typer.exceptions import TyperException
 from mt_cli import __version__
 from mt_cli.cli.flags import expanded
 from mt_cli.errors import SHORTAGE_HINTS, MtCliError, ResourceError, UsageError, demand, shortage
-from mt_cli.machine.processes import Terminated, termination_raised
-from mt_cli.machine.terminal import drop_stdout, print_aside, print_lines, reason_of, set_up_logging
+from mt_cli.machine.files import reason_of
+from mt_cli.machine.terminal import drop_stdout, print_aside, print_lines, set_up_logging
 
 T = TypeVar("T")
 
@@ -116,8 +117,18 @@ def _top(
 
 def main() -> None:
     """Run the command line."""
-    with _failures_told(), termination_raised():
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, _terminate)
+    with _failures_told():
         app()
+
+
+class Terminated(BaseException):
+    """SIGTERM came outside a block that answers it; what is half done is cleared away on the way out."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> Never:
+    raise Terminated
 
 
 @contextmanager

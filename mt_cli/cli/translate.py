@@ -13,7 +13,7 @@ import typer
 from mt_cli.cli.app import app, command
 from mt_cli.cli.flags import DecodingFlags, ModelPaths, OutputFlags, RerankingFlags, RunPaths
 from mt_cli.errors import UsageError, command_line
-from mt_cli.machine.terminal import ProgressDisplay, is_terminal, json_text, print_lines, write_bytes
+from mt_cli.machine.terminal import is_terminal, json_text, print_lines, progress_shown, write_bytes
 
 if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.decoding import Sampling
@@ -115,8 +115,8 @@ def translate(
             translate_all = Reranker(opened, options, reranking).translate
         if lines_in.isatty():
             log.info("type a sentence (%s) and press Enter; Ctrl-D ends", opened[0].config.data.src_lang)
-        progress = stack.enter_context(
-            ProgressDisplay(
+        update = stack.enter_context(
+            progress_shown(
                 "translating",
                 unit="lines",
                 total=count_lines(lines_in),
@@ -126,13 +126,13 @@ def translate(
         )
         for lines in line_chunks(lines_in):
             if translator is None or not (output.as_json or is_detailed):
-                written = translate_all(lines, on_progress=progress.update)
+                written = translate_all(lines, on_progress=update)
             else:
                 found = translator.translate_n_best(
                     lines,
                     n_best=n_best,
                     with_alignment=output.as_json or with_alignment,
-                    on_progress=progress.update,
+                    on_progress=update,
                 )
                 written = (
                     list(map(_as_json, lines, found))
@@ -220,7 +220,7 @@ def score(
     scorer = PairScorer.load(runs, options)
     # On a terminal the scores themselves show how far it is.
     is_hidden = is_terminal(sys.stdout)
-    with ProgressDisplay("scoring", unit="lines", total=len(sources), is_hidden=is_hidden) as progress:
+    with progress_shown("scoring", unit="lines", total=len(sources), is_hidden=is_hidden) as update:
         for begin in range(0, len(sources), LINES_AT_ONCE):
             pairs = [side[begin : begin + LINES_AT_ONCE] for side in (sources, targets)]
             lines = []
@@ -235,4 +235,4 @@ def score(
                 }
                 lines.append(json_text(document) if output.as_json else f"{value:.4f}")
             print_lines("\n".join(lines))
-            progress.update(len(lines))
+            update(len(lines))

@@ -51,7 +51,7 @@ from mt_cli.machine.files import (
     write_atomically,
 )
 from mt_cli.machine.processes import ordered_map, usable_cores
-from mt_cli.machine.terminal import progress_bar
+from mt_cli.machine.terminal import progress_shown
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, is_valid_utf8, normalize, strip_line_end
 from mt_cli.text.tokenizer import SAMPLE_SIZE, TextOptions, Tokenizers, learn_tokenizers, sampled
 from mt_cli.text.words import count_words
@@ -286,16 +286,15 @@ def count_common(hashes: Hashes, known: Sequence[Hashes]) -> int:
 
 
 def read_groups(split: CorpusSplit, *, label: str) -> Iterator[list[RawPair]]:
-    """A split's raw pairs, `PAIRS_PER_JOB` at a time, with a progress bar where it takes long.
+    """A split's raw pairs, `PAIRS_PER_JOB` at a time, with a progress bar.
 
     Groups are the same however many workers take them, and so are the results.
     """
     pairs = read_pairs(split)
-    # delay: a bar that would be gone at once is no help
-    with progress_bar(label=label, unit=" lines", delay_s=1) as bar:
+    with progress_shown(label, unit="lines") as update:
         while group := list(islice(pairs, PAIRS_PER_JOB)):
             yield group
-            bar.update(len(group))
+            update(len(group))
 
 
 # The second pass: pairs as ids, on disk

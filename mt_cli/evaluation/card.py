@@ -25,11 +25,11 @@ OF_SEVERAL = {"with", "reranked_by"}
 """Keys of the scores of a system: an ensemble, or a model whose translations another one chose."""
 
 
-def write_card(run: Run, *, tells_failure: bool = True) -> None:
+def write_card(run: Run) -> None:
     """Describe `run` in its README.md, unless somebody has put one of their own there.
 
     An exported model has the README.md that `export` wrote.
-    A failure is a warning, or silent with `tells_failure` off: a card is never what a command is for.
+    A failure is a warning: a card is never what a command is for.
     """
     if run.exported_from is not None:
         return
@@ -40,8 +40,7 @@ def write_card(run: Run, *, tells_failure: bool = True) -> None:
                 remove(leftover)
             write_atomically(path, card(run).encode(errors="backslashreplace"))
     except (MtCliError, TemplateError, TypeError, ValueError) as error:  # of a file with other types
-        if tells_failure:
-            log.warning("%s: left as it is: %s", path, error)
+        log.warning("%s: left as it is: %s", path, error)
 
 
 def card(run: Run) -> str:

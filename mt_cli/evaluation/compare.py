@@ -286,7 +286,7 @@ def translations_of(path: Path, system: System | None, test_set: EvalSet) -> lis
 def unseen_words(run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None) -> frozenset[str] | None:
     """Words of the sources that are not in `run`'s training data; none if those are not here."""
     try:
-        prepared = open_prepared_of(run.folder, run.prepared, data_dir)
+        prepared = open_prepared_of(run, data_dir)
         unseen = {word for each in test_sets for line in each.sources for word in words_of(normalize(line))}
         with lines_path(prepared.folder, "train", "src").open("rb") as lines:
             for line in lines:  # however large: only words of the test sets are held

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,18 +12,18 @@ from pathlib import Path
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.evaluation.card import write_card
 from mt_cli.evaluation.scoring import Scores, score, symptoms
-from mt_cli.machine.files import MOST_TEXT_BYTES, read_file, sha256_bytes
-from mt_cli.machine.terminal import ProgressDisplay
-from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.run import (
-    EVALUATIONS,
-    Evaluation,
-    Run,
-    keep_evaluation,
-    open_evaluation,
-    open_prepared_of,
-    open_runs,
+from mt_cli.machine.files import (
+    MOST_TEXT_BYTES,
+    built_beside,
+    read_file,
+    read_json,
+    sha256_bytes,
+    write_atomically,
+    write_json,
 )
+from mt_cli.machine.terminal import progress_shown
+from mt_cli.runs.checkpoint import weights_sha256
+from mt_cli.runs.run import EVALUATIONS, SCORES, Run, open_prepared_of, open_runs
 from mt_cli.text.normalize import split_lines
 from mt_cli.translation.lines import check_aligned, unk_rate
 from mt_cli.translation.scorer import Reranker, Reranking
@@ -118,7 +118,7 @@ def split_test_sets(run: Run, choice: EvalChoice) -> list[EvalSet]:
     """
     names = chosen_splits(run, choice)
     otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
-    prepared = open_prepared_of(run.folder, run.prepared, choice.data, otherwise=otherwise)
+    prepared = open_prepared_of(run, choice.data, otherwise=otherwise)
     return [
         EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), name, prepared.sha256)
         for name in names
@@ -155,6 +155,34 @@ def read_test_set(src_path: Path, ref_path: Path) -> EvalSet:
     digest = sha256_bytes(sha256_bytes(src).encode() + sha256_bytes(ref).encode())
     stem = re.sub(r"[^\w.-]+", "_", src_path.stem).lstrip(".")
     return EvalSet("files", sources, refs, kept_as=f"{_shortened(stem)}-{digest[:8]}")
+
+
+# What is kept of a system
+
+TEXTS = ("src.txt", "ref.txt", "hyp.txt")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The texts of a kept evaluation, line by line, and its `scores.json`."""
+
+    sources: list[str]
+    refs: list[str]
+    hyps: list[str]
+    record: Mapping[str, object]
+
+
+def open_evaluation(folder: Path) -> Evaluation | None:
+    """The evaluation kept in `folder`; none if there is none, or if its files are not parallel."""
+    try:
+        texts = [split_lines(read_file(folder / name, most=MOST_TEXT_BYTES)) for name in TEXTS]
+        record = read_json(folder / SCORES)
+    except DataError:
+        return None
+    if len(set(map(len, texts))) > 1:
+        return None
+    sources, refs, hyps = texts
+    return Evaluation(sources, refs, hyps, record)
 
 
 # A system, and what is kept of it
@@ -226,8 +254,8 @@ class System:
         translate = self._chooser.translate  # loads the models, which takes no part in the time
         started_at = time.perf_counter()
         label, total = f"translating {test_set.name}", len(test_set.sources)
-        with ProgressDisplay(label, unit="lines", total=total) as progress:
-            hyps = translate(test_set.sources, on_progress=progress.update)
+        with progress_shown(label, unit="lines", total=total) as update:
+            hyps = translate(test_set.sources, on_progress=update)
         elapsed_s = time.perf_counter() - started_at
         assessment = Assessment(
             hyps,
@@ -266,8 +294,12 @@ class System:
     def _keep(self, test_set: EvalSet, assessment: Assessment) -> None:
         folder = self._folder(self._name_of(test_set))
         record = {**assessment.as_json(), **self._made_by}
+        texts = (test_set.sources, test_set.refs, assessment.hyps)
         try:
-            keep_evaluation(folder, Evaluation(test_set.sources, test_set.refs, assessment.hyps, record))
+            with built_beside(folder) as partial:
+                for name, lines in zip(TEXTS, texts, strict=True):
+                    write_atomically(partial / name, "".join(f"{line}\n" for line in lines).encode())
+                write_json(partial / SCORES, record)
         except (ResourceError, DataError) as error:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
             return

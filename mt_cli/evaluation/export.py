@@ -34,7 +34,7 @@ from mt_cli.machine.files import (
     write_atomically,
     write_json,
 )
-from mt_cli.machine.terminal import ProgressDisplay
+from mt_cli.machine.terminal import progress_shown
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.checkpoint import STATE, read_state, read_weights, save_checkpoint, weights_sha256
 from mt_cli.runs.run import (
@@ -154,7 +154,7 @@ def export_run(
     prepared = None
     try:
         if needs_proof:
-            prepared = open_prepared_of(run.folder, run.prepared, data_dir)
+            prepared = open_prepared_of(run, data_dir)
     except DataError as error:
         if data_dir is not None:
             raise
@@ -203,9 +203,9 @@ def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threa
     hyps, texts, documents = {}, [], {}
     for engine, translator in engines.items():
         label = f"translating {SPLIT} with {engine}"
-        with ProgressDisplay(label, unit="lines", total=len(sources)) as progress:
+        with progress_shown(label, unit="lines", total=len(sources)) as update:
             begin = time.perf_counter()
-            hyps[engine] = translator.translate(sources, on_progress=progress.update)
+            hyps[engine] = translator.translate(sources, on_progress=update)
             sentences_per_s = len(sources) / (time.perf_counter() - begin)
         bleu = score_bleu(hyps[engine], refs, lowercase=run.config.data.lowercase)
         texts.append(f"{SPLIT}  {engine:<11}  {bleu}  {sentences_per_s:.0f} sentences/s")

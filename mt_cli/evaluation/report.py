@@ -30,9 +30,8 @@ from mt_cli.evaluation.compare import (
 )
 from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import score, sentence_chrf, symptoms
-from mt_cli.machine.device import one_thread
 from mt_cli.machine.files import write_atomically
-from mt_cli.machine.terminal import ProgressDisplay, in_words, visible
+from mt_cli.machine.terminal import in_words, visible
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
 from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, num_parameters, number_in, open_run
 from mt_cli.translation.attention import PICTURES, Panel, check_ending, compose_panels, render, write_figure
@@ -192,30 +191,23 @@ def _examples(
         "Gained least" if is_pair else "Worst": range((wanted + 1) // 2),
         "Gained most" if is_pair else "Best": range(len(ranking) - wanted // 2, len(ranking)),
     }
-    for system in systems:
-        _ = system.translator  # loaded with all threads: it may have to translate another test set
     groups: dict[str, list[Facts]] = {title: [] for title, ranks in ends.items() if ranks}
-    with (
-        one_thread(),
-        ProgressDisplay(f"examples of {test_set.name}", unit="lines", total=wanted) as progress,
-    ):
-        for title, group in groups.items():
-            for rank in ends[title]:
-                place = ranking[rank]
-                source, ref = test_set.sources[place], test_set.refs[place]
-                has_map = len(group) < EXAMPLES_WITH_MAPS
-                translations = [
-                    {
-                        "text": _shortened(of_system[place]),
-                        "chrf": scores[place],
-                        **_differences(of_system[place], ref, lowercase=lowercase),
-                        "attention": _attention(source, of_system[place], system) if has_map else None,
-                    }
-                    for of_system, scores, system in zip(hyps, chrf, systems, strict=True)
-                ]
-                shown = {"source": _shortened(source), "reference": _shortened(ref)}
-                group.append({"line": place + 1, "rank": rank + 1, **shown, "translations": translations})
-                progress.update(1)
+    for title, group in groups.items():
+        for rank in ends[title]:
+            place = ranking[rank]
+            source, ref = test_set.sources[place], test_set.refs[place]
+            has_map = len(group) < EXAMPLES_WITH_MAPS
+            translations = [
+                {
+                    "text": _shortened(of_system[place]),
+                    "chrf": scores[place],
+                    **_differences(of_system[place], ref, lowercase=lowercase),
+                    "attention": _attention(source, of_system[place], system) if has_map else None,
+                }
+                for of_system, scores, system in zip(hyps, chrf, systems, strict=True)
+            ]
+            shown = {"source": _shortened(source), "reference": _shortened(ref)}
+            group.append({"line": place + 1, "rank": rank + 1, **shown, "translations": translations})
     return groups
 
 

@@ -13,7 +13,6 @@ import torch
 
 from mt_cli.config.schema import MOST_THREADS, Device, Precision, PrecisionChoice
 from mt_cli.errors import MEMORY, Option, OutOfMemoryError, ResourceError, shortage
-from mt_cli.machine.processes import memory_size
 
 GIB = 1 << 30
 NUMBER_BYTES = 4
@@ -68,7 +67,7 @@ def set_up_runtime(
         # cuDNN's attention makes a plan for each new shape, and sentences have many.
         torch.backends.cuda.enable_cudnn_sdp(False)
     if precision == "auto":
-        is_fast = has_amx() or has_avx512_bf16()
+        is_fast = bool(fast_bf16())
         if chosen.type == "cuda":
             is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if is_fast else "fp32"
@@ -81,10 +80,7 @@ def _choose_device(device: Device) -> torch.device:
         raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
     if device == "cpu" or not has_cuda:
         return torch.device("cpu")
-    local_rank, found = (
-        os.environ.get("LOCAL_RANK"),
-        torch.cuda.device_count(),
-    )  # torchrun starts one for each
+    local_rank = os.environ.get("LOCAL_RANK")  # torchrun starts a process for each GPU
     if local_rank is None:
         return torch.device("cuda")
     if not local_rank.isdecimal():
@@ -92,7 +88,7 @@ def _choose_device(device: Device) -> torch.device:
             f"LOCAL_RANK is {local_rank!r} in the environment and has to be a number; start with torchrun, "
             "or unset it"
         )
-    own = int(local_rank)
+    own, found = int(local_rank), torch.cuda.device_count()
     if found == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):  # the launcher shows each process one GPU
         own = 0
     if own >= found:
@@ -118,34 +114,17 @@ def seed_everything(seed: int) -> None:
         torch.cuda.manual_seed(seed)
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one CPU thread: a single sentence is too little work to share among several."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 # Which processor
 
 
-def has_amx() -> bool:
-    """Whether there are tiles, which multiply bf16 matrices fast, and oneDNN may use them."""
-    return bool(torch.cpu._is_amx_tile_supported()) and _onednn_may_use("AMX")
-
-
-def has_avx512_bf16() -> bool:
-    """Whether 512-bit vectors multiply bf16, and oneDNN may use that."""
-    return bool(torch.cpu._is_avx512_bf16_supported()) and _onednn_may_use("BF16", "FP16", "AVX10", "AMX")
-
-
-def _onednn_may_use(*instruction_sets: str) -> bool:
-    """Whether oneDNN is not limited, or to instructions whose name has one of these parts."""
+def fast_bf16() -> str:
+    """What multiplies bf16 matrices fast, if oneDNN may use it: `AMX` tiles, `BF16` vectors, or nothing."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
-    return most in ("", "ALL", "DEFAULT") or any(name in most for name in instruction_sets)
+    is_unlimited = most in ("", "ALL", "DEFAULT")
+    if torch.cpu._is_amx_tile_supported() and (is_unlimited or "AMX" in most):
+        return "AMX"
+    may_use = is_unlimited or any(name in most for name in ("BF16", "FP16", "AVX10", "AMX"))
+    return "BF16" if torch.cpu._is_avx512_bf16_supported() and may_use else ""
 
 
 def processor_name() -> str:
@@ -163,8 +142,7 @@ def describe_processor() -> str:
     cores = os.cpu_count() or 1
     described = [processor_name(), f"{cores} core{'' if cores == 1 else 's'}"]
     described += ["AVX-512"] if torch.cpu._is_avx512_supported() else []
-    described += ["AMX"] if has_amx() else ["BF16"] if has_avx512_bf16() else []
-    return ", ".join(described)
+    return ", ".join(filter(None, [*described, fast_bf16()]))
 
 
 def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
@@ -179,15 +157,15 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "processor": processor_name(),
         "avx512": bool(torch.cpu._is_avx512_supported()),
-        "amx": has_amx(),
+        "amx": fast_bf16() == "AMX",
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
     }
-    if (memory := memory_size()) is not None:
-        facts["memory_gib"] = round(memory / GIB, 1)
+    for name, device in (("memory_gib", torch.device("cpu")), ("gpu_memory_gib", runtime.device)):
+        if (name == "memory_gib" or device.type == "cuda") and (memory := memory_of(device)) is not None:
+            facts[name] = round(memory / GIB, 1)
     if runtime.device.type == "cuda":
         facts["gpu"] = torch.cuda.get_device_name(runtime.device)
-        facts["gpu_memory_gib"] = round((memory_of(runtime.device) or 0) / GIB, 1)
     return facts
 
 
@@ -198,13 +176,15 @@ def memory_of(device: torch.device) -> int | None:
     """Bytes of memory of `device`; None where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return memory_size()
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def check_fits_memory(
     num_parameters: int,
     *,
-    whose: str = "the model",
     device: torch.device | None = None,
     is_trained: bool = False,
 ) -> None:
@@ -220,8 +200,8 @@ def check_fits_memory(
     if memory is not None and needed > memory:
         verb = "and their training take" if is_trained else "take"
         raise ResourceError(
-            f"{whose} does not fit: {num_parameters:,} parameters {verb} {needed / GIB:,.1f} GiB, and there "
-            f"are {memory / GIB:,.1f} GiB; lower model.d_model, model.d_ff or the number of layers"
+            f"the model does not fit: {num_parameters:,} parameters {verb} {needed / GIB:,.1f} GiB, and "
+            f"there are {memory / GIB:,.1f} GiB; lower model.d_model, model.d_ff or the number of layers"
         )
 
 

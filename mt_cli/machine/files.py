@@ -23,10 +23,10 @@ MANIFEST = "manifest.json"
 MOST_BYTES, MOST_TEXT_BYTES = 1 << 24, 1 << 30
 """Of a file that is read as a whole, and of a corpus's or a log's text."""
 REASONS = {
-    errno.ENOSPC: "no space left on the disk; free some of it",
-    errno.EDQUOT: "no space left on the disk; free some of it",
-    errno.EEXIST: "a file stands where a folder is needed; name another place",
-    errno.ENOTDIR: "a file stands where a folder is needed; name another place",
+    errno.ENOSPC: "no space left on the disk",
+    errno.EDQUOT: "no space left on the disk",
+    errno.EEXIST: "a file stands where a folder is needed",
+    errno.ENOTDIR: "a file stands where a folder is needed",
 }
 """Clear words for write errors whose system message would mislead."""
 
@@ -52,8 +52,13 @@ def write_errors_named(path: Path) -> Iterator[None]:
         first = error
         while isinstance(first.__context__, OSError):  # to close a file that could not be written fails too
             first = first.__context__
-        reason = REASONS.get(first.errno or 0, f"{first.strerror}; name another place")
-        raise WriteError(path, f"cannot be written: {reason}") from error
+        reason = f"cannot be written: {reason_of(first)}; free some space, or name another place"
+        raise WriteError(path, reason) from error
+
+
+def reason_of(error: OSError) -> str:
+    """Why something could not be written, in words."""
+    return REASONS.get(error.errno or 0, error.strerror or str(error))
 
 
 # Reading
@@ -78,22 +83,18 @@ def read_file(path: Path, *, most: int = MOST_BYTES, may_be_pipe: bool = False) 
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """The JSON object in `path`, without NaN and infinities.
+    """The JSON object in `path`.
 
     Raises:
         DataError: missing, not a JSON object, or too large.
     """
     try:
-        value = json.loads(read_file(path), parse_constant=_refuse_constant)
+        value = json.loads(read_file(path))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not valid JSON ({error}); the file is damaged") from error
     if not isinstance(value, dict):
         raise DataError(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number")
 
 
 def sha256_bytes(data: bytes) -> str:
@@ -102,13 +103,11 @@ def sha256_bytes(data: bytes) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Hex digest of a regular file's content, read in chunks.
+    """Hex digest of a file's content, read in chunks.
 
     Raises:
-        DataError: it is missing, or something else.
+        DataError: it cannot be read.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -209,7 +208,7 @@ def built_beside(folder: Path) -> Iterator[Path]:
         ResourceError: it cannot be written; the old folder is still there.
     """
     place = folder.resolve()  # of a link, the folder behind it is replaced, not the link
-    partial, old = _partial(place), _aside(place)
+    partial, old = _beside(place, "partial"), _beside(place, "old")
     recover(place)
     try:
         with write_errors_named(folder):
@@ -219,14 +218,11 @@ def built_beside(folder: Path) -> Iterator[Path]:
             yield partial
             if place.exists():
                 place.rename(old)
-            try:
-                partial.rename(place)
-            except OSError:
-                recover(place)
-                raise
+            partial.rename(place)
             _sync_folder(place.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        recover(place)
         if place.exists():
             shutil.rmtree(old, ignore_errors=True)
 
@@ -235,18 +231,13 @@ def recover(folder: Path) -> None:
     """Put back the old `folder` if a process was killed after it had moved that aside, and before the end."""
     place = folder.resolve()
     with suppress(OSError):
-        if not place.exists() and _aside(place).is_dir():
-            _aside(place).rename(place)
+        if not place.exists():
+            _beside(place, "old").rename(place)
 
 
-def _partial(folder: Path) -> Path:
-    """Where a new folder is built."""
-    return folder.with_name(f".{folder.name}.partial")
-
-
-def _aside(folder: Path) -> Path:
-    """Where an old `folder` is for the moment in which the new one takes its name."""
-    return folder.with_name(f".{folder.name}.old")
+def _beside(folder: Path, what: str) -> Path:
+    """Where the new `folder` is built (`partial`), and the `old` one is while the new one takes its name."""
+    return folder.with_name(f".{folder.name}.{what}")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -272,17 +263,16 @@ def locked(folder: Path) -> Iterator[None]:
         UsageError: another process has it.
     """
     place = folder.resolve()
+    lock = FileLock(_beside(place, "lock"), timeout=0)
     with write_errors_named(folder):
         place.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(place.with_name(f".{place.name}.lock"), timeout=0)
-    with write_errors_named(folder):
         try:
             lock.acquire()
         except Timeout:  # an OSError too, of which this is none
             raise UsageError(f"{folder}: another process is at work there; wait for its end") from None
     try:
         recover(place)
-        beside = (_partial(place), *([_aside(place)] if place.exists() else []))
+        beside = [_beside(place, what) for what in ("partial", "old") if what != "old" or place.exists()]
         for leftover in (*beside, *place.rglob(".*.partial"), *place.rglob(".*.old")):
             remove(leftover)
         yield

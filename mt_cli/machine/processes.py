@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import pickle
 import signal
 import subprocess
 import threading
@@ -41,7 +40,7 @@ def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers
         workers,
         multiprocessing.get_context("spawn"),
         initializer=_start_worker,
-        initargs=(pickle.dumps(job),),
+        initargs=(job,),
     )
     waiting: deque[Future[Result]] = deque()
     try:
@@ -79,24 +78,16 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
-def memory_size() -> int | None:
-    """Bytes of memory that the machine has; None where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
+_job: Callable[..., object] | None = None  # set once in each worker process
 
 
-_job: Callable[[object], object] | None = None  # set once in each worker process
-
-
-def _start_worker(pickled_job: bytes) -> None:
+def _start_worker(job: Callable[..., object]) -> None:
     global _job  # noqa: PLW0603
     # Ctrl-C reaches every process of the group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    _job = pickle.loads(pickled_job)
+    _job = job
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -113,33 +104,10 @@ def _do_job(item: object) -> object:
     return _job(item)
 
 
-# Signals
+# Signals that ask for an end
 
 SAME_S = 1.0
 """Signals within this time count as one: a launcher forwards what the whole process group received."""
-
-
-class Terminated(BaseException):
-    """SIGTERM came outside a block that answers it."""
-
-
-@contextmanager
-def termination_raised() -> Iterator[None]:
-    """Within the block, SIGTERM raises `Terminated`, so that what is half done is cleared away.
-
-    A signal that the process ignores stays ignored.
-    """
-    previous = signal.getsignal(signal.SIGTERM)
-    if previous != signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, _raise_terminated)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _raise_terminated(number: int, frame: FrameType | None) -> None:
-    raise Terminated
 
 
 class StopSignals:
@@ -178,7 +146,7 @@ class StopSignals:
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def describe_checkout(package: Path = PACKAGE) -> dict[str, str | bool]:
+def describe_checkout(package: Path = PACKAGE) -> dict[str, str | bool | None]:
     """`commit` of git, and whether the files of `package` differ from it (`commit_modified`).
 
     Empty where git is missing or does not track the package, as when it was installed.
@@ -186,11 +154,8 @@ def describe_checkout(package: Path = PACKAGE) -> dict[str, str | bool]:
     # Without this question, an environment inside somebody's repository would name that repository's commit.
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return {}
-    commit = _git(package, "rev-parse", "HEAD")
     changes = _git(package, "status", "--porcelain", "--", ".")
-    if commit is None or changes is None:
-        return {}
-    return {"commit": commit, "commit_modified": bool(changes)}
+    return {"commit": _git(package, "rev-parse", "HEAD"), "commit_modified": changes != ""}
 
 
 def _git(folder: Path, *args: str) -> str | None:

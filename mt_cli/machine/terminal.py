@@ -5,22 +5,21 @@ configs and entries of vocabularies were written by somebody else.
 """
 
 import contextlib
-import errno
 import json
 import logging
-import math
 import os
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Never, Self, TextIO
+from typing import Never, TextIO
 
+from pydantic_core import to_jsonable_python
 from tqdm import tqdm
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.files import write_errors_named
+from mt_cli.machine.files import reason_of, write_errors_named
 
 log = logging.getLogger(__name__)
 
@@ -45,35 +44,14 @@ def visible(text: str, *, kept: str = "") -> str:
     )
 
 
-def visible_lines(text: str) -> str:
-    """The same of text that is more than one line, or in columns: line ends and tabs stay."""
-    return visible(text, kept="\n\t")
-
-
 def json_text(value: object, *, indent: int | None = None) -> str:
     """`value`, of dataclasses and paths too, as JSON that every reader takes, and that may be shown.
 
     What is not finite becomes null.
     """
-    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, indent=indent)
-    if text.replace("\n", "").isprintable():
-        return text
-    return json.dumps(_finite(value), allow_nan=False, indent=indent)
-
-
-def _finite(value: object) -> object:
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case Path():
-            return str(value)
-        case dict():
-            return {name: _finite(each) for name, each in value.items()}
-        case list() | tuple():
-            return [_finite(each) for each in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return _finite(asdict(value))
-    return value
+    plain = to_jsonable_python(value, inf_nan_mode="null")
+    text = json.dumps(plain, ensure_ascii=False, indent=indent)
+    return text if text.replace("\n", "").isprintable() else json.dumps(plain, indent=indent)
 
 
 def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, lefts: int = 1) -> str:
@@ -121,7 +99,7 @@ def print_result(result: str | Path | bytes, document: object, *, as_json: bool)
 
 def print_lines(text: str) -> None:
     """Write `text`, made fit to be shown, and a line end to stdout, as UTF-8, and make sure it got there."""
-    write_bytes(f"{visible_lines(text)}\n".encode())
+    write_bytes((visible(text, kept="\n\t") + "\n").encode())
 
 
 def write_bytes(data: bytes) -> None:
@@ -148,12 +126,6 @@ def drop_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def reason_of(error: OSError) -> str:
-    """Why something could not be written, in words."""
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "no space left on the disk" if is_full else error.strerror or str(error)
-
-
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a person reads `stream`."""
     return stream is not None and stream.isatty()
@@ -161,22 +133,20 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def width_of(stream: TextIO | None) -> int | None:
     """Columns of the terminal that `stream` is; None if it is none, where lines may be of any length."""
-    if stream is None or not stream.isatty():
+    if not is_terminal(stream):
         return None
-    told = os.environ.get("COLUMNS", "")
-    columns = int(told) if told.isdecimal() else os.get_terminal_size(stream.fileno()).columns
-    return max(NARROWEST, columns) if columns else WIDEST_TABLE  # 0 where nobody has told the terminal
+    return max(NARROWEST, shutil.get_terminal_size((WIDEST_TABLE, 0)).columns)
 
 
 # stderr: everything else
 
 
 def print_aside(text: str) -> None:
-    """Write `text`, which was asked for but is not the result, to stderr, made fit to be shown."""
+    """Write `text`, made fit to be shown, to stderr, above a progress bar if there is one."""
+    # Nobody may be reading any more, which must not end the work.
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr is not None:
-            sys.stderr.write(f"{visible_lines(text)}\n")
-            sys.stderr.flush()
+            tqdm.write(visible(text, kept="\n\t"), file=sys.stderr)
 
 
 def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
@@ -184,7 +154,6 @@ def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
     logging.raiseExceptions = False  # a log that cannot be written must not hide what is logged
     handler = _StderrHandler()
     handler.setLevel(logging.WARNING if is_quiet else logging.DEBUG if is_verbose else logging.INFO)
-    handler.setFormatter(_StderrFormatter())
     package = logging.getLogger("mt_cli")
     package.handlers = [handler]
     package.setLevel(logging.DEBUG)
@@ -193,23 +162,13 @@ def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
 
 class _VisibleFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return visible_lines(super().format(record))
-
-
-class _StderrFormatter(_VisibleFormatter):
-    def format(self, record: logging.LogRecord) -> str:
-        message = super().format(record)
-        return f"{record.levelname.lower()}: {message}" if record.levelno >= logging.WARNING else message
+        return visible(super().format(record), kept="\n\t")
 
 
 class _StderrHandler(logging.Handler):
-    """Writes above a progress bar, if there is one."""
-
     def emit(self, record: logging.LogRecord) -> None:
-        # Nobody may be reading any more, which must not end the work.
-        with contextlib.suppress(OSError, ValueError):
-            if sys.stderr is not None:
-                tqdm.write(self.format(record), file=sys.stderr)
+        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        print_aside(f"{level}{self.format(record)}")
 
 
 class _LogFile(logging.FileHandler):
@@ -232,68 +191,57 @@ def logged_to(path: Path) -> Iterator[None]:
         handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
     package = logging.getLogger("mt_cli")
-    previous = package.level
-    package.setLevel(logging.DEBUG)
     package.addHandler(handler)
     try:
         yield
     finally:
         package.removeHandler(handler)
-        package.setLevel(previous)
         with contextlib.suppress(OSError):
             handler.close()
 
 
-class ProgressDisplay:
-    """Counts what is done of one piece of work, and shows it to whoever listens.
+@contextlib.contextmanager
+def progress_shown(
+    label: str, *, unit: str, total: int | None = None, is_hidden: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """Show how far the work `label`, such as `translating test`, has come; call what is yielded with a count.
 
     It is a bar where stderr is a terminal, and else a line of the log after each `LINE_EVERY_S`. Both need
     log messages of level INFO to reach more than a file: `--quiet` turns them off, a library has none.
+    `unit` is what is counted, such as `lines`.
     """
+    done, started_at = 0, time.monotonic()
+    told_at = started_at
 
-    def __init__(self, label: str, *, unit: str, total: int | None = None, is_hidden: bool = False) -> None:
-        """`label` is what happens, such as `translating test`; `unit` is counted, such as `lines`."""
-        self._label, self._unit, self._total = label, unit, total
-        self._bar = None if is_hidden else progress_bar(label=label, unit=f" {unit}", total=total)
-        self._is_told = self._bar is not None and self._bar.disable
-        self._started_at = self._told_at = time.monotonic()
-        self.done = 0
-        """Units so far."""
-
-    def update(self, count: int) -> None:
-        """Count `count` more."""
-        self.done += count
-        if self._bar is not None:
-            self._bar.update(count)
+    def update(count: int) -> None:
+        nonlocal done, told_at
+        done += count
+        bar.update(count)
         now = time.monotonic()
-        if self._is_told and now - self._told_at >= LINE_EVERY_S:
-            self._told_at = now
-            share = f"{self.done} {self._unit}"
-            if self._total:
-                share = f"{self.done} of {self._total} {self._unit}  {100 * self.done // self._total} %"
-            log.info("%s  %s  elapsed %.0f s", self._label, share, now - self._started_at)
+        if bar.disable and not is_hidden and now - told_at >= LINE_EVERY_S:
+            told_at = now
+            share = f"{done} {unit}"
+            if total:
+                share = f"{done} of {total} {unit}  {100 * done // total} %"
+            log.info("%s  %s  elapsed %.0f s", label, share, now - started_at)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    with progress_bar(visible(label), unit=f" {unit}", total=total, is_hidden=is_hidden) as bar:
+        yield update
 
 
 def progress_bar(
-    *, label: str | None = None, unit: str, total: int | None = None, initial: int = 0, delay_s: float = 0
+    label: str | None = None, *, unit: str, total: int | None, initial: int = 0, is_hidden: bool = False
 ) -> "tqdm[Never]":
     """A bar that vanishes when done; hidden if stderr is closed or no terminal, or shows only warnings."""
     handlers = logging.getLogger("mt_cli").handlers
     listening = [h for h in handlers if h.level <= logging.INFO and not isinstance(h, logging.FileHandler)]
+    is_shown = sys.stderr is not None and listening and not is_hidden
     return tqdm(
-        desc=None if label is None else visible(label),
+        desc=label,
         unit=unit,
         total=total,
         initial=initial,
-        delay=delay_s,
-        disable=None if sys.stderr is not None and listening else True,  # None: only if stderr is no terminal
+        disable=None if is_shown else True,  # None: only if stderr is no terminal
         file=sys.stderr,
         leave=False,
         dynamic_ncols=True,

@@ -16,11 +16,12 @@ import safetensors.torch
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
 from mt_cli.errors import DataError
 from mt_cli.machine.files import (
     MANIFEST,
+    MOST_BYTES,
     built_beside,
     check_hash,
     check_hashes,
@@ -37,8 +38,6 @@ MOST_NUMBERS = 4
 """In a checkpoint's file, for each parameter of its model: an optimiser keeps two."""
 MOST_BYTES_BESIDE = 1 << 26
 """Of what else a file may hold: its header, sums of the meter."""
-OF_WEIGHTS = (torch.float32, torch.float16)
-"""Kinds of numbers that weights are stored as: halves in exported runs alone."""
 Shapes = Mapping[str, tuple[int, ...]]
 Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
 
@@ -91,15 +90,14 @@ def read_weights(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
     Raises:
         DataError: a file is missing or altered, belongs to another model, or holds NaN or infinity.
     """
-    path = folder / MODEL
     weights = _read_tensors(folder, MODEL, shapes)
     for name in sorted(shapes.keys() | weights.keys()):
         found = tuple(weights[name].shape) if name in weights else "nothing"
         expected = shapes.get(name, "nothing")
         if found != expected:
-            raise DataError(f"{path}: not the weights of this model: {name} is {found}, expected {expected}")
-        if weights[name].dtype not in OF_WEIGHTS:
-            raise DataError(f"{path}: not the weights of this model: {name} holds {weights[name].dtype}")
+            raise DataError(
+                f"{folder / MODEL}: not the weights of this model: {name} is {found}, expected {expected}"
+            )
     return {name: tensor.float() for name, tensor in weights.items()}
 
 
@@ -109,7 +107,7 @@ def read_training_tensors(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
     Raises:
         DataError: it is altered or missing; a run that was exported does not have it.
     """
-    if STATE not in _hashes(folder):
+    if not (folder / STATE).exists():
         raise DataError(f"{folder}: an exported checkpoint, without what training needs to go on from it")
     return _read_tensors(folder, STATE, shapes)
 
@@ -120,9 +118,9 @@ def read_state(folder: Path) -> CheckpointState:
     Raises:
         DataError: it is altered or missing.
     """
-    check_hashes(folder, {PROGRESS: _hash_of(folder, PROGRESS)})
+    data = _read_checked(folder, PROGRESS)
     try:
-        return TypeAdapter(CheckpointState).validate_python(read_json(folder / PROGRESS))
+        return TypeAdapter(CheckpointState).validate_json(data)
     except ValidationError as error:
         path = folder / PROGRESS
         raise DataError(f"{path}: not a training state; train anew, or restore it from a copy") from error
@@ -139,18 +137,6 @@ def weights_sha256(folder: Path) -> str:
     return digest
 
 
-@torch.no_grad()
-def fill(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Give each parameter of `model` its weights."""
-    for name, parameter in model.named_parameters():
-        parameter.copy_(weights[name])
-
-
-def shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    """The shape of each parameter, by name."""
-    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-
-
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_atomically(path, safetensors.torch.save(on_cpu))
@@ -158,9 +144,8 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
     """The tensors in a checkpoint's file; how large it may be, the model's `shapes` say before it is read."""
-    path, digest = folder / name, _hash_of(folder, name)
-    data = read_file(path, most=MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * sum(map(math.prod, shapes.values())))
-    check_hash(path, sha256_bytes(data), expected=digest)
+    path, num_parameters = folder / name, sum(map(math.prod, shapes.values()))
+    data = _read_checked(folder, name, most=MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * num_parameters)
     try:
         tensors = safetensors.torch.load(data)
     except SafetensorError as error:
@@ -174,16 +159,17 @@ def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
     return tensors
 
 
-def _hashes(folder: Path) -> Mapping[str, object]:
-    """The sha256 of each file, as the manifest lists them."""
-    if not (folder / MANIFEST).exists():
-        raise DataError(f"{folder}: no complete checkpoint ({MANIFEST} is missing)")
-    listed = read_json(folder / MANIFEST).get("sha256")
-    return listed if isinstance(listed, dict) else {}
+def _read_checked(folder: Path, name: str, *, most: int = MOST_BYTES) -> bytes:
+    """The content of a checkpoint's file, which has the sha256 that the manifest lists."""
+    digest = _hash_of(folder, name)
+    data = read_file(folder / name, most=most)
+    check_hash(folder / name, sha256_bytes(data), expected=digest)
+    return data
 
 
 def _hash_of(folder: Path, name: str) -> str:
-    digest = _hashes(folder).get(name)
+    listed = read_json(folder / MANIFEST).get("sha256")
+    digest = listed.get(name) if isinstance(listed, dict) else None
     if not isinstance(digest, str):
         raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
     return digest

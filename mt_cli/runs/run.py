@@ -14,16 +14,15 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from mt_cli.config.load import RUN_CONFIG, differences, dump_config, load_config
-from mt_cli.config.schema import MOST_LAYERS, Backend, Config, ModelConfig, Quantization
+from mt_cli.config.schema import Backend, Config, ModelConfig, Quantization
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import ConfigError, DataError, Option, PreparedDataError, UsageError, command_line
 from mt_cli.machine.files import (
@@ -32,7 +31,6 @@ from mt_cli.machine.files import (
     built_beside,
     check_hashes,
     check_replaceable,
-    locked,
     read_file,
     read_json,
     recover,
@@ -43,7 +41,6 @@ from mt_cli.machine.files import (
     write_json,
 )
 from mt_cli.text import PAD_ID
-from mt_cli.text.normalize import split_lines
 from mt_cli.text.tokenizer import Tokenizers
 
 if TYPE_CHECKING:
@@ -51,13 +48,11 @@ if TYPE_CHECKING:
 
 TOKENIZER, CHECKPOINTS, EVALUATIONS = "tokenizer/", "checkpoints", "eval"
 METRICS, LOG, STATUS, ENVIRONMENT = "metrics.jsonl", "train.log", "status.json", "env.json"
-SCORES, TEXTS = "scores.json", ("src.txt", "ref.txt", "hyp.txt")
+SCORES = "scores.json"
 EXPORTED_MODEL = "model.bin"
 """CTranslate2's file, which an exported model has in the place of checkpoints."""
 POINTERS = ("best", "last")
 CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
-ENDED = ("finished", "early_stop")
-"""States of a training that has come to its end."""
 RESUMED, AFTER_STEP = "resumed", "after_step"
 """Keys of env.json: what was different each time that training was resumed, and the last update before."""
 log = logging.getLogger(__name__)
@@ -65,7 +60,6 @@ OF_TOKENIZER = ("tokenizer.kind", "tokenizer.joint", "data.lowercase")
 """What a tokenizer depends on, beside its size and its languages."""
 
 Shape = tuple[int, ...]
-Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 
 
 @dataclass(frozen=True)
@@ -91,8 +85,8 @@ class CheckpointReference:
 class ParentReference(CheckpointReference):
     """The checkpoint whose weights a run started with; its model has as many layers as the run's, or more."""
 
-    encoder_layers: Layers
-    decoder_layers: Layers
+    encoder_layers: int
+    decoder_layers: int
 
 
 @dataclass(frozen=True)
@@ -163,11 +157,11 @@ class Run:
 
     def load_model(self, *, checkpoint: str = "best", backend: Backend | None = None) -> "TranslationModel":
         """The trained model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
-        from mt_cli.runs.checkpoint import fill, read_weights
+        from mt_cli.runs.checkpoint import read_weights
 
         weights = read_weights(self.checkpoint_folder(checkpoint), self.parameter_shapes)
         model = self.build_model(backend=backend)
-        fill(model, weights)
+        model.load_state_dict(weights, strict=False)  # it has no names for tied ones
         return model.eval()
 
     # Checkpoints
@@ -179,43 +173,35 @@ class Run:
         return sorted(name for name in names if CHECKPOINT_NAME.fullmatch(name))
 
     def checkpoint_folder(self, name: str) -> Path:
-        """Folder of the checkpoint called `name`, which may be `best` or `last`.
-
-        Raises:
-            UsageError: there is none of that name.
-            DataError: `best` points to one that is not there.
-        """
-        target = self.pointer(name) if name in POINTERS else name
-        names = self.checkpoints
-        if name == "best" and target is not None and target not in names:
-            target = self.pointer(name)  # a training that goes on may just have replaced it
-            names = self.checkpoints
-            if target not in names:
-                there = ", ".join(names) or "none"
-                raise DataError(
-                    f"{self.folder / 'best.txt'}: names {target}, which is not there; found {there}"
-                )
-        if target is None or target not in names:
-            found = [each for each in POINTERS if self.pointer(each) in names] + names
-            hint = f"it has {', '.join(found)}" if found else "training saved none yet"
-            raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
-        return self.folder / CHECKPOINTS / target
+        """Folder of the checkpoint called `name`, which may be `best` or `last`."""
+        return self.folder / CHECKPOINTS / self.resolve_checkpoint(name)
 
     def resolve_checkpoint(self, name: str) -> str:
         """Name of the checkpoint that `name` means now; what `best` and `last` mean may change later.
 
         Raises:
             UsageError: there is none of that name.
+            DataError: `best` points to one that is not there.
         """
-        if self.exported_from is None:
-            return self.checkpoint_folder(name).name
-        own = self.exported_from.checkpoint
-        if name not in ("best", own):
+        if self.exported_from is not None:
+            own = self.exported_from.checkpoint
+            if name in ("best", own):
+                return own
             raise UsageError(
                 f"{self.folder}: an exported model of {own}, without '{name}'; leave out ",
                 Option("checkpoint"),
             )
-        return own
+        for _ in range(2):  # a training that goes on may just have replaced the best
+            target = self.pointer(name) if name in POINTERS else name
+            names = self.checkpoints
+            if target in names:
+                return target
+        if name == "best" and target is not None:
+            there = ", ".join(names) or "none"
+            raise DataError(f"{self.folder / 'best.txt'}: names {target}, which is not there; found {there}")
+        found = [each for each in POINTERS if self.pointer(each) in names] + names
+        hint = f"it has {', '.join(found)}" if found else "training saved none yet"
+        raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
 
     def pointer(self, name: str) -> str | None:
         """Name of the checkpoint that `best` or `last` points to, if there is one.
@@ -263,18 +249,20 @@ class Run:
         """
         if not self.metrics_path.exists():
             return
-        for number, line in enumerate(
-            read_file(self.metrics_path, most=MOST_TEXT_BYTES).split(b"\n")[:-1], 1
-        ):
+        lines = read_file(self.metrics_path, most=MOST_TEXT_BYTES).split(b"\n")[:-1]
+        for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise _damaged_line(self.metrics_path, number, f"not valid JSON ({error})") from error
+            except (ValueError, RecursionError):
+                record = None
             match record:
                 case {"kind": str(), "step": int()}:
                     yield record
                 case _:
-                    raise _damaged_line(self.metrics_path, number, "it has no kind and step")
+                    raise DataError(
+                        f"{self.metrics_path}: line {number}: damaged: no JSON with kind and step; delete "
+                        "this line; the others are still good"
+                    )
 
     def append_metrics(self, content: Mapping[str, object]) -> None:
         """Add a line to metrics.jsonl.
@@ -295,10 +283,6 @@ class Run:
         path = self.folder / name
         return read_json(path) if path.exists() else {}
 
-    def write_facts(self, name: str, facts: Mapping[str, object]) -> None:
-        """Replace the file `name`, which is `STATUS` or `ENVIRONMENT`."""
-        write_json(self.folder / name, facts)
-
     def note_resumption(self, environment: Mapping[str, object], *, after_step: int) -> None:
         """Note in env.json what of `environment` is new, where training goes on after `after_step`.
 
@@ -316,17 +300,14 @@ class Run:
             if key != AFTER_STEP and latest.get(key) != environment.get(key)
         }
         kept += [{AFTER_STEP: after_step, **changed}] if changed else []
-        self.write_facts(ENVIRONMENT, {**known, **({RESUMED: kept} if kept else {})})
+        facts = {**known, **({RESUMED: kept} if kept else {})}
+        write_json(self.folder / ENVIRONMENT, facts)
 
     # Evaluations
 
     def kept_evaluations(self) -> list[Path]:
         """Folders of the evaluations that the run keeps, by name."""
         return sorted(path for path in self.folder.glob(f"{EVALUATIONS}/*") if (path / SCORES).exists())
-
-
-def _damaged_line(path: Path, number: int, reason: str) -> DataError:
-    return DataError(f"{path}: line {number}: damaged: {reason}; delete this line; the others are still good")
 
 
 def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
@@ -357,10 +338,6 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
     recover(folder)
     path = folder / MANIFEST
     if not path.exists():
-        if (folder / EXPORTED_MODEL).is_file():
-            raise UsageError(
-                f"{folder}: a model for CTranslate2 without {MANIFEST}, so not made by mt-cli export"
-            )
         what = f"no run folder (it has no {MANIFEST})" if folder.is_dir() else "no such run folder"
         near = sorted(str(path.parent) for path in folder.parent.glob(f"*/{MANIFEST}"))
         hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
@@ -460,7 +437,7 @@ def run_with_tokenizer(config: Config) -> Run | None:
     if config.tokenizer.from_run is None:
         return None
     run = open_run(config.tokenizer.from_run)
-    wanted, found = languages_of(config), languages_of(run.config)
+    wanted, found = ((each.data.src_lang, each.data.tgt_lang) for each in (config, run.config))
     is_shared = config.tokenizer.joint and config.tokenizer.kind != "spacy"
     keys = OF_TOKENIZER if is_shared else (*OF_TOKENIZER, "data.src_lang", "data.tgt_lang")
     different = [
@@ -481,31 +458,24 @@ def run_with_tokenizer(config: Config) -> Run | None:
     return run
 
 
-def languages_of(config: Config) -> tuple[str, str]:
-    """The source and the target language."""
-    return config.data.src_lang, config.data.tgt_lang
-
-
-def open_prepared_of(
-    run: Path, reference: PreparedReference, folder: Path | None = None, *, otherwise: str = ""
-) -> Prepared:
-    """The prepared data on which the model in `run` was trained, in `folder` if they have moved.
+def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "") -> Prepared:
+    """The prepared data on which `run` was trained, in `folder` if they have moved.
 
     `otherwise` is added to the error for missing data; it tells users how to do without them.
 
     Raises:
         DataError: the data are missing, or are not those of `run`.
     """
-    place = folder or Path(reference.folder)
+    place = folder or Path(run.prepared.folder)
     try:
         prepared = open_prepared(place)
     except (PreparedDataError, OSError) as error:
         raise DataError(
-            f"{error}; say with --data DIR where the data that {run} was trained on are{otherwise}"
+            f"{error}; say with --data DIR where the data that {run.folder} was trained on are{otherwise}"
         ) from error
-    if prepared.sha256 != reference.sha256:
+    if prepared.sha256 != run.prepared.sha256:
         raise DataError(
-            f"{place}: not the data that {run} was trained on (prepared anew since?); "
+            f"{place}: not the data that {run.folder} was trained on (prepared anew since?); "
             "name the right folder with --data DIR"
         )
     return prepared
@@ -514,8 +484,7 @@ def open_prepared_of(
 # Making
 
 
-@contextmanager
-def created_run(
+def create_run(
     folder: Path,
     config: Config,
     *,
@@ -523,77 +492,31 @@ def created_run(
     environment: Mapping[str, object],
     init_from: ParentReference | None = None,
     overwrite: bool = False,
-) -> Iterator[Run]:
-    """Create a run folder; no other process can train in it while the block lasts.
+) -> Run:
+    """Create a run folder, whose lock the caller holds.
 
     Raises:
-        UsageError: the folder exists and cannot be replaced: `overwrite` is off, it is no run folder, or a
-            process is training there.
+        UsageError: the folder exists and cannot be replaced: `overwrite` is off, or it is no run folder.
     """
-    with locked(folder):
-        check_replaceable(
-            folder,
-            is_wanted=overwrite,
-            # Prepared folders have a manifest too, and exported models both of the others.
-            own_files=(MANIFEST, RUN_CONFIG, ENVIRONMENT),
-            kind="a run folder",
-            ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
-        )
-        files = {RUN_CONFIG: dump_config(config).encode()}
-        files |= {f"{TOKENIZER}{name}": data for name, data in prepared.tokenizers.to_files().items()}
-        manifest = RunManifest(
-            format=1,
-            sha256={name: sha256_bytes(data) for name, data in files.items()},
-            prepared=PreparedReference(str(prepared.folder), prepared.sha256),
-            init_from=init_from,
-        )
-        with built_beside(folder) as partial:
-            for name, data in files.items():
-                write_atomically(partial / name, data)
-            write_json(partial / ENVIRONMENT, environment)
-            write_json(partial / MANIFEST, manifest.model_dump(exclude_none=True))
-        yield open_run(folder)
-
-
-# Evaluations
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The texts of a kept evaluation, line by line, and its `scores.json`."""
-
-    sources: list[str]
-    refs: list[str]
-    hyps: list[str]
-    record: Mapping[str, object]
-
-
-def keep_evaluation(folder: Path, evaluation: Evaluation) -> None:
-    """Write `evaluation` into `folder`, which it replaces; its scores have the hashes of the texts.
-
-    Raises:
-        ResourceError: it cannot be written.
-    """
-    texts = (evaluation.sources, evaluation.refs, evaluation.hyps)
-    contents = {
-        name: "".join(f"{line}\n" for line in lines).encode()
-        for name, lines in zip(TEXTS, texts, strict=True)
-    }
-    hashes = {name: sha256_bytes(content) for name, content in contents.items()}
+    check_replaceable(
+        folder,
+        is_wanted=overwrite,
+        # Prepared folders have a manifest too, and exported models both of the others.
+        own_files=(MANIFEST, RUN_CONFIG, ENVIRONMENT),
+        kind="a run folder",
+        ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
+    )
+    files = {RUN_CONFIG: dump_config(config).encode()}
+    files |= {f"{TOKENIZER}{name}": data for name, data in prepared.tokenizers.to_files().items()}
+    manifest = RunManifest(
+        format=1,
+        sha256={name: sha256_bytes(data) for name, data in files.items()},
+        prepared=PreparedReference(str(prepared.folder), prepared.sha256),
+        init_from=init_from,
+    )
     with built_beside(folder) as partial:
-        for name, content in contents.items():
-            write_atomically(partial / name, content)
-        write_json(partial / SCORES, {**evaluation.record, "sha256": hashes})
-
-
-def open_evaluation(folder: Path) -> Evaluation | None:
-    """The evaluation kept in `folder`; none if there is none, or if its files do not belong together."""
-    try:
-        record = read_json(folder / SCORES)
-        contents = {name: read_file(folder / name, most=MOST_TEXT_BYTES) for name in TEXTS}
-    except DataError:
-        return None
-    if record.get("sha256") != {name: sha256_bytes(content) for name, content in contents.items()}:
-        return None
-    sources, refs, hyps = map(split_lines, contents.values())
-    return Evaluation(sources, refs, hyps, record)
+        for name, data in files.items():
+            write_atomically(partial / name, data)
+        write_json(partial / ENVIRONMENT, environment)
+        write_json(partial / MANIFEST, manifest.model_dump(exclude_none=True))
+    return open_run(folder)

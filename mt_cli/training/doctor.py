@@ -27,7 +27,6 @@ TOLERANCES: Mapping[Precision, float] = {"fp32": 1e-3, "bf16": 0.5}
 """Of log-probabilities; a wrong mask or cache changes them by several units."""
 OVERFIT_PAIRS, OVERFIT_STEPS = 8, 400
 BACKENDS: tuple[Backend, ...] = ("scratch", "torch")
-CPU = Runtime(torch.device("cpu"), "fp32")
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,7 @@ def examine_run(
 
 
 @torch.no_grad()
-def examine(
-    scratch: TranslationModel, pytorch: TranslationModel, *, runtime: Runtime = CPU
-) -> Iterator[Check]:
+def examine(scratch: TranslationModel, pytorch: TranslationModel, *, runtime: Runtime) -> Iterator[Check]:
     """The checks of one model on its two backends, in eval mode."""
     tolerance = TOLERANCES[runtime.precision]
     src_ids, tgt_in = _random_batch(scratch)

@@ -59,6 +59,9 @@ class Validation:
 class Monitor:
     """Tells how training goes, with a progress bar on a terminal."""
 
+    _bar: "tqdm[Never]"
+    """While it is `watching`."""
+
     def __init__(
         self,
         run: Run,
@@ -72,7 +75,6 @@ class Monitor:
         self.meter = Meter()
         self._run, self._config, self._trainer = run, config, trainer
         self._elapsed_s, self._events = elapsed_s, events
-        self._bar: tqdm[Never] | None = None
         self._has_header = False
         timed = [each for each in run.metrics() if "validation_s" in each]
         self._validation_s = number_in(timed[-1], "validation_s", path=run.metrics_path) if timed else 0.0
@@ -123,8 +125,7 @@ class Monitor:
         `limit_left_s` is what a time limit leaves.
         """
         self.meter.add(report)
-        if self._bar is not None:
-            self._bar.update()
+        self._bar.update()
         if self.meter.updates == UPDATES_FOR_AN_ESTIMATE:
             float(report.loss)  # waits for the device, once
             if left_s := self._left_s():
@@ -144,11 +145,10 @@ class Monitor:
             for name in ("loss", "nll", "lr", "grad_norm", "tgt_tokens_per_s"):
                 self._events.add_scalar(f"train/{name}", getattr(reading, name), reading.step)
         # A terminal has the bar; a file or a pipe gets lines.
-        is_watched = self._bar is not None and not self._bar.disable
-        log.log(logging.DEBUG if is_watched else logging.INFO, "%s  elapsed %.0f s", reading, elapsed)
-        if self._bar is not None:
-            shown = {"loss": f"{reading.loss:.3f}", "tok/s": f"{reading.tgt_tokens_per_s:.0f}"}
-            self._bar.set_postfix(shown, refresh=False)
+        level = logging.INFO if self._bar.disable else logging.DEBUG
+        log.log(level, "%s  elapsed %.0f s", reading, elapsed)
+        shown = {"loss": f"{reading.loss:.3f}", "tok/s": f"{reading.tgt_tokens_per_s:.0f}"}
+        self._bar.set_postfix(shown, refresh=False)
 
     def tell_validation(self, validation: Validation, *, is_best: bool, validation_s: float) -> None:
         """Note what a validation has found, in `validation_s` seconds."""
@@ -202,30 +202,19 @@ def _row(
     validation: Validation, reading: "Reading | None", elapsed_s: float, left_s: float | None, is_best: bool
 ) -> str:
     """A line of the table of validations; `reading` is None before the first update."""
-    cells = [
-        "0",
-        str(validation.step),
-        "-",
-        f"{validation.nll:.3f}",
-        f"{validation.bleu.score:.2f}",
-        "-",
-        "-",
-    ]
+    epoch, loss, lr, rate = "0", "-", "-", "-"
     if reading is not None:
-        cells[0], cells[2] = str(reading.epoch), f"{reading.loss:.3f}"
-        cells[5:] = f"{reading.lr:.1e}", f"{reading.tgt_tokens_per_s:.0f}"
-    cells += ["-" if s is None else str(timedelta(seconds=round(s))) for s in (elapsed_s, left_s)]
+        epoch, loss = str(reading.epoch), f"{reading.loss:.3f}"
+        lr, rate = f"{reading.lr:.1e}", f"{reading.tgt_tokens_per_s:.0f}"
+    times = ["-" if s is None else str(timedelta(seconds=round(s))) for s in (elapsed_s, left_s)]
+    nll, bleu = f"{validation.nll:.3f}", f"{validation.bleu.score:.2f}"
+    cells = [epoch, str(validation.step), loss, nll, bleu, lr, rate, *times]
     row = "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS.values(), strict=True))
     return f"{row}  {'*' if is_best else ''}".rstrip()
 
 
 def event_writer(run_folder: Path, *, after_step: int) -> "SummaryWriter":
-    """Writer of TensorBoard's event files, which hides what a kill lost of later updates.
-
-    Raises:
-        ResourceError: TensorBoard, an extra, is not installed.
-    """
-    check_tensorboard()
+    """Writer of TensorBoard's event files, which hides what a kill lost of later updates."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(run_folder / TENSORBOARD), purge_step=after_step + 1)

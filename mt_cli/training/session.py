@@ -21,18 +21,17 @@ from mt_cli.data.prepared import EncodedSplit, Prepared, Sentences
 from mt_cli.errors import DataError, DivergedError, MtCliError, StoppedError
 from mt_cli.evaluation.scoring import score_bleu
 from mt_cli.machine.device import Runtime
+from mt_cli.machine.files import write_json
 from mt_cli.machine.processes import StopSignals
-from mt_cli.machine.terminal import ProgressDisplay
+from mt_cli.machine.terminal import progress_shown
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.checkpoint import (
     CheckpointState,
     checkpoint_name,
-    fill,
     read_state,
     read_training_tensors,
     read_weights,
     save_checkpoint,
-    shapes_of,
 )
 from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
 from mt_cli.training.distributed import World
@@ -86,9 +85,8 @@ class Session:
         self._started_at, self._limit_s = started_at, math.inf if time_limit_s is None else time_limit_s
         self._validates_at_limit = validates_at_limit
         seed = config.runtime.seed
-        self.model = run.build_model(backend=config.model.backend, seed=seed).to(runtime.device)
+        self.model = run.build_model(seed=seed).to(runtime.device)
         split = prepared.split("train")
-        self._num_train = len(split)
         self._trainer = Trainer(self.model, split, config.training, runtime=runtime, seed=seed, world=world)
         src_size, tgt_size = run.tokenizers.src.vocab_size, run.tokenizers.tgt.vocab_size
         self._plan = Plan(
@@ -128,8 +126,8 @@ class Session:
             config_path,
             self._runtime,
             num_processes=self._world.size,
-            num_train=self._num_train,
-            num_val=self._validator.num_pairs,
+            num_train=self._plan.num_pairs,
+            num_val=len(self._validator.sources),
         )
         if not self._trainer.progress.step:
             for warning in before_training(self._config, self._plan):
@@ -137,7 +135,7 @@ class Session:
         self._write_status("running")
         try:
             with self._monitor.watching():
-                reason = self._loop(signals)
+                reason = self.loop(signals)
         except (StoppedError, DivergedError):
             raise
         except BaseException:
@@ -153,28 +151,21 @@ class Session:
         log.info("%s  step %d  elapsed %.0f s", reason, step, self._elapsed_s())
         return TrainResult(self._run.folder, reason, step, self._state.best_step, self._state.best_score)
 
-    def follow(self) -> None:
-        """Train along with the first process until it says that it is over."""
-        self._score_start()
-        if self._is_out_of_patience():
-            return
-        for _ in self._trainer.run():
-            if not self._world.agree(goes_on=True):
-                return
-
-    def _loop(self, signals: StopSignals) -> str:
+    def loop(self, signals: StopSignals) -> str:
+        """Make the updates that are left; gives the reason to end, in other processes than the first none."""
         self._score_start()
         if self._is_out_of_patience():
             return "early_stop"
         for report in self._trainer.run():
-            try:
-                reason = self._after_update(report, signals)
-            except BaseException:
-                self._world.announce_end()
-                raise
-            self._world.agree(goes_on=reason is None)
-            if reason is not None:
-                return reason
+            reason = None
+            if self._world.is_first:
+                try:
+                    reason = self._after_update(report, signals)
+                except BaseException:
+                    self._world.announce_end()
+                    raise
+            if not self._world.agree(goes_on=reason is None):
+                return reason or ""
         return "finished"
 
     def _score_start(self) -> None:
@@ -267,23 +258,19 @@ class Session:
         Raises:
             DataError: none is whole, with finite weights.
         """
-        run, failures = self._run, list[DataError]()
+        run, failures = self._run, list[str]()
         for name in reversed(run.checkpoints):
             folder = run.folder / CHECKPOINTS / name
             try:
                 state = read_state(folder)
-                shapes = shapes_of(self.model)
-                tensors = read_training_tensors(folder, shapes)
-                fill(self.model, read_weights(folder, shapes))
-                try:
-                    self._trainer.restore(Progress(state.step, state.epoch, state.update_of_epoch), tensors)
-                except KeyError as error:
-                    raise DataError(f"{folder}: its training state lacks {error}") from error
-            except DataError as error:
-                failures.append(error)
+                tensors = read_training_tensors(folder, run.parameter_shapes)
+                self.model.load_state_dict(read_weights(folder, run.parameter_shapes), strict=False)
+                self._trainer.restore(Progress(state.step, state.epoch, state.update_of_epoch), tensors)
+            except (DataError, KeyError) as error:
+                lacks = f"{folder}: its training state lacks {error}"
+                failures.append(lacks if isinstance(error, KeyError) else str(error))
+                log.warning("%s", failures[-1])
                 continue
-            for failure in failures:
-                log.warning("%s", failure)
             if failures:
                 log.warning("training goes on from %s, the newest checkpoint that can be used", name)
             self._state = self._with_its_best(state)
@@ -294,7 +281,7 @@ class Session:
                 total = self._trainer.total_steps
                 log.warning("the run is at step %d, past the %d asked for", state.step, total)
             return tensors
-        raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew") from failures[0]
+        raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew")
 
     def _with_its_best(self, state: CheckpointState) -> CheckpointState:
         """`state`, with its best checkpoint pointed to; without a best score if that is gone."""
@@ -346,8 +333,8 @@ class Session:
         raise StoppedError(message, signal_number=signal_number)
 
     def _write_status(self, state: str) -> None:
-        self._run.write_facts(
-            STATUS,
+        write_json(
+            self._run.folder / STATUS,
             {
                 "state": state,
                 "step": self._trainer.progress.step,
@@ -396,17 +383,12 @@ class Validator:
             tokens_per_batch=self._config.training.tokens_per_batch,
             runtime=self._runtime,
         )
-        with ProgressDisplay("validating", unit="lines", total=len(self.sources)) as progress:
-            hyps = self._translator.translate(self.sources, on_progress=progress.update)
+        with progress_shown("validating", unit="lines", total=len(self.sources)) as update:
+            hyps = self._translator.translate(self.sources, on_progress=update)
         bleu = score_bleu(hyps, self._refs, lowercase=self._config.data.lowercase)
         spread = range(0, len(hyps), max(1, len(hyps) // NUM_SAMPLES))[:NUM_SAMPLES]
         samples = [(self.sources[i], hyps[i], self._refs[i]) for i in spread]
         return Validation(step, nll, bleu, hyps, samples)
-
-    @property
-    def num_pairs(self) -> int:
-        """Pairs that are validated on."""
-        return len(self._split)
 
 
 def _fitting(split: EncodedSplit, *, longest: int) -> EncodedSplit:

@@ -7,8 +7,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, differences
 from mt_cli.config.schema import Config
 from mt_cli.data.prepared import Prepared, open_prepared
-from mt_cli.errors import DataError, MtCliError, UsageError, command_line
+from mt_cli.errors import DataError, UsageError, command_line
 from mt_cli.evaluation.card import write_card
 from mt_cli.machine.device import (
     check_fits_memory,
@@ -29,16 +29,13 @@ from mt_cli.machine.device import (
 from mt_cli.machine.files import locked, sha256_bytes
 from mt_cli.machine.processes import StopSignals, describe_checkout
 from mt_cli.machine.terminal import logged_to
-from mt_cli.runs.checkpoint import fill, read_weights, shapes_of, weights_sha256
+from mt_cli.runs.checkpoint import read_weights, weights_sha256
 from mt_cli.runs.run import (
-    CHECKPOINT_NAME,
-    CHECKPOINTS,
     LOG,
-    STATUS,
     TOKENIZER,
     ParentReference,
     Run,
-    created_run,
+    create_run,
     model_shapes,
     num_parameters,
     open_run,
@@ -55,12 +52,8 @@ FIXED = (
     "runtime.seed",
 )  # fmt: skip
 """What a run keeps from its first step: model, order of data, kind of optimiser, and what is best by."""
-FREE = tuple(
-    f"model.{key}" for key in ("backend", "dropout", "attention_dropout", "activation_dropout", "init")
-)
-"""Keys that say nothing of what trained weights compute."""
-STARTING: Mapping[str, object] = {"state": "starting", "step": 0}
-"""Status of a run until its first update begins."""
+FREE = ("backend", "dropout", "attention_dropout", "activation_dropout", "init")
+"""Keys of [model] that say nothing of what trained weights compute."""
 
 
 def train_run(
@@ -109,14 +102,28 @@ def train_run(
             "processes": world.size,
         }
         signals = stack.enter_context(StopSignals())  # of all processes, for the first to answer
-        begun = (
-            _resumed_run(run_dir, config, prepared)
-            if resume
-            else _new_run(run_dir, config, prepared, environment, overwrite=overwrite)
-        )
-        run = world.after_first(lambda: stack.enter_context(begun), lambda: open_run(run_dir))
+
+        def begin() -> Run:
+            if resume:
+                open_run(run_dir)  # or nothing there is worth a lock
+            stack.enter_context(locked(run_dir))
+            if resume:
+                return _resumed_run(run_dir, config, prepared)
+            folder = config.training.init_from
+            parent = None if folder is None else fitting_parent(folder, config, prepared, run_dir=run_dir)
+            return create_run(
+                run_dir,
+                config,
+                prepared=prepared,
+                environment=environment,
+                init_from=parent,
+                overwrite=overwrite,
+            )
+
+        run = world.after_first(begin, lambda: open_run(run_dir))
         if world.is_first:
-            stack.enter_context(_described(run))
+            stack.enter_context(logged_to(run.folder / LOG))
+            stack.callback(write_card, run)
         stack.enter_context(memory_errors_explained("lower training.tokens_per_batch"))
         session = Session(
             run,
@@ -134,68 +141,25 @@ def train_run(
             load_parent(run, session.model)
         if world.is_first:
             return session.run(signals, config_path=config_path or run.folder / RUN_CONFIG)
-        session.follow()
+        session.loop(signals)
         return None
 
 
-@contextmanager
-def _new_run(
-    run_dir: Path,
-    config: Config,
-    prepared: Prepared,
-    environment: Mapping[str, object],
-    *,
-    overwrite: bool,
-) -> Iterator[Run]:
-    """A run that begins; it is locked while the block lasts."""
-    init_from = config.training.init_from
-    parent = None if init_from is None else fitting_parent(init_from, config, prepared, run_dir=run_dir)
-    with created_run(
-        run_dir, config, prepared=prepared, environment=environment, init_from=parent, overwrite=overwrite
-    ) as run:
-        run.write_facts(STATUS, STARTING)
-        yield run
-
-
-@contextmanager
-def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Iterator[Run]:
-    """A run that goes on; it is locked while the block lasts."""
-    open_run(run_dir)  # or nothing there is worth a lock
-    with locked(run_dir):
-        run = open_run(run_dir)  # now that nobody can replace it
-        if run.prepared.sha256 != prepared.sha256:
-            raise UsageError(
-                f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew"
-            )
-        changed = differences(run.config, config)
-        changed.pop("training.init_from", None)  # the run has begun
-        fixed = [path for path in changed if path.startswith(FIXED)]
-        if fixed:
-            raise UsageError(
-                f"{run_dir} was started with another {', '.join(fixed)}; "
-                "--resume needs the same, or train anew"
-            )
-        if changed:
-            log.warning("%s goes on with another %s than it was started with", run_dir, ", ".join(changed))
-        yield run
-
-
-@contextmanager
-def _described(run: Run) -> Iterator[None]:
-    """Log to the run's train.log; then write its model card, and its status if it failed early.
-
-    What fails then is left: the error that comes first is the one to tell.
-    """
-    with logged_to(run.folder / LOG):
-        try:
-            yield
-            write_card(run)
-        except BaseException:
-            with suppress(MtCliError, OSError):
-                if run.read_facts(STATUS).get("state") == STARTING["state"]:
-                    run.write_facts(STATUS, {**STARTING, "state": "failed"})
-                write_card(run, tells_failure=False)
-            raise
+def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
+    """The run that goes on, whose lock the caller holds."""
+    run = open_run(run_dir)
+    if run.prepared.sha256 != prepared.sha256:
+        raise UsageError(f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew")
+    changed = differences(run.config, config)
+    changed.pop("training.init_from", None)  # the run has begun
+    fixed = [path for path in changed if path.startswith(FIXED)]
+    if fixed:
+        raise UsageError(
+            f"{run_dir} was started with another {', '.join(fixed)}; --resume needs the same, or train anew"
+        )
+    if changed:
+        log.warning("%s goes on with another %s than it was started with", run_dir, ", ".join(changed))
+    return run
 
 
 # A run that starts with another's weights
@@ -208,22 +172,16 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
         UsageError: it has another tokenizer, or a model that differs in more than having more layers, or is
             the run that is to be replaced.
         DataError: it is damaged.
-        ResourceError: there is not the memory for its weights.
     """
     if folder.resolve() == run_dir.resolve():
         raise UsageError(f"{folder}: a run cannot start with the one that it replaces; add --run DIR")
     parent = open_run(folder)
     tokenizers = prepared.tokenizers
-    model, there = config.model, parent.config.model
-    fewer = [
-        f"model.{key}"
-        for key in ("encoder_layers", "decoder_layers")
-        if getattr(model, key) < getattr(there, key)
-    ]
+    there = parent.config.model
     different = [
-        f"{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
-        for key, (wanted, found) in differences(config, parent.config).items()
-        if key.startswith("model.") and key not in (*FREE, *fewer)
+        f"model.{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
+        for (key, wanted), (_, found) in zip(config.model, there, strict=True)
+        if wanted != found and key not in FREE and not (key.endswith("_layers") and wanted < found)
     ]
     if different:
         raise UsageError(
@@ -238,7 +196,6 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
             f"{prepared.folder} was prepared with another tokenizer than that of {folder}; "
             f'write from_run = "{folder}" into the config\'s [tokenizer], then prepare it again'
         )
-    check_fits_memory(num_parameters(parent.parameter_shapes), whose=f"the model of {folder}")
     checkpoint = parent.checkpoint_folder("best")
     weights = weights_sha256(checkpoint)
     return ParentReference(str(folder), checkpoint.name, weights, there.encoder_layers, there.decoder_layers)
@@ -249,31 +206,28 @@ def load_parent(run: Run, model: nn.Module) -> None:
 
     Raises:
         DataError: they are not there any more, or not the same.
-        ResourceError: there is not the memory for them.
     """
-    parent, own = run.init_from, run.config.model
-    assert parent is not None
-    depths = {"encoder_layers": parent.encoder_layers, "decoder_layers": parent.decoder_layers}
-    if any(depth < getattr(own, key) for key, depth in depths.items()):
-        raise DataError(f"{run.folder}: its manifest names a parent with fewer layers; train anew")
-    shapes = model_shapes(own.model_copy(update=depths), run.tokenizers)
-    check_fits_memory(num_parameters(shapes), whose=f"the model of {parent.folder}")
-    checkpoint = Path(parent.folder) / CHECKPOINTS / parent.checkpoint
+    reference, own = run.init_from, run.config.model
+    assert reference is not None
     remedy = f"{run.folder} starts with them: put that right, or train anew with --init-from"
     try:
-        digest, weights = weights_sha256(checkpoint), read_weights(checkpoint, shapes)
-    except DataError as error:
+        parent = open_run(Path(reference.folder))
+        checkpoint = parent.checkpoint_folder(reference.checkpoint)
+        digest, weights = weights_sha256(checkpoint), read_weights(checkpoint, parent.parameter_shapes)
+    except (DataError, UsageError) as error:
         raise DataError(f"{error}; {remedy}") from error
-    if digest != parent.sha256 or not CHECKPOINT_NAME.fullmatch(checkpoint.name):
+    if digest != reference.sha256:
         raise DataError(f"{checkpoint}: not the weights that this run started with; {remedy}")
-    kept = {key.removesuffix("_layers"): kept_layers(deep, getattr(own, key)) for key, deep in depths.items()}
-    fill(model, weights_of_layers(weights, kept, names=shapes_of(model)))
+    depths = {"encoder": parent.config.model.encoder_layers, "decoder": parent.config.model.decoder_layers}
+    kept = {stack: kept_layers(depth, getattr(own, f"{stack}_layers")) for stack, depth in depths.items()}
+    taken = weights_of_layers(weights, kept, names=run.parameter_shapes)
+    model.load_state_dict(taken, strict=False)  # it has no names for tied ones
     layers = [
         f"; {stack} layers {', '.join(str(layer + 1) for layer in kept[stack])} of {depth}"
-        for stack, depth in zip(kept, depths.values(), strict=True)
+        for stack, depth in depths.items()
         if len(kept[stack]) < depth
     ]
-    log.info("started with %s, %s%s", parent.folder, parent.checkpoint, "".join(layers))
+    log.info("started with %s, %s%s", reference.folder, reference.checkpoint, "".join(layers))
 
 
 def kept_layers(num_layers: int, num_kept: int) -> list[int]:

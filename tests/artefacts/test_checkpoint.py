@@ -17,12 +17,10 @@ from mt_cli.errors import DataError, ResourceError
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.checkpoint import (
     CheckpointState,
-    fill,
     read_state,
     read_training_tensors,
     read_weights,
     save_checkpoint,
-    shapes_of,
 )
 from mt_cli.training.trainer import Trainer
 
@@ -37,7 +35,7 @@ STATE = CheckpointState(
 )
 TENSORS = {"random:cpu": torch.arange(9, dtype=torch.uint8), "x:step": torch.tensor(3.0)}
 FILES = ["manifest.json", "model.safetensors", "state.json", "state.safetensors"]
-SHAPES = shapes_of(tiny_model())
+SHAPES = {name: tuple(each.shape) for name, each in tiny_model().named_parameters()}
 
 
 def save(
@@ -54,7 +52,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def load(folder: Path, model: TranslationModel) -> None:
-    fill(model, read_weights(folder, shapes_of(model)))
+    shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
+    model.load_state_dict(read_weights(folder, shapes), strict=False)
 
 
 def names_in(folder: Path) -> list[str]:

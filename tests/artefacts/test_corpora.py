@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mt_cli.config.schema import DataConfig, FilesConfig
+from mt_cli.config.schema import Config, DataConfig, FilesConfig
 from mt_cli.data import corpora
 from mt_cli.data import corpora as multi30k
-from mt_cli.data.corpora import CorpusFile, CorpusSplit, corpus_hashes, find_corpus, pinned_hashes, read_pairs
+from mt_cli.data.corpora import CorpusSplit, corpus_hashes, find_corpus, pinned_hashes, read_pairs
+from mt_cli.data.prepare import prepare_corpus
 from mt_cli.errors import DataError, ResourceError
 
 SPLITS = ("train", "val")
@@ -51,26 +52,23 @@ def write(folder: Path, files: dict[str, bytes], *, suffix: str = ".gz") -> Path
     return folder
 
 
-def split_of(src: Path, tgt: Path) -> CorpusSplit:
-    return CorpusSplit(CorpusFile(src, ""), CorpusFile(tgt, ""))
-
-
 class TestMulti30k:
     def test_files_come_from_a_folder(
         self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
     ) -> None:
         corpus = find_corpus(config, source=write(tmp_path, pinned))
         assert list(corpus) == ["train", "val"]
-        assert corpus["train"].src.path == tmp_path / "train.de.gz"
+        assert corpus["train"].src == tmp_path / "train.de.gz"
         assert corpus_hashes(corpus) == pinned_hashes(config)
 
     def test_plain_files_count_as_the_same(
         self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
     ) -> None:
         plain = {name: gzip.decompress(data) for name, data in pinned.items()}
-        corpus = find_corpus(config, source=write(tmp_path, plain, suffix=""))
-        assert corpus["val"].tgt.path == tmp_path / "val.en"
-        assert corpus_hashes(corpus) == pinned_hashes(config)
+        source, whole = write(tmp_path / "plain", plain, suffix=""), Config(data=config)
+        assert find_corpus(config, source=source)["val"].tgt == source / "val.en"
+        assert prepare_corpus(whole, out=tmp_path / "out", source=source).is_new
+        assert not prepare_corpus(whole, out=tmp_path / "out", source=write(tmp_path, pinned)).is_new
 
     def test_altered_file_is_named_with_both_hashes(
         self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
@@ -110,7 +108,8 @@ class TestMulti30k:
         assert fetched == [f"http://127.0.0.1/raw/val.en.gz {sha256(pinned['val.en'])} {1 << 20}"]
 
     def test_every_split_is_pinned_in_both_languages(self) -> None:
-        expected = {f"{split}.{lang}" for split in multi30k.SPLITS for lang in multi30k.LANGUAGES}
+        tests = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", "test_2018_flickr")
+        expected = {f"{split}.{lang}" for split in (*SPLITS, *tests) for lang in ("de", "en")}
         assert set(multi30k.GZIPPED_SHA256) == expected
         assert set(multi30k.PLAIN_SHA256) < expected
         assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in multi30k.GZIPPED_SHA256.values())
@@ -139,7 +138,7 @@ class TestReading:
     def test_only_newline_ends_a_line(self, tmp_path: Path, pack: type[bytes]) -> None:
         text = "a\u2028b\x0bc\x85\r\n\nletzte"
         write(tmp_path, {"src": pack(text.encode()), "tgt": pack(b"1\n2\n3\n")}, suffix="")
-        pairs = list(read_pairs(split_of(tmp_path / "src", tmp_path / "tgt")))
+        pairs = list(read_pairs(CorpusSplit(tmp_path / "src", tmp_path / "tgt")))
         assert [src for src, _ in pairs] == ["a\u2028b\x0bc\x85\r\n".encode(), b"\n", b"letzte"]
         assert [tgt for _, tgt in pairs] == [b"1\n", b"2\n", b"3\n"]
 
@@ -151,7 +150,7 @@ class TestReading:
         src, tgt = tmp_path / "src", tmp_path / "tgt"
         message = f"{tgt}: {num_tgt} lines, but {src} has {num_src}; the files must align line by line"
         with pytest.raises(DataError, match=re.escape(message)):
-            list(read_pairs(split_of(src, tgt)))
+            list(read_pairs(CorpusSplit(src, tgt)))
 
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzipped"])
     def test_line_without_end_is_refused_by_number_and_never_held(
@@ -163,7 +162,7 @@ class TestReading:
         tracemalloc.start()
         try:
             with pytest.raises(DataError, match=r"src: line 2: longer than 1,048,576 bytes; expected a sent"):
-                list(read_pairs(split_of(tmp_path / "src", tmp_path / "tgt")))
+                list(read_pairs(CorpusSplit(tmp_path / "src", tmp_path / "tgt")))
             assert tracemalloc.get_traced_memory()[1] < 8 << 20
         finally:
             tracemalloc.stop()
@@ -173,4 +172,4 @@ class TestReading:
         lines = b"".join(b"%d\n" % i for i in range(1000))
         write(tmp_path, {"src": gzip.compress(lines)[:cut], "tgt": lines}, suffix="")
         with pytest.raises(DataError, match=r"src: damaged gzip file"):
-            list(read_pairs(split_of(tmp_path / "src", tmp_path / "tgt")))
+            list(read_pairs(CorpusSplit(tmp_path / "src", tmp_path / "tgt")))

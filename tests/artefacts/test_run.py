@@ -11,8 +11,8 @@ from tiny import TINY, random_ids
 
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.errors import DataError, UsageError
-from mt_cli.machine.files import locked
-from mt_cli.runs.run import ENVIRONMENT, STATUS, Evaluation, Run, keep_evaluation, open_evaluation, open_run
+from mt_cli.machine.files import write_json
+from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, open_run
 
 CONFIG = Config(model=TINY, data=DataConfig(max_len=14))
 
@@ -50,17 +50,6 @@ def test_overwriting_leaves_nothing_of_the_old_run(run: Run) -> None:
     assert not (run.folder / "checkpoints").exists()
     assert not (run.folder / "best.txt").exists()
     assert list(anew.metrics()) == []
-
-
-def test_a_new_run_is_locked_from_its_first_moment_to_its_makers_last(tmp_path: Path) -> None:
-    with (
-        making(tmp_path / "run", CONFIG),
-        pytest.raises(UsageError, match="another process is at work there"),
-        locked(tmp_path / "run"),
-    ):
-        pass
-    with locked(tmp_path / "run"):
-        pass
 
 
 def test_a_prepared_folder_is_not_overwritten_for_a_run(tmp_path: Path) -> None:
@@ -197,7 +186,7 @@ LATER_FACTS = {"commit": "b", "threads": 2, "amx": True}
 
 def test_each_resumption_notes_what_differs_from_the_one_before(run: Run) -> None:
     assert run.read_facts(STATUS) == {}
-    run.write_facts(ENVIRONMENT, START_FACTS)
+    write_json(run.folder / ENVIRONMENT, START_FACTS)
     for step in (0, 5):
         run.note_resumption(START_FACTS, after_step=step)
     assert run.read_facts(ENVIRONMENT) == START_FACTS
@@ -209,21 +198,3 @@ def test_each_resumption_notes_what_differs_from_the_one_before(run: Run) -> Non
         {"after_step": 30, "commit": "a", "gpu": "H", "amx": None},
     ]
     assert run.read_facts(ENVIRONMENT) == START_FACTS | {"resumed": noted}
-
-
-# Evaluations
-
-KEPT = Evaluation(
-    ["Ein Hund.", ""], ["A\u2028dog.", " "], ["A dog.", ""], {"n": 2, "checkpoint": "step-00000001"}
-)
-
-
-def test_an_evaluation_is_read_as_it_was_kept_or_not_at_all(tmp_path: Path) -> None:
-    assert open_evaluation(tmp_path / "test-greedy") is None
-    keep_evaluation(tmp_path / "test-greedy", KEPT)
-    found = open_evaluation(tmp_path / "test-greedy")
-    assert found is not None
-    assert (found.sources, found.refs, found.hyps) == (KEPT.sources, KEPT.refs, KEPT.hyps)
-    assert found.record.items() >= KEPT.record.items()
-    next((tmp_path / "test-greedy").glob("hyp*")).write_bytes(b"altered\n")
-    assert open_evaluation(tmp_path / "test-greedy") is None

@@ -6,19 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mt_cli.data.prepared import EncodedPairs, EncodedSplit, Sentences, SplitWriter, open_split
+from mt_cli.data.prepared import EncodedPairs, EncodedSplit, Sentences, id_type, open_split, write_split
 from mt_cli.errors import DataError
 
 
-def pairs(src: list[list[int]], tgt: list[list[int]], *, vocab_size: int = 100) -> EncodedPairs:
-    split = EncodedSplit(Sentences.of(src, vocab_size=vocab_size), Sentences.of(tgt, vocab_size=vocab_size))
+def pairs(src: list[list[int]], tgt: list[list[int]]) -> EncodedPairs:
+    split = EncodedSplit(Sentences.of(src), Sentences.of(tgt))
     return EncodedPairs(split, [(f"s{ids}".encode(), f"t{ids}".encode()) for ids in src], Counter())
 
 
 def write(folder: Path, *parts: EncodedPairs) -> None:
-    with SplitWriter(folder, "val", src_type=np.uint16, tgt_type=np.int32) as writer:
-        for part in parts:
-            writer.write(part)
+    write_split(folder, "val", parts, [np.uint16, np.int32])
 
 
 def lists(sequences: Sentences) -> list[list[int]]:
@@ -33,13 +31,25 @@ def test_parts_are_read_back_as_one(tmp_path: Path) -> None:
 
 
 def test_arrays_are_memory_mapped_in_their_own_type(tmp_path: Path) -> None:
-    write(tmp_path, pairs([[4]], [[70000]], vocab_size=80000))
+    write(tmp_path, pairs([[4]], [[70000]]))
     split = open_split(tmp_path, "val")
     assert isinstance(split.src.ids, np.memmap)
     assert isinstance(split.tgt.offsets, np.memmap)
     assert split.src.ids.dtype == np.uint16
     assert split.tgt.ids.dtype == np.int32
     assert split.tgt[0].tolist() == [70000]
+
+
+@pytest.mark.parametrize(("vocab_size", "expected"), [(65536, np.uint16), (65537, np.int32)])
+def test_ids_take_two_bytes_where_they_fit(
+    tmp_path: Path, vocab_size: int, expected: type[np.generic]
+) -> None:
+    largest = vocab_size - 1
+    write_split(tmp_path, "val", [pairs([[largest]], [[4]])], [id_type(vocab_size), np.uint16])
+    sequences = open_split(tmp_path, "val").src
+    assert id_type(vocab_size) is expected
+    assert sequences.ids.dtype == expected
+    assert sequences[0].tolist() == [largest]
 
 
 def test_missing_array_is_named(tmp_path: Path) -> None:

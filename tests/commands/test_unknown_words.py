@@ -14,7 +14,7 @@ from mt_cli.model.transformer import DecoderState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.text.words import JOINER, WordTokenizer
+from mt_cli.text.words import JOINER, WordTokenizer, split_words
 from mt_cli.translation.translator import Translator
 
 PAIRS = [("Ein Hund bellt.", "A dog barks."), ("Eine Katze schläft.", "A cat sleeps.")]
@@ -46,7 +46,7 @@ def translator_of(*, lowercase: bool = False, **options: object) -> Translator:
 def words_to_ids(*words: str, lowercase: bool = False) -> list[int]:
     tgt = tokenizers_of(lowercase=lowercase).tgt
     assert isinstance(tgt, WordTokenizer)
-    return [UNK_ID if word == "?" else tgt.vocabulary.id_of(word) for word in words]
+    return [UNK_ID if word == "?" else tgt.entries.index(word) for word in words]
 
 
 def let_say(monkeypatch: pytest.MonkeyPatch, ids: Sequence[int], *, second_best: int = EOS_ID) -> None:
@@ -75,7 +75,7 @@ def words_looked_at(translator: Translator, line: str, hyp: list[int], *, lowerc
     weights = maps["cross"][0, 0].mean(0).tolist()  # (T, S)
     unknown = [place for place, i in enumerate(ids) if i == UNK_ID] or range(len(ids))
     places = [max(unknown, key=row.__getitem__) for row in weights[: len(hyp)]]
-    return [src.marked_words(line)[place].removeprefix(JOINER) for place in places]
+    return [split_words([line], src.lang)[0][place].removeprefix(JOINER) for place in places]
 
 
 @pytest.mark.parametrize("lowercase", [False, True], ids=["mixed case", "lower case"])

@@ -11,7 +11,7 @@ from tiny import split_of
 
 from mt_cli.data import batching
 from mt_cli.data.batching import BatchShape, PlannedBatch, collate, pad_ids, plan_epoch
-from mt_cli.data.prepared import Portion, Sentences, id_type
+from mt_cli.data.prepared import EncodedSplit, Sentences
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 budgets = st.integers(1, 120)
@@ -147,7 +147,7 @@ def test_rows_left_over_hold_one_source_token_and_no_target() -> None:
 
 
 def test_ids_beyond_sixteen_bits_survive() -> None:
-    batch = collate(split_of([([70_000], [69_999])], vocab_size=80_000), [0])
+    batch = collate(EncodedSplit(Sentences.of([[70_000]]), Sentences.of([[69_999]])), [0])
     assert batch.src_ids.tolist() == [[70_000, 3]]
     assert batch.tgt_ids.tolist() == [[2, 69_999, 3]]
 
@@ -163,7 +163,7 @@ def test_rows_are_padded_on_the_right(sequences: list[list[int]], expected: list
 
 def test_an_epoch_holds_of_each_portion_what_its_share_says() -> None:
     whole = split_of([([5] * (1 + i % 7), [5] * (1 + i % 5)) for i in range(30)])
-    split = replace(whole, portions=(Portion(20, 1.0), Portion(10, 0.5)))
+    split = replace(whole, portions=((20, 1.0), (10, 0.5)))
     epochs = [
         [
             int(i)
@@ -188,16 +188,7 @@ def test_sentences_end_and_the_target_is_predicted_one_place_ahead() -> None:
 
 
 def test_sentences_are_found_by_index() -> None:
-    sequences = Sentences.of([[4, 5], [], [6]], vocab_size=10)
+    sequences = Sentences.of([[4, 5], [], [6]])
     assert len(sequences) == 3
     assert [sequences[i].tolist() for i in range(3)] == [[4, 5], [], [6]]
     assert sequences.lengths.tolist() == [2, 0, 1]
-
-
-@pytest.mark.parametrize(("vocab_size", "expected"), [(65536, np.uint16), (65537, np.int32)])
-def test_ids_take_two_bytes_where_they_fit(vocab_size: int, expected: type[np.generic]) -> None:
-    largest = vocab_size - 1
-    sequences = Sentences.of([[largest]], vocab_size=vocab_size)
-    assert id_type(vocab_size) is expected
-    assert sequences.ids.dtype == expected
-    assert sequences[0].tolist() == [largest]

@@ -1,16 +1,16 @@
 """Encoding: which pairs are kept, which are dropped, and for which reason."""
 
-from mt_cli.data.prepare import PairEncoder
+from mt_cli.data.prepare import encode_pairs
 from mt_cli.data.prepared import Sentences
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizer import TextOptions, Tokenizers
-from mt_cli.text.words import Vocabulary, WordTokenizer
+from mt_cli.text.words import WordTokenizer
 
 
 def tokenizers(*, lowercase: bool = False) -> Tokenizers:
     return Tokenizers(
-        WordTokenizer("de", Vocabulary([*SPECIALS, "ein", "Hund", "hund"])),
-        WordTokenizer("en", Vocabulary([*SPECIALS, "a", "dog", "big"])),
+        WordTokenizer("de", [*SPECIALS, "ein", "Hund", "hund"]),
+        WordTokenizer("en", [*SPECIALS, "a", "dog", "big"]),
         kind="spacy",
         joint=False,
         options=TextOptions("de", "en", lowercase),
@@ -31,18 +31,18 @@ RAW = [
 
 
 def test_every_line_is_kept_without_a_limit() -> None:
-    encoded = PairEncoder(tokenizers(), max_len=None)(RAW)
+    encoded = encode_pairs(RAW, tokenizers=tokenizers(), max_len=None)
     assert lists(encoded.split.src) == [[4, 5], [], [4], [4, 5], [4, 5, 4, 5]]
     assert lists(encoded.split.tgt) == [[4, 5], [4, 5], [], [4, 6, 5], [4, 5]]
     assert encoded.dropped == {}
 
 
 def test_pairs_are_dropped_by_reason() -> None:
-    encoded = PairEncoder(tokenizers(), max_len=3)(RAW)
+    encoded = encode_pairs(RAW, tokenizers=tokenizers(), max_len=3)
     assert encoded.dropped == {"empty": 2, "too long": 1}
     assert lists(encoded.split.src) == [[4, 5], [4, 5]]
 
 
 def test_text_is_lowercased_as_the_tokenizers_were_learned() -> None:
-    encoded = PairEncoder(tokenizers(lowercase=True), max_len=None)(RAW[:1])
+    encoded = encode_pairs(RAW[:1], tokenizers=tokenizers(lowercase=True), max_len=None)
     assert encoded.split.src[0].tolist() == [4, 6]

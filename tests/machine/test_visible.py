@@ -2,7 +2,7 @@
 
 import pytest
 
-from mt_cli.machine.terminal import visible, visible_lines
+from mt_cli.machine.terminal import visible
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ def test_controls_and_invisible_characters_are_spelled_out(text: str, shown: str
 
 
 def test_lines_and_columns_stay_in_text_of_several_lines() -> None:
-    assert visible_lines("a\tb\nc\r\x1b[2J") == "a\tb\nc\\r\\x1b[2J"
+    assert visible("a\tb\nc\r\x1b[2J", kept="\n\t") == "a\tb\nc\\r\\x1b[2J"

@@ -4,7 +4,6 @@ import pytest
 import torch
 from tiny import randomised, tiny_model
 
-from mt_cli.runs.checkpoint import fill
 from mt_cli.text import PAD_ID
 from mt_cli.training.train import kept_layers, weights_of_layers
 
@@ -33,7 +32,7 @@ def test_without_layers_that_change_nothing_the_model_computes_the_same(backend:
     shallow = tiny_model(backend, encoder_layers=3, decoder_layers=2, norm="pre", tie=tie)
     names = dict(shallow.named_parameters()).keys()
     kept = {"encoder": kept_layers(5, 3), "decoder": kept_layers(4, 2)}
-    fill(shallow, weights_of_layers(weights, kept, names=names))
+    shallow.load_state_dict(weights_of_layers(weights, kept, names=names), strict=False)
     src, tgt = torch.tensor([[5, 6, 7, PAD_ID], [8, 9, 4, 5]]), torch.tensor([[4, 5, 6], [7, 8, 9]])
     with torch.no_grad():
         torch.testing.assert_close(shallow(src, tgt), deep(src, tgt))

@@ -10,6 +10,8 @@ from damage import rehash
 from sacrebleu_command import command_scores
 from workspace import Outcome, Workspace
 
+from mt_cli.evaluation.evaluate import Evaluation, open_evaluation
+from mt_cli.machine.files import write_json
 from mt_cli.translation.translator import Translator
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
@@ -167,3 +169,16 @@ def test_altered_data_exit_3_and_the_file_is_named(workspace: Workspace, tmp_pat
     outcome = evaluate(workspace, workspace.run, "--data", data)
     assert (outcome.code, outcome.out) == (3, b"")
     assert outcome.err.startswith(f"error: {data}/test.tgt.txt: altered or damaged")
+
+
+def test_an_evaluation_is_read_as_it_was_kept_or_not_at_all(tmp_path: Path) -> None:
+    assert open_evaluation(tmp_path) is None
+    record: dict[str, object] = {"n": 2, "checkpoint": "step-00000001"}
+    write_json(tmp_path / "scores.json", record)
+    texts = {"src.txt": ["Ein Hund.", ""], "ref.txt": ["A\u2028dog.", " "], "hyp.txt": ["A dog.", ""]}
+    for name, lines in texts.items():
+        tmp_path.joinpath(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    sources, refs, hyps = texts.values()
+    assert open_evaluation(tmp_path) == Evaluation(sources, refs, hyps, record)
+    tmp_path.joinpath("hyp.txt").write_bytes(b"one line\n")
+    assert open_evaluation(tmp_path) is None

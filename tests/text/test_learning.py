@@ -8,8 +8,8 @@ from learned import learn_tokenizers
 from mt_cli.config.schema import TokenizerConfig
 from mt_cli.errors import DataError
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
-from mt_cli.text.tokenizer import PairSample, Tokenizers
-from mt_cli.text.words import Vocabulary, WordTokenizer, learn_vocabulary
+from mt_cli.text.tokenizer import Tokenizers, sampled
+from mt_cli.text.words import WordTokenizer, learn_vocabulary
 
 PAIRS = [("ein Hund", "a dog"), ("ein Ball", "a ball"), ("der Hund", "the dog")]
 
@@ -20,7 +20,7 @@ def learn(pairs: list[tuple[str, str]], config: TokenizerConfig) -> Tokenizers:
 
 def words(tokenizer: object) -> tuple[str, ...]:
     assert isinstance(tokenizer, WordTokenizer)
-    return tokenizer.vocabulary.tokens[4:]
+    return tuple(tokenizer.entries[4:])
 
 
 def test_words_per_side_are_numbered_by_frequency() -> None:
@@ -54,28 +54,23 @@ def test_a_vocabulary_without_a_word_is_refused() -> None:
 def test_sample_of_a_long_stream_is_even() -> None:
     seen: Counter[str] = Counter()
     for seed in range(400):
-        sample = PairSample(5, seed=seed)
-        for i in range(20):
-            sample.add((str(i), ""))
-        assert len(sample.pairs) == 5
-        seen.update(src for src, _ in sample.pairs)
+        sample = sampled(((str(i), "") for i in range(20)), 5, seed=seed)
+        assert len(sample) == 5
+        seen.update(src for src, _ in sample)
     # Each of 20 is expected 100 times, with a deviation of 8.7.
     assert len(seen) == 20
     assert all(60 < count < 140 for count in seen.values())
 
 
 def test_sample_depends_on_its_seed_alone() -> None:
-    samples = [PairSample(3, seed=7), PairSample(3, seed=7)]
-    for sample in samples:
-        for i in range(100):
-            sample.add((str(i), str(i)))
-    assert samples[0].pairs == samples[1].pairs
+    first, second = (sampled(((str(i), str(i)) for i in range(100)), 3, seed=7) for _ in range(2))
+    assert first == second
 
 
 def test_specials_have_their_ids() -> None:
     vocabulary = learn_vocabulary(Counter("abc"), max_size=10, min_freq=1)
-    assert vocabulary.tokens[:4] == SPECIALS
-    assert [vocabulary.tokens[i] for i in (PAD_ID, UNK_ID, BOS_ID, EOS_ID)] == [
+    assert vocabulary[:4] == list(SPECIALS)
+    assert [vocabulary[i] for i in (PAD_ID, UNK_ID, BOS_ID, EOS_ID)] == [
         "<pad>",
         "<unk>",
         "<s>",
@@ -85,11 +80,11 @@ def test_specials_have_their_ids() -> None:
 
 def test_tokens_are_ordered_by_frequency_then_alphabet() -> None:
     vocabulary = learn_vocabulary(Counter({"b": 2, "a": 2, "c": 3}), max_size=10, min_freq=1)
-    assert vocabulary.tokens[4:] == ("c", "a", "b")
+    assert vocabulary[4:] == ["c", "a", "b"]
 
 
 def test_rare_tokens_are_left_out() -> None:
-    assert learn_vocabulary(Counter("aab"), max_size=10, min_freq=2).tokens[4:] == ("a",)
+    assert learn_vocabulary(Counter("aab"), max_size=10, min_freq=2)[4:] == ["a"]
 
 
 def test_max_size_counts_the_specials() -> None:
@@ -97,11 +92,11 @@ def test_max_size_counts_the_specials() -> None:
 
 
 def test_asking_for_an_unknown_token_does_not_add_it() -> None:
-    vocabulary = learn_vocabulary(Counter("a"), max_size=10, min_freq=1)
-    assert [vocabulary.id_of("neu"), vocabulary.id_of("neu")] == [UNK_ID, UNK_ID]
-    assert len(vocabulary) == 5
+    tokenizer = WordTokenizer("de", learn_vocabulary(Counter("a"), max_size=10, min_freq=1))
+    assert tokenizer.encode(["neu", "neu"]) == [[UNK_ID], [UNK_ID]]
+    assert tokenizer.vocab_size == len(tokenizer.entries) == 5
 
 
 def test_repeated_token_is_named() -> None:
     with pytest.raises(DataError, match="'x' is there twice"):
-        Vocabulary([*SPECIALS, "x", "y", "x"])
+        WordTokenizer("de", [*SPECIALS, "x", "y", "x"])

@@ -46,7 +46,7 @@ def test_tokenizers_survive_their_files(name: str) -> None:
 def test_missing_model_is_named() -> None:
     files = learn("unigram").to_files()
     del files["tgt.model"]
-    with pytest.raises(DataError, match=r"tgt.model: missing beside tokenizer.json; found src.model"):
+    with pytest.raises(DataError, match=r"tgt.model: missing; found src.model, tokenizer.json"):
         Tokenizers.from_files(files)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mt_cli.errors import ConfigError, DataError
 from mt_cli.text import SPECIALS, UNK_ID
 from mt_cli.text.normalize import normalize
-from mt_cli.text.words import JOINER, Vocabulary, WordTokenizer, join_words, split_words
+from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
@@ -24,7 +24,7 @@ awkward = st.lists(
 
 def tokenizer_for(*texts: str, lang: str = "de") -> WordTokenizer:
     known = dict.fromkeys(token for tokens in split_words(texts, lang) for token in tokens)
-    return WordTokenizer(lang, Vocabulary([*SPECIALS, *known]))
+    return WordTokenizer(lang, [*SPECIALS, *known])
 
 
 @given(st.text() | awkward, st.sampled_from(["de", "en"]))
@@ -67,7 +67,7 @@ def test_joiner_marks_what_follows_without_a_space() -> None:
 
 
 def test_special_symbols_in_text_are_words() -> None:
-    tokenizer = WordTokenizer("de", Vocabulary([*SPECIALS, "a"]))
+    tokenizer = WordTokenizer("de", [*SPECIALS, "a"])
     ids = tokenizer.encode(["a <s> <pad> </s> <unk> a"])[0]
     assert set(ids) == {UNK_ID, 4}
 
@@ -88,19 +88,19 @@ def test_long_run_of_punctuation_is_fast() -> None:
 def test_tokenizer_survives_its_bytes() -> None:
     tokenizer = tokenizer_for("Schöne Grüße, <s> ￭!")
     again = WordTokenizer.from_bytes("de", tokenizer.to_bytes())
-    assert again.vocabulary.tokens == tokenizer.vocabulary.tokens
+    assert again.entries == tokenizer.entries
     assert again.vocab_size == tokenizer.vocab_size
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"[", "not valid JSON"),
+        (b"[", "not a JSON list"),
         (b'{"a": 1}', "not a JSON list"),
         (b"[1, 2]", "not a JSON list"),
         (json.dumps(["a"]).encode(), "begins with <pad>"),
         (json.dumps([*SPECIALS, "a\nb"]).encode(), "line end"),
-        (gzip.compress(b"x", mtime=0), "not valid JSON"),  # a time in its header would change the test's name
+        (gzip.compress(b"x", mtime=0), "not a JSON list"),  # a time in it would change the test's name
     ],
 )
 def test_malformed_vocabulary_is_refused(data: bytes, message: str) -> None:

@@ -7,7 +7,7 @@ from test_prepare import KINDS, PAIRS, Corpus, hashes
 
 from mt_cli.config.load import parse_config
 from mt_cli.config.schema import Config, MorePairsConfig
-from mt_cli.data.prepared import Portion, open_prepared
+from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import ConfigError
 
 MADE = [("Der Hund fällt.", "A dog falls."), ("Ein Tisch.", "A table."), ("", "Nothing.")]
@@ -41,7 +41,7 @@ def test_they_follow_the_corpus_and_change_no_vocabulary(corpus: Corpus, kind: s
     assert {k: v for k, v in hashes(corpus.out).items() if k.startswith("tokenizer/")} == alone
     prepared = open_prepared(corpus.out)
     train = prepared.split("train")
-    assert train.portions == (Portion(len(PAIRS) - 3, 1.0), Portion(2, 0.5), Portion(2, 1.0))
+    assert train.portions == ((len(PAIRS) - 3, 1.0), (2, 0.5), (2, 1.0))
     assert len(train) == len(PAIRS) - 3 + 4
     decoded = prepared.tokenizers.src.decode([train.src[i].tolist() for i in range(len(train))])
     assert decoded[: len(PAIRS) - 3] == [src for src, _ in PAIRS[:-3]]
@@ -65,8 +65,8 @@ def test_a_tag_stands_before_every_source_that_has_text(corpus: Corpus) -> None:
     corpus.write("back", made)
     result = corpus.prepare(config_with(corpus, back=pairs_of(corpus, "back", tag="synthetisch")))
     prepared = open_prepared(corpus.out)
-    train = prepared.split("train").slice(len(PAIRS) - 3, len(PAIRS) - 1)
-    decoded = prepared.tokenizers.src.decode([train.src[i].tolist() for i in range(len(train))])
+    train = prepared.split("train").src
+    decoded = prepared.tokenizers.src.decode([train[i].tolist() for i in range(len(PAIRS) - 3, len(train))])
     assert decoded == ["synthetisch Der Hund fällt.", "synthetisch Ein Tisch."]
     assert result.report.splits["train+back"].dropped == {"empty": 2}
 
