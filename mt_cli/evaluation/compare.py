@@ -318,11 +318,9 @@ def compare_translations(
         by_unseen = None
         if sources is not None and unseen is not None:
             by_unseen = by_unseen_words(sources, changes, unseen)
-        verdict = judge(name, names[0], of_system, num_changed=len(changes), trials=trials)
+        outcome, verdict = judge(name, names[0], of_system, num_changed=len(changes), trials=trials)
         by_size = by_length(sources or refs, changes)
         changes.sort(key=lambda change: -abs(change.difference))
-        contrasts.append(
-            Contrast(name, verdict.outcome, verdict.sentence, of_system, by_size, by_unseen, changes)
-        )
+        contrasts.append(Contrast(name, outcome, verdict, of_system, by_size, by_unseen, changes))
     has_sources = sources is not None
     return Comparison(test_set.name, len(refs), names[0], has_sources, resamples, trials, contrasts)

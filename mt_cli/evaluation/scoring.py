@@ -198,15 +198,6 @@ class MetricTest:
 Outcome = Literal["better", "worse", "unclear", "identical"]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The answer to whether a system is better than the baseline."""
-
-    outcome: Outcome
-    sentence: str
-    """The same in plain English, with its evidence."""
-
-
 def paired_tests(
     baseline: Sequence[str],
     systems: Sequence[Sequence[str]],
@@ -254,21 +245,22 @@ def judge(
     *,
     num_changed: int,
     trials: int = TRIALS,
-) -> Verdict:
-    """What the `tests` come to, where `num_changed` translations differ. BLEU decides."""
+) -> tuple[Outcome, str]:
+    """What the `tests` come to, and in plain English with the evidence. BLEU decides.
+
+    `num_changed` translations differ.
+    """
     if num_changed == 0:
-        return Verdict(
-            "identical", f"no difference: the translations of {name} and {baseline_name} are identical"
-        )
+        return "identical", f"no difference: the translations of {name} and {baseline_name} are identical"
     bleu, *others = tests
     evidence = f"{bleu} (paired approximate randomisation, {trials} trials)"
     shown = [each for each in others if each.is_significant]
     if not bleu.is_significant:
         but = [f"; but {name} is {each.outcome} by {each}" for each in shown]
         unclear = f"no difference can be shown between {name} and {baseline_name}"
-        return Verdict("unclear", f"{unclear}: {evidence}{''.join(but)}")
+        return "unclear", f"{unclear}: {evidence}{''.join(but)}"
     but = [f"; but it is {each.outcome} by {each}" for each in shown if each.outcome != bleu.outcome]
-    return Verdict(bleu.outcome, f"{name} is {bleu.outcome} than {baseline_name}: {evidence}{''.join(but)}")
+    return bleu.outcome, f"{name} is {bleu.outcome} than {baseline_name}: {evidence}{''.join(but)}"
 
 
 # Symptoms of a broken system that a score alone does not show: tokenised output, and loops
