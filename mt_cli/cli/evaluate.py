@@ -65,7 +65,7 @@ def _scores_as_table(assessments: "Mapping[str, Assessment]") -> str:
     first = next(iter(assessments.values())).scores
 
     def cell(metric: "Score") -> str:
-        half_width = "" if metric.interval is None else f" ±{metric.interval.half_width:.2f}"
+        half_width = "" if metric.half_width is None else f" ±{metric.half_width:.2f}"
         return f"{metric.score:.2f}{half_width}"
 
     rows = [

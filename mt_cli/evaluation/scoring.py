@@ -22,19 +22,6 @@ METRICS: tuple[MetricName, ...] = ("BLEU", "chrF2", "TER")
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A 95 % bootstrap interval (Koehn 2004), as `sacrebleu --confidence` gives it."""
-
-    mean: float
-    half_width: float
-    signature: str
-    """The score's, with the number of resamples and their seed."""
-
-    def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.half_width:.2f}  {self.signature}"
-
-
-@dataclass(frozen=True)
 class Score:
     """One metric's verdict on a set of translations."""
 
@@ -44,8 +31,10 @@ class Score:
     signature: str
     details: dict[str, object]
     """sacreBLEU's own JSON keys."""
-    interval: Interval | None = None
-    """Only where it was asked for."""
+    half_width: float | None = None
+    """Of its 95 % bootstrap interval (Koehn 2004), where that was asked for."""
+    interval: str | None = None
+    """The interval as `sacrebleu --confidence` prints it, and the signature with its resamples and seed."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.score:.2f}  {self.signature}"
@@ -70,9 +59,10 @@ class Scores:
 
     def as_json(self) -> dict[str, object]:
         """A part of what `evaluate --json` prints."""
-        named = zip(("bleu", "chrf", "ter"), self.metrics, strict=True)
         return {
-            **{key: metric.details for key, metric in named},
+            "bleu": self.bleu.details,
+            "chrf": self.chrf.details,
+            "ter": self.ter.details,
             "n": self.n,
             "length_ratio": self.length_ratio,
         }
@@ -106,11 +96,6 @@ def sentence_chrf(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool =
     return [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in zip(hyps, refs, strict=True)]
 
 
-def bleu_signature(*, lowercase: bool = False) -> str:
-    """The signature of the BLEU that `score` gives."""
-    return score_bleu([""], [""], lowercase=lowercase).signature
-
-
 def _metrics(lowercase: bool) -> "tuple[Metric, Metric, Metric]":
     """BLEU, chrF2 and TER as all scores here are made."""
     from sacrebleu.metrics.bleu import BLEU
@@ -138,18 +123,14 @@ def _describe(metric: "Metric", result: "MetricScore") -> Score:
     plain.update("bs", None)
     plain.update("seed", None)
     signature = plain.format()
-    details = json.loads(result.format(width=2, signature=with_resamples, is_json=True))
+    details = json.loads(result.format(width=10, signature=with_resamples, is_json=True))
     details |= {"score": result.score, "signature": signature}
     if "confidence" not in details:
         return Score(result.name, result.score, signature, details)
-    digits = json.loads(result.format(width=10, signature=with_resamples, is_json=True))
-    interval = Interval(digits["confidence_mean"], digits["confidence_var"], with_resamples)
-    details |= {
-        "confidence_mean": interval.mean,
-        "confidence_var": interval.half_width,
-        "confidence_signature": interval.signature,
-    }
-    return Score(result.name, result.score, signature, details, interval)
+    half_width = details["confidence_var"]
+    interval = f"{details['confidence_mean']:.2f} ± {half_width:.2f}"
+    details |= {"confidence": f"μ = {interval}", "confidence_signature": with_resamples}
+    return Score(result.name, result.score, signature, details, half_width, f"{interval}  {with_resamples}")
 
 
 # Is one system better than another?
