@@ -129,7 +129,7 @@ def _facts(system: System, name: str) -> Facts:
         "environment": run.read_facts(ENVIRONMENT),
         "sha256": {f"{checkpoint}/{MODEL}": weights, "prepared data": run.prepared.sha256, **run.sha256},
         "curves": curves,
-        "kept": [asdict(each) for each in kept_scores(run, checkpoint=checkpoint)],
+        "kept": kept_scores(run, checkpoint=checkpoint),
     }
 
 
