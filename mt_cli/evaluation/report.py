@@ -6,11 +6,11 @@ The page's looks stand in report.html, a template. `plot` draws the curves of tr
 import base64
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from importlib.resources import files
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +50,8 @@ MOST_TOKENS = 60
 """Of a side of an attention map, beyond which nobody can read it."""
 EXAMPLES_WITH_MAPS = 2
 """At each end of a ranking: a map takes a third of a second to draw."""
-PIECE = re.compile(r"\s+|\w+|[^\w\s]")
-"""White space, a word, or a mark; every character is in one of them."""
+PIECE = re.compile(r"\s*(?:\w+|[^\w\s])")
+"""A word or a mark, with the white space before it."""
 
 
 Facts = dict[str, Any]
@@ -236,32 +236,17 @@ def _attention(source: str, hyp: str, system: System) -> Panel | None:
 
 def _differences(hyp: str, ref: str, *, lowercase: bool) -> Facts:
     """`spans` of `hyp`, each with whether `ref` has it too, and what is `missing` of `ref` in `hyp`."""
-    pieces = [PIECE.findall(_shortened(text)) for text in (hyp, ref)]
-    words = [[each.lower() if lowercase else each for each in side if not each.isspace()] for side in pieces]
-    blocks = SequenceMatcher(None, words[0], words[1], autojunk=False).get_matching_blocks()
-    in_hyp = {place for block in blocks for place in range(block.a, block.a + block.size)}
-    in_ref = {place for block in blocks for place in range(block.b, block.b + block.size)}
-    missing = [text.strip() for text, is_shared in _spans(pieces[1], in_ref) if not is_shared]
-    return {"spans": _spans(pieces[0], in_hyp), "missing": missing}
-
-
-def _spans(pieces: Sequence[str], shared_words: Set[int]) -> list[tuple[str, bool]]:
-    flagged = zip(pieces, _flags(pieces, shared_words), strict=True)
-    return [
-        ("".join(piece for piece, _ in group), is_shared)
-        for is_shared, group in groupby(flagged, key=lambda each: each[1])
+    of_hyp, of_ref = (PIECE.findall(_shortened(text)) for text in (hyp, ref))
+    words = [
+        [each.strip().lower() if lowercase else each.strip() for each in side] for side in (of_hyp, of_ref)
     ]
-
-
-def _flags(pieces: Sequence[str], shared_words: Set[int]) -> Iterator[bool]:
-    """Whether each piece is shared; white space is, unless it stands between two words that are not."""
-    num_words = 0
-    for piece in pieces:
-        if piece.isspace():
-            yield num_words - 1 in shared_words or num_words in shared_words or num_words == 0
-        else:
-            yield num_words in shared_words
-            num_words += 1
+    found: Facts = {"spans": [], "missing": []}
+    for tag, a, b, c, d in SequenceMatcher(None, words[0], words[1], autojunk=False).get_opcodes():
+        if a < b:
+            found["spans"].append(("".join(of_hyp[a:b]), tag == "equal"))
+        if c < d and tag != "equal":
+            found["missing"].append("".join(of_ref[c:d]).strip())
+    return found
 
 
 def render_page(runs: Sequence[Facts], test_sets: Mapping[str, Facts]) -> str:
