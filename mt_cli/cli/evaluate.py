@@ -211,7 +211,7 @@ def report(
 
     choice = EvalChoice(split or (), data=data)
     findings = write_report(runs, decoding.options(), choice, output=file, num_examples=examples)
-    print_result(file, {"page": str(file), **findings}, as_json=output.as_json)
+    print_result(file, {"page": file, **findings}, as_json=output.as_json)
 
 
 @command(app, "plot runs/sample -o curves.png", "plot runs/one runs/two -o curves.svg")
@@ -231,5 +231,4 @@ def plot(
     from mt_cli.evaluation.report import plot_runs
 
     drawn = plot_runs(runs, output=file)
-    document = {"picture": str(file), "runs": [curves.as_json() for curves in drawn]}
-    print_result(file, document, as_json=output.as_json)
+    print_result(file, {"picture": file, "runs": drawn}, as_json=output.as_json)

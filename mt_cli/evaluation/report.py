@@ -7,7 +7,7 @@ import base64
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from importlib.resources import files
 from itertools import pairwise
@@ -101,8 +101,11 @@ def write_report(
     write_atomically(output, render_page(runs, found).encode())
     return {
         "mt_cli": __version__,
-        "runs": [{**run, "curves": run["curves"] and run["curves"].as_json()} for run in runs],
-        "test_sets": {name: _as_json(facts) for name, facts in found.items()},
+        "runs": runs,
+        "test_sets": {
+            name: {key: value for key, value in facts.items() if key != "maps"}
+            for name, facts in found.items()
+        },
     }
 
 
@@ -122,6 +125,7 @@ def _facts(system: System, name: str) -> Facts:
         "src_lang": run.config.data.src_lang,
         "tgt_lang": run.config.data.tgt_lang,
         "corpus": run.config.data.corpus,
+        "lowercase": run.config.data.lowercase,
         "num_parameters": num_parameters(run.parameter_shapes),
         "status": run.read_facts(STATUS),
         "settings": {path: value for path, (_, value) in differences(Config(), run.config).items()},
@@ -148,29 +152,11 @@ def _findings_of(
     if len(systems) == 2:
         comparison = compare_translations(test_set, hyps, names, lowercase=lowercase, unseen=unseen)
     return {
-        "scores": [score(each, refs, lowercase=lowercase) for each in hyps],
+        "scores": [score(each, refs, lowercase=lowercase).as_json() for each in hyps],
         "unk_rates": [unk_rate(test_set.sources, system.run.tokenizers) for system in systems],
         "symptoms": [symptoms(each, refs) for each in hyps],
         "comparison": comparison,
-        "groups": _examples(test_set, hyps, systems, num_examples=num_examples, lowercase=lowercase),
-    }
-
-
-def _as_json(found: Facts) -> Facts:
-    """A test set without what is only for the eye."""
-    return {
-        **{key: found[key] for key in ("unk_rates", "symptoms")},
-        "scores": [each.as_json() for each in found["scores"]],
-        "comparison": found["comparison"],
-        "examples": [
-            {
-                "group": title,
-                **{key: each[key] for key in ("line", "rank", "source", "reference")},
-                "translations": [{key: one[key] for key in ("text", "chrf")} for one in each["translations"]],
-            }
-            for title, group in found["groups"].items()
-            for each in group
-        ],
+        **_examples(test_set, hyps, systems, num_examples=num_examples, lowercase=lowercase),
     }
 
 
@@ -181,8 +167,11 @@ def _examples(
     *,
     num_examples: int,
     lowercase: bool,
-) -> dict[str, list[Facts]]:
-    """Sentences from both ends of the ranking by chrF2; two runs are ranked by what the second gains."""
+) -> Facts:
+    """Sentences from both ends of the ranking by chrF2, and attention maps of the first, by their line.
+
+    Two runs are ranked by what the second gains.
+    """
     chrf = [sentence_chrf(each, test_set.refs, lowercase=lowercase) for each in hyps]
     is_pair = len(systems) == 2
     values = [last - first for first, last in zip(chrf[0], chrf[-1], strict=True)] if is_pair else chrf[0]
@@ -194,29 +183,27 @@ def _examples(
     }
     for system in systems:
         _ = system.translator  # loaded with all threads: it may have to translate another test set
-    groups: dict[str, list[Facts]] = {title: [] for title, ranks in ends.items() if ranks}
+    examples: list[Facts] = []
+    maps = {}
     with (
         one_thread(),
         ProgressDisplay(f"examples of {test_set.name}", unit="lines", total=wanted) as progress,
     ):
-        for title, group in groups.items():
-            for rank in ends[title]:
+        for title, ranks in ends.items():
+            for number, rank in enumerate(ranks):
                 place = ranking[rank]
-                source, ref = test_set.sources[place], test_set.refs[place]
-                has_map = len(group) < EXAMPLES_WITH_MAPS
-                translations = [
-                    {
-                        "text": _shortened(of_system[place]),
-                        "chrf": scores[place],
-                        **_differences(of_system[place], ref, lowercase=lowercase),
-                        "attention": _attention(source, of_system[place], system) if has_map else None,
-                    }
-                    for of_system, scores, system in zip(hyps, chrf, systems, strict=True)
+                source, texts = test_set.sources[place], [of_system[place] for of_system in hyps]
+                if number < EXAMPLES_WITH_MAPS:
+                    maps[place + 1] = [_attention(source, *each) for each in zip(texts, systems, strict=True)]
+                example = {"group": title, "line": place + 1, "rank": rank + 1, "source": _shortened(source)}
+                example["reference"] = _shortened(test_set.refs[place])
+                example["translations"] = [
+                    {"text": _shortened(text), "chrf": scores[place]}
+                    for text, scores in zip(texts, chrf, strict=True)
                 ]
-                shown = {"source": _shortened(source), "reference": _shortened(ref)}
-                group.append({"line": place + 1, "rank": rank + 1, **shown, "translations": translations})
+                examples.append(example)
                 progress.update(1)
-    return groups
+    return {"examples": examples, "maps": maps}
 
 
 def _shortened(text: str) -> str:
@@ -234,9 +221,9 @@ def _attention(source: str, hyp: str, system: System) -> Panel | None:
     return None if max(panel.values.shape) > MOST_TOKENS else panel
 
 
-def _differences(hyp: str, ref: str, *, lowercase: bool) -> Facts:
+def _differences(hyp: str, ref: str, lowercase: bool) -> Facts:
     """`spans` of `hyp`, each with whether `ref` has it too, and what is `missing` of `ref` in `hyp`."""
-    of_hyp, of_ref = (PIECE.findall(_shortened(text)) for text in (hyp, ref))
+    of_hyp, of_ref = map(PIECE.findall, (hyp, ref))
     words = [
         [each.strip().lower() if lowercase else each.strip() for each in side] for side in (of_hyp, of_ref)
     ]
@@ -256,7 +243,7 @@ def render_page(runs: Sequence[Facts], test_sets: Mapping[str, Facts]) -> str:
     )
     # Characters that cannot be seen, or could reorder the text around them, are spelled out.
     environment.finalize = lambda value: visible(value, kept="\n") if type(value) is str else value
-    environment.filters |= {"in_words": in_words, "picture": _picture}
+    environment.filters |= {"in_words": in_words, "picture": _picture, "differences": _differences}
     template = environment.from_string(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
     drawn = {run["name"]: run["curves"] for run in runs if run["curves"] is not None}
     curves = None
@@ -305,10 +292,6 @@ class Curves:
     val_nll: Curve
     """The same of the validation split, without dropout."""
     bleu: Curve
-
-    def as_json(self) -> dict[str, object]:
-        """The form that `plot --json` prints: each curve as pairs of step and value."""
-        return asdict(self)
 
 
 def curves_of(run: Run) -> Curves:
