@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,15 +79,9 @@ def write_report(
         raise UsageError(f"{output}: a report is a page; name a file that ends in {' or '.join(ENDINGS)}")
     if not 1 <= len(run_dirs) <= 2:
         raise UsageError(f"a report shows one run, or two side by side; found {len(run_dirs)}")
-    if len({run_dir.resolve() for run_dir in run_dirs}) < len(run_dirs):
-        raise UsageError(f"{run_dirs[1]}: named twice; name two runs, or one")
+    for run_dir in run_dirs:
+        open_run(run_dir)  # an exported model, which says nothing of its training, is refused here
     systems = [System([run_dir], options) for run_dir in run_dirs]
-    for system in systems:
-        if (parent := system.run.exported_from) is not None:
-            raise UsageError(
-                f"{system.run.folder}: an exported model says nothing of its training; report on the run "
-                f"that it was exported from: {parent.folder}"
-            )
     check_same_direction([system.run for system in systems])
     names = labels_of(run_dirs)
     test_sets = test_splits_of(systems[0], choice)
@@ -273,7 +266,7 @@ WIDTH, HEIGHT = 7.0, 8.5
 """In inches: a page with margins."""
 MOST_MARKERS = 40
 """Validations beyond which only some are marked."""
-Curve = tuple[tuple[float, float], ...]
+Curve = list[tuple[float, float]]
 """Steps, ascending, and values."""
 
 
@@ -298,23 +291,17 @@ def curves_of(run: Run) -> Curves:
     """The curves of `run`, named like its folder.
 
     Raises:
-        DataError: its metrics are missing, damaged or out of order, or there are none yet.
+        DataError: its metrics are missing or damaged, or there are none yet.
     """
     path = run.metrics_path
-    if not path.exists():
-        raise DataError(f"{path}: no such file; only a folder that train wrote has it")
     records = list(run.metrics())
     steps = [record for record in records if record["kind"] == "step"]
     validations = [record for record in records if record["kind"] == "validation"]
     if not steps and not validations:
-        raise DataError(f"{path}: holds no measurement yet; go on training with --resume")
+        raise DataError(f"{path}: no measurement yet; train on, or name a folder that train wrote")
 
     def curve(of: Sequence[dict[str, object]], key: str) -> Curve:
-        points = [(number_in(each, "step", path=path), number_in(each, key, path=path)) for each in of]
-        for (before, _), (after, _) in pairwise(points):
-            if after <= before:
-                raise DataError(f"{path}: step {after:g} comes after step {before:g}; the file is damaged")
-        return tuple(points)
+        return [(number_in(each, "step", path=path), number_in(each, key, path=path)) for each in of]
 
     return Curves(
         name=run.folder.resolve().name,
