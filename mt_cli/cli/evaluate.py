@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import (
-    DecodingFlags,
-    ModelPaths,
-    OutputFlags,
-    PreparedDir,
-    RerankingFlags,
-    SplitNames,
-    TestSetFlags,
-)
+from mt_cli.cli.flags import DecodingFlags, ModelPaths, OutputFlags, RerankingFlags, TestSetFlags
 from mt_cli.machine.terminal import is_terminal, print_result, table_text
 
 if TYPE_CHECKING:  # torch and sacreBLEU are imported when something is scored
@@ -196,21 +188,19 @@ def report(
     file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write: .html.")],
     decoding: DecodingFlags,
     output: OutputFlags,
-    split: SplitNames = None,
+    test_sets: TestSetFlags,
     examples: Annotated[
         int, typer.Option(min=0, metavar="N", help="Sentences shown of each split, worst and best.")
     ] = 30,
-    data: PreparedDir = None,
 ) -> None:
     """Show a run, or two side by side, on one page for any browser.
 
     Prints the page's path; with --json, what the page shows too.
     """
-    from mt_cli.evaluation.evaluate import EvalChoice
     from mt_cli.evaluation.report import write_report
 
-    choice = EvalChoice(split or (), data=data)
-    findings = write_report(runs, decoding.options(), choice, output=file, num_examples=examples)
+    options, choice = decoding.options(), test_sets.choice()
+    findings = write_report(runs, options, choice, output=file, num_examples=examples)
     print_result(file, {"page": file, **findings}, as_json=output.as_json)
 
 

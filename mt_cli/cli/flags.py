@@ -67,10 +67,6 @@ Checkpoint = Annotated[
 PreparedDir = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
 ]
-SplitNames = Annotated[
-    list[str] | None,
-    typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
-]
 
 
 @dataclass(frozen=True)
@@ -88,13 +84,11 @@ class OutputFlags:
 class TestSetFlags:
     """Which test sets are translated."""
 
-    split: SplitNames = None
-    src: Annotated[
-        Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
+    split: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Split to score; every test split by default.")
     ] = None
-    ref: Annotated[
-        Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
-    ] = None
+    src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources of your own, with --ref.")] = None
+    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="Their references, line by line.")] = None
     data: PreparedDir = None
 
     def choice(self) -> "EvalChoice":

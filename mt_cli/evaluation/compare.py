@@ -10,14 +10,7 @@ from typing import TypedDict
 
 from mt_cli.data.prepared import lines_path
 from mt_cli.errors import DataError, UsageError
-from mt_cli.evaluation.evaluate import (
-    EvalChoice,
-    EvalSet,
-    System,
-    chosen_splits,
-    read_test_set,
-    split_test_sets,
-)
+from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import (
     RESAMPLES,
     TRIALS,
@@ -187,13 +180,6 @@ def compare_systems(
     """
     if len(paths) < 2:
         raise UsageError("compare needs two systems at least: first the baseline, then another")
-    if choice.ref is not None and choice.splits:
-        raise UsageError("give either --split or --ref, not both")
-    if choice.src is not None and choice.ref is None:
-        raise UsageError("--src needs --ref: the references of its lines")
-    for path in paths:
-        if not path.exists() and choice.ref is not None:
-            raise UsageError(f"{path}: no such run folder, and no such file of translations")
     systems = {
         path: System([path], options)
         for path in paths
@@ -202,12 +188,7 @@ def compare_systems(
     first = next(iter(systems.values()), None)
     if first is not None:
         check_same_direction([system.run for system in systems.values()])
-    if choice.ref is not None:
-        test_sets = [_files(choice.src, choice.ref, has_runs=first is not None)]
-    elif first is not None:
-        test_sets = test_splits_of(first, choice)
-    else:
-        raise UsageError("files of translations need their references; name them with --ref FILE")
+    test_sets = choice.test_sets(first)
     if len(systems) < len(set(paths)) and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
         raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
@@ -228,18 +209,6 @@ def compare_systems(
     return found
 
 
-def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
-    """The user's own test set; without sources, its `sources` are empty."""
-    if src_path is not None:
-        return read_test_set(src_path, ref_path)
-    if has_runs:
-        raise UsageError("runs need something to translate; name the sources of --ref with --src FILE")
-    refs = split_lines(read_file(ref_path, most=MOST_TEXT_BYTES, may_be_pipe=True))
-    if not refs:
-        raise DataError(f"{ref_path}: empty; there is nothing to compare")
-    return EvalSet("files", [], refs, kept_as="files")
-
-
 def check_same_direction(runs: Sequence[Run]) -> None:
     """Make sure that one test set suits all `runs`.
 
@@ -254,19 +223,6 @@ def check_same_direction(runs: Sequence[Run]) -> None:
                 f"{other} translates {of_other}, but {first} {of_first}; only runs of one direction can be "
                 "compared"
             )
-
-
-def test_splits_of(system: System, choice: EvalChoice) -> list[EvalSet]:
-    """Test sets of `system`'s data; if those are gone, as `system` has kept them with its translations."""
-    try:
-        return split_test_sets(system.run, choice)
-    except DataError:
-        names = chosen_splits(system.run, choice)
-        kept = [(name, found) for name in names if (found := system.kept(name)) is not None]
-        if choice.data is not None or len(kept) < len(names):
-            raise
-        sha256 = system.run.prepared.sha256
-        return [EvalSet(name, found.sources, found.refs, name, sha256) for name, found in kept]
 
 
 def translations_of(path: Path, system: System | None, test_set: EvalSet) -> list[str]:

@@ -23,7 +23,6 @@ from mt_cli.evaluation.card import kept_scores
 from mt_cli.evaluation.compare import (
     check_same_direction,
     compare_translations,
-    test_splits_of,
     translations_of,
     unseen_words,
 )
@@ -84,7 +83,7 @@ def write_report(
     systems = [System([run_dir], options) for run_dir in run_dirs]
     check_same_direction([system.run for system in systems])
     names = labels_of(run_dirs)
-    test_sets = test_splits_of(systems[0], choice)
+    test_sets = choice.test_sets(systems[0])
     unseen = unseen_words(systems[0].run, test_sets, data_dir=choice.data)
     found = {
         each.name: _findings_of(each, systems, names, unseen=unseen, num_examples=num_examples)
