@@ -3,7 +3,7 @@
 import logging
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -85,35 +85,24 @@ def find_changes(
     ]
 
 
-def by_length(lines: Sequence[str], changes: Iterable[Change]) -> list[Bucket]:
-    """Wins and losses by the number of words of each of `lines`."""
-    return _buckets([len(line.split()) for line in lines], changes, tops=LENGTHS)
-
-
-def by_unseen_words(lines: Sequence[str], changes: Iterable[Change], unseen: Set[str]) -> list[Bucket]:
-    """Wins and losses by how many words of each of `lines` are among the `unseen`."""
-    sizes = [sum(word in unseen for word in words_of(line)) for line in lines]
-    return _buckets(sizes, changes, tops=UNSEEN)
-
-
 def words_of(line: str) -> list[str]:
     """The words of `line`, without case and punctuation."""
     return WORD.findall(line.casefold())
 
 
-def _buckets(sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[int]) -> list[Bucket]:
-    """A bucket for each range of `sizes`, one a line, that holds a line; `tops` are the ranges' ends."""
+def buckets(sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[int]) -> list[Bucket]:
+    """Wins and losses by the size of each line: a bucket for each range, up to one of `tops`, with a line."""
     gains = {change.line - 1: change.difference for change in changes}
     ranges: list[list[float]] = [[] for _ in range(len(tops) + 1)]
     for place, size in enumerate(sizes):
         ranges[bisect_left(tops, size)].append(gains.get(place, 0.0))
-    buckets = []
+    filled = []
     for number, found in enumerate(ranges):
         bottom = tops[number - 1] + 1 if number else 0
         top = tops[number] if number < len(tops) else None
         wins, losses = sum(gain > 0 for gain in found), sum(gain < 0 for gain in found)
         if found:
-            buckets.append(
+            filled.append(
                 Bucket(
                     label=f"{bottom}+" if top is None else str(top) if bottom == top else f"{bottom}-{top}",
                     n=len(found),
@@ -123,7 +112,7 @@ def _buckets(sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[
                     mean_difference=sum(found) / len(found),
                 )
             )
-    return buckets
+    return filled
 
 
 @dataclass(frozen=True)
@@ -273,9 +262,10 @@ def compare_translations(
         changes = find_changes(baseline, other, refs, sources, lowercase=lowercase)
         by_unseen = None
         if sources is not None and unseen is not None:
-            by_unseen = by_unseen_words(sources, changes, unseen)
+            sizes = [sum(word in unseen for word in words_of(line)) for line in sources]
+            by_unseen = buckets(sizes, changes, tops=UNSEEN)
         outcome, verdict = judge(name, names[0], of_system, num_changed=len(changes), trials=trials)
-        by_size = by_length(sources or refs, changes)
+        by_size = buckets([len(line.split()) for line in sources or refs], changes, tops=LENGTHS)
         changes.sort(key=lambda change: -abs(change.difference))
         contrasts.append(Contrast(name, outcome, verdict, of_system, by_size, by_unseen, changes))
     has_sources = sources is not None
