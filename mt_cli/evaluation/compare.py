@@ -184,8 +184,10 @@ def compare_systems(
     unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=choice.data)
     found = {}
     for test_set in test_sets:
-        # A pipe can be read only once, even if it is named twice.
-        hyps_of = {path: translations_of(path, systems.get(path), test_set) for path in dict.fromkeys(paths)}
+        hyps_of = {
+            path: systems[path].hyps_of(test_set) if path in systems else _read_hyps(path, test_set)
+            for path in dict.fromkeys(paths)  # a pipe can be read only once, even if it is named twice
+        }
         found[test_set.name] = compare_translations(
             test_set,
             [hyps_of[path] for path in paths],
@@ -214,18 +216,10 @@ def check_same_direction(runs: Sequence[Run]) -> None:
             )
 
 
-def translations_of(path: Path, system: System | None, test_set: EvalSet) -> list[str]:
-    """Translations of `test_set`: of the file `path`, kept by `system`, or made by it now."""
-    if system is None:
-        hyps = split_lines(read_file(path, most=MOST_TEXT_BYTES, may_be_pipe=True))
-        check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs)
-        return hyps
-    kept = system.kept_hyps(test_set)
-    if kept is not None:
-        log.info("%s: %s as kept in %s", test_set.name, path, path / "eval")
-        return kept
-    log.info("%s: %s translates", test_set.name, path)
-    return system.assess(test_set).hyps
+def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
+    hyps = split_lines(read_file(path, most=MOST_TEXT_BYTES, may_be_pipe=True))
+    check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs)
+    return hyps
 
 
 def unseen_words(run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None) -> frozenset[str] | None:

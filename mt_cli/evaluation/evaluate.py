@@ -244,10 +244,14 @@ class System:
         self._keep(test_set, assessment)
         return assessment
 
-    def kept_hyps(self, test_set: EvalSet) -> list[str] | None:
-        """Translations of `test_set` that this system has made earlier, with the same weights and search."""
-        kept = self.kept(self._name_of(test_set))
-        return kept.hyps if kept is not None and _is_of(kept, test_set) else None
+    def hyps_of(self, test_set: EvalSet) -> list[str]:
+        """Translations of `test_set`: those kept of the same weights and search, or else made now."""
+        folder, kept = self.run.folder, self.kept(self._name_of(test_set))
+        if kept is not None and _is_of(kept, test_set):
+            log.info("%s: %s as kept in %s", test_set.name, folder, folder / EVALUATIONS)
+            return kept.hyps
+        log.info("%s: %s translates", test_set.name, folder)
+        return self.assess(test_set).hyps
 
     def kept(self, kept_as: str) -> Evaluation | None:
         """What this system has kept of the test set `kept_as`, with the same weights and search."""

@@ -20,12 +20,7 @@ from mt_cli.config.load import differences, dump_config
 from mt_cli.config.schema import Config
 from mt_cli.errors import DataError, UsageError
 from mt_cli.evaluation.card import kept_scores
-from mt_cli.evaluation.compare import (
-    check_same_direction,
-    compare_translations,
-    translations_of,
-    unseen_words,
-)
+from mt_cli.evaluation.compare import check_same_direction, compare_translations, unseen_words
 from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import score, sentence_chrf, symptoms
 from mt_cli.machine.device import one_thread
@@ -139,7 +134,7 @@ def _findings_of(
 ) -> Facts:
     """One test set; what is of each run is in their order."""
     lowercase, refs = systems[0].run.config.data.lowercase, test_set.refs
-    hyps = [translations_of(system.run.folder, system, test_set) for system in systems]
+    hyps = [system.hyps_of(test_set) for system in systems]
     comparison = None
     if len(systems) == 2:
         comparison = compare_translations(test_set, hyps, names, lowercase=lowercase, unseen=unseen)
