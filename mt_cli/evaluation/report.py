@@ -80,10 +80,20 @@ def write_report(
     names = labels_of(run_dirs)
     test_sets = choice.test_sets(systems[0])
     unseen = unseen_words(systems[0].run, test_sets, data_dir=choice.data)
-    found = {
-        each.name: _findings_of(each, systems, names, unseen=unseen, num_examples=num_examples)
-        for each in test_sets
-    }
+    lowercase = systems[0].run.config.data.lowercase
+    found: dict[str, Facts] = {}
+    for test_set in test_sets:  # what is of each run is in their order
+        hyps = [system.hyps_of(test_set) for system in systems]
+        comparison = None
+        if len(systems) == 2:
+            comparison = compare_translations(test_set, hyps, names, lowercase=lowercase, unseen=unseen)
+        found[test_set.name] = {
+            "scores": [score(each, test_set.refs, lowercase=lowercase).as_json() for each in hyps],
+            "unk_rates": [unk_rate(test_set.sources, system.run.tokenizers) for system in systems],
+            "symptoms": [symptoms(each, test_set.refs) for each in hyps],
+            "comparison": comparison,
+            **_examples(test_set, hyps, systems, num_examples=num_examples, lowercase=lowercase),
+        }
     runs = [_facts(system, name) for system, name in zip(systems, names, strict=True)]
     write_atomically(output, render_page(runs, found).encode())
     return {
@@ -121,29 +131,6 @@ def _facts(system: System, name: str) -> Facts:
         "sha256": {f"{checkpoint}/{MODEL}": weights, "prepared data": run.prepared.sha256, **run.sha256},
         "curves": curves,
         "kept": kept_scores(run, checkpoint=checkpoint),
-    }
-
-
-def _findings_of(
-    test_set: EvalSet,
-    systems: Sequence[System],
-    names: Sequence[str],
-    *,
-    unseen: frozenset[str] | None,
-    num_examples: int,
-) -> Facts:
-    """One test set; what is of each run is in their order."""
-    lowercase, refs = systems[0].run.config.data.lowercase, test_set.refs
-    hyps = [system.hyps_of(test_set) for system in systems]
-    comparison = None
-    if len(systems) == 2:
-        comparison = compare_translations(test_set, hyps, names, lowercase=lowercase, unseen=unseen)
-    return {
-        "scores": [score(each, refs, lowercase=lowercase).as_json() for each in hyps],
-        "unk_rates": [unk_rate(test_set.sources, system.run.tokenizers) for system in systems],
-        "symptoms": [symptoms(each, refs) for each in hyps],
-        "comparison": comparison,
-        **_examples(test_set, hyps, systems, num_examples=num_examples, lowercase=lowercase),
     }
 
 
