@@ -42,8 +42,8 @@ def _scores_as_lines(assessments: "Mapping[str, Assessment]") -> str:
     """A line for each value, for scripts: in a line, nothing depends on the others."""
 
     def lines(assessment: "Assessment") -> Iterator[str]:
-        yield from map(str, assessment.scores.metrics)
-        for metric in assessment.scores.metrics:
+        yield from map(str, assessment.scores.metrics.values())
+        for metric in assessment.scores.metrics.values():
             if metric.interval is not None:
                 yield f"{metric.name} 95% interval {metric.interval}"
         yield f"length ratio {assessment.scores.length_ratio:.3f}"
@@ -54,7 +54,7 @@ def _scores_as_lines(assessments: "Mapping[str, Assessment]") -> str:
 
 def _scores_as_table(assessments: "Mapping[str, Assessment]") -> str:
     """A row for each test set, and below it how it was scored."""
-    first = next(iter(assessments.values())).scores
+    first = next(iter(assessments.values())).scores.metrics
 
     def cell(metric: "Score") -> str:
         half_width = "" if metric.half_width is None else f" ±{metric.half_width:.2f}"
@@ -63,16 +63,16 @@ def _scores_as_table(assessments: "Mapping[str, Assessment]") -> str:
     rows = [
         (
             name,
-            *map(cell, each.scores.metrics),
+            *map(cell, each.scores.metrics.values()),
             f"{each.scores.length_ratio:.3f}",
             f"{each.unk_rate:.1%}",
             f"{each.sentences_per_s:.0f}",
         )
         for name, each in assessments.items()
     ]
-    head = ("", *(metric.name for metric in first.metrics), "length", "unk", "sent/s")
-    legend = [f"{metric.name}  {metric.signature}" for metric in first.metrics]
-    if any(metric.interval for metric in first.metrics):
+    head = ("", *(metric.name for metric in first.values()), "length", "unk", "sent/s")
+    legend = [f"{metric.name}  {metric.signature}" for metric in first.values()]
+    if any(metric.interval for metric in first.values()):
         legend.append("±       half of the 95 % bootstrap interval")
     legend.append("length  of the translations, divided by the references'")
     legend.append("unk     share of the source tokens that the vocabulary lacks")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -44,28 +44,17 @@ class Score:
 class Scores:
     """What sacreBLEU says of a set of translations."""
 
-    bleu: Score
-    chrf: Score
-    ter: Score
+    metrics: Mapping[str, Score]
+    """`bleu`, `chrf` and `ter`, in the order in which they are shown."""
     n: int
     """Sentences."""
     length_ratio: float
     """Tokens of the translations over those of the references, as BLEU counts them."""
 
-    @property
-    def metrics(self) -> tuple[Score, Score, Score]:
-        """All three, in the order in which they are shown."""
-        return self.bleu, self.chrf, self.ter
-
     def as_json(self) -> dict[str, object]:
         """A part of what `evaluate --json` prints."""
-        return {
-            "bleu": self.bleu.details,
-            "chrf": self.chrf.details,
-            "ter": self.ter.details,
-            "n": self.n,
-            "length_ratio": self.length_ratio,
-        }
+        details = {key: metric.details for key, metric in self.metrics.items()}
+        return {**details, "n": self.n, "length_ratio": self.length_ratio}
 
 
 def score(
@@ -79,9 +68,9 @@ def score(
     n_bootstrap = resamples if len(hyps) <= MOST_RESAMPLED else 1
     metrics = _metrics(lowercase)
     results = [_corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap) for metric in metrics]
-    bleu, chrf, ter = map(_describe, metrics, results)
+    scores = dict(zip(("bleu", "chrf", "ter"), map(_describe, metrics, results), strict=True))
     ratio: float = results[0].ratio  # type: ignore[attr-defined]
-    return Scores(bleu, chrf, ter, n=len(hyps), length_ratio=ratio)
+    return Scores(scores, len(hyps), ratio)
 
 
 def score_bleu(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> Score:
