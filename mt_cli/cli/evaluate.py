@@ -12,9 +12,9 @@ from mt_cli.cli.flags import DecodingFlags, ModelPaths, OutputFlags, RerankingFl
 from mt_cli.machine.terminal import is_terminal, print_result, table_text
 
 if TYPE_CHECKING:  # torch and sacreBLEU are imported when something is scored
-    from mt_cli.evaluation.compare import Bucket, Change, Comparison, Contrast
+    from mt_cli.evaluation.compare import Bucket, Comparison, Contrast
     from mt_cli.evaluation.evaluate import Assessment
-    from mt_cli.evaluation.scoring import Estimate, Score
+    from mt_cli.evaluation.scoring import Score
 
 
 @command(app, "evaluate runs/sample", "evaluate runs/sample --src german.txt --ref english.txt --beam-size 5")
@@ -112,26 +112,20 @@ def compare(
 
     options, choice = decoding.options(), test_sets.choice()
     comparisons = compare_systems(systems, options, choice, resamples=resamples, trials=trials)
-    text = "\n\n".join(_comparison_as_text(each, examples=examples) for each in comparisons.values())
-    print_result(text, {"splits": comparisons}, as_json=output.as_json)
-
-
-def _comparison_as_text(comparison: "Comparison", *, examples: int) -> str:
-    """One test set; `examples` is how many sentences are shown of those that gained, and that lost."""
-    verdicts = [f"{comparison.test_set}  {each.verdict}" for each in comparison.systems]
-    details = ("\n".join(_details(comparison, each, examples=examples)) for each in comparison.systems)
-    return "\n\n".join(["\n".join(verdicts), *details])
+    parts = []
+    for each in comparisons.values():
+        parts.append("\n".join(f"{each.test_set}  {system.verdict}" for system in each.systems))
+        parts += ["\n".join(_details(each, system, examples=examples)) for system in each.systems]
+    print_result("\n\n".join(parts), {"splits": comparisons}, as_json=output.as_json)
 
 
 def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -> Iterator[str]:
+    """Lines on one system; `examples` is how many sentences are shown of those that gained, and that lost."""
     yield f"baseline  {comparison.baseline}"
     yield f"system    {contrast.name}"
     yield f"{len(contrast.changes)} of {comparison.n} translations differ"
     if not contrast.changes:
         return
-
-    def estimate(each: "Estimate") -> str:
-        return f"{each.score:.2f} ±{each.half_width:.2f}"
 
     def p_value(p: float | None) -> str:
         return "-" if p is None else f"{p:.4f}"
@@ -139,8 +133,7 @@ def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -
     rows = [
         (
             test.metric,
-            estimate(test.baseline),
-            estimate(test.system),
+            *(f"{each.score:.2f} ±{each.half_width:.2f}" for each in (test.baseline, test.system)),
             f"{test.difference:+.2f}",
             p_value(test.bootstrap_p),
             p_value(test.randomisation_p),
@@ -151,12 +144,18 @@ def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -
     yield f"\n{table_text(head, rows)}"
     for test in contrast.tests:
         yield f"{test.metric}  {test.randomisation_signature}"
-    kind = "source" if comparison.has_sources else "reference"
+    kind = "reference" if contrast.changes[0].source is None else "source"
     yield _buckets(f"words in {kind}", contrast.by_length)
     if contrast.by_unseen_words is not None:
         yield _buckets("words unseen in training", contrast.by_unseen_words)
-    yield from _examples("gained most", [each for each in contrast.changes if each.difference > 0][:examples])
-    yield from _examples("lost most", [each for each in contrast.changes if each.difference < 0][:examples])
+    for heading, sign in (("gained most", 1), ("lost most", -1)):
+        for change in [each for each in contrast.changes if sign * each.difference > 0][:examples]:
+            yield f"\nline {change.line}, {heading}: chrF2 {change.baseline_chrf:.1f} -> {change.chrf:.1f}"
+            if change.source is not None:
+                yield f"  source     {change.source}"
+            yield f"  reference  {change.ref}"
+            yield f"  baseline   {change.baseline_hyp}"
+            yield f"  system     {change.hyp}"
 
 
 def _buckets(heading: str, buckets: "Sequence[Bucket]") -> str:
@@ -165,16 +164,6 @@ def _buckets(heading: str, buckets: "Sequence[Bucket]") -> str:
         for each in buckets
     ]
     return f"\n{table_text((heading, 'sentences', 'wins', 'losses', 'ties', 'chrF2 change'), rows)}"
-
-
-def _examples(heading: str, changes: "Sequence[Change]") -> Iterator[str]:
-    for change in changes:
-        yield f"\nline {change.line}, {heading}: chrF2 {change.baseline_chrf:.1f} -> {change.chrf:.1f}"
-        if change.source is not None:
-            yield f"  source     {change.source}"
-        yield f"  reference  {change.ref}"
-        yield f"  baseline   {change.baseline_hyp}"
-        yield f"  system     {change.hyp}"
 
 
 @command(app, "report runs/sample -o report.html", "report runs/one runs/two -o report.html --examples 60")

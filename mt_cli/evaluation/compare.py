@@ -143,7 +143,6 @@ class Comparison:
     """Sentences."""
     baseline: str
     """As the user named it."""
-    has_sources: bool
     resamples: int
     trials: int
     systems: list[Contrast]
@@ -262,5 +261,4 @@ def compare_translations(
         by_size = buckets([len(line.split()) for line in sources or refs], changes, tops=LENGTHS)
         changes.sort(key=lambda change: -abs(change.difference))
         contrasts.append(Contrast(name, outcome, verdict, of_system, by_size, by_unseen, changes))
-    has_sources = sources is not None
-    return Comparison(test_set.name, len(refs), names[0], has_sources, resamples, trials, contrasts)
+    return Comparison(test_set.name, len(refs), names[0], resamples, trials, contrasts)
