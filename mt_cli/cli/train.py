@@ -86,7 +86,8 @@ def train(
         "training.init_from": None if init_from is None else str(init_from),
     }
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value is not None]
-    loaded = load_config(config, [*(settings or ()), *given])
+    all_settings = [*(settings or ()), *given]
+    loaded = load_config(config, all_settings)
     from mt_cli.training.train import train_run
 
     try:
@@ -106,20 +107,11 @@ def train(
         rest = ", and leave out --data" if data not in (None, prepared_dir(config)) else ""
         raise DataError(f"{error}; run: {prepare_command(config, settings)}{rest}") from error
     except StoppedError as error:
-        repeated = {
-            "--run": run,
-            "--data": data,
-            "--device": device,
-            "--seed": seed,
-            "--max-steps": max_steps,
-            "--time-limit": time_limit,
-            "--threads": threads,
-            "--precision": precision,
-        }
+        repeated = {"--run": run, "--data": data, "--time-limit": time_limit}
         words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
         words += ["--tensorboard"] if tensorboard else []
         words += [] if validate else ["--no-validate"]
-        again = command_line("train", config, *setting_flags(settings), *words, "--resume")
+        again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if result is not None:  # of several processes, the first says it
         print_result(result.folder, result, as_json=output.as_json)
