@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -206,24 +206,18 @@ def trace_as_text(trace: ShapeTrace, pair: TeacherForced, *, width: int | None) 
 
 
 def draw_masks(path: Path, pair: TeacherForced) -> None:
-    """Draw the masks of `pair`, padded as it would be beside a longer sentence."""
-    title = "masks: rows may attend to the dark columns"
-    write_picture(path, mask_panels(pair), title=title)
-
-
-def mask_panels(pair: TeacherForced) -> list[Panel]:
-    """The masks of `pair` with `NUM_PADS` places of padding in the source: 1 where one may attend."""
+    """Draw the masks of `pair`, padded as it would be beside a longer sentence: dark = may be attended."""
     padding = torch.full((1, NUM_PADS), PAD_ID, device=pair.src_ids.device)
     src_mask = padding_mask(torch.cat([pair.src_ids, padding], dim=1), pad_id=PAD_ID)  # (1, S)
     tgt_mask = causal_mask(len(pair.tgt_tokens), device=pair.tgt_in.device)  # (T, T)
     src = (*pair.src_tokens, *[SPECIALS[PAD_ID]] * NUM_PADS)
     tgt = pair.tgt_tokens
-    return [
-        _panel("encoder self-attention", src, src, src_mask.expand(len(src), -1)),
-        _panel("decoder self-attention", tgt, tgt, tgt_mask),
-        _panel("cross-attention", tgt, src, src_mask.expand(len(tgt), -1)),
+    panels = [
+        Panel(title, rows, columns, mask.expand(len(rows), -1).float().cpu().numpy())
+        for title, rows, columns, mask in (
+            ("encoder self-attention", src, src, src_mask),
+            ("decoder self-attention", tgt, tgt, tgt_mask),
+            ("cross-attention", tgt, src, src_mask),
+        )
     ]
-
-
-def _panel(title: str, rows: Sequence[str], columns: Sequence[str], mask: torch.Tensor) -> Panel:
-    return Panel(title, rows, columns, mask.float().cpu().numpy())
+    write_picture(path, panels, title="masks: rows may attend to the dark columns")
