@@ -4,6 +4,7 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from mt_cli.machine.files import read_json
 from mt_cli.model.inside import LEVELS, ShapeTrace
 from mt_cli.model.transformer import causal_mask, padding_mask
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
-from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Run, Shape, open_run
+from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Shape, open_run
 from mt_cli.text import PAD_ID, SPECIALS
 from mt_cli.text.tokenizer import Tokenizer
 from mt_cli.translation.attention import Panel, TeacherForced, write_picture
@@ -57,22 +58,33 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     run = open_run(run_dir)
     has_come_to_it = run.checkpoints and (checkpoint not in POINTERS or run.pointer(checkpoint))
     name = run.resolve_checkpoint(checkpoint) if has_come_to_it else None
-    weights = {}
-    if name is not None:
-        digest = weights_sha256(run.checkpoint_folder(name))
-        weights = {f"{name}/{MODEL}": digest}
+    weights = {} if name is None else {f"{name}/{MODEL}": weights_sha256(run.checkpoint_folder(name))}
     status = {key: value for key, value in run.read_facts(STATUS).items() if key != "best_score"}
     scores: dict[str, object] = {}
     if validation := validation_of(run, name):  # with its signature, unlike the status's
         shown = {key: validation.get(key) for key in ("nll", "bleu", "bleu_signature")}
         scores[f"val, step {validation['step']}"] = shown
     scores |= {folder.name: read_json(folder / SCORES) for folder in run.kept_evaluations()}
+    tokenizers, inputs = run.tokenizers, {}
+    vocabulary: dict[str, object] = {
+        "kind": tokenizers.kind,
+        "joint": tokenizers.joint,
+        "src_entries": tokenizers.src.vocab_size,
+        "tgt_entries": tokenizers.tgt.vocab_size,
+        "src_first": _first_entries(tokenizers.src),
+    }
+    if not tokenizers.joint:
+        vocabulary["tgt_first"] = _first_entries(tokenizers.tgt)
+    with suppress(DataError, OSError):  # the corpus files' hashes, where the run's data are still at hand
+        prepared = open_prepared(Path(run.prepared.folder), verify=False)
+        if prepared.sha256 == run.prepared.sha256:
+            inputs = prepared.manifest.inputs
     return {
         "run": {"folder": str(run_dir), "checkpoint": name, **status},
         "parameters": parameters_by_part(run.parameter_shapes),
-        "vocabulary": _describe_vocabulary(run),
+        "vocabulary": vocabulary,
         "scores": scores,
-        "data": _describe_data(run),
+        "data": {"prepared_folder": run.prepared.folder, "prepared_sha256": run.prepared.sha256, **inputs},
         "sha256": {**run.sha256, **weights},
         "environment": run.read_facts(ENVIRONMENT),
         "config": run.config.model_dump(mode="json"),
@@ -88,35 +100,10 @@ def parameters_by_part(shapes: Mapping[str, Shape]) -> dict[str, object]:
     return {**counts, "total": sum(counts.values())}
 
 
-def _describe_vocabulary(run: Run) -> dict[str, object]:
-    tokenizers = run.tokenizers
-    facts: dict[str, object] = {
-        "kind": tokenizers.kind,
-        "joint": tokenizers.joint,
-        "src_entries": tokenizers.src.vocab_size,
-        "tgt_entries": tokenizers.tgt.vocab_size,
-        "src_first": _first_entries(tokenizers.src),
-    }
-    return facts if tokenizers.joint else {**facts, "tgt_first": _first_entries(tokenizers.tgt)}
-
-
 def _first_entries(tokenizer: Tokenizer) -> list[str]:
     """Of words the most frequent, of subwords the first learnt; special symbols and bytes left out."""
     entries = tokenizer.tokens(range(len(SPECIALS), tokenizer.vocab_size))
     return [entry for entry in entries if not re.fullmatch(r"<0x[0-9A-F]{2}>", entry)][:NUM_ENTRIES]
-
-
-def _describe_data(run: Run) -> dict[str, object]:
-    """Hash of the prepared data, and of the corpus files where those data are still at hand."""
-    facts: dict[str, object] = {
-        "prepared_folder": run.prepared.folder,
-        "prepared_sha256": run.prepared.sha256,
-    }
-    try:
-        prepared = open_prepared(Path(run.prepared.folder), verify=False)
-    except (DataError, OSError):
-        return facts
-    return {**facts, **prepared.manifest.inputs} if prepared.sha256 == run.prepared.sha256 else facts
 
 
 def facts_as_text(description: Description, *, width: int | None) -> str:
