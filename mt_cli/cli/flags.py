@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 import typer
 
 from mt_cli.config.load import config_name, parse_setting
-from mt_cli.config.schema import Backend, DecodingConfig, Device, Precision, PrecisionChoice
+from mt_cli.config.schema import Backend, DecodingConfig, Device, Precision
 from mt_cli.errors import ConfigError, UsageError, command_line
 
 if TYPE_CHECKING:  # torch is imported when something is translated
@@ -56,10 +56,6 @@ Threads = Annotated[
     typer.Option(
         "--threads", min=1, metavar="N", help="CPU threads; by default the config's, or one a core."
     ),
-]
-TrainingPrecision = Annotated[
-    PrecisionChoice | None,
-    typer.Option("--precision", help="Precision of training; auto is bf16 where that is faster."),
 ]
 Checkpoint = Annotated[
     str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")

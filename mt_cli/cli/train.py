@@ -14,12 +14,12 @@ from mt_cli.cli.flags import (
     OutputFlags,
     Settings,
     Threads,
-    TrainingPrecision,
     prepare_command,
     prepared_dir,
     setting_flags,
 )
 from mt_cli.config.load import config_name, load_config
+from mt_cli.config.schema import PrecisionChoice
 from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError, command_line
 from mt_cli.machine.terminal import print_result
 
@@ -62,7 +62,9 @@ def train(
         bool, typer.Option("--tensorboard", help="Write TensorBoard's event files into the run folder too.")
     ] = False,
     threads: Threads = None,
-    precision: TrainingPrecision = None,
+    precision: Annotated[
+        PrecisionChoice | None, typer.Option(help="Precision of training; auto is bf16 where that is faster.")
+    ] = None,
 ) -> None:
     """Train a model on prepared data.
 

@@ -57,16 +57,11 @@ def card(run: Run) -> str:
         mark=MARK,
         facts=_front_matter(name, run, kept),
         name=name,
+        run=run,
         checkpoint=checkpoint,
         num_parameters=num_parameters(run.parameter_shapes),
-        tokenizers=run.tokenizers,
         validation=validation_of(run, checkpoint),
         kept=kept,
-        parent=run.init_from,
-        data=run.config.data,
-        model=run.config.model,
-        training=run.config.training,
-        seed=run.config.runtime.seed,
         status=run.read_facts(STATUS),
         environment=run.read_facts(ENVIRONMENT),
     )
@@ -82,12 +77,9 @@ def render_markdown(template: str, **values: object) -> str:
 
 def validation_of(run: Run, checkpoint: str | None) -> dict[str, object]:
     """The record of the validation at which `checkpoint` was saved; empty where there is none."""
-    found: dict[str, object] = {}
-    for record in run.metrics():
-        step = record["step"]
-        if record["kind"] == "validation" and isinstance(step, int) and checkpoint == checkpoint_name(step):
-            found = record
-    return found
+    validations = (record for record in run.metrics() if record["kind"] == "validation")
+    at_step = {checkpoint_name(int(str(record["step"]))): record for record in validations}
+    return at_step.get(checkpoint or "", {})
 
 
 def kept_scores(run: Run, *, checkpoint: str | None) -> list[dict[str, object]]:
