@@ -155,13 +155,11 @@ def _check_runs(runs: Sequence[Path]) -> None:
     for place, path in enumerate(runs):
         if place == 0 or os.path.isdir(path):  # noqa: PTH112 — text may be too long for a name
             continue
-        given = ("translate", *runs[:place])
-        if os.path.isfile(path):  # noqa: PTH113
-            advice = command_line(*given, "-i", path)
-            raise UsageError(f"{path}: no run folder; to translate a file: {advice}")
-        if " " in str(path) or "/" not in str(path):
-            advice = command_line(*given, "--text", path)
-            raise UsageError(f"{path}: no run folder; to translate text: {advice}")
+        is_file = os.path.isfile(path)  # noqa: PTH113
+        if is_file or " " in str(path) or "/" not in str(path):
+            kind, flag = ("a file", "-i") if is_file else ("text", "--text")
+            advice = command_line("translate", *runs[:place], flag, path)
+            raise UsageError(f"{path}: no run folder; to translate {kind}: {advice}")
 
 
 def _as_text(translation: "Translation", with_score: bool, with_alignment: bool) -> str:

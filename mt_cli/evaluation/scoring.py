@@ -57,15 +57,13 @@ class Scores:
         return {**details, "n": self.n, "length_ratio": self.length_ratio}
 
 
-def score(
-    hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False, resamples: int = RESAMPLES
-) -> Scores:
-    """Corpus scores of `hyps` against `refs`, with intervals from so many `resamples`; 1 gives none.
+def score(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> Scores:
+    """Corpus scores of `hyps` against `refs`, with intervals.
 
     BLEU (13a tokens) and chrF2 are cased unless `lowercase`; TER never is, which is sacreBLEU's default. More
     than `MOST_RESAMPLED` sentences get no interval.
     """
-    n_bootstrap = resamples if len(hyps) <= MOST_RESAMPLED else 1
+    n_bootstrap = RESAMPLES if len(hyps) <= MOST_RESAMPLED else 1
     metrics = _metrics(lowercase)
     results = [_corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap) for metric in metrics]
     scores = dict(zip(("bleu", "chrf", "ter"), map(_describe, metrics, results), strict=True))
