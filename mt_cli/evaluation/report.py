@@ -346,14 +346,9 @@ def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
     rate.set_ylim(bottom=0)
     rate.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     bleu.set_ylim(bottom=0)
-    lines = loss.get_lines()
-    names = [str(line.get_label()) for line in lines]
-    # Matplotlib leaves out names that begin with an underscore, so the legend gets its names afterwards.
-    places = [str(place) for place in range(len(lines))]
-    legend = figure.legend(lines, places, loc="outside lower center", ncols=2, fontsize=9)
-    for text, name in zip(legend.get_texts(), names, strict=True):
+    legend = figure.legend(handles=loss.get_lines(), loc="outside lower center", ncols=2, fontsize=9)
+    for text in legend.get_texts():
         text.set_parse_math(False)  # a folder's name may hold dollar signs
-        text.set_text(name)
     return figure
 
 
