@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import (
-    DecodingFlags,
-    ModelPaths,
-    OutputFlags,
-    PreparedDir,
-    RerankingFlags,
-    SplitNames,
-    TestSetFlags,
-)
+from mt_cli.cli.flags import DecodingFlags, ModelPaths, OutputFlags, RerankingFlags, TestSetFlags
 from mt_cli.machine.terminal import is_terminal, print_result, table_text
 
 if TYPE_CHECKING:  # torch and sacreBLEU are imported when something is scored
-    from mt_cli.evaluation.compare import Bucket, Change, Comparison, Contrast
+    from mt_cli.evaluation.compare import Bucket, Comparison, Contrast
     from mt_cli.evaluation.evaluate import Assessment
-    from mt_cli.evaluation.scoring import Estimate, Score
+    from mt_cli.evaluation.scoring import Score
 
 
 @command(app, "evaluate runs/sample", "evaluate runs/sample --src german.txt --ref english.txt --beam-size 5")
@@ -50,8 +42,8 @@ def _scores_as_lines(assessments: "Mapping[str, Assessment]") -> str:
     """A line for each value, for scripts: in a line, nothing depends on the others."""
 
     def lines(assessment: "Assessment") -> Iterator[str]:
-        yield from map(str, assessment.scores.metrics)
-        for metric in assessment.scores.metrics:
+        yield from map(str, assessment.scores.metrics.values())
+        for metric in assessment.scores.metrics.values():
             if metric.interval is not None:
                 yield f"{metric.name} 95% interval {metric.interval}"
         yield f"length ratio {assessment.scores.length_ratio:.3f}"
@@ -62,25 +54,25 @@ def _scores_as_lines(assessments: "Mapping[str, Assessment]") -> str:
 
 def _scores_as_table(assessments: "Mapping[str, Assessment]") -> str:
     """A row for each test set, and below it how it was scored."""
-    first = next(iter(assessments.values())).scores
+    first = next(iter(assessments.values())).scores.metrics
 
     def cell(metric: "Score") -> str:
-        half_width = "" if metric.interval is None else f" ±{metric.interval.half_width:.2f}"
+        half_width = "" if metric.half_width is None else f" ±{metric.half_width:.2f}"
         return f"{metric.score:.2f}{half_width}"
 
     rows = [
         (
             name,
-            *map(cell, each.scores.metrics),
+            *map(cell, each.scores.metrics.values()),
             f"{each.scores.length_ratio:.3f}",
             f"{each.unk_rate:.1%}",
             f"{each.sentences_per_s:.0f}",
         )
         for name, each in assessments.items()
     ]
-    head = ("", *(metric.name for metric in first.metrics), "length", "unk", "sent/s")
-    legend = [f"{metric.name}  {metric.signature}" for metric in first.metrics]
-    if any(metric.interval for metric in first.metrics):
+    head = ("", *(metric.name for metric in first.values()), "length", "unk", "sent/s")
+    legend = [f"{metric.name}  {metric.signature}" for metric in first.values()]
+    if any(metric.interval for metric in first.values()):
         legend.append("±       half of the 95 % bootstrap interval")
     legend.append("length  of the translations, divided by the references'")
     legend.append("unk     share of the source tokens that the vocabulary lacks")
@@ -120,26 +112,20 @@ def compare(
 
     options, choice = decoding.options(), test_sets.choice()
     comparisons = compare_systems(systems, options, choice, resamples=resamples, trials=trials)
-    text = "\n\n".join(_comparison_as_text(each, examples=examples) for each in comparisons.values())
-    print_result(text, {"splits": comparisons}, as_json=output.as_json)
-
-
-def _comparison_as_text(comparison: "Comparison", *, examples: int) -> str:
-    """One test set; `examples` is how many sentences are shown of those that gained, and that lost."""
-    verdicts = [f"{comparison.test_set}  {each.verdict}" for each in comparison.systems]
-    details = ("\n".join(_details(comparison, each, examples=examples)) for each in comparison.systems)
-    return "\n\n".join(["\n".join(verdicts), *details])
+    parts = []
+    for each in comparisons.values():
+        parts.append("\n".join(f"{each.test_set}  {system.verdict}" for system in each.systems))
+        parts += ["\n".join(_details(each, system, examples=examples)) for system in each.systems]
+    print_result("\n\n".join(parts), {"splits": comparisons}, as_json=output.as_json)
 
 
 def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -> Iterator[str]:
+    """Lines on one system; `examples` is how many sentences are shown of those that gained, and that lost."""
     yield f"baseline  {comparison.baseline}"
     yield f"system    {contrast.name}"
     yield f"{len(contrast.changes)} of {comparison.n} translations differ"
     if not contrast.changes:
         return
-
-    def estimate(each: "Estimate") -> str:
-        return f"{each.score:.2f} ±{each.half_width:.2f}"
 
     def p_value(p: float | None) -> str:
         return "-" if p is None else f"{p:.4f}"
@@ -147,8 +133,7 @@ def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -
     rows = [
         (
             test.metric,
-            estimate(test.baseline),
-            estimate(test.system),
+            *(f"{each.score:.2f} ±{each.half_width:.2f}" for each in (test.baseline, test.system)),
             f"{test.difference:+.2f}",
             p_value(test.bootstrap_p),
             p_value(test.randomisation_p),
@@ -159,12 +144,18 @@ def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -
     yield f"\n{table_text(head, rows)}"
     for test in contrast.tests:
         yield f"{test.metric}  {test.randomisation_signature}"
-    kind = "source" if comparison.has_sources else "reference"
+    kind = "reference" if contrast.changes[0].source is None else "source"
     yield _buckets(f"words in {kind}", contrast.by_length)
     if contrast.by_unseen_words is not None:
         yield _buckets("words unseen in training", contrast.by_unseen_words)
-    yield from _examples("gained most", [each for each in contrast.changes if each.difference > 0][:examples])
-    yield from _examples("lost most", [each for each in contrast.changes if each.difference < 0][:examples])
+    for heading, sign in (("gained most", 1), ("lost most", -1)):
+        for change in [each for each in contrast.changes if sign * each.difference > 0][:examples]:
+            yield f"\nline {change.line}, {heading}: chrF2 {change.baseline_chrf:.1f} -> {change.chrf:.1f}"
+            if change.source is not None:
+                yield f"  source     {change.source}"
+            yield f"  reference  {change.ref}"
+            yield f"  baseline   {change.baseline_hyp}"
+            yield f"  system     {change.hyp}"
 
 
 def _buckets(heading: str, buckets: "Sequence[Bucket]") -> str:
@@ -173,16 +164,6 @@ def _buckets(heading: str, buckets: "Sequence[Bucket]") -> str:
         for each in buckets
     ]
     return f"\n{table_text((heading, 'sentences', 'wins', 'losses', 'ties', 'chrF2 change'), rows)}"
-
-
-def _examples(heading: str, changes: "Sequence[Change]") -> Iterator[str]:
-    for change in changes:
-        yield f"\nline {change.line}, {heading}: chrF2 {change.baseline_chrf:.1f} -> {change.chrf:.1f}"
-        if change.source is not None:
-            yield f"  source     {change.source}"
-        yield f"  reference  {change.ref}"
-        yield f"  baseline   {change.baseline_hyp}"
-        yield f"  system     {change.hyp}"
 
 
 @command(app, "report runs/sample -o report.html", "report runs/one runs/two -o report.html --examples 60")
@@ -196,22 +177,20 @@ def report(
     file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write: .html.")],
     decoding: DecodingFlags,
     output: OutputFlags,
-    split: SplitNames = None,
+    test_sets: TestSetFlags,
     examples: Annotated[
         int, typer.Option(min=0, metavar="N", help="Sentences shown of each split, worst and best.")
     ] = 30,
-    data: PreparedDir = None,
 ) -> None:
     """Show a run, or two side by side, on one page for any browser.
 
     Prints the page's path; with --json, what the page shows too.
     """
-    from mt_cli.evaluation.evaluate import EvalChoice
     from mt_cli.evaluation.report import write_report
 
-    choice = EvalChoice(split or (), data=data)
-    findings = write_report(runs, decoding.options(), choice, output=file, num_examples=examples)
-    print_result(file, {"page": str(file), **findings}, as_json=output.as_json)
+    options, choice = decoding.options(), test_sets.choice()
+    findings = write_report(runs, options, choice, output=file, num_examples=examples)
+    print_result(file, {"page": file, **findings}, as_json=output.as_json)
 
 
 @command(app, "plot runs/sample -o curves.png", "plot runs/one runs/two -o curves.svg")
@@ -231,5 +210,4 @@ def plot(
     from mt_cli.evaluation.report import plot_runs
 
     drawn = plot_runs(runs, output=file)
-    document = {"picture": str(file), "runs": [curves.as_json() for curves in drawn]}
-    print_result(file, document, as_json=output.as_json)
+    print_result(file, {"picture": file, "runs": drawn}, as_json=output.as_json)

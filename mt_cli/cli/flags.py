@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 import typer
 
 from mt_cli.config.load import config_name, parse_setting
-from mt_cli.config.schema import Backend, DecodingConfig, Device, Precision, PrecisionChoice
+from mt_cli.config.schema import Backend, DecodingConfig, Device, Precision
 from mt_cli.errors import ConfigError, UsageError, command_line
 
 if TYPE_CHECKING:  # torch is imported when something is translated
@@ -57,19 +57,11 @@ Threads = Annotated[
         "--threads", min=1, metavar="N", help="CPU threads; by default the config's, or one a core."
     ),
 ]
-TrainingPrecision = Annotated[
-    PrecisionChoice | None,
-    typer.Option("--precision", help="Precision of training; auto is bf16 where that is faster."),
-]
 Checkpoint = Annotated[
     str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
 ]
 PreparedDir = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
-]
-SplitNames = Annotated[
-    list[str] | None,
-    typer.Option("--split", metavar="NAME", help="Split to score; every test split by default."),
 ]
 
 
@@ -88,13 +80,11 @@ class OutputFlags:
 class TestSetFlags:
     """Which test sets are translated."""
 
-    split: SplitNames = None
-    src: Annotated[
-        Path | None, typer.Option("--src", metavar="FILE", help="Sources of your own, with --ref.")
+    split: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Split to score; every test split by default.")
     ] = None
-    ref: Annotated[
-        Path | None, typer.Option("--ref", metavar="FILE", help="Their references, line by line.")
-    ] = None
+    src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources of your own, with --ref.")] = None
+    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="Their references, line by line.")] = None
     data: PreparedDir = None
 
     def choice(self) -> "EvalChoice":

@@ -14,12 +14,12 @@ from mt_cli.cli.flags import (
     OutputFlags,
     Settings,
     Threads,
-    TrainingPrecision,
     prepare_command,
     prepared_dir,
     setting_flags,
 )
 from mt_cli.config.load import config_name, load_config
+from mt_cli.config.schema import PrecisionChoice
 from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError, command_line
 from mt_cli.machine.terminal import print_result
 
@@ -62,7 +62,9 @@ def train(
         bool, typer.Option("--tensorboard", help="Write TensorBoard's event files into the run folder too.")
     ] = False,
     threads: Threads = None,
-    precision: TrainingPrecision = None,
+    precision: Annotated[
+        PrecisionChoice | None, typer.Option(help="Precision of training; auto is bf16 where that is faster.")
+    ] = None,
 ) -> None:
     """Train a model on prepared data.
 
@@ -86,7 +88,8 @@ def train(
         "training.init_from": None if init_from is None else str(init_from),
     }
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value is not None]
-    loaded = load_config(config, [*(settings or ()), *given])
+    all_settings = [*(settings or ()), *given]
+    loaded = load_config(config, all_settings)
     from mt_cli.training.train import train_run
 
     try:
@@ -106,20 +109,11 @@ def train(
         rest = ", and leave out --data" if data not in (None, prepared_dir(config)) else ""
         raise DataError(f"{error}; run: {prepare_command(config, settings)}{rest}") from error
     except StoppedError as error:
-        repeated = {
-            "--run": run,
-            "--data": data,
-            "--device": device,
-            "--seed": seed,
-            "--max-steps": max_steps,
-            "--time-limit": time_limit,
-            "--threads": threads,
-            "--precision": precision,
-        }
+        repeated = {"--run": run, "--data": data, "--time-limit": time_limit}
         words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
         words += ["--tensorboard"] if tensorboard else []
         words += [] if validate else ["--no-validate"]
-        again = command_line("train", config, *setting_flags(settings), *words, "--resume")
+        again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if result is not None:  # of several processes, the first says it
         print_result(result.folder, result, as_json=output.as_json)

@@ -6,17 +6,17 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mt_cli.cli.app import app, command
 from mt_cli.cli.flags import DecodingFlags, ModelPaths, OutputFlags, RerankingFlags, RunPaths
+from mt_cli.decoding import Sampling
 from mt_cli.errors import UsageError, command_line
 from mt_cli.machine.terminal import is_terminal, json_text, print_lines, progress_shown, write_bytes
 
 if TYPE_CHECKING:  # torch is imported when something is translated
-    from mt_cli.decoding import Sampling
     from mt_cli.translation.lines import Translation
 
 log = logging.getLogger(__name__)
@@ -94,9 +94,12 @@ def translate(
             "--with-alignment, --sample and --json"
         )
     _check_runs(runs)
-    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    sampling = _sampling(sample, given, seed=seed)
-    options = decoding.options(sampling=sampling, seed=1 if seed is None else seed)
+    drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    given: dict[str, Any] = {name: value for name, value in drawn.items() if value is not None}
+    if given and not sample:
+        raise UsageError(f"--{next(iter(given)).replace('_', '-')} is an option of --sample; give that too")
+    seed = given.pop("seed", 1)
+    options = decoding.options(sampling=Sampling(**given) if sample else None, seed=seed)
     from mt_cli.runs.run import open_runs
     from mt_cli.translation.lines import count_lines, line_chunks, open_source, open_target
     from mt_cli.translation.translator import Translator
@@ -152,26 +155,11 @@ def _check_runs(runs: Sequence[Path]) -> None:
     for place, path in enumerate(runs):
         if place == 0 or os.path.isdir(path):  # noqa: PTH112 — text may be too long for a name
             continue
-        given = ("translate", *runs[:place])
-        if os.path.isfile(path):  # noqa: PTH113
-            advice = command_line(*given, "-i", path)
-            raise UsageError(f"{path}: no run folder; to translate a file: {advice}")
-        if " " in str(path) or "/" not in str(path):
-            advice = command_line(*given, "--text", path)
-            raise UsageError(f"{path}: no run folder; to translate text: {advice}")
-
-
-def _sampling(sample: bool, given: dict[str, float | int | None], *, seed: int | None) -> "Sampling | None":
-    """How to draw translations, if they are to be drawn."""
-    options = {name: value for name, value in given.items() if value is not None}
-    if not sample:
-        names = [*options, *([] if seed is None else ["seed"])]
-        if names:
-            raise UsageError(f"--{names[0].replace('_', '-')} is an option of --sample; give that too")
-        return None
-    from mt_cli.decoding import Sampling
-
-    return Sampling(**options)  # type: ignore[arg-type]
+        is_file = os.path.isfile(path)  # noqa: PTH113
+        if is_file or " " in str(path) or "/" not in str(path):
+            kind, flag = ("a file", "-i") if is_file else ("text", "--text")
+            advice = command_line("translate", *runs[:place], flag, path)
+            raise UsageError(f"{path}: no run folder; to translate {kind}: {advice}")
 
 
 def _as_text(translation: "Translation", with_score: bool, with_alignment: bool) -> str:

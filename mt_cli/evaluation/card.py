@@ -6,7 +6,6 @@ Its text stands in card.md, a template.
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
 
@@ -57,16 +56,11 @@ def card(run: Run) -> str:
         mark=MARK,
         facts=_front_matter(name, run, kept),
         name=name,
+        run=run,
         checkpoint=checkpoint,
         num_parameters=num_parameters(run.parameter_shapes),
-        tokenizers=run.tokenizers,
         validation=validation_of(run, checkpoint),
         kept=kept,
-        parent=run.init_from,
-        data=run.config.data,
-        model=run.config.model,
-        training=run.config.training,
-        seed=run.config.runtime.seed,
         status=run.read_facts(STATUS),
         environment=run.read_facts(ENVIRONMENT),
     )
@@ -82,51 +76,34 @@ def render_markdown(template: str, **values: object) -> str:
 
 def validation_of(run: Run, checkpoint: str | None) -> dict[str, object]:
     """The record of the validation at which `checkpoint` was saved; empty where there is none."""
-    found: dict[str, object] = {}
-    for record in run.metrics():
-        step = record["step"]
-        if record["kind"] == "validation" and isinstance(step, int) and checkpoint == checkpoint_name(step):
-            found = record
-    return found
+    validations = (record for record in run.metrics() if record["kind"] == "validation")
+    at_step = {checkpoint_name(int(str(record["step"]))): record for record in validations}
+    return at_step.get(checkpoint or "", {})
 
 
-@dataclass(frozen=True)
-class KeptScore:
-    """One metric's verdict on one evaluation that the run folder keeps."""
-
-    evaluation: str
-    """Name of its folder, such as `test-greedy`."""
-    metric: str
-    """Key of the metric: `bleu`, `chrf` or `ter`."""
-    name: str
-    """What sacreBLEU calls it."""
-    score: float
-    signature: str
-    n: int
-    """Sentences."""
-
-
-def kept_scores(run: Run, *, checkpoint: str | None) -> list[KeptScore]:
+def kept_scores(run: Run, *, checkpoint: str | None) -> list[dict[str, object]]:
     """Every score of the translations that `checkpoint` alone has made; a system's are not its own.
+
+    Keys: `evaluation`, its folder's name; `metric`, such as `bleu`; sacreBLEU's `name`, `score` and
+    `signature`; and `n`, the sentences.
 
     Raises:
         DataError: a file is damaged.
     """
-    found = []
+    found: list[dict[str, object]] = []
     for folder in run.kept_evaluations():
         record = read_json(folder / SCORES)
         if checkpoint is None or record.get("checkpoint") != checkpoint or record.keys() & OF_SEVERAL:
             continue
         for metric in METRICS:
-            match record.get(metric), record.get("n"):
-                case {"name": str(name), "score": int(value) | float(value), "signature": str(signed)}, int(
-                    n
-                ):
-                    found.append(KeptScore(folder.name, metric, name, float(value), signed, n))
+            match record.get(metric):
+                case {"name": name, "score": score, "signature": signature}:
+                    of_metric = {"metric": metric, "name": name, "score": score, "signature": signature}
+                    found.append({"evaluation": folder.name, **of_metric, "n": record.get("n")})
     return found
 
 
-def _front_matter(name: str, run: Run, kept: list[KeptScore]) -> Mapping[str, object]:
+def _front_matter(name: str, run: Run, kept: list[dict[str, object]]) -> Mapping[str, object]:
     """The YAML block that opens the card, which the Hugging Face Hub reads. JSON is YAML."""
     data = run.config.data
     facts: dict[str, object] = {"language": list(dict.fromkeys((data.src_lang, data.tgt_lang)))}
@@ -140,15 +117,15 @@ def _front_matter(name: str, run: Run, kept: list[KeptScore]) -> Mapping[str, ob
             "dataset": {"type": data.corpus, "name": f"{data.corpus}, {evaluation}"},
             "metrics": [
                 {
-                    "type": each.metric,
-                    "value": each.score,
-                    "name": each.name,
-                    "args": {"signature": each.signature, "sentences": each.n},
+                    "type": each["metric"],
+                    "value": each["score"],
+                    "name": each["name"],
+                    "args": {"signature": each["signature"], "sentences": each["n"]},
                 }
                 for each in scores
             ],
         }
-        for evaluation, scores in groupby(kept, key=lambda each: each.evaluation)
+        for evaluation, scores in groupby(kept, key=lambda each: each["evaluation"])
     ]
     if results:
         facts["model-index"] = [{"name": name, "results": results}]

@@ -3,21 +3,14 @@
 import logging
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
 from mt_cli.data.prepared import lines_path
 from mt_cli.errors import DataError, UsageError
-from mt_cli.evaluation.evaluate import (
-    EvalChoice,
-    EvalSet,
-    System,
-    chosen_splits,
-    read_test_set,
-    split_test_sets,
-)
+from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import (
     RESAMPLES,
     TRIALS,
@@ -92,35 +85,24 @@ def find_changes(
     ]
 
 
-def by_length(lines: Sequence[str], changes: Iterable[Change]) -> list[Bucket]:
-    """Wins and losses by the number of words of each of `lines`."""
-    return _buckets([len(line.split()) for line in lines], changes, tops=LENGTHS)
-
-
-def by_unseen_words(lines: Sequence[str], changes: Iterable[Change], unseen: Set[str]) -> list[Bucket]:
-    """Wins and losses by how many words of each of `lines` are among the `unseen`."""
-    sizes = [sum(word in unseen for word in words_of(line)) for line in lines]
-    return _buckets(sizes, changes, tops=UNSEEN)
-
-
 def words_of(line: str) -> list[str]:
     """The words of `line`, without case and punctuation."""
     return WORD.findall(line.casefold())
 
 
-def _buckets(sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[int]) -> list[Bucket]:
-    """A bucket for each range of `sizes`, one a line, that holds a line; `tops` are the ranges' ends."""
+def buckets(sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[int]) -> list[Bucket]:
+    """Wins and losses by the size of each line: a bucket for each range, up to one of `tops`, with a line."""
     gains = {change.line - 1: change.difference for change in changes}
     ranges: list[list[float]] = [[] for _ in range(len(tops) + 1)]
     for place, size in enumerate(sizes):
         ranges[bisect_left(tops, size)].append(gains.get(place, 0.0))
-    buckets = []
+    filled = []
     for number, found in enumerate(ranges):
         bottom = tops[number - 1] + 1 if number else 0
         top = tops[number] if number < len(tops) else None
         wins, losses = sum(gain > 0 for gain in found), sum(gain < 0 for gain in found)
         if found:
-            buckets.append(
+            filled.append(
                 Bucket(
                     label=f"{bottom}+" if top is None else str(top) if bottom == top else f"{bottom}-{top}",
                     n=len(found),
@@ -130,7 +112,7 @@ def _buckets(sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[
                     mean_difference=sum(found) / len(found),
                 )
             )
-    return buckets
+    return filled
 
 
 @dataclass(frozen=True)
@@ -161,7 +143,6 @@ class Comparison:
     """Sentences."""
     baseline: str
     """As the user named it."""
-    has_sources: bool
     resamples: int
     trials: int
     systems: list[Contrast]
@@ -187,13 +168,6 @@ def compare_systems(
     """
     if len(paths) < 2:
         raise UsageError("compare needs two systems at least: first the baseline, then another")
-    if choice.ref is not None and choice.splits:
-        raise UsageError("give either --split or --ref, not both")
-    if choice.src is not None and choice.ref is None:
-        raise UsageError("--src needs --ref: the references of its lines")
-    for path in paths:
-        if not path.exists() and choice.ref is not None:
-            raise UsageError(f"{path}: no such run folder, and no such file of translations")
     systems = {
         path: System([path], options)
         for path in paths
@@ -202,20 +176,17 @@ def compare_systems(
     first = next(iter(systems.values()), None)
     if first is not None:
         check_same_direction([system.run for system in systems.values()])
-    if choice.ref is not None:
-        test_sets = [_files(choice.src, choice.ref, has_runs=first is not None)]
-    elif first is not None:
-        test_sets = test_splits_of(first, choice)
-    else:
-        raise UsageError("files of translations need their references; name them with --ref FILE")
+    test_sets = choice.test_sets(first)
     if len(systems) < len(set(paths)) and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
         raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
     unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=choice.data)
     found = {}
     for test_set in test_sets:
-        # A pipe can be read only once, even if it is named twice.
-        hyps_of = {path: translations_of(path, systems.get(path), test_set) for path in dict.fromkeys(paths)}
+        hyps_of = {
+            path: systems[path].hyps_of(test_set) if path in systems else _read_hyps(path, test_set)
+            for path in dict.fromkeys(paths)  # a pipe can be read only once, even if it is named twice
+        }
         found[test_set.name] = compare_translations(
             test_set,
             [hyps_of[path] for path in paths],
@@ -226,18 +197,6 @@ def compare_systems(
             trials=trials,
         )
     return found
-
-
-def _files(src_path: Path | None, ref_path: Path, *, has_runs: bool) -> EvalSet:
-    """The user's own test set; without sources, its `sources` are empty."""
-    if src_path is not None:
-        return read_test_set(src_path, ref_path)
-    if has_runs:
-        raise UsageError("runs need something to translate; name the sources of --ref with --src FILE")
-    refs = split_lines(read_file(ref_path, most=MOST_TEXT_BYTES, may_be_pipe=True))
-    if not refs:
-        raise DataError(f"{ref_path}: empty; there is nothing to compare")
-    return EvalSet("files", [], refs, kept_as="files")
 
 
 def check_same_direction(runs: Sequence[Run]) -> None:
@@ -256,31 +215,10 @@ def check_same_direction(runs: Sequence[Run]) -> None:
             )
 
 
-def test_splits_of(system: System, choice: EvalChoice) -> list[EvalSet]:
-    """Test sets of `system`'s data; if those are gone, as `system` has kept them with its translations."""
-    try:
-        return split_test_sets(system.run, choice)
-    except DataError:
-        names = chosen_splits(system.run, choice)
-        kept = [(name, found) for name in names if (found := system.kept(name)) is not None]
-        if choice.data is not None or len(kept) < len(names):
-            raise
-        sha256 = system.run.prepared.sha256
-        return [EvalSet(name, found.sources, found.refs, name, sha256) for name, found in kept]
-
-
-def translations_of(path: Path, system: System | None, test_set: EvalSet) -> list[str]:
-    """Translations of `test_set`: of the file `path`, kept by `system`, or made by it now."""
-    if system is None:
-        hyps = split_lines(read_file(path, most=MOST_TEXT_BYTES, may_be_pipe=True))
-        check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs)
-        return hyps
-    kept = system.kept_hyps(test_set)
-    if kept is not None:
-        log.info("%s: %s as kept in %s", test_set.name, path, path / "eval")
-        return kept
-    log.info("%s: %s translates", test_set.name, path)
-    return system.assess(test_set).hyps
+def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
+    hyps = split_lines(read_file(path, most=MOST_TEXT_BYTES, may_be_pipe=True))
+    check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs)
+    return hyps
 
 
 def unseen_words(run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None) -> frozenset[str] | None:
@@ -317,12 +255,10 @@ def compare_translations(
         changes = find_changes(baseline, other, refs, sources, lowercase=lowercase)
         by_unseen = None
         if sources is not None and unseen is not None:
-            by_unseen = by_unseen_words(sources, changes, unseen)
-        verdict = judge(name, names[0], of_system, num_changed=len(changes), trials=trials)
-        by_size = by_length(sources or refs, changes)
+            sizes = [sum(word in unseen for word in words_of(line)) for line in sources]
+            by_unseen = buckets(sizes, changes, tops=UNSEEN)
+        outcome, verdict = judge(name, names[0], of_system, num_changed=len(changes), trials=trials)
+        by_size = buckets([len(line.split()) for line in sources or refs], changes, tops=LENGTHS)
         changes.sort(key=lambda change: -abs(change.difference))
-        contrasts.append(
-            Contrast(name, verdict.outcome, verdict.sentence, of_system, by_size, by_unseen, changes)
-        )
-    has_sources = sources is not None
-    return Comparison(test_set.name, len(refs), names[0], has_sources, resamples, trials, contrasts)
+        contrasts.append(Contrast(name, outcome, verdict, of_system, by_size, by_unseen, changes))
+    return Comparison(test_set.name, len(refs), names[0], resamples, trials, contrasts)

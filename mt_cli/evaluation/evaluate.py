@@ -45,6 +45,36 @@ class EvalChoice:
     data: Path | None = None
     """The prepared folder, if it has moved."""
 
+    def test_sets(self, system: "System | None") -> list["EvalSet"]:
+        """Splits of the data of `system`, or the files, which without a `system` may lack sources.
+
+        Raises:
+            UsageError: no such split, or not the files that are needed.
+            DataError: the data are gone or are not those of the run; the files are empty or not parallel.
+        """
+        if self.ref is None:
+            if self.src is not None:
+                raise UsageError("--src needs --ref: the references of its lines")
+            if system is None:
+                raise UsageError("files of translations need their references; name them with --ref FILE")
+            return system.test_sets(self.splits, data_dir=self.data)
+        if self.splits:
+            raise UsageError("give either --split or --ref, not both")
+        if self.src is None and system is not None:
+            raise UsageError("runs need something to translate; name the sources of --ref with --src FILE")
+        ref = read_file(self.ref, most=MOST_TEXT_BYTES, may_be_pipe=True)
+        refs = split_lines(ref)
+        if not refs:
+            raise DataError(f"{self.ref}: empty; there is nothing to score")
+        if self.src is None:
+            return [EvalSet("files", [], refs, kept_as="files")]
+        src = read_file(self.src, most=MOST_TEXT_BYTES, may_be_pipe=True)
+        sources = split_lines(src)
+        check_aligned(self.ref, refs, str(self.src), sources)
+        digest = sha256_bytes(sha256_bytes(src).encode() + sha256_bytes(ref).encode())
+        stem = re.sub(r"[^\w.-]+", "_", self.src.stem).lstrip(".")
+        return [EvalSet("files", sources, refs, kept_as=f"{_shortened(stem)}-{digest[:8]}")]
+
 
 @dataclass(frozen=True)
 class EvalSet:
@@ -97,64 +127,8 @@ def evaluate_runs(
         UsageError: no run, no such split or checkpoint, or only one of the two files.
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
-    if (choice.src is None) != (choice.ref is None):
-        raise UsageError("--src and --ref go together: sources and their references, line by line")
-    if choice.src is not None and choice.splits:
-        raise UsageError("give either --split or --src and --ref, not both")
     system = System(run_dirs, options, reranking=reranking)
-    if choice.src is not None and choice.ref is not None:
-        test_sets = [read_test_set(choice.src, choice.ref)]
-    else:
-        test_sets = split_test_sets(system.run, choice)
-    return {test_set.name: system.assess(test_set) for test_set in test_sets}
-
-
-def split_test_sets(run: Run, choice: EvalChoice) -> list[EvalSet]:
-    """The test sets that `run`'s data have under the chosen names.
-
-    Raises:
-        UsageError: there is no such split.
-        DataError: the data are gone or are not those of the run.
-    """
-    names = chosen_splits(run, choice)
-    otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
-    prepared = open_prepared_of(run, choice.data, otherwise=otherwise)
-    return [
-        EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), name, prepared.sha256)
-        for name in names
-    ]
-
-
-def chosen_splits(run: Run, choice: EvalChoice) -> Sequence[str]:
-    """The chosen splits, or else every test split of `run`'s data.
-
-    Raises:
-        UsageError: there is no such split.
-    """
-    known = run.config.data.splits
-    chosen = choice.splits or [name for name in known if name not in ("train", "val")]
-    if not chosen:
-        raise UsageError(f"{run.folder} has no test split; name one of {', '.join(known)} with --split")
-    unknown = [name for name in chosen if name not in known]
-    if unknown:
-        raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(known)}")
-    return chosen
-
-
-def read_test_set(src_path: Path, ref_path: Path) -> EvalSet:
-    """The test set `files` in two files that align line by line.
-
-    Raises:
-        DataError: one cannot be read, they differ in length, or they are empty.
-    """
-    src, ref = (read_file(path, most=MOST_TEXT_BYTES, may_be_pipe=True) for path in (src_path, ref_path))
-    sources, refs = split_lines(src), split_lines(ref)
-    check_aligned(ref_path, refs, str(src_path), sources)
-    if not sources:
-        raise DataError(f"{src_path}: empty; there is nothing to score")
-    digest = sha256_bytes(sha256_bytes(src).encode() + sha256_bytes(ref).encode())
-    stem = re.sub(r"[^\w.-]+", "_", src_path.stem).lstrip(".")
-    return EvalSet("files", sources, refs, kept_as=f"{_shortened(stem)}-{digest[:8]}")
+    return {test_set.name: system.assess(test_set) for test_set in choice.test_sets(system)}
 
 
 # What is kept of a system
@@ -246,6 +220,36 @@ class System:
             return self.translator
         return Reranker(self._runs, self._options, self._reranking)
 
+    def test_sets(self, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
+        """The `splits` of the run's data, or else every test split.
+
+        If the data are gone: as they were kept with this system's translations.
+
+        Raises:
+            UsageError: there is no such split.
+            DataError: the data are gone or are not those of the run, and nothing is kept of them.
+        """
+        known, sha256 = self.run.config.data.splits, self.run.prepared.sha256
+        names = splits or [name for name in known if name not in ("train", "val")]
+        if not names:
+            raise UsageError(
+                f"{self.run.folder} has no test split; name one of {', '.join(known)} with --split"
+            )
+        if unknown := [name for name in names if name not in known]:
+            raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(known)}")
+        otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
+        try:
+            prepared = open_prepared_of(self.run, data_dir, otherwise=otherwise)
+        except DataError:
+            kept = {name: found for name in names if (found := self.kept(name)) is not None}
+            if data_dir is not None or len(kept) < len(set(names)):
+                raise
+            return [EvalSet(name, found.sources, found.refs, name, sha256) for name, found in kept.items()]
+        return [
+            EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), name, sha256)
+            for name in names
+        ]
+
     def assess(self, test_set: EvalSet) -> Assessment:
         """Translate `test_set`, score the translations, and keep both in the run folder if possible.
 
@@ -268,10 +272,14 @@ class System:
         self._keep(test_set, assessment)
         return assessment
 
-    def kept_hyps(self, test_set: EvalSet) -> list[str] | None:
-        """Translations of `test_set` that this system has made earlier, with the same weights and search."""
-        kept = self.kept(self._name_of(test_set))
-        return kept.hyps if kept is not None and _is_of(kept, test_set) else None
+    def hyps_of(self, test_set: EvalSet) -> list[str]:
+        """Translations of `test_set`: those kept of the same weights and search, or else made now."""
+        folder, kept = self.run.folder, self.kept(self._name_of(test_set))
+        if kept is not None and _is_of(kept, test_set):
+            log.info("%s: %s as kept in %s", test_set.name, folder, folder / EVALUATIONS)
+            return kept.hyps
+        log.info("%s: %s translates", test_set.name, folder)
+        return self.assess(test_set).hyps
 
     def kept(self, kept_as: str) -> Evaluation | None:
         """What this system has kept of the test set `kept_as`, with the same weights and search."""

@@ -3,7 +3,8 @@
 import math
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from mt_cli.machine.files import read_json
 from mt_cli.model.inside import LEVELS, ShapeTrace
 from mt_cli.model.transformer import causal_mask, padding_mask
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
-from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Run, Shape, open_run
+from mt_cli.runs.run import ENVIRONMENT, POINTERS, SCORES, STATUS, Shape, open_run
 from mt_cli.text import PAD_ID, SPECIALS
 from mt_cli.text.tokenizer import Tokenizer
 from mt_cli.translation.attention import Panel, TeacherForced, write_picture
@@ -57,22 +58,33 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     run = open_run(run_dir)
     has_come_to_it = run.checkpoints and (checkpoint not in POINTERS or run.pointer(checkpoint))
     name = run.resolve_checkpoint(checkpoint) if has_come_to_it else None
-    weights = {}
-    if name is not None:
-        digest = weights_sha256(run.checkpoint_folder(name))
-        weights = {f"{name}/{MODEL}": digest}
+    weights = {} if name is None else {f"{name}/{MODEL}": weights_sha256(run.checkpoint_folder(name))}
     status = {key: value for key, value in run.read_facts(STATUS).items() if key != "best_score"}
     scores: dict[str, object] = {}
     if validation := validation_of(run, name):  # with its signature, unlike the status's
         shown = {key: validation.get(key) for key in ("nll", "bleu", "bleu_signature")}
         scores[f"val, step {validation['step']}"] = shown
     scores |= {folder.name: read_json(folder / SCORES) for folder in run.kept_evaluations()}
+    tokenizers, inputs = run.tokenizers, {}
+    vocabulary: dict[str, object] = {
+        "kind": tokenizers.kind,
+        "joint": tokenizers.joint,
+        "src_entries": tokenizers.src.vocab_size,
+        "tgt_entries": tokenizers.tgt.vocab_size,
+        "src_first": _first_entries(tokenizers.src),
+    }
+    if not tokenizers.joint:
+        vocabulary["tgt_first"] = _first_entries(tokenizers.tgt)
+    with suppress(DataError, OSError):  # the corpus files' hashes, where the run's data are still at hand
+        prepared = open_prepared(Path(run.prepared.folder), verify=False)
+        if prepared.sha256 == run.prepared.sha256:
+            inputs = prepared.manifest.inputs
     return {
         "run": {"folder": str(run_dir), "checkpoint": name, **status},
         "parameters": parameters_by_part(run.parameter_shapes),
-        "vocabulary": _describe_vocabulary(run),
+        "vocabulary": vocabulary,
         "scores": scores,
-        "data": _describe_data(run),
+        "data": {"prepared_folder": run.prepared.folder, "prepared_sha256": run.prepared.sha256, **inputs},
         "sha256": {**run.sha256, **weights},
         "environment": run.read_facts(ENVIRONMENT),
         "config": run.config.model_dump(mode="json"),
@@ -88,35 +100,10 @@ def parameters_by_part(shapes: Mapping[str, Shape]) -> dict[str, object]:
     return {**counts, "total": sum(counts.values())}
 
 
-def _describe_vocabulary(run: Run) -> dict[str, object]:
-    tokenizers = run.tokenizers
-    facts: dict[str, object] = {
-        "kind": tokenizers.kind,
-        "joint": tokenizers.joint,
-        "src_entries": tokenizers.src.vocab_size,
-        "tgt_entries": tokenizers.tgt.vocab_size,
-        "src_first": _first_entries(tokenizers.src),
-    }
-    return facts if tokenizers.joint else {**facts, "tgt_first": _first_entries(tokenizers.tgt)}
-
-
 def _first_entries(tokenizer: Tokenizer) -> list[str]:
     """Of words the most frequent, of subwords the first learnt; special symbols and bytes left out."""
     entries = tokenizer.tokens(range(len(SPECIALS), tokenizer.vocab_size))
     return [entry for entry in entries if not re.fullmatch(r"<0x[0-9A-F]{2}>", entry)][:NUM_ENTRIES]
-
-
-def _describe_data(run: Run) -> dict[str, object]:
-    """Hash of the prepared data, and of the corpus files where those data are still at hand."""
-    facts: dict[str, object] = {
-        "prepared_folder": run.prepared.folder,
-        "prepared_sha256": run.prepared.sha256,
-    }
-    try:
-        prepared = open_prepared(Path(run.prepared.folder), verify=False)
-    except (DataError, OSError):
-        return facts
-    return {**facts, **prepared.manifest.inputs} if prepared.sha256 == run.prepared.sha256 else facts
 
 
 def facts_as_text(description: Description, *, width: int | None) -> str:
@@ -206,24 +193,18 @@ def trace_as_text(trace: ShapeTrace, pair: TeacherForced, *, width: int | None) 
 
 
 def draw_masks(path: Path, pair: TeacherForced) -> None:
-    """Draw the masks of `pair`, padded as it would be beside a longer sentence."""
-    title = "masks: rows may attend to the dark columns"
-    write_picture(path, mask_panels(pair), title=title)
-
-
-def mask_panels(pair: TeacherForced) -> list[Panel]:
-    """The masks of `pair` with `NUM_PADS` places of padding in the source: 1 where one may attend."""
+    """Draw the masks of `pair`, padded as it would be beside a longer sentence: dark = may be attended."""
     padding = torch.full((1, NUM_PADS), PAD_ID, device=pair.src_ids.device)
     src_mask = padding_mask(torch.cat([pair.src_ids, padding], dim=1), pad_id=PAD_ID)  # (1, S)
     tgt_mask = causal_mask(len(pair.tgt_tokens), device=pair.tgt_in.device)  # (T, T)
     src = (*pair.src_tokens, *[SPECIALS[PAD_ID]] * NUM_PADS)
     tgt = pair.tgt_tokens
-    return [
-        _panel("encoder self-attention", src, src, src_mask.expand(len(src), -1)),
-        _panel("decoder self-attention", tgt, tgt, tgt_mask),
-        _panel("cross-attention", tgt, src, src_mask.expand(len(tgt), -1)),
+    panels = [
+        Panel(title, rows, columns, mask.expand(len(rows), -1).float().cpu().numpy())
+        for title, rows, columns, mask in (
+            ("encoder self-attention", src, src, src_mask),
+            ("decoder self-attention", tgt, tgt, tgt_mask),
+            ("cross-attention", tgt, src, src_mask),
+        )
     ]
-
-
-def _panel(title: str, rows: Sequence[str], columns: Sequence[str], mask: torch.Tensor) -> Panel:
-    return Panel(title, rows, columns, mask.float().cpu().numpy())
+    write_picture(path, panels, title="masks: rows may attend to the dark columns")

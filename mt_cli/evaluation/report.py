@@ -6,11 +6,10 @@ The page's looks stand in report.html, a template. `plot` draws the curves of tr
 import base64
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from importlib.resources import files
-from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +20,7 @@ from mt_cli.config.load import differences, dump_config
 from mt_cli.config.schema import Config
 from mt_cli.errors import DataError, UsageError
 from mt_cli.evaluation.card import kept_scores
-from mt_cli.evaluation.compare import (
-    check_same_direction,
-    compare_translations,
-    test_splits_of,
-    translations_of,
-    unseen_words,
-)
+from mt_cli.evaluation.compare import check_same_direction, compare_translations, unseen_words
 from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import score, sentence_chrf, symptoms
 from mt_cli.machine.files import write_atomically
@@ -49,8 +42,8 @@ MOST_TOKENS = 60
 """Of a side of an attention map, beyond which nobody can read it."""
 EXAMPLES_WITH_MAPS = 2
 """At each end of a ranking: a map takes a third of a second to draw."""
-PIECE = re.compile(r"\s+|\w+|[^\w\s]")
-"""White space, a word, or a mark; every character is in one of them."""
+PIECE = re.compile(r"\s*(?:\w+|[^\w\s])")
+"""A word or a mark, with the white space before it."""
 
 
 Facts = dict[str, Any]
@@ -79,29 +72,36 @@ def write_report(
         raise UsageError(f"{output}: a report is a page; name a file that ends in {' or '.join(ENDINGS)}")
     if not 1 <= len(run_dirs) <= 2:
         raise UsageError(f"a report shows one run, or two side by side; found {len(run_dirs)}")
-    if len({run_dir.resolve() for run_dir in run_dirs}) < len(run_dirs):
-        raise UsageError(f"{run_dirs[1]}: named twice; name two runs, or one")
+    for run_dir in run_dirs:
+        open_run(run_dir)  # an exported model, which says nothing of its training, is refused here
     systems = [System([run_dir], options) for run_dir in run_dirs]
-    for system in systems:
-        if (parent := system.run.exported_from) is not None:
-            raise UsageError(
-                f"{system.run.folder}: an exported model says nothing of its training; report on the run "
-                f"that it was exported from: {parent.folder}"
-            )
     check_same_direction([system.run for system in systems])
     names = labels_of(run_dirs)
-    test_sets = test_splits_of(systems[0], choice)
+    test_sets = choice.test_sets(systems[0])
     unseen = unseen_words(systems[0].run, test_sets, data_dir=choice.data)
-    found = {
-        each.name: _findings_of(each, systems, names, unseen=unseen, num_examples=num_examples)
-        for each in test_sets
-    }
+    lowercase = systems[0].run.config.data.lowercase
+    found: dict[str, Facts] = {}
+    for test_set in test_sets:  # what is of each run is in their order
+        hyps = [system.hyps_of(test_set) for system in systems]
+        comparison = None
+        if len(systems) == 2:
+            comparison = compare_translations(test_set, hyps, names, lowercase=lowercase, unseen=unseen)
+        found[test_set.name] = {
+            "scores": [score(each, test_set.refs, lowercase=lowercase).as_json() for each in hyps],
+            "unk_rates": [unk_rate(test_set.sources, system.run.tokenizers) for system in systems],
+            "symptoms": [symptoms(each, test_set.refs) for each in hyps],
+            "comparison": comparison,
+            **_examples(test_set, hyps, systems, num_examples=num_examples, lowercase=lowercase),
+        }
     runs = [_facts(system, name) for system, name in zip(systems, names, strict=True)]
     write_atomically(output, render_page(runs, found).encode())
     return {
         "mt_cli": __version__,
-        "runs": [{**run, "curves": run["curves"] and run["curves"].as_json()} for run in runs],
-        "test_sets": {name: _as_json(facts) for name, facts in found.items()},
+        "runs": runs,
+        "test_sets": {
+            name: {key: value for key, value in facts.items() if key != "maps"}
+            for name, facts in found.items()
+        },
     }
 
 
@@ -121,6 +121,7 @@ def _facts(system: System, name: str) -> Facts:
         "src_lang": run.config.data.src_lang,
         "tgt_lang": run.config.data.tgt_lang,
         "corpus": run.config.data.corpus,
+        "lowercase": run.config.data.lowercase,
         "num_parameters": num_parameters(run.parameter_shapes),
         "status": run.read_facts(STATUS),
         "settings": {path: value for path, (_, value) in differences(Config(), run.config).items()},
@@ -128,48 +129,7 @@ def _facts(system: System, name: str) -> Facts:
         "environment": run.read_facts(ENVIRONMENT),
         "sha256": {f"{checkpoint}/{MODEL}": weights, "prepared data": run.prepared.sha256, **run.sha256},
         "curves": curves,
-        "kept": [asdict(each) for each in kept_scores(run, checkpoint=checkpoint)],
-    }
-
-
-def _findings_of(
-    test_set: EvalSet,
-    systems: Sequence[System],
-    names: Sequence[str],
-    *,
-    unseen: frozenset[str] | None,
-    num_examples: int,
-) -> Facts:
-    """One test set; what is of each run is in their order."""
-    lowercase, refs = systems[0].run.config.data.lowercase, test_set.refs
-    hyps = [translations_of(system.run.folder, system, test_set) for system in systems]
-    comparison = None
-    if len(systems) == 2:
-        comparison = compare_translations(test_set, hyps, names, lowercase=lowercase, unseen=unseen)
-    return {
-        "scores": [score(each, refs, lowercase=lowercase) for each in hyps],
-        "unk_rates": [unk_rate(test_set.sources, system.run.tokenizers) for system in systems],
-        "symptoms": [symptoms(each, refs) for each in hyps],
-        "comparison": comparison,
-        "groups": _examples(test_set, hyps, systems, num_examples=num_examples, lowercase=lowercase),
-    }
-
-
-def _as_json(found: Facts) -> Facts:
-    """A test set without what is only for the eye."""
-    return {
-        **{key: found[key] for key in ("unk_rates", "symptoms")},
-        "scores": [each.as_json() for each in found["scores"]],
-        "comparison": found["comparison"],
-        "examples": [
-            {
-                "group": title,
-                **{key: each[key] for key in ("line", "rank", "source", "reference")},
-                "translations": [{key: one[key] for key in ("text", "chrf")} for one in each["translations"]],
-            }
-            for title, group in found["groups"].items()
-            for each in group
-        ],
+        "kept": kept_scores(run, checkpoint=checkpoint),
     }
 
 
@@ -180,8 +140,11 @@ def _examples(
     *,
     num_examples: int,
     lowercase: bool,
-) -> dict[str, list[Facts]]:
-    """Sentences from both ends of the ranking by chrF2; two runs are ranked by what the second gains."""
+) -> Facts:
+    """Sentences from both ends of the ranking by chrF2, and attention maps of the first, by their line.
+
+    Two runs are ranked by what the second gains.
+    """
     chrf = [sentence_chrf(each, test_set.refs, lowercase=lowercase) for each in hyps]
     is_pair = len(systems) == 2
     values = [last - first for first, last in zip(chrf[0], chrf[-1], strict=True)] if is_pair else chrf[0]
@@ -191,24 +154,22 @@ def _examples(
         "Gained least" if is_pair else "Worst": range((wanted + 1) // 2),
         "Gained most" if is_pair else "Best": range(len(ranking) - wanted // 2, len(ranking)),
     }
-    groups: dict[str, list[Facts]] = {title: [] for title, ranks in ends.items() if ranks}
-    for title, group in groups.items():
-        for rank in ends[title]:
+    examples: list[Facts] = []
+    maps = {}
+    for title, ranks in ends.items():
+        for number, rank in enumerate(ranks):
             place = ranking[rank]
-            source, ref = test_set.sources[place], test_set.refs[place]
-            has_map = len(group) < EXAMPLES_WITH_MAPS
-            translations = [
-                {
-                    "text": _shortened(of_system[place]),
-                    "chrf": scores[place],
-                    **_differences(of_system[place], ref, lowercase=lowercase),
-                    "attention": _attention(source, of_system[place], system) if has_map else None,
-                }
-                for of_system, scores, system in zip(hyps, chrf, systems, strict=True)
+            source, texts = test_set.sources[place], [of_system[place] for of_system in hyps]
+            if number < EXAMPLES_WITH_MAPS:
+                maps[place + 1] = [_attention(source, *each) for each in zip(texts, systems, strict=True)]
+            example = {"group": title, "line": place + 1, "rank": rank + 1, "source": _shortened(source)}
+            example["reference"] = _shortened(test_set.refs[place])
+            example["translations"] = [
+                {"text": _shortened(text), "chrf": scores[place]}
+                for text, scores in zip(texts, chrf, strict=True)
             ]
-            shown = {"source": _shortened(source), "reference": _shortened(ref)}
-            group.append({"line": place + 1, "rank": rank + 1, **shown, "translations": translations})
-    return groups
+            examples.append(example)
+    return {"examples": examples, "maps": maps}
 
 
 def _shortened(text: str) -> str:
@@ -226,34 +187,19 @@ def _attention(source: str, hyp: str, system: System) -> Panel | None:
     return None if max(panel.values.shape) > MOST_TOKENS else panel
 
 
-def _differences(hyp: str, ref: str, *, lowercase: bool) -> Facts:
+def _differences(hyp: str, ref: str, lowercase: bool) -> Facts:
     """`spans` of `hyp`, each with whether `ref` has it too, and what is `missing` of `ref` in `hyp`."""
-    pieces = [PIECE.findall(_shortened(text)) for text in (hyp, ref)]
-    words = [[each.lower() if lowercase else each for each in side if not each.isspace()] for side in pieces]
-    blocks = SequenceMatcher(None, words[0], words[1], autojunk=False).get_matching_blocks()
-    in_hyp = {place for block in blocks for place in range(block.a, block.a + block.size)}
-    in_ref = {place for block in blocks for place in range(block.b, block.b + block.size)}
-    missing = [text.strip() for text, is_shared in _spans(pieces[1], in_ref) if not is_shared]
-    return {"spans": _spans(pieces[0], in_hyp), "missing": missing}
-
-
-def _spans(pieces: Sequence[str], shared_words: Set[int]) -> list[tuple[str, bool]]:
-    flagged = zip(pieces, _flags(pieces, shared_words), strict=True)
-    return [
-        ("".join(piece for piece, _ in group), is_shared)
-        for is_shared, group in groupby(flagged, key=lambda each: each[1])
+    of_hyp, of_ref = map(PIECE.findall, (hyp, ref))
+    words = [
+        [each.strip().lower() if lowercase else each.strip() for each in side] for side in (of_hyp, of_ref)
     ]
-
-
-def _flags(pieces: Sequence[str], shared_words: Set[int]) -> Iterator[bool]:
-    """Whether each piece is shared; white space is, unless it stands between two words that are not."""
-    num_words = 0
-    for piece in pieces:
-        if piece.isspace():
-            yield num_words - 1 in shared_words or num_words in shared_words or num_words == 0
-        else:
-            yield num_words in shared_words
-            num_words += 1
+    found: Facts = {"spans": [], "missing": []}
+    for tag, a, b, c, d in SequenceMatcher(None, words[0], words[1], autojunk=False).get_opcodes():
+        if a < b:
+            found["spans"].append(("".join(of_hyp[a:b]), tag == "equal"))
+        if c < d and tag != "equal":
+            found["missing"].append("".join(of_ref[c:d]).strip())
+    return found
 
 
 def render_page(runs: Sequence[Facts], test_sets: Mapping[str, Facts]) -> str:
@@ -263,7 +209,7 @@ def render_page(runs: Sequence[Facts], test_sets: Mapping[str, Facts]) -> str:
     )
     # Characters that cannot be seen, or could reorder the text around them, are spelled out.
     environment.finalize = lambda value: visible(value, kept="\n") if type(value) is str else value
-    environment.filters |= {"in_words": in_words, "picture": _picture}
+    environment.filters |= {"in_words": in_words, "picture": _picture, "differences": _differences}
     template = environment.from_string(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
     drawn = {run["name"]: run["curves"] for run in runs if run["curves"] is not None}
     curves = None
@@ -293,7 +239,7 @@ WIDTH, HEIGHT = 7.0, 8.5
 """In inches: a page with margins."""
 MOST_MARKERS = 40
 """Validations beyond which only some are marked."""
-Curve = tuple[tuple[float, float], ...]
+Curve = list[tuple[float, float]]
 """Steps, ascending, and values."""
 
 
@@ -313,32 +259,22 @@ class Curves:
     """The same of the validation split, without dropout."""
     bleu: Curve
 
-    def as_json(self) -> dict[str, object]:
-        """The form that `plot --json` prints: each curve as pairs of step and value."""
-        return asdict(self)
-
 
 def curves_of(run: Run) -> Curves:
     """The curves of `run`, named like its folder.
 
     Raises:
-        DataError: its metrics are missing, damaged or out of order, or there are none yet.
+        DataError: its metrics are missing or damaged, or there are none yet.
     """
     path = run.metrics_path
-    if not path.exists():
-        raise DataError(f"{path}: no such file; only a folder that train wrote has it")
     records = list(run.metrics())
     steps = [record for record in records if record["kind"] == "step"]
     validations = [record for record in records if record["kind"] == "validation"]
     if not steps and not validations:
-        raise DataError(f"{path}: holds no measurement yet; go on training with --resume")
+        raise DataError(f"{path}: no measurement yet; train on, or name a folder that train wrote")
 
     def curve(of: Sequence[dict[str, object]], key: str) -> Curve:
-        points = [(number_in(each, "step", path=path), number_in(each, key, path=path)) for each in of]
-        for (before, _), (after, _) in pairwise(points):
-            if after <= before:
-                raise DataError(f"{path}: step {after:g} comes after step {before:g}; the file is damaged")
-        return tuple(points)
+        return [(number_in(each, "step", path=path), number_in(each, key, path=path)) for each in of]
 
     return Curves(
         name=run.folder.resolve().name,
@@ -402,14 +338,9 @@ def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
     rate.set_ylim(bottom=0)
     rate.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     bleu.set_ylim(bottom=0)
-    lines = loss.get_lines()
-    names = [str(line.get_label()) for line in lines]
-    # Matplotlib leaves out names that begin with an underscore, so the legend gets its names afterwards.
-    places = [str(place) for place in range(len(lines))]
-    legend = figure.legend(lines, places, loc="outside lower center", ncols=2, fontsize=9)
-    for text, name in zip(legend.get_texts(), names, strict=True):
+    legend = figure.legend(handles=loss.get_lines(), loc="outside lower center", ncols=2, fontsize=9)
+    for text in legend.get_texts():
         text.set_parse_math(False)  # a folder's name may hold dollar signs
-        text.set_text(name)
     return figure
 
 

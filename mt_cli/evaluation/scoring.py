@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -22,19 +22,6 @@ METRICS: tuple[MetricName, ...] = ("BLEU", "chrF2", "TER")
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A 95 % bootstrap interval (Koehn 2004), as `sacrebleu --confidence` gives it."""
-
-    mean: float
-    half_width: float
-    signature: str
-    """The score's, with the number of resamples and their seed."""
-
-    def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.half_width:.2f}  {self.signature}"
-
-
-@dataclass(frozen=True)
 class Score:
     """One metric's verdict on a set of translations."""
 
@@ -44,8 +31,10 @@ class Score:
     signature: str
     details: dict[str, object]
     """sacreBLEU's own JSON keys."""
-    interval: Interval | None = None
-    """Only where it was asked for."""
+    half_width: float | None = None
+    """Of its 95 % bootstrap interval (Koehn 2004), where that was asked for."""
+    interval: str | None = None
+    """The interval as `sacrebleu --confidence` prints it, and the signature with its resamples and seed."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.score:.2f}  {self.signature}"
@@ -55,43 +44,31 @@ class Score:
 class Scores:
     """What sacreBLEU says of a set of translations."""
 
-    bleu: Score
-    chrf: Score
-    ter: Score
+    metrics: Mapping[str, Score]
+    """`bleu`, `chrf` and `ter`, in the order in which they are shown."""
     n: int
     """Sentences."""
     length_ratio: float
     """Tokens of the translations over those of the references, as BLEU counts them."""
 
-    @property
-    def metrics(self) -> tuple[Score, Score, Score]:
-        """All three, in the order in which they are shown."""
-        return self.bleu, self.chrf, self.ter
-
     def as_json(self) -> dict[str, object]:
         """A part of what `evaluate --json` prints."""
-        named = zip(("bleu", "chrf", "ter"), self.metrics, strict=True)
-        return {
-            **{key: metric.details for key, metric in named},
-            "n": self.n,
-            "length_ratio": self.length_ratio,
-        }
+        details = {key: metric.details for key, metric in self.metrics.items()}
+        return {**details, "n": self.n, "length_ratio": self.length_ratio}
 
 
-def score(
-    hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False, resamples: int = RESAMPLES
-) -> Scores:
-    """Corpus scores of `hyps` against `refs`, with intervals from so many `resamples`; 1 gives none.
+def score(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> Scores:
+    """Corpus scores of `hyps` against `refs`, with intervals.
 
     BLEU (13a tokens) and chrF2 are cased unless `lowercase`; TER never is, which is sacreBLEU's default. More
     than `MOST_RESAMPLED` sentences get no interval.
     """
-    n_bootstrap = resamples if len(hyps) <= MOST_RESAMPLED else 1
+    n_bootstrap = RESAMPLES if len(hyps) <= MOST_RESAMPLED else 1
     metrics = _metrics(lowercase)
     results = [_corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap) for metric in metrics]
-    bleu, chrf, ter = map(_describe, metrics, results)
+    scores = dict(zip(("bleu", "chrf", "ter"), map(_describe, metrics, results), strict=True))
     ratio: float = results[0].ratio  # type: ignore[attr-defined]
-    return Scores(bleu, chrf, ter, n=len(hyps), length_ratio=ratio)
+    return Scores(scores, len(hyps), ratio)
 
 
 def score_bleu(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> Score:
@@ -104,11 +81,6 @@ def sentence_chrf(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool =
     """chrF2 of each of `hyps` by itself."""
     metric = _metrics(lowercase)[1]
     return [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in zip(hyps, refs, strict=True)]
-
-
-def bleu_signature(*, lowercase: bool = False) -> str:
-    """The signature of the BLEU that `score` gives."""
-    return score_bleu([""], [""], lowercase=lowercase).signature
 
 
 def _metrics(lowercase: bool) -> "tuple[Metric, Metric, Metric]":
@@ -138,18 +110,14 @@ def _describe(metric: "Metric", result: "MetricScore") -> Score:
     plain.update("bs", None)
     plain.update("seed", None)
     signature = plain.format()
-    details = json.loads(result.format(width=2, signature=with_resamples, is_json=True))
+    details = json.loads(result.format(width=10, signature=with_resamples, is_json=True))
     details |= {"score": result.score, "signature": signature}
     if "confidence" not in details:
         return Score(result.name, result.score, signature, details)
-    digits = json.loads(result.format(width=10, signature=with_resamples, is_json=True))
-    interval = Interval(digits["confidence_mean"], digits["confidence_var"], with_resamples)
-    details |= {
-        "confidence_mean": interval.mean,
-        "confidence_var": interval.half_width,
-        "confidence_signature": interval.signature,
-    }
-    return Score(result.name, result.score, signature, details, interval)
+    half_width = details["confidence_var"]
+    interval = f"{details['confidence_mean']:.2f} ± {half_width:.2f}"
+    details |= {"confidence": f"μ = {interval}", "confidence_signature": with_resamples}
+    return Score(result.name, result.score, signature, details, half_width, f"{interval}  {with_resamples}")
 
 
 # Is one system better than another?
@@ -196,15 +164,6 @@ class MetricTest:
 
 
 Outcome = Literal["better", "worse", "unclear", "identical"]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The answer to whether a system is better than the baseline."""
-
-    outcome: Outcome
-    sentence: str
-    """The same in plain English, with its evidence."""
 
 
 def paired_tests(
@@ -254,21 +213,22 @@ def judge(
     *,
     num_changed: int,
     trials: int = TRIALS,
-) -> Verdict:
-    """What the `tests` come to, where `num_changed` translations differ. BLEU decides."""
+) -> tuple[Outcome, str]:
+    """What the `tests` come to, and in plain English with the evidence. BLEU decides.
+
+    `num_changed` translations differ.
+    """
     if num_changed == 0:
-        return Verdict(
-            "identical", f"no difference: the translations of {name} and {baseline_name} are identical"
-        )
+        return "identical", f"no difference: the translations of {name} and {baseline_name} are identical"
     bleu, *others = tests
     evidence = f"{bleu} (paired approximate randomisation, {trials} trials)"
     shown = [each for each in others if each.is_significant]
     if not bleu.is_significant:
         but = [f"; but {name} is {each.outcome} by {each}" for each in shown]
         unclear = f"no difference can be shown between {name} and {baseline_name}"
-        return Verdict("unclear", f"{unclear}: {evidence}{''.join(but)}")
+        return "unclear", f"{unclear}: {evidence}{''.join(but)}"
     but = [f"; but it is {each.outcome} by {each}" for each in shown if each.outcome != bleu.outcome]
-    return Verdict(bleu.outcome, f"{name} is {bleu.outcome} than {baseline_name}: {evidence}{''.join(but)}")
+    return bleu.outcome, f"{name} is {bleu.outcome} than {baseline_name}: {evidence}{''.join(but)}"
 
 
 # Symptoms of a broken system that a score alone does not show: tokenised output, and loops

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from mt_cli.config.schema import Config
 from mt_cli.errors import ResourceError
-from mt_cli.evaluation.scoring import Score, bleu_signature
+from mt_cli.evaluation.scoring import Score, score_bleu
 from mt_cli.machine.device import Runtime, describe_processor
 from mt_cli.machine.terminal import in_words, progress_bar, visible
 from mt_cli.runs.run import Run, number_in
@@ -106,7 +106,7 @@ class Monitor:
             else f"{total:,}, less than an epoch",
             batches=f"{training.tokens_per_batch:,} tokens a side at most{summed}, "
             f"in {len(trainer.shapes)} shapes",
-            BLEU=bleu_signature(lowercase=self._config.data.lowercase),
+            BLEU=score_bleu([""], [""], lowercase=self._config.data.lowercase).signature,
         )
 
     @contextmanager

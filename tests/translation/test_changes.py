@@ -2,7 +2,7 @@
 
 import pytest
 
-from mt_cli.evaluation.compare import Change, by_length, by_unseen_words, find_changes
+from mt_cli.evaluation.compare import LENGTHS, UNSEEN, Change, buckets, find_changes, words_of
 from mt_cli.evaluation.scoring import LOOPING, TOKENISED, symptoms
 
 SOURCES = ["Ein Hund.", "Zwei kleine Katzen schlafen auf dem Sofa.", "Rot.", ""]
@@ -24,7 +24,7 @@ def test_only_what_changed_is_listed_with_its_line(changes: list[Change]) -> Non
 
 
 def test_buckets_count_wins_losses_and_ties_by_length(changes: list[Change]) -> None:
-    short, long = by_length(SOURCES, changes)
+    short, long = buckets([len(line.split()) for line in SOURCES], changes, tops=LENGTHS)
     assert (short["label"], short["n"], short["wins"], short["losses"], short["ties"]) == ("0-5", 3, 1, 0, 2)
     assert (long["label"], long["n"], long["wins"], long["losses"], long["ties"]) == ("6-10", 1, 0, 1, 0)
     assert short["mean_difference"] == pytest.approx(changes[0].difference / 3)
@@ -32,7 +32,9 @@ def test_buckets_count_wins_losses_and_ties_by_length(changes: list[Change]) -> 
 
 
 def test_buckets_count_unseen_words_without_case_and_marks(changes: list[Change]) -> None:
-    found = by_unseen_words(SOURCES, changes, frozenset({"hund", "kleine", "sofa", "katzen", "auf"}))
+    unseen = {"hund", "kleine", "sofa", "katzen", "auf"}
+    sizes = [sum(word in unseen for word in words_of(line)) for line in SOURCES]
+    found = buckets(sizes, changes, tops=UNSEEN)
     assert [(each["label"], each["n"], each["wins"], each["losses"]) for each in found] == [
         ("0", 2, 0, 0),
         ("1", 1, 1, 0),
