@@ -81,7 +81,7 @@ def test_damaged_manifest_exits_3(workspace: Workspace, own: Path, content: str)
         (("inspect", "EXPORTED", "--attention", "-"), "nobody can look into an exported model"),
         (("doctor", "EXPORTED"), "here, name the run that it was exported from"),
         (("plot", "EXPORTED", "-o", "new.png"), "here, name the run that it was exported from"),
-        (("report", "EXPORTED", "-o", "new.html"), "report on the run that it was exported from"),
+        (("report", "EXPORTED", "-o", "new.html"), "here, name the run that it was exported from"),
         (("train", "tiny.toml", "--run", "new", "--init-from", "EXPORTED"), "here, name the run"),
         (("score", "EXPORTED", "--src", "corpus/test.de", "--tgt", "corpus/test.en"), "here, name the run"),
         (("export", "EXPORTED", "--to", "ctranslate2", "new"), "here, name the run"),
