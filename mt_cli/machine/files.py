@@ -138,20 +138,12 @@ def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
             raise DataError(f"{folder / MANIFEST}: lists {name[:100]!r}, which is no file in its folder")
         if not is_found:
             raise DataError(f"{path}: missing, though {folder / MANIFEST} lists it")
-        check_hash(path, sha256_file(path), expected=digest)
-
-
-def check_hash(path: Path, found: str, *, expected: str) -> None:
-    """Make sure that the sha256 sum of `path` is the expected one.
-
-    Raises:
-        DataError: it is not.
-    """
-    if found != expected:
-        raise DataError(
-            f"{path}: altered or damaged: sha256 {found[:12]}… found, {expected[:12]}… expected; "
-            "restore it from a copy"
-        )
+        found = sha256_file(path)
+        if found != digest:
+            raise DataError(
+                f"{path}: altered or damaged: sha256 {found[:12]}… found, {digest[:12]}… expected; "
+                "restore it from a copy"
+            )
 
 
 # Writing

@@ -21,13 +21,10 @@ from torch import Tensor
 from mt_cli.errors import DataError
 from mt_cli.machine.files import (
     MANIFEST,
-    MOST_BYTES,
     built_beside,
-    check_hash,
     check_hashes,
     read_file,
     read_json,
-    sha256_bytes,
     sha256_of_files,
     write_atomically,
     write_json,
@@ -118,11 +115,11 @@ def read_state(folder: Path) -> CheckpointState:
     Raises:
         DataError: it is altered or missing.
     """
-    data = _read_checked(folder, PROGRESS)
+    path = folder / PROGRESS
+    _check(folder, PROGRESS)
     try:
-        return TypeAdapter(CheckpointState).validate_json(data)
+        return TypeAdapter(CheckpointState).validate_json(read_file(path))
     except ValidationError as error:
-        path = folder / PROGRESS
         raise DataError(f"{path}: not a training state; train anew, or restore it from a copy") from error
 
 
@@ -132,9 +129,7 @@ def weights_sha256(folder: Path) -> str:
     Raises:
         DataError: it is missing or altered.
     """
-    digest = _hash_of(folder, MODEL)
-    check_hashes(folder, {MODEL: digest})
-    return digest
+    return _check(folder, MODEL)
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -145,7 +140,8 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
     """The tensors in a checkpoint's file; how large it may be, the model's `shapes` say before it is read."""
     path, num_parameters = folder / name, sum(map(math.prod, shapes.values()))
-    data = _read_checked(folder, name, most=MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * num_parameters)
+    _check(folder, name)
+    data = read_file(path, most=MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * num_parameters)
     try:
         tensors = safetensors.torch.load(data)
     except SafetensorError as error:
@@ -159,17 +155,11 @@ def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_checked(folder: Path, name: str, *, most: int = MOST_BYTES) -> bytes:
-    """The content of a checkpoint's file, which has the sha256 that the manifest lists."""
-    digest = _hash_of(folder, name)
-    data = read_file(folder / name, most=most)
-    check_hash(folder / name, sha256_bytes(data), expected=digest)
-    return data
-
-
-def _hash_of(folder: Path, name: str) -> str:
+def _check(folder: Path, name: str) -> str:
+    """sha256 of a checkpoint's file, which is the one that the manifest lists."""
     listed = read_json(folder / MANIFEST).get("sha256")
     digest = listed.get(name) if isinstance(listed, dict) else None
     if not isinstance(digest, str):
         raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
+    check_hashes(folder, {name: digest})
     return digest
