@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from mt_cli.config.schema import Config
 from mt_cli.errors import ResourceError
 from mt_cli.evaluation.scoring import Score, score_bleu
 from mt_cli.machine.device import Runtime, describe_processor
@@ -65,7 +64,6 @@ class Monitor:
     def __init__(
         self,
         run: Run,
-        config: Config,
         trainer: Trainer,
         *,
         elapsed_s: Callable[[], float],
@@ -73,7 +71,7 @@ class Monitor:
     ) -> None:
         """`elapsed_s` gives the seconds of training so far, earlier sessions included."""
         self.meter = Meter()
-        self._run, self._config, self._trainer = run, config, trainer
+        self._run, self._trainer = run, trainer
         self._elapsed_s, self._events = elapsed_s, events
         self._has_header = False
         timed = [each for each in run.metrics() if "validation_s" in each]
@@ -83,12 +81,12 @@ class Monitor:
         self, config_path: Path, runtime: Runtime, *, num_processes: int, num_train: int, num_val: int
     ) -> None:
         """Say what is about to be trained, on what, and how much of it there is."""
-        trainer, training = self._trainer, self._config.training
+        trainer, training = self._trainer, self._run.config.training
         step, total, ends = trainer.progress.step, trainer.total_steps, trainer.epoch_ends
         device = runtime.device
         is_gpu = device.type == "cuda"
         name = torch.cuda.get_device_name(device) if is_gpu else describe_processor()
-        decoding = self._config.decoding.precision
+        decoding = self._run.config.decoding.precision
         also = "" if runtime.precision == decoding else f", validation in {decoding}"
         each = "" if num_processes == 1 else f" in each of {num_processes} processes"
         every = f"every {training.validate_every:,}" if training.validate_every else "after each epoch"
@@ -106,7 +104,7 @@ class Monitor:
             else f"{total:,}, less than an epoch",
             batches=f"{training.tokens_per_batch:,} tokens a side at most{summed}, "
             f"in {len(trainer.shapes)} shapes",
-            BLEU=score_bleu([""], [""], lowercase=self._config.data.lowercase).signature,
+            BLEU=score_bleu([""], [""], lowercase=self._run.config.data.lowercase).signature,
         )
 
     @contextmanager
@@ -187,7 +185,7 @@ class Monitor:
         step, total, ends = self._trainer.progress.step, self._trainer.total_steps, self._trainer.epoch_ends
         if self.meter.updates < UPDATES_FOR_AN_ESTIMATE and step < total:
             return None
-        every = self._config.training.validate_every
+        every = self._run.config.training.validate_every
         due = range(every, total + 1, every) if every else ends
         validations_left = len(due) - bisect_right(due, step) + (total not in due and step < total)
         return (total - step) * self.meter.seconds_an_update + validations_left * self._validation_s

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mt_cli.config.schema import Config
 from mt_cli.data.prepared import EncodedSplit, Prepared, Sentences
 from mt_cli.errors import DataError, DivergedError, MtCliError, StoppedError
 from mt_cli.evaluation.scoring import score_bleu
@@ -66,7 +65,6 @@ class Session:
     def __init__(
         self,
         run: Run,
-        config: Config,
         prepared: Prepared,
         runtime: Runtime,
         world: World,
@@ -79,15 +77,15 @@ class Session:
     ) -> None:
         """In a `world` of several processes, the first scores, saves and decides, and the others follow.
 
-        The `model` is as its last checkpoint, if there is one.
+        The config is that of `run`, and the `model` as its last checkpoint, if there is one.
         """
-        self._run, self._config, self._runtime, self._world = run, config, runtime, world
+        self._run, self._runtime, self._world = run, runtime, world
         self._started_at, self._limit_s = started_at, math.inf if time_limit_s is None else time_limit_s
         self._validates_at_limit = validates_at_limit
-        seed = config.runtime.seed
+        seed, training = run.config.runtime.seed, run.config.training
         self.model = run.build_model(seed=seed).to(runtime.device)
         split = prepared.split("train")
-        self._trainer = Trainer(self.model, split, config.training, runtime=runtime, seed=seed, world=world)
+        self._trainer = Trainer(self.model, split, training, runtime=runtime, seed=seed, world=world)
         src_size, tgt_size = run.tokenizers.src.vocab_size, run.tokenizers.tgt.vocab_size
         self._plan = Plan(
             num_pairs=len(split),
@@ -95,7 +93,7 @@ class Session:
             vocab_size=src_size if run.tokenizers.joint else src_size + tgt_size,
             total_steps=self._trainer.total_steps,
         )
-        self._validator = Validator(self.model, run, prepared, config, runtime=runtime)
+        self._validator = Validator(self.model, run, prepared, runtime=runtime)
         self._judged: Validation | None = None
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
         # Without a checkpoint, the score of the start is made anew too.
@@ -110,7 +108,6 @@ class Session:
                 run.note_resumption(environment, after_step=self._state.step)
         self._monitor = Monitor(
             run,
-            config,
             self._trainer,
             elapsed_s=self._elapsed_s,
             events=event_writer(run.folder, after_step=last_kept) if has_tensorboard else None,
@@ -130,7 +127,7 @@ class Session:
             num_val=len(self._validator.sources),
         )
         if not self._trainer.progress.step:
-            for warning in before_training(self._config, self._plan):
+            for warning in before_training(self._run.config, self._plan):
                 log.warning("%s", warning)
         self._write_status("running")
         try:
@@ -177,7 +174,7 @@ class Session:
     def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
         """Log, score and save what is due after an update; gives the reason to end, if there is one."""
         self._monitor.count(report, limit_left_s=self._limit_left_s())
-        training = self._config.training
+        training = self._run.config.training
         is_last = report.step == self._trainer.total_steps
         if is_last or report.step % training.log_every == 0:
             self._stop_if(self._found_in_updates())
@@ -199,7 +196,7 @@ class Session:
         return None
 
     def _is_out_of_patience(self) -> bool:
-        return 0 < self._config.training.patience <= self._state.validations_without_gain
+        return 0 < self._run.config.training.patience <= self._state.validations_without_gain
 
     def _validate(self, *, is_extra: bool = False) -> None:
         """Score the model, save a checkpoint, and remember whether it is the best.
@@ -221,7 +218,7 @@ class Session:
 
     def _judge(self, validation: Validation, *, is_extra: bool) -> bool:
         """Whether the model is now the best; what follows from it is remembered."""
-        best_by_bleu = self._config.training.best_by == "bleu"
+        best_by_bleu = self._run.config.training.best_by == "bleu"
         score = validation.bleu.score if best_by_bleu else -validation.nll
         is_best = self._state.best_score is None or score > self._state.best_score
         if is_best or self._judged is None:
@@ -301,7 +298,7 @@ class Session:
         since_log, in_a_row = self._monitor.meter.skips()
         if in_a_row >= MOST_SKIPS:
             return f"the loss or the gradient is not finite, {in_a_row} times in a row"
-        if since_log and self._config.training.on_nonfinite == "stop":
+        if since_log and self._run.config.training.on_nonfinite == "stop":
             return "the loss or the gradient is not finite"
         return None
 
@@ -342,7 +339,7 @@ class Session:
                 "epoch": self._trainer.progress.epoch,
                 "best_step": self._state.best_step,
                 "best_score": self._state.best_score,
-                "best_by": self._config.training.best_by,
+                "best_by": self._run.config.training.best_by,
                 "elapsed_s": round(self._elapsed_s(), 1),
             },
         )
@@ -358,12 +355,10 @@ class Session:
 class Validator:
     """Scores a model in training on `val`: loss, and BLEU through the Translator that users get."""
 
-    def __init__(
-        self, model: TranslationModel, run: Run, prepared: Prepared, config: Config, *, runtime: Runtime
-    ) -> None:
+    def __init__(self, model: TranslationModel, run: Run, prepared: Prepared, *, runtime: Runtime) -> None:
         self._model = model
-        self._config = config
-        self._runtime = replace(runtime, precision=config.decoding.precision)
+        self._config = run.config
+        self._runtime = replace(runtime, precision=run.config.decoding.precision)
         self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
         self.sources = prepared.lines("val", "src")
         self._refs = prepared.lines("val", "tgt")
@@ -372,7 +367,7 @@ class Validator:
         twin.load_state_dict(model.state_dict(), assign=True)
         # Quiet: `_fitting` has warned of long pairs, and each validation would warn of every one again.
         self._translator = Translator.of_model(
-            twin, run.tokenizers, config.decoding, runtime=self._runtime, quiet=True
+            twin, run.tokenizers, run.config.decoding, runtime=self._runtime, quiet=True
         )
 
     def validate(self, step: int) -> Validation:

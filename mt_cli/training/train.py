@@ -126,8 +126,7 @@ def train_run(
             stack.callback(write_card, run)
         stack.enter_context(memory_errors_explained("lower training.tokens_per_batch"))
         session = Session(
-            run,
-            config,
+            replace(run, config=config),  # the run goes on with it
             prepared,
             runtime,
             world,

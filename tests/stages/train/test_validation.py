@@ -1,5 +1,7 @@
 """Validation while training, against a computation pair by pair."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny import CPU
@@ -23,7 +25,7 @@ def model(workspace: Workspace) -> TranslationModel:
 @pytest.fixture
 def validator(workspace: Workspace, model: TranslationModel) -> Validator:
     run, prepared = open_run(workspace.run), open_prepared(workspace.prepared)
-    return Validator(model, run, prepared, run.config, runtime=CPU)
+    return Validator(model, run, prepared, runtime=CPU)
 
 
 def test_loss_is_the_mean_over_target_tokens_of_every_pair_as_far_as_the_model_reads(
@@ -47,7 +49,7 @@ def test_scores_are_those_of_fp32_whatever_training_computes_in(
 ) -> None:
     run, prepared = open_run(workspace.run), open_prepared(workspace.prepared)
     runtime = Runtime(torch.device("cpu"), "bf16")
-    of_training = Validator(model, run, prepared, run.config, runtime=runtime)
+    of_training = Validator(model, run, prepared, runtime=runtime)
     assert of_training.validate(step=1) == validator.validate(step=1)
 
 
@@ -56,9 +58,9 @@ def test_lower_case_references_are_what_a_lower_case_corpus_is_scored_against(
 ) -> None:
     run, prepared = open_run(workspace.run), open_prepared(workspace.prepared)
     data = run.config.data.model_copy(update={"lowercase": True})
-    config = run.config.model_copy(update={"data": data})
+    run = replace(run, config=run.config.model_copy(update={"data": data}))
     refs = [line.lower() for line in prepared.lines("val", "tgt")]
     monkeypatch.setattr(Translator, "translate", lambda *_, **__: refs)
-    bleu = Validator(model, run, prepared, config, runtime=CPU).validate(step=1).bleu
+    bleu = Validator(model, run, prepared, runtime=CPU).validate(step=1).bleu
     assert bleu.score == pytest.approx(100)
     assert "case:lc" in bleu.signature
