@@ -150,7 +150,9 @@ class Session:
 
     def loop(self, signals: StopSignals) -> str:
         """Make the updates that are left; gives the reason to end, in other processes than the first none."""
-        self._score_start()
+        if self._run.init_from is not None:  # in all processes alike, whatever scores they have found saved
+            has_score = self._state.best_step is not None
+            self._world.after_first((lambda: None) if has_score else self._validate, lambda: None)
         if self._is_out_of_patience():
             return "early_stop"
         for report in self._trainer.run():
@@ -165,19 +167,13 @@ class Session:
                 return reason or ""
         return "finished"
 
-    def _score_start(self) -> None:
-        """If training starts from the weights of another run, score those while other processes wait."""
-        if self._run.init_from is not None:  # in all processes alike, whatever scores they have found saved
-            has_score = self._state.best_step is not None
-            self._world.after_first((lambda: None) if has_score else self._validate, lambda: None)
-
     def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
         """Log, score and save what is due after an update; gives the reason to end, if there is one."""
         self._monitor.count(report, limit_left_s=self._limit_left_s())
         training = self._run.config.training
         is_last = report.step == self._trainer.total_steps
         if is_last or report.step % training.log_every == 0:
-            self._stop_if(self._found_in_updates())
+            self._check_finite(weights_too=False)
             self._monitor.tell_step()
         every = training.validate_every
         if is_last or (report.step % every == 0 if every else report.is_end_of_epoch):
@@ -191,7 +187,7 @@ class Session:
                 if self._validates_at_limit or self._state.best_step is None:
                     self._validate(is_extra=True)
                 else:
-                    self._save(is_best=False)
+                    self._save()
             return "time_limit"
         return None
 
@@ -203,16 +199,16 @@ class Session:
 
         One that `is_extra`, which an uninterrupted training would not make, does not count for its patience.
         """
-        self._stop_if(self._found_in_updates() or self._found_in_weights())
+        self._check_finite()
         self._monitor.meter.pause()
         began_at = time.monotonic()
         validation = self._validator.validate(self._trainer.progress.step)
         validation_s = time.monotonic() - began_at
-        finite = math.isfinite(validation.nll)
-        self._stop_if(None if finite else f"the loss on val is {validation.nll}")
+        if not math.isfinite(validation.nll):
+            self._give_up(f"the loss on val is {validation.nll}")
         is_best = self._judge(validation, is_extra=is_extra)
         self._monitor.tell_validation(validation, is_best=is_best, validation_s=validation_s)
-        self._save(is_best=is_best)
+        self._save()
         self._write_status("running")
         self._monitor.meter.resume()
 
@@ -234,8 +230,8 @@ class Session:
 
     # Checkpoints
 
-    def _save(self, *, is_best: bool) -> None:
-        self._stop_if(self._found_in_updates() or self._found_in_weights())
+    def _save(self) -> None:
+        self._check_finite()
         self._state = replace(self._state, **asdict(self._trainer.progress), elapsed_s=self._elapsed_s())
         name = checkpoint_name(self._state.step)
         save_checkpoint(
@@ -244,10 +240,13 @@ class Session:
             tensors={**self._trainer.tensors(), **self._monitor.meter.tensors()},
             state=self._state,
         )
-        if is_best:
-            self._run.point("best", to=name)
-        self._run.point("last", to=name)
+        self._point_to_checkpoints(last=name)
         self._run.remove_unused_checkpoints(last=name)
+
+    def _point_to_checkpoints(self, *, last: str) -> None:
+        if self._state.best_step is not None:
+            self._run.point("best", to=checkpoint_name(self._state.best_step))
+        self._run.point("last", to=last)
 
     def _restore(self) -> dict[str, Tensor]:
         """Fill the model and the trainer from the newest checkpoint that can be used; gives its tensors.
@@ -270,48 +269,36 @@ class Session:
                 continue
             if failures:
                 log.warning("training goes on from %s, the newest checkpoint that can be used", name)
-            self._state = self._with_its_best(state)
-            if self._world.is_first and not failures:  # a kill may have kept this from being done
-                run.point("last", to=name)
-                run.remove_unused_checkpoints(last=name)
+            best = None if state.best_step is None else checkpoint_name(state.best_step)
+            is_gone = best not in run.checkpoints
+            self._state = replace(state, best_score=None, best_step=None) if is_gone else state
+            if self._world.is_first:  # a kill may have kept this from being done
+                self._point_to_checkpoints(last=name)
+                if not failures:
+                    run.remove_unused_checkpoints(last=name)
             if state.step > self._trainer.total_steps:
                 total = self._trainer.total_steps
                 log.warning("the run is at step %d, past the %d asked for", state.step, total)
             return tensors
         raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew")
 
-    def _with_its_best(self, state: CheckpointState) -> CheckpointState:
-        """`state`, with its best checkpoint pointed to; without a best score if that is gone."""
-        if state.best_step is None:
-            return state
-        best = checkpoint_name(state.best_step)
-        if best not in self._run.checkpoints:
-            return replace(state, best_score=None, best_step=None)
-        if self._world.is_first:  # a kill may have come before the pointer was written
-            self._run.point("best", to=best)
-        return state
-
     # What ends a training
 
-    def _found_in_updates(self) -> str | None:
-        """What is wrong with the updates since the last log line, if anything; waits for the device."""
+    def _check_finite(self, *, weights_too: bool = True) -> None:
+        """Stop if updates since the last log line were not finite, or weights or optimiser are not.
+
+        Waits for the device.
+        """
         since_log, in_a_row = self._monitor.meter.skips()
         if in_a_row >= MOST_SKIPS:
-            return f"the loss or the gradient is not finite, {in_a_row} times in a row"
+            self._give_up(f"the loss or the gradient is not finite, {in_a_row} times in a row")
         if since_log and self._run.config.training.on_nonfinite == "stop":
-            return "the loss or the gradient is not finite"
-        return None
-
-    def _found_in_weights(self) -> str | None:
-        """What is wrong with the weights and the optimiser's state, if anything; waits for the device."""
+            self._give_up("the loss or the gradient is not finite")
         tensors = [*self.model.parameters(), *self._trainer.tensors().values()]
-        verdict = torch.stack([torch.isfinite(tensor).all() for tensor in tensors]).all()  # waits once
-        return None if verdict else "the weights are not finite any more"
+        if weights_too and not torch.stack([each.isfinite().all() for each in tensors]).all():  # waits once
+            self._give_up("the weights are not finite any more")
 
-    def _stop_if(self, found: str | None) -> None:
-        """Stop if anything was found wrong."""
-        if found is None:
-            return
+    def _give_up(self, found: str) -> Never:
         self._write_status("diverged")
         kept = "the last good checkpoint is kept" if self._run.checkpoints else "there is no checkpoint yet"
         raise DivergedError(
@@ -322,7 +309,7 @@ class Session:
     def _stop(self, signal_number: int) -> Never:
         step = self._trainer.progress.step
         if self._state.step != step:
-            self._save(is_best=False)
+            self._save()
         self._write_status("stopped")
         message = "stopped before the first update; --resume starts with it"
         if step:
