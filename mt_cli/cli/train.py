@@ -90,10 +90,11 @@ def train(
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value is not None]
     all_settings = [*(settings or ()), *given]
     loaded = load_config(config, all_settings)
+    from mt_cli.runs.run import STATUS
     from mt_cli.training.train import train_run
 
     try:
-        result = train_run(
+        trained = train_run(
             loaded,
             run_dir=run or Path("runs") / config_name(config),
             prepared_dir=data or prepared_dir(config),
@@ -115,8 +116,9 @@ def train(
         words += [] if validate else ["--no-validate"]
         again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
-    if result is not None:  # of several processes, the first says it
-        print_result(result.folder, result, as_json=output.as_json)
+    if trained is not None:  # of several processes, the first says it
+        document = {"folder": trained.folder, **trained.read_facts(STATUS)}
+        print_result(trained.folder, document, as_json=output.as_json)
 
 
 def parse_duration(text: str) -> float:

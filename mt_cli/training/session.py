@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Never
 
@@ -44,19 +44,6 @@ log = logging.getLogger(__name__)
 MOST_SKIPS = 10
 """Skipped updates in a row after which even a training that may skip them ends: it would not recover."""
 NUM_SAMPLES = 3
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """How training ended; also what `train --json` prints."""
-
-    folder: Path
-    state: str
-    """`finished`, `early_stop` or `time_limit`."""
-    step: int
-    best_step: int | None
-    best_score: float | None
-    """Validation BLEU, or minus the validation loss, as `training.best_by` says."""
 
 
 class Session:
@@ -115,7 +102,7 @@ class Session:
         if restored:
             self._monitor.meter.restore(restored)
 
-    def run(self, signals: StopSignals, *, config_path: Path) -> TrainResult:
+    def run(self, signals: StopSignals, *, config_path: Path) -> None:
         """Train until the end, a limit, or one of `signals`; `config_path` is where the config was read."""
         if signals.received is not None and self._world.size == 1:  # others have begun their first update
             self._stop(signals.received)
@@ -146,7 +133,6 @@ class Session:
                 log.warning("%s", failure)
         step = self._trainer.progress.step
         log.info("%s  step %d  elapsed %.0f s", reason, step, self._elapsed_s())
-        return TrainResult(self._run.folder, reason, step, self._state.best_step, self._state.best_score)
 
     def loop(self, signals: StopSignals) -> str:
         """Make the updates that are left; gives the reason to end, in other processes than the first none."""
@@ -317,6 +303,7 @@ class Session:
         raise StoppedError(message, signal_number=signal_number)
 
     def _write_status(self, state: str) -> None:
+        """Write status.json: where training stands, which is also what `train --json` prints in the end."""
         write_json(
             self._run.folder / STATUS,
             {

@@ -42,7 +42,7 @@ from mt_cli.runs.run import (
 )
 from mt_cli.training.distributed import joined_world
 from mt_cli.training.monitor import check_tensorboard
-from mt_cli.training.session import Session, TrainResult
+from mt_cli.training.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +67,13 @@ def train_run(
     time_limit_s: float | None = None,
     config_path: Path | None = None,
     has_tensorboard: bool = False,
-) -> TrainResult | None:
+) -> Run | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
 
     Where a time limit ends training, the model is validated if `validates_at_limit`.
     `config_path` is where `config` was read, for the log. `has_tensorboard` also writes event files.
 
+    Gives the run, whose status.json says how training ended: `finished`, `early_stop` or `time_limit`.
     Where torchrun has started several processes they train together; all but the first give None.
 
     Raises:
@@ -139,7 +140,8 @@ def train_run(
         if run.init_from is not None and not run.checkpoints:
             load_parent(run, session.model)
         if world.is_first:
-            return session.run(signals, config_path=config_path or run.folder / RUN_CONFIG)
+            session.run(signals, config_path=config_path or run.folder / RUN_CONFIG)
+            return run
         session.loop(signals)
         return None
 

@@ -114,8 +114,8 @@ def test_config_of_the_run_is_a_config_to_train_with(workspace: Workspace, tmp_p
 def test_json_says_how_it_ended(workspace: Workspace, tmp_path: Path) -> None:
     outcome = train(workspace, tmp_path / "run", "--max-steps", 2, "--json", "--quiet")
     document = json.loads(outcome.out)
-    assert document.pop("best_score") == status(tmp_path / "run")["best_score"]
-    assert document == {"folder": str(tmp_path / "run"), "state": "finished", "step": 2, "best_step": 2}
+    assert document == {"folder": str(tmp_path / "run"), **status(tmp_path / "run")}
+    assert (document["state"], document["step"], document["best_step"]) == ("finished", 2, 2)
 
 
 def test_existing_run_exits_2_and_names_the_ways_out(workspace: Workspace) -> None:
