@@ -197,8 +197,8 @@ class Run:
             if target in names:
                 return target
         if name == "best" and target is not None:
-            there = ", ".join(names) or "none"
-            raise DataError(f"{self.folder / 'best.txt'}: names {target}, which is not there; found {there}")
+            there = f"found {', '.join(names) or 'none'}; write the name of one into it"
+            raise DataError(f"{self.folder / 'best.txt'}: names {target}, which is not there; {there}")
         found = [each for each in POINTERS if self.pointer(each) in names] + names
         hint = f"it has {', '.join(found)}" if found else "training saved none yet"
         raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
@@ -207,19 +207,11 @@ class Run:
         """Name of the checkpoint that `best` or `last` points to, if there is one.
 
         The last one is the newest: a process may have been killed before it wrote the pointer.
-
-        Raises:
-            DataError: what best.txt says is no such name.
         """
-        path = self.folder / f"{name}.txt"
         if name == "last":
             return max(self.checkpoints, default=None)
-        if not path.exists():
-            return None
-        target = read_file(path).strip().decode(errors="replace")
-        if not CHECKPOINT_NAME.fullmatch(target):
-            raise DataError(f"{path}: names no checkpoint: {target!r}; write the name of one into it")
-        return target
+        path = self.folder / f"{name}.txt"
+        return read_file(path).strip().decode(errors="replace") if path.exists() else None
 
     def point(self, name: str, *, to: str) -> None:
         """Let `best` or `last` point to the checkpoint called `to`."""

@@ -125,7 +125,7 @@ def test_pointer_to_what_is_gone_is_damage(trained: Run) -> None:
 
 def test_pointer_to_no_name_is_damage(trained: Run) -> None:
     (trained.folder / "best.txt").write_text("../../elsewhere\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"best\.txt: names no checkpoint: '\.\./\.\./elsewhere'"):
+    with pytest.raises(DataError, match=r"best\.txt: names \.\./\.\./elsewhere, which is not there"):
         trained.checkpoint_folder("best")
 
 
