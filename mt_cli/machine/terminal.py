@@ -160,11 +160,6 @@ def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
     package.propagate = False
 
 
-class _VisibleFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record), kept="\n\t")
-
-
 class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
@@ -172,6 +167,9 @@ class _StderrHandler(logging.Handler):
 
 
 class _LogFile(logging.FileHandler):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record), kept="\n\t")
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 — logging's name
         """Give up, with a warning: a log is never what work is for."""
         error = sys.exception()
@@ -189,7 +187,7 @@ def logged_to(path: Path) -> Iterator[None]:
     """
     with write_errors_named(path):
         handler = _LogFile(path, encoding="utf-8")
-    handler.setFormatter(_VisibleFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     package = logging.getLogger("mt_cli")
     package.addHandler(handler)
     try:
