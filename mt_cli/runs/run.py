@@ -283,17 +283,11 @@ class Run:
         known = dict(environment) if after_step == 0 else self.read_facts(ENVIRONMENT)
         noted = known.pop(RESUMED, [])
         kept = [each for each in noted if each[AFTER_STEP] < after_step] if isinstance(noted, list) else []
-        latest = dict(known)
-        for each in kept:
-            latest |= each
-        changed = {
-            key: environment.get(key)
-            for key in dict.fromkeys((*latest, *environment))
-            if key != AFTER_STEP and latest.get(key) != environment.get(key)
-        }
-        kept += [{AFTER_STEP: after_step, **changed}] if changed else []
-        facts = {**known, **({RESUMED: kept} if kept else {})}
-        write_json(self.folder / ENVIRONMENT, facts)
+        now = {AFTER_STEP: after_step, **environment}
+        before = {key: value for facts in (known, *kept, {AFTER_STEP: None}) for key, value in facts.items()}
+        changed = {key: now.get(key) for key in {**now, **before} if now.get(key) != before.get(key)}
+        kept += [changed] if len(changed) > 1 else []
+        write_json(self.folder / ENVIRONMENT, {**known, **({RESUMED: kept} if kept else {})})
 
     # Evaluations
 
