@@ -369,10 +369,8 @@ def _fitting(split: EncodedSplit, *, longest: int) -> EncodedSplit:
         "%d of %d validation pairs are longer than the model's %d tokens; the loss counts no more of them",
         num_cut, len(split), longest,
     )  # fmt: skip
-
-    def cut(side: Sentences) -> Sentences:
-        places = np.arange(len(side.ids)) - np.repeat(side.offsets[:-1], side.lengths)
-        offsets = np.concatenate((np.zeros(1, np.int64), np.minimum(side.lengths, longest).cumsum()))
-        return Sentences(side.ids[places < longest], offsets)
-
-    return EncodedSplit(cut(split.src), cut(split.tgt))
+    src, tgt = (
+        Sentences.of([side[i][:longest].tolist() for i in range(len(side))])
+        for side in (split.src, split.tgt)
+    )
+    return EncodedSplit(src, tgt)
