@@ -98,12 +98,21 @@ def check(
     """
     from mt_cli.training.new_config import check_config
 
-    found = [check_config(path, settings or ()) for path in configs]
-    document = {"configs": {each.name: {"errors": each.errors, "warnings": each.warnings} for each in found}}
-    print_result("\n".join(map(str, found)), document, as_json=output.as_json)
-    wrong = [each.name for each in found if each.errors]
+    found: dict[str, dict[str, list[str]]] = {}
+    lines, wrong = [], []
+    for name in map(str, configs):
+        errors, warnings = list[str](), list[str]()
+        try:
+            warnings = check_config(load_config(Path(name), settings or ()))
+        except ConfigError as error:
+            errors = [str(error)]
+            wrong.append(name)
+        found[name] = {"errors": errors, "warnings": warnings}
+        lines.append(f"{name}:" if errors or warnings else f"{name}: good")
+        lines += [f"  error: {each}" for each in errors] + [f"  warning: {each}" for each in warnings]
+    print_result("\n".join(lines), {"configs": found}, as_json=output.as_json)
     if wrong:
-        raise ConfigError(f"{len(wrong)} of {len(found)} configs cannot be used: {', '.join(wrong)}")
+        raise ConfigError(f"{len(wrong)} of {len(configs)} configs cannot be used: {', '.join(wrong)}")
 
 
 @command(group, "config diff multi30k multi30k-tiny")

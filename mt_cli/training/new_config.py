@@ -9,13 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.load import commented_toml, load_config, parse_config
+from mt_cli.config.load import commented_toml, parse_config
 from mt_cli.config.schema import MORE, TRAIN, VAL, Config, DataConfig, TrainingConfig
 from mt_cli.data.corpora import (
     Corpus,
@@ -26,7 +26,7 @@ from mt_cli.data.corpora import (
     paths_of,
     read_pairs,
 )
-from mt_cli.errors import ConfigError, DataError, MtCliError, ResourceError, UsageError, command_line
+from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError, command_line
 from mt_cli.machine.files import built_beside, check_outside, check_replaceable, locked, write_atomically
 from mt_cli.runs.run import open_run, run_with_tokenizer
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
@@ -461,36 +461,16 @@ def num_held_out(num_pairs: int) -> int:
     return max(1, min(wanted, int(num_pairs * MOST_OF_A_SMALL_CORPUS)))
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """What is wrong with one config."""
-
-    name: str
-    errors: list[str] = field(default_factory=list)
-    """Why it cannot be used."""
-    warnings: list[str] = field(default_factory=list)
-    """What will probably not work."""
-
-    def __str__(self) -> str:
-        found = [f"  error: {error}" for error in self.errors]
-        found += [f"  warning: {warning}" for warning in self.warnings]
-        return "\n".join([f"{self.name}: {'' if found else 'good'}".rstrip(), *found])
-
-
-def check_config(path: Path, overrides: Sequence[str] = ()) -> Diagnosis:
-    """What is wrong with the config that `path` stands for."""
-    try:
-        config = load_config(path, overrides)
-    except ConfigError as error:
-        return Diagnosis(str(path), errors=[str(error)])
+def check_config(config: Config) -> list[str]:
+    """What will probably not work, as far as it can be seen before the corpus is prepared."""
     try:
         corpus = find_corpus(config.data, offline=True)
         sizes = {name: measure(read_pairs(pairs)) for name, pairs in corpus.items() if is_trained_on(name)}
     except ResourceError:  # a corpus that is fetched later
-        return Diagnosis(str(path))
+        return []
     except MtCliError as error:
-        return Diagnosis(str(path), warnings=[str(error)])
-    return Diagnosis(str(path), warnings=list(before_training(config, _plan(config, sizes))))
+        return [str(error)]
+    return list(before_training(config, _plan(config, sizes)))
 
 
 def _plan(config: Config, sizes: Mapping[str, CorpusSize]) -> Plan:
