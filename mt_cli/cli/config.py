@@ -64,7 +64,7 @@ def new(
     from mt_cli.training.new_config import new_config
 
     splits = {"train": train, "val": val, "test": test}
-    made = new_config(
+    text, cut_off = new_config(
         {name: files for name, files in splits.items() if files is not None},
         src_lang=src_lang,
         tgt_lang=tgt_lang,
@@ -72,7 +72,8 @@ def new(
         output=file,
         overwrite=overwrite,
     )
-    print_result(made.config or made.text.rstrip("\n").encode(), made, as_json=output.as_json)
+    document = {"config": file, "cut_off": cut_off, "text": text}
+    print_result(file or text.rstrip("\n").encode(), document, as_json=output.as_json)
 
 
 @command(group, "config show sample", "config show runs/sample --set decoding.beam_size=5")
