@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mt_cli.cli.app import app, command, new_app, show_help_without_command
+from mt_cli.cli.app import app, command, new_app
 from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings
 from mt_cli.config.load import differences, dump_config, load_config
 from mt_cli.errors import ConfigError
@@ -15,11 +15,6 @@ from mt_cli.machine.terminal import print_result
 Pair = tuple[Path, Path]
 group = new_app("config", "Write a config for a corpus; show, check or compare configs.")
 app.add_typer(group)
-
-
-@group.callback()
-def _top(ctx: typer.Context) -> None:
-    show_help_without_command(ctx)
 
 
 @command(
