@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.load import commented_toml, parse_config
-from mt_cli.config.schema import MORE, TRAIN, VAL, Config, DataConfig, TrainingConfig
+from mt_cli.config.schema import MORE, TRAIN, VAL, Config, DataConfig, FilesConfig, TrainingConfig
 from mt_cli.data.corpora import (
     Corpus,
-    CorpusSplit,
     RawPair,
+    files_of,
     find_corpus,
     is_trained_on,
-    paths_of,
     read_pairs,
 )
 from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError, command_line
@@ -341,7 +340,7 @@ def _cut_off(
         kind=f"a folder of {', '.join(own_files)}",
         ways_out="--overwrite replaces it, --output names another place",
     )
-    check_outside(folder, paths_of(corpus), way_out="name another place with --output")
+    check_outside(folder, files_of(corpus).values(), way_out="name another place with --output")
     with locked(folder), built_beside(folder) as partial:
         counts = cut_off(
             corpus[TRAIN], {n: (partial / src, partial / tgt) for n, (src, tgt) in names.items()}
@@ -381,7 +380,7 @@ REPEATED, EMPTY = "whose source or target is in a held-out pair", "because a sid
 """Why pairs are left out."""
 
 
-def cut_off(corpus: CorpusSplit, files: Mapping[str, FilePair]) -> Counter[str]:
+def cut_off(corpus: FilesConfig, files: Mapping[str, FilePair]) -> Counter[str]:
     """Write the pairs of `corpus` to the `files` of `train` and of the other, new splits; count each split's.
 
     A pair stays out of training if its source or its target is that of a held-out pair, whatever its case
