@@ -38,7 +38,17 @@ Exit codes:
 
 
 class Program(TyperGroup):
-    """The program, or a group of its commands: wrong use is told like any other error, with exit code 2."""
+    """The program, or a group of its commands: wrong use is told like any other error, with exit code 2.
+
+    Without a command, its help comes on stderr.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Take the words of the command line."""
+        if not args:
+            print_aside(ctx.get_help())
+            raise typer.Exit(UsageError.exit_code)
+        return super().parse_args(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> Never:  # noqa: ANN401
         """Run the command line and leave the process."""
@@ -58,24 +68,17 @@ class Program(TyperGroup):
 
 
 def new_app(name: str, help: str, *, epilog: str = "") -> typer.Typer:
-    """A group of commands; without one, its help comes on stderr, with exit code 2."""
+    """A group of commands."""
     return typer.Typer(
         name=name,
         help=help,
         epilog=epilog,
         context_settings={"help_option_names": ["-h", "--help"]},
         cls=Program,
-        invoke_without_command=True,
+        invoke_without_command=True,  # --version
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-
-
-def show_help_without_command(ctx: typer.Context) -> None:
-    """Where no command is given, show the help on stderr and leave with exit code 2."""
-    if ctx.invoked_subcommand is None:
-        print_aside(ctx.get_help())
-        raise typer.Exit(UsageError.exit_code)
 
 
 app = new_app(
@@ -106,13 +109,11 @@ def command(group: typer.Typer, *examples: str) -> Callable[[Callable[..., None]
 
 @app.callback()
 def _top(
-    ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False,
 ) -> None:
     if version:
         print_lines(f"mt-cli {__version__}")
         raise typer.Exit
-    show_help_without_command(ctx)
 
 
 def main() -> None:

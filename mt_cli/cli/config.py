@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mt_cli.cli.app import app, command, new_app, show_help_without_command
+from mt_cli.cli.app import app, command, new_app
 from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings
 from mt_cli.config.load import differences, dump_config, load_config
 from mt_cli.errors import ConfigError
@@ -15,11 +15,6 @@ from mt_cli.machine.terminal import print_result
 Pair = tuple[Path, Path]
 group = new_app("config", "Write a config for a corpus; show, check or compare configs.")
 app.add_typer(group)
-
-
-@group.callback()
-def _top(ctx: typer.Context) -> None:
-    show_help_without_command(ctx)
 
 
 @command(
@@ -64,7 +59,7 @@ def new(
     from mt_cli.training.new_config import new_config
 
     splits = {"train": train, "val": val, "test": test}
-    made = new_config(
+    text, cut_off = new_config(
         {name: files for name, files in splits.items() if files is not None},
         src_lang=src_lang,
         tgt_lang=tgt_lang,
@@ -72,7 +67,8 @@ def new(
         output=file,
         overwrite=overwrite,
     )
-    print_result(made.config or made.text.rstrip("\n").encode(), made, as_json=output.as_json)
+    document = {"config": file, "cut_off": cut_off, "text": text}
+    print_result(file or text.rstrip("\n").encode(), document, as_json=output.as_json)
 
 
 @command(group, "config show sample", "config show runs/sample --set decoding.beam_size=5")
@@ -98,12 +94,21 @@ def check(
     """
     from mt_cli.training.new_config import check_config
 
-    found = [check_config(path, settings or ()) for path in configs]
-    document = {"configs": {each.name: {"errors": each.errors, "warnings": each.warnings} for each in found}}
-    print_result("\n".join(map(str, found)), document, as_json=output.as_json)
-    wrong = [each.name for each in found if each.errors]
+    found: dict[str, dict[str, list[str]]] = {}
+    lines, wrong = [], []
+    for name in map(str, configs):
+        errors, warnings = list[str](), list[str]()
+        try:
+            warnings = check_config(load_config(Path(name), settings or ()))
+        except ConfigError as error:
+            errors = [str(error)]
+            wrong.append(name)
+        found[name] = {"errors": errors, "warnings": warnings}
+        lines.append(f"{name}:" if errors or warnings else f"{name}: good")
+        lines += [f"  error: {each}" for each in errors] + [f"  warning: {each}" for each in warnings]
+    print_result("\n".join(lines), {"configs": found}, as_json=output.as_json)
     if wrong:
-        raise ConfigError(f"{len(wrong)} of {len(found)} configs cannot be used: {', '.join(wrong)}")
+        raise ConfigError(f"{len(wrong)} of {len(configs)} configs cannot be used: {', '.join(wrong)}")
 
 
 @command(group, "config diff multi30k multi30k-tiny")

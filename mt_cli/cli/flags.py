@@ -7,9 +7,9 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -211,26 +211,22 @@ class RerankingFlags:
 
 def expanded(command: Callable[..., T]) -> Callable[..., T]:
     """`command` with the flags of each group in place of the parameter that takes the group."""
-    hints = get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
-    groups = {name: hints[name] for name in own if is_dataclass(hints[name])}
-    parameters = []
-    for name, parameter in own.items():
-        if name not in groups:
-            parameters.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
-            continue
-        types = get_type_hints(groups[name], include_extras=True)
-        parameters += [
-            inspect.Parameter(
-                each.name, parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name]
-            )
-            for each in fields(groups[name])
-        ]
+    flags_of = {
+        name: inspect.signature(parameter.annotation).parameters
+        for name, parameter in own.items()
+        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation)
+    }
+    parameters = [
+        flag.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name in own
+        for flag in flags_of.get(name, {name: own[name]}).values()
+    ]
 
     @functools.wraps(command)
     def call(**given: object) -> T:
-        for name, group in groups.items():
-            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        for name, flags in flags_of.items():
+            given[name] = own[name].annotation(**{flag: given.pop(flag) for flag in flags})
         return command(**given)
 
     del call.__wrapped__  # or Typer would look at the parameters of `command`

@@ -11,7 +11,6 @@ from typing import get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from mt_cli.config.schema import MEANINGS, Config
 from mt_cli.errors import ConfigError, demand
@@ -129,12 +128,11 @@ def read_toml(path: Path) -> dict[str, object]:
         known = sorted(str(p) for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
         hint = f"; found there: {', '.join(known)}" if known else ""
         raise ConfigError(f"{path}: no such config file{hint}") from None
-    except IsADirectoryError:
-        raise ConfigError(
-            f"{path} is a folder; a config is a TOML file, such as configs/sample.toml"
-        ) from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        reason = "is a folder" if path.is_dir() else f"cannot be read: {error.strerror}"
+        raise ConfigError(
+            f"{path}: {reason}; a config is a TOML file, such as configs/sample.toml"
+        ) from error
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path}: more than {MOST_BYTES:,} bytes; a config is a TOML file of some lines")
     try:
@@ -213,28 +211,25 @@ def _comment(text: str) -> list[str]:
     ]
 
 
-def explain(error: ValidationError) -> list[str]:
+def explain(error: ValidationError) -> Iterator[str]:
     """One line for each thing that is wrong."""
-    return [line for detail in error.errors() for line in _complaints(detail)]
-
-
-def _complaints(detail: ErrorDetails) -> list[str]:
-    location = [str(part) for part in detail["loc"] if part != "[key]"]
-    path = ".".join(location)
-    match detail["type"]:
-        case "extra_forbidden":
-            return [_unknown_key(location)]
-        case "missing" if isinstance(detail["loc"][-1], int):
-            return [f"{'.'.join(location[:-1])}: expected more values, found {_as_toml(detail['input'])}"]
-        case "missing":
-            return [f"{'.'.join(location[:-1])}: needs the key '{location[-1]}'"]
-        case "value_error":
-            reasons = str(detail["ctx"]["error"]).split("\n")
-            return [f"{path}: {reason}" if path else reason for reason in reasons]
-        case _:
-            meaning = MEANINGS.get(str(detail.get("ctx", {}).get("pattern")))
-            wanted = f"expected {meaning}" if meaning else demand(detail["msg"])
-            return [f"{path}: {wanted}, found {_as_toml(detail['input'])}"]
+    for detail in error.errors():
+        location = [str(part) for part in detail["loc"] if part != "[key]"]
+        path, section = ".".join(location), ".".join(location[:-1])
+        match detail["type"]:
+            case "extra_forbidden":
+                yield _unknown_key(location)
+            case "missing" if isinstance(detail["loc"][-1], int):
+                yield f"{section}: expected more values, found {_as_toml(detail['input'])}"
+            case "missing":
+                yield f"{section}: needs the key '{location[-1]}'"
+            case "value_error":
+                for reason in str(detail["ctx"]["error"]).split("\n"):
+                    yield f"{path}: {reason}" if path else reason
+            case _:
+                meaning = MEANINGS.get(str(detail.get("ctx", {}).get("pattern")))
+                wanted = f"expected {meaning}" if meaning else demand(detail["msg"])
+                yield f"{path}: {wanted}, found {_as_toml(detail['input'])}"
 
 
 def _unknown_key(location: list[str]) -> str:

@@ -9,15 +9,14 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
 
 from mt_cli.config.load import shipped
-from mt_cli.config.schema import MORE, TRAIN, DataConfig
+from mt_cli.config.schema import MORE, TRAIN, DataConfig, FilesConfig
 from mt_cli.errors import ConfigError, DataError, ResourceError
-from mt_cli.machine.files import WriteError, sha256_bytes, sha256_file, write_atomically
+from mt_cli.machine.files import sha256_bytes, sha256_file, write_atomically
 
 log = logging.getLogger(__name__)
 DOWNLOADS = Path("data/raw/multi30k")
@@ -28,17 +27,7 @@ RawPair = tuple[bytes, bytes]
 """A source line and a target line as they stand in the files, line ends included."""
 
 
-@dataclass(frozen=True)
-class CorpusSplit:
-    """Two files, line by line translations of each other."""
-
-    src: Path
-    tgt: Path
-    tag: str = ""
-    """A word to put before each source."""
-
-
-Corpus = dict[str, CorpusSplit]
+Corpus = Mapping[str, FilesConfig]
 """Splits by name, in the config's order, then added training pairs as `train+<name>`."""
 
 
@@ -57,20 +46,24 @@ def find_corpus(config: DataConfig, *, source: Path | None = None, offline: bool
         DataError: a file is missing, or is not the pinned one.
         ResourceError: files have to be fetched and cannot be.
     """
-    more = _find_more(config)
-    if config.corpus == "files":
-        base, files = source or Path(), config.files
-        own = {name: CorpusSplit(base / files[name].src, base / files[name].tgt) for name in config.splits}
-        return _existing(own) | more
-    names = _file_names(config)
+    named = _named_files(config)
     if config.corpus == "multi30k" and source is None:
-        _fetch_missing(names, offline=offline)
-        source = DOWNLOADS
-    corpus = _find_in_folder(names, source or shipped("data/sample"))
+        _fetch_missing(named, offline=offline)
+    homes = {"files": Path(), "multi30k": DOWNLOADS, "sample": shipped("data/sample")}
+    folder = source or homes[config.corpus]
+
+    def find(name: Path) -> Path:
+        gzipped, plain = folder / f"{name}.gz", folder / name
+        if config.corpus == "files":
+            return plain
+        return gzipped if gzipped.is_file() else plain if plain.is_file() else folder / f"{name}[.gz]"
+
+    own = {split: FilesConfig(src=find(pair.src), tgt=find(pair.tgt)) for split, pair in named.items()}
+    corpus = _existing({**own, **_more_pairs(config)})
     if config.corpus == "multi30k":
-        for path in paths_of(corpus):
+        for path in files_of(own).values():
             _check_pin(path)
-    return corpus | more
+    return corpus
 
 
 def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
@@ -80,29 +73,25 @@ def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
     """
     if config.corpus != "multi30k":
         return None
-    pinned = {
-        f"{split}.{side}": GZIPPED_SHA256[name]
-        for split, names in _file_names(config).items()
-        for side, name in zip(("src", "tgt"), names, strict=True)
-    }
-    return pinned | corpus_hashes(_find_more(config))
+    pinned = {key: GZIPPED_SHA256[str(name)] for key, name in files_of(_named_files(config)).items()}
+    return pinned | corpus_hashes(_existing(_more_pairs(config)))
 
 
 def corpus_hashes(corpus: Corpus) -> dict[str, str]:
     """sha256 of each file, by `<split>.<side>`."""
+    return {key: sha256_file(path) for key, path in files_of(corpus).items()}
+
+
+def files_of(corpus: Corpus) -> dict[str, Path]:
+    """The files of all splits, by `<split>.<side>`."""
     return {
-        f"{name}.{side}": sha256_file(path)
-        for name, split in corpus.items()
-        for side, path in (("src", split.src), ("tgt", split.tgt))
+        f"{name}.{side}": path
+        for name, pair in corpus.items()
+        for side, path in (("src", pair.src), ("tgt", pair.tgt))
     }
 
 
-def paths_of(corpus: Corpus) -> list[Path]:
-    """The files of all splits, both sides."""
-    return [path for split in corpus.values() for path in (split.src, split.tgt)]
-
-
-def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
+def read_pairs(split: FilesConfig) -> Iterator[RawPair]:
     r"""The raw lines of both files, side by side. Only `\n` ends a line.
 
     Raises:
@@ -120,45 +109,30 @@ def read_pairs(split: CorpusSplit) -> Iterator[RawPair]:
         yield src, tgt
 
 
-def _file_names(config: DataConfig) -> dict[str, tuple[str, str]]:
-    """Names of the two files of each split, such as "train.de"."""
-    names = {split: (f"{split}.{config.src_lang}", f"{split}.{config.tgt_lang}") for split in config.splits}
-    unknown = [name for pair in names.values() for name in pair if name not in GZIPPED_SHA256]
+def _named_files(config: DataConfig) -> Corpus:
+    """The two files of each split, as they are called in the corpus's folder."""
+    if config.corpus == "files":
+        return {split: config.files[split] for split in config.splits}
+    sides = (config.src_lang, config.tgt_lang)
+    names = {split: [Path(f"{split}.{lang}") for lang in sides] for split in config.splits}
+    unknown = [name for pair in names.values() for name in pair if str(name) not in GZIPPED_SHA256]
     if config.corpus == "multi30k" and unknown:
         raise ConfigError(f"data: multi30k has no {unknown[0]}; known: {', '.join(GZIPPED_SHA256)}")
-    return names
+    return {split: FilesConfig(src=src, tgt=tgt) for split, (src, tgt) in names.items()}
 
 
-def _find_more(config: DataConfig) -> Corpus:
-    """The pairs that the config adds for training, each with its tag."""
-    more = config.more.items()
-    return _existing({f"{MORE}{name}": CorpusSplit(each.src, each.tgt, each.tag) for name, each in more})
+def _more_pairs(config: DataConfig) -> Corpus:
+    return {f"{MORE}{name}": pairs for name, pairs in config.more.items()}
 
 
 def _existing(corpus: Corpus) -> Corpus:
-    if missing := dict.fromkeys(str(path) for path in paths_of(corpus) if not path.is_file()):
+    if missing := dict.fromkeys(str(path) for path in files_of(corpus).values() if not path.is_file()):
         raise DataError(f"no such file: {', '.join(missing)}")
     return corpus
 
 
-def _find_in_folder(names: Mapping[str, tuple[str, str]], folder: Path) -> Corpus:
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder")
-
-    def find(name: str) -> Path:
-        gzipped = folder / f"{name}.gz"
-        return gzipped if gzipped.is_file() else folder / name
-
-    corpus = {split: CorpusSplit(find(src), find(tgt)) for split, (src, tgt) in names.items()}
-    missing = [path for path in paths_of(corpus) if not path.is_file()]
-    if missing:
-        looked_for = ", ".join(f"{path.name}[.gz]" for path in missing)
-        raise DataError(f"{folder}: {len(missing)} corpus files are missing: looked for {looked_for}")
-    return corpus
-
-
-def _fetch_missing(names: Mapping[str, tuple[str, str]], *, offline: bool) -> None:
-    paths = [DOWNLOADS / f"{name}.gz" for pair in names.values() for name in pair]
+def _fetch_missing(named: Corpus, *, offline: bool) -> None:
+    paths = [DOWNLOADS / f"{name}.gz" for name in files_of(named).values()]
     missing = [path for path in paths if not path.is_file()]
     if missing and offline:
         raise ResourceError(
@@ -227,9 +201,9 @@ def download(url: str, path: Path, *, sha256: str, most: int, backoff_s: float =
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            write_atomically(path, _fetch(url, sha256=sha256, most=most))
+            data = _fetch(url, sha256=sha256, most=most)
         except (ResourceError, DataError) as error:
-            if attempt == ATTEMPTS or isinstance(error, WriteError):
+            if attempt == ATTEMPTS:
                 raise
             wait_s = backoff_s * 2 ** (attempt - 1)
             log.warning(
@@ -237,6 +211,7 @@ def download(url: str, path: Path, *, sha256: str, most: int, backoff_s: float =
             )
             time.sleep(wait_s)
         else:
+            write_atomically(path, data)
             return
 
 

@@ -14,15 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from mt_cli.config.schema import TRAIN, Config, TokenizerKind
+from mt_cli.config.schema import MORE, TRAIN, Config, FilesConfig, TokenizerKind
 from mt_cli.data.corpora import (
     Corpus,
-    CorpusSplit,
     RawPair,
     corpus_hashes,
+    files_of,
     find_corpus,
     is_trained_on,
-    paths_of,
     pinned_hashes,
     read_pairs,
 )
@@ -111,7 +110,8 @@ def prepare_corpus(
         if existing and pinned and source is None and existing.manifest.inputs == pinned | taken:
             return PrepareResult(out, is_new=False, report=existing.report())
         corpus = find_corpus(config.data, source=source, offline=offline)
-        check_outside(out, paths_of(corpus), way_out="copy it to another place")
+        paths = files_of(corpus).values()
+        check_outside(out, paths, way_out="copy it to another place")
         inputs = (pinned or corpus_hashes(corpus)) | taken
         if existing and existing.manifest.inputs == inputs:
             return PrepareResult(out, is_new=False, report=existing.report())
@@ -119,7 +119,8 @@ def prepare_corpus(
         with built_beside(out) as folder:
             if not workers:
                 sizes = [
-                    path.stat().st_size * (3 if path.suffix == ".gz" else 1) for path in paths_of(corpus)
+                    path.stat().st_size * (3 if path.suffix == ".gz" else 1)
+                    for path in files_of(corpus).values()
                 ]
                 workers = usable_cores() if sum(sizes) >= WORTH_SEVERAL_WORKERS else 1
             workers = min(workers, MOST_WORKERS)
@@ -215,7 +216,7 @@ class Survey:
 
 
 def survey_split(
-    split: CorpusSplit, name: str, job: Callable[[Sequence[RawPair]], Survey], *, workers: int
+    split: FilesConfig, name: str, job: Callable[[Sequence[RawPair]], Survey], *, workers: int
 ) -> Survey:
     """Read `split` once, holding no more of it than sorted hashes, counts and a sample.
 
@@ -285,7 +286,7 @@ def count_common(hashes: Hashes, known: Sequence[Hashes]) -> int:
     return int(found.sum())
 
 
-def read_groups(split: CorpusSplit, *, label: str) -> Iterator[list[RawPair]]:
+def read_groups(split: FilesConfig, *, label: str) -> Iterator[list[RawPair]]:
     """A split's raw pairs, `PAIRS_PER_JOB` at a time, with a progress bar.
 
     Groups are the same however many workers take them, and so are the results.
@@ -307,10 +308,11 @@ def encode_split(
     is_train = name == TRAIN
     max_len = config.data.max_len if is_train else None
     dropped = {part: Counter[str]() for part in corpus if part == name or (is_train and is_trained_on(part))}
+    tags = {f"{MORE}{more}": pairs.tag for more, pairs in config.data.more.items()}
 
     def encoded() -> Iterator[EncodedPairs]:
         for part, so_far in dropped.items():
-            job = partial(encode_pairs, tokenizers=tokenizers, max_len=max_len, tag=corpus[part].tag)
+            job = partial(encode_pairs, tokenizers=tokenizers, max_len=max_len, tag=tags.get(part, ""))
             groups = read_groups(corpus[part], label=f"encoding {part}")
             for pairs in ordered_map(job, groups, workers=workers if is_train else 1):
                 so_far.update(pairs.dropped)

@@ -9,24 +9,23 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.load import commented_toml, load_config, parse_config
-from mt_cli.config.schema import MORE, TRAIN, VAL, Config, DataConfig, TrainingConfig
+from mt_cli.config.load import commented_toml, parse_config
+from mt_cli.config.schema import MORE, TRAIN, VAL, Config, DataConfig, FilesConfig, TrainingConfig
 from mt_cli.data.corpora import (
     Corpus,
-    CorpusSplit,
     RawPair,
+    files_of,
     find_corpus,
     is_trained_on,
-    paths_of,
     read_pairs,
 )
-from mt_cli.errors import ConfigError, DataError, MtCliError, ResourceError, UsageError, command_line
+from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError, command_line
 from mt_cli.machine.files import built_beside, check_outside, check_replaceable, locked, write_atomically
 from mt_cli.runs.run import open_run, run_with_tokenizer
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
@@ -171,30 +170,23 @@ ALIKE = 0.1
 FEWEST_TO_COMPARE = 10
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The size of a training."""
+def before_training(
+    config: Config, *, num_pairs: int, num_tokens: int, vocab_size: int, total_steps: int
+) -> Iterator[str]:
+    """What will probably keep a training of `total_steps` updates from working, a sentence each.
 
-    num_pairs: int
-    num_tokens: int
-    """Tokens of all training pairs, both sides."""
-    vocab_size: int
-    """Entries, of both sides' vocabularies if there are two."""
-    total_steps: int
-
-
-def before_training(config: Config, plan: Plan) -> Iterator[str]:
-    """What will probably keep `plan` from working, a sentence each."""
-    training, pairs = config.training, f"{plan.num_pairs:,} pairs"
-    steps_per_epoch = max(1, round(plan.total_steps / training.max_epochs))
-    if (training.max_steps or math.inf) <= plan.total_steps or training.init_from is not None:
+    Tokens and vocabulary entries are those of both sides.
+    """
+    training, pairs = config.training, f"{num_pairs:,} pairs"
+    steps_per_epoch = max(1, round(total_steps / training.max_epochs))
+    if (training.max_steps or math.inf) <= total_steps or training.init_from is not None:
         pass  # a short training was asked for, or is enough
-    elif plan.total_steps < FEW_UPDATES:
-        tokens = max(256, min(training.tokens_per_batch, plan.num_tokens // 2 // 15 // 64 * 64))
+    elif total_steps < FEW_UPDATES:
+        tokens = max(256, min(training.tokens_per_batch, num_tokens // 2 // 15 // 64 * 64))
         per_epoch = max(1, steps_per_epoch * training.tokens_per_batch // tokens)
         epochs = max(training.max_epochs, -(-ENOUGH_UPDATES // per_epoch))
         yield (
-            f"training makes only {plan.total_steps} updates, {steps_per_epoch} an epoch, from {pairs}; "
+            f"training makes only {total_steps} updates, {steps_per_epoch} an epoch, from {pairs}; "
             f"most models need a thousand or more: set training.tokens_per_batch = {tokens} and "
             f"training.max_epochs = {epochs}, or let mt-cli config new choose"
         )
@@ -206,20 +198,20 @@ def before_training(config: Config, plan: Plan) -> Iterator[str]:
             f"{update} of training.tokens_per_batch = {training.tokens_per_batch} holds the whole corpus of "
             f"{pairs}; {cure} in fewer epochs"
         )
-    warmup_steps = training.num_warmup_steps(plan.total_steps)
-    if warmup_steps >= plan.total_steps:
+    warmup_steps = training.num_warmup_steps(total_steps)
+    if warmup_steps >= total_steps:
         yield (
             f"the warm-up of {warmup_steps} updates is not over when training ends after "
-            f"{plan.total_steps}: the learning rate never gets to training.peak_lr; set "
+            f"{total_steps}: the learning rate never gets to training.peak_lr; set "
             "training.warmup_steps = 0.1, a tenth of them"
         )
     is_words = config.tokenizer.kind == "spacy"
     spare = 0 if is_words else BYTES * (1 if config.tokenizer.joint else 2)
-    learned = max(1, plan.vocab_size - spare)
-    if plan.num_tokens < learned * FEWEST_TOKENS_AN_ENTRY and config.tokenizer.from_run is None:
+    learned = max(1, vocab_size - spare)
+    if num_tokens < learned * FEWEST_TOKENS_AN_ENTRY and config.tokenizer.from_run is None:
         yield (
-            f"the vocabulary of {plan.vocab_size:,} entries is large for {plan.num_pairs:,} training pairs: "
-            f"each entry occurs {plan.num_tokens / learned:.0f} times on average; "
+            f"the vocabulary of {vocab_size:,} entries is large for {num_pairs:,} training pairs: "
+            f"each entry occurs {num_tokens / learned:.0f} times on average; "
             f"{'raise tokenizer.min_freq' if is_words else 'lower tokenizer.vocab_size'}, then prepare again"
         )
 
@@ -250,18 +242,6 @@ FilePair = tuple[Path, Path]
 """A source file and a target file."""
 
 
-@dataclass(frozen=True)
-class NewConfig:
-    """What `config new` made, and prints as JSON."""
-
-    config: Path | None
-    """Where it was written."""
-    cut_off: Mapping[str, int]
-    """Pairs of the splits that were cut off the corpus; empty if none was."""
-    text: str
-    """The config as a file."""
-
-
 def new_config(
     files: Mapping[str, FilePair],
     *,
@@ -270,11 +250,12 @@ def new_config(
     parent: Path | None = None,
     output: Path | None = None,
     overwrite: bool = False,
-) -> NewConfig:
+) -> tuple[str, dict[str, int]]:
     """Write a config for the parallel `files` by split, or for the bundled sample if there are none.
 
-    If `val` or `test` is missing, it is cut off the training pairs, into a folder beside `output`. With a
-    `parent` run, the config goes on from that run's weights, with its tokenizer.
+    Gives its text, and how many pairs each split has that was cut off the corpus: if `val` or `test` is
+    missing, it is cut off the training pairs, into a folder beside `output`. With a `parent` run, the config
+    goes on from that run's weights, with its tokenizer.
 
     Raises:
         UsageError: a place is taken, a name is not UTF-8, or a flag is missing.
@@ -311,7 +292,7 @@ def new_config(
     text = commented_toml(config, header=_header(config, size, output, pairs))
     if output is not None:
         write_atomically(output, text.encode())
-    return NewConfig(output, pairs, text)
+    return text, pairs
 
 
 def _data_config(files: Mapping[str, FilePair], languages: tuple[str, str]) -> DataConfig:
@@ -359,7 +340,7 @@ def _cut_off(
         kind=f"a folder of {', '.join(own_files)}",
         ways_out="--overwrite replaces it, --output names another place",
     )
-    check_outside(folder, paths_of(corpus), way_out="name another place with --output")
+    check_outside(folder, files_of(corpus).values(), way_out="name another place with --output")
     with locked(folder), built_beside(folder) as partial:
         counts = cut_off(
             corpus[TRAIN], {n: (partial / src, partial / tgt) for n, (src, tgt) in names.items()}
@@ -399,7 +380,7 @@ REPEATED, EMPTY = "whose source or target is in a held-out pair", "because a sid
 """Why pairs are left out."""
 
 
-def cut_off(corpus: CorpusSplit, files: Mapping[str, FilePair]) -> Counter[str]:
+def cut_off(corpus: FilesConfig, files: Mapping[str, FilePair]) -> Counter[str]:
     """Write the pairs of `corpus` to the `files` of `train` and of the other, new splits; count each split's.
 
     A pair stays out of training if its source or its target is that of a held-out pair, whatever its case
@@ -461,44 +442,16 @@ def num_held_out(num_pairs: int) -> int:
     return max(1, min(wanted, int(num_pairs * MOST_OF_A_SMALL_CORPUS)))
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """What is wrong with one config."""
-
-    name: str
-    errors: list[str] = field(default_factory=list)
-    """Why it cannot be used."""
-    warnings: list[str] = field(default_factory=list)
-    """What will probably not work."""
-
-    def __str__(self) -> str:
-        found = [f"  error: {error}" for error in self.errors]
-        found += [f"  warning: {warning}" for warning in self.warnings]
-        return "\n".join([f"{self.name}: {'' if found else 'good'}".rstrip(), *found])
-
-
-def check_config(path: Path, overrides: Sequence[str] = ()) -> Diagnosis:
-    """What is wrong with the config that `path` stands for."""
-    try:
-        config = load_config(path, overrides)
-    except ConfigError as error:
-        return Diagnosis(str(path), errors=[str(error)])
+def check_config(config: Config) -> list[str]:
+    """What will probably not work, as far as text tells that has no tokens yet."""
+    training, tokenizer = config.training, config.tokenizer
     try:
         corpus = find_corpus(config.data, offline=True)
         sizes = {name: measure(read_pairs(pairs)) for name, pairs in corpus.items() if is_trained_on(name)}
     except ResourceError:  # a corpus that is fetched later
-        return Diagnosis(str(path))
+        return []
     except MtCliError as error:
-        return Diagnosis(str(path), warnings=[str(error)])
-    return Diagnosis(str(path), warnings=list(before_training(config, _plan(config, sizes))))
-
-
-def _plan(config: Config, sizes: Mapping[str, CorpusSize]) -> Plan:
-    """The size of the training, estimated from text that has no tokens yet.
-
-    `sizes` are those of the corpus's own pairs and of each set that is added to them.
-    """
-    training, tokenizer = config.training, config.tokenizer
+        return [str(error)]
     shares = {f"{MORE}{name}": added.share for name, added in config.data.more.items()}
     per_epoch = updates_per_epoch(
         sum(size.num_tokens * shares.get(name, 1.0) for name, size in sizes.items()),
@@ -509,9 +462,11 @@ def _plan(config: Config, sizes: Mapping[str, CorpusSize]) -> Plan:
     entries = tokenizer.vocab_size  # of both sides, if the text has so many
     if not tokenizer.joint:
         entries += tokenizer.tgt_vocab_size or tokenizer.vocab_size
-    return Plan(
+    warnings = before_training(
+        config,
         num_pairs=sum(size.num_pairs for size in sizes.values()),
         num_tokens=sum(size.num_tokens for size in sizes.values()),
         vocab_size=min(entries, sizes[TRAIN].num_words) if tokenizer.kind == "spacy" else entries,
         total_steps=min(total_steps, training.max_steps or total_steps),
     )
+    return list(warnings)

@@ -35,7 +35,7 @@ from mt_cli.runs.checkpoint import (
 from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
 from mt_cli.training.distributed import World
 from mt_cli.training.monitor import Monitor, Validation, event_writer
-from mt_cli.training.new_config import Plan, after_training, before_training
+from mt_cli.training.new_config import after_training, before_training
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 from mt_cli.translation.translator import Translator
 
@@ -74,7 +74,9 @@ class Session:
         split = prepared.split("train")
         self._trainer = Trainer(self.model, split, training, runtime=runtime, seed=seed, world=world)
         src_size, tgt_size = run.tokenizers.src.vocab_size, run.tokenizers.tgt.vocab_size
-        self._plan = Plan(
+        self._num_train = len(split)
+        self._warnings = before_training(
+            run.config,
             num_pairs=len(split),
             num_tokens=len(split.src.ids) + len(split.tgt.ids),
             vocab_size=src_size if run.tokenizers.joint else src_size + tgt_size,
@@ -110,11 +112,11 @@ class Session:
             config_path,
             self._runtime,
             num_processes=self._world.size,
-            num_train=self._plan.num_pairs,
+            num_train=self._num_train,
             num_val=len(self._validator.sources),
         )
         if not self._trainer.progress.step:
-            for warning in before_training(self._run.config, self._plan):
+            for warning in self._warnings:
                 log.warning("%s", warning)
         self._write_status("running")
         try:
