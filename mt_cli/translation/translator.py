@@ -38,8 +38,11 @@ if TYPE_CHECKING:
     from mt_cli.machine.device import Runtime
     from mt_cli.model.translation_model import TranslationModel
     from mt_cli.translation.attention import Attention, TeacherForced
+    from mt_cli.translation.scorer import Reranker, Reranking
 
 log = logging.getLogger(__name__)
+RERANKED_AT_ONCE = 128
+"""Lines that are searched, then reranked; their candidates are all that is in memory."""
 OnProgress = Callable[[int], None]
 """Is called now and then with the number of lines that were searched since the last call."""
 
@@ -88,6 +91,8 @@ class DecodingOptions:
     """Draws translations at random, in place of a search."""
     seed: int = 1
     """Of the sampling."""
+    reranking: "Reranking | None" = None
+    """Which other run chooses among the beams."""
 
     def checkpoints_of(self, runs: Sequence[Run]) -> list[str]:
         """Names of the checkpoints that are meant of `runs`; what `best` means may change later.
@@ -134,10 +139,11 @@ class Translator:
         *,
         sampling: Sampling | None = None,
         seed: int = 1,
+        reranker: "Reranker | None" = None,
         name: str = "a model",
         quiet: bool = False,
     ) -> None:
-        """`engine` searches as `config` says, or as `sampling` and `seed` do.
+        """`engine` searches as `config` says, or as `sampling` and `seed` do; `reranker` chooses among beams.
 
         `name` says in the object's representation where the model is from. `quiet` splits long lines without
         a warning.
@@ -147,6 +153,7 @@ class Translator:
         self._config = config
         self._sampling = sampling
         self._seed = seed
+        self._reranker = reranker
         self._name = name
         self._level = logging.DEBUG if quiet else logging.WARNING
 
@@ -188,6 +195,11 @@ class Translator:
             ResourceError: no such device, too little memory, or a package is missing.
         """
         first, config = runs[0], options.config_of(runs[0])
+        reranker = None
+        if options.reranking is not None:
+            from mt_cli.translation.scorer import Reranker
+
+            reranker = Reranker(options.reranking, options, of=first)
         engine: Engine
         if first.exported_from is not None:
             from mt_cli.translation.ctranslate2 import ExportedSearcher
@@ -198,8 +210,16 @@ class Translator:
 
             engine = Searcher.load(runs, config, options)
         name = " and ".join(str(run.folder) for run in runs)
-        sampling, seed = options.sampling, options.seed
-        return cls(engine, first.tokenizers, config, sampling=sampling, seed=seed, name=name, quiet=quiet)
+        return cls(
+            engine,
+            first.tokenizers,
+            config,
+            sampling=options.sampling,
+            seed=options.seed,
+            reranker=reranker,
+            name=name,
+            quiet=quiet,
+        )
 
     @classmethod
     def of_model(
@@ -232,6 +252,13 @@ class Translator:
 
         `on_progress` is called now and then with the number of lines that were searched since the last call.
         """
+        if self._reranker is not None:
+            sources, chosen = list(lines), list[str]()
+            for begin in range(0, len(sources), RERANKED_AT_ONCE):
+                portion = sources[begin : begin + RERANKED_AT_ONCE]
+                found = self.translate_n_best(portion, n_best=self._config.beam_size, on_progress=on_progress)
+                chosen += self._reranker.choose(portion, found)
+            return chosen
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
         hyps = self.engine.best([part.ids for part in parts], on_done=counting_lines(of_lines, on_progress))
