@@ -84,7 +84,13 @@ class TranslationModel(nn.Module):
             attention_dropout=attention_dropout,
             activation_dropout=activation_dropout,
         )
-        self.backend = _build_backend(backend, options)
+        # The casts are needed because each backend accepts only its own type of state.
+        if backend == "scratch":
+            self.backend = cast("TransformerBackend", ScratchBackend(options))
+        else:
+            from mt_cli.model.torch_backend import TorchBackend
+
+            self.backend = cast("TransformerBackend", TorchBackend(options))
         self.output = nn.Linear(d_model, tgt_vocab_size, bias=output_bias)
         if tie != "none":
             self.output.weight = self.tgt_embedding.weight
@@ -128,15 +134,6 @@ class TranslationModel(nn.Module):
             raise ValueError(f"{length} tokens, but the model takes {self.max_len}; shorten the input")
 
 
-def _build_backend(name: str, options: TransformerOptions) -> TransformerBackend:
-    # The casts are needed because each backend accepts only its own type of state.
-    if name == "scratch":
-        return cast("TransformerBackend", ScratchBackend(options))
-    from mt_cli.model.torch_backend import TorchBackend
-
-    return cast("TransformerBackend", TorchBackend(options))
-
-
 NORMAL_DEVIATION = 0.02
 
 
@@ -158,13 +155,9 @@ def initialise(model: nn.Module, *, kind: str, d_model: int, generator: torch.Ge
         elif kind == "normal":
             parameter.normal_(std=NORMAL_DEVIATION, generator=generator)
         else:
-            for matrix in _matrices(name, parameter):
+            # A packed projection counts as three matrices; as one, its weights would be √2 too small.
+            for matrix in parameter.chunk(3 if name.endswith("in_proj_weight") else 1):
                 nn.init.xavier_uniform_(matrix, generator=generator)
-
-
-def _matrices(name: str, parameter: Tensor) -> tuple[Tensor, ...]:
-    """A packed projection counts as three matrices; as one, its weights would be √2 too small."""
-    return parameter.chunk(3) if name.endswith("in_proj_weight") else (parameter,)
 
 
 class Ensemble(nn.Module):
@@ -176,7 +169,6 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
         self.max_len = min(member.max_len for member in members)
         self.longest_sentence = min(member.longest_sentence for member in members)
-        self.pad_id = members[0].pad_id
 
     @property
     def models(self) -> Sequence[TranslationModel]:

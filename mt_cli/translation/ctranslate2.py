@@ -138,31 +138,6 @@ class ExportedSearcher(Engine):
             found.append(weights)
         return found
 
-    def _search(self, sources: Sequence[Ids], num_hyps: int) -> "list[AsyncTranslationResult]":
-        """Begin to search for `num_hyps` hypotheses of each of `sources`, as one batch."""
-        config, limit = self.config, max(self.limit(len(ids)) for ids in sources)
-        drawn = {}
-        if self.sampling is not None:
-            drawn = {
-                "sampling_temperature": self.sampling.temperature,
-                "sampling_topk": self.sampling.top_k,
-                "sampling_topp": self.sampling.top_p or LEAST_TOP_P,
-            }
-        return self._translate(
-            sources,
-            beam_size=1 if drawn else config.beam_size,
-            num_hypotheses=num_hyps,
-            # Without a penalty, its beams stop at the likeliest hypothesis that has ended.
-            length_penalty=1.0 if config.length_penalty else 0.0,
-            patience=PATIENCE if config.length_penalty else 1.0,
-            no_repeat_ngram_size=config.no_repeat_ngram,
-            min_decoding_length=min(config.min_len, limit),
-            max_decoding_length=limit,
-            disable_unk=self._forbids_unk,
-            return_scores=True,
-            **drawn,
-        )
-
     def _translate(self, sources: Sequence[Ids], **options: object) -> "list[AsyncTranslationResult]":
         """Hand `sources` to CTranslate2 as one batch."""
         pending: list[AsyncTranslationResult] = self._engine.translate_batch(
@@ -183,18 +158,39 @@ class ExportedSearcher(Engine):
         on_done: OnDone | None,
     ) -> "list[TranslationResult]":
         """What is found for each of `sources`; CTranslate2 makes batches of those with like limits."""
+        config = self.config
+        drawn: dict[str, object] = {}
+        if self.sampling is not None:
+            drawn = {
+                "sampling_temperature": self.sampling.temperature,
+                "sampling_topk": self.sampling.top_k,
+                "sampling_topp": self.sampling.top_p or LEAST_TOP_P,
+            }
         groups: dict[int, list[int]] = {}
         for place, ids in enumerate(sources):
             groups.setdefault(self.limit(len(ids)) // limits_together, []).append(place)
+        started: list[tuple[int, AsyncTranslationResult]] = []
         found: dict[int, TranslationResult] = {}
         with self._failures_explained("lower ", Option("batch_size"), f" (now {self._batch_size})"):
-            started = [
-                pair
-                for places in groups.values()
-                for pair in zip(places, self._search([sources[i] for i in places], num_hyps), strict=True)
-            ]
-            for place, pending in started:
-                found[place] = pending.result()
+            for places in groups.values():
+                limit = max(self.limit(len(sources[i])) for i in places)
+                pending = self._translate(
+                    [sources[i] for i in places],
+                    beam_size=1 if drawn else config.beam_size,
+                    num_hypotheses=num_hyps,
+                    # Without a penalty, its beams stop at the likeliest hypothesis that has ended.
+                    length_penalty=1.0 if config.length_penalty else 0.0,
+                    patience=PATIENCE if config.length_penalty else 1.0,
+                    no_repeat_ngram_size=config.no_repeat_ngram,
+                    min_decoding_length=min(config.min_len, limit),
+                    max_decoding_length=limit,
+                    disable_unk=self._forbids_unk,
+                    return_scores=True,
+                    **drawn,
+                )
+                started += zip(places, pending, strict=True)
+            for place, result in started:
+                found[place] = result.result()
                 if on_done is not None:
                     on_done([place])
         return [found[place] for place in range(len(sources))]

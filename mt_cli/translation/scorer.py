@@ -78,12 +78,12 @@ class PairScorer:
             return cls(models, runs[0].tokenizers, runtime=runtime, batch_size=config.batch_size)
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1, warns: bool = True
+        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int | None = None
     ) -> list[PairScore]:
-        """The score of each pair; `first_line` is the number of the first, for warnings.
+        """The score of each pair; `first_line` is the number of the first, for warnings, if there may be any.
 
         The translation of an empty line is empty, for certain, so any other is impossible. A pair with a side
-        that is too long for the model is impossible too, and a warning says so if this `warns`.
+        that is too long for the model is impossible too, and a warning says so.
         """
         src_ids = self._tokenizers.encode(sources, "src")
         tgt_ids = self._tokenizers.encode(targets, "tgt")
@@ -91,7 +91,7 @@ class PairScorer:
         possible = []
         for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
             if max(len(src), len(tgt)) > self._longest:
-                if warns:
+                if first_line is not None:
                     log.warning(
                         "line %d: %d and %d tokens, but the model takes %d: its score is minus infinity",
                         first_line + i, len(src), len(tgt), self._longest,
@@ -205,7 +205,7 @@ class Reranker:
             for each in of_line:
                 by_text.setdefault(each.text, each)  # the best of those that read the same
         pairs = [(text, src) for src, by_text in zip(lines, candidates, strict=True) for text in by_text]
-        scores = iter(self._reverse.score(*map(list, zip(*pairs, strict=True)), warns=False))
+        scores = iter(self._reverse.score(*map(list, zip(*pairs, strict=True))))
         chosen = []
         for by_text in candidates:
             totals = {text: self._reranking.total(each, next(scores)) for text, each in by_text.items()}

@@ -235,13 +235,9 @@ class Translator:
         return cls(engine, first.tokenizers, reranker=reranker, name=name, quiet=quiet)
 
     def __repr__(self) -> str:
-        return f"<Translator of {self._name}: {self.search_name} on {self.engine.device}>"
-
-    @property
-    def search_name(self) -> str:
-        """How translations are searched for, in a word that can name a folder."""
         drawn = "" if self.engine.sampling is None else f"sample{self.engine.sampling}-seed{self.engine.seed}"
-        return search_name(self.engine.config, self._tokenizers, drawn=drawn)
+        search = search_name(self.engine.config, self._tokenizers, drawn=drawn)
+        return f"<Translator of {self._name}: {search} on {self.engine.device}>"
 
     def translate(self, lines: Iterable[str], *, on_progress: OnProgress | None = None) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty.
