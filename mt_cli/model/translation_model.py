@@ -22,6 +22,7 @@ from mt_cli.model.transformer import (
     TransformerOptions,
     padding_mask,
 )
+from mt_cli.text import PAD_ID
 
 
 class TranslationModel(nn.Module):
@@ -34,7 +35,6 @@ class TranslationModel(nn.Module):
         *,
         src_vocab_size: int,
         tgt_vocab_size: int,
-        pad_id: int,
         backend: Literal["torch", "scratch"],
         d_model: int,
         num_heads: int,
@@ -61,7 +61,6 @@ class TranslationModel(nn.Module):
             raise ValueError(
                 f"tie 'all' needs one vocabulary, found sizes {src_vocab_size}, {tgt_vocab_size}"
             )
-        self.pad_id = pad_id
         self.max_len = max_len
         self.longest_sentence = max_len - 1
         """In ids; leaves room for `<s>` or `</s>`."""
@@ -109,7 +108,7 @@ class TranslationModel(nn.Module):
 
     def encode(self, src_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Memory (B, S, D) of `src_ids` (B, S), and its mask (B, S), True = may be attended."""
-        src_mask = padding_mask(src_ids, pad_id=self.pad_id)
+        src_mask = padding_mask(src_ids, pad_id=PAD_ID)
         src = self._embed(self.src_embedding, self.src_positions, src_ids)
         return self.backend.encode(src, src_mask), src_mask
 

@@ -77,13 +77,9 @@ class ExportedSearcher(Engine):
         has_cuda = options.device != "cpu" and ctranslate2.get_cuda_device_count() > 0
         if options.device == "cuda" and not has_cuda:
             raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
-        super().__init__(
-            config,
-            device="cuda" if has_cuda else "cpu",
-            longest_sentence=run.config.model.longest_sentence,
-            sampling=options.sampling,
-            seed=options.seed,
-        )
+        self.config, self.sampling, self.seed = config, options.sampling, options.seed
+        self.device = "cuda" if has_cuda else "cpu"
+        self.longest_sentence = run.config.model.longest_sentence
         self._batch_size = config.batch_size or SENTENCES_AT_ONCE[self.device]
         if options.sampling is not None:
             ctranslate2.set_random_seed(options.seed % 2**32)

@@ -58,13 +58,9 @@ class Searcher(Engine):
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
-        super().__init__(
-            config,
-            device=str(runtime.device),
-            longest_sentence=model.longest_sentence,
-            sampling=sampling,
-            seed=seed,
-        )
+        self.config, self.sampling, self.seed = config, sampling, seed
+        self.device = str(runtime.device)
+        self.longest_sentence = model.longest_sentence
         self._model = model
         self.first = model.models[0] if isinstance(model, Ensemble) else model
         self._runtime = runtime

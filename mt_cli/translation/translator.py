@@ -52,27 +52,15 @@ OnProgress = Callable[[int], None]
 class Engine(ABC):
     """What searches: source ids in, hypotheses out; no source is empty. `Searcher` is ours."""
 
+    config: DecodingConfig
+    sampling: Sampling | None
+    """Draws hypotheses at random by `seed`, in place of a search."""
+    seed: int
+    device: str
+    longest_sentence: int
+    """Most ids of a source, and of a hypothesis."""
     first: "TranslationModel | None" = None
     """The model whose attention is shown; none of an exported one."""
-
-    def __init__(
-        self,
-        config: DecodingConfig,
-        *,
-        device: str,
-        longest_sentence: int,
-        sampling: Sampling | None = None,
-        seed: int = 1,
-    ) -> None:
-        """Search as `config` says, on `device`, or draw at random as `sampling` and `seed` say.
-
-        `longest_sentence` is the most ids of a source, and of a hypothesis.
-        """
-        self.config = config
-        self.device = device
-        self.longest_sentence = longest_sentence
-        self.sampling = sampling
-        self.seed = seed
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
