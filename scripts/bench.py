@@ -184,7 +184,6 @@ def training_of(
     model = TranslationModel(
         src_vocab_size=prepared.tokenizers.src.vocab_size,
         tgt_vocab_size=prepared.tokenizers.tgt.vocab_size,
-        pad_id=PAD_ID,
         generator=torch.Generator().manual_seed(SEED),
         **config.model.model_dump(),
     )

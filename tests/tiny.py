@@ -49,7 +49,6 @@ def tiny_model(
     model = TranslationModel(
         src_vocab_size=src_vocab_size,
         tgt_vocab_size=tgt_vocab_size,
-        pad_id=PAD_ID,
         generator=torch.Generator().manual_seed(seed),
         **config.model_dump(),
     )

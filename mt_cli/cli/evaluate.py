@@ -31,8 +31,7 @@ def evaluate(
     """
     from mt_cli.evaluation.evaluate import evaluate_runs
 
-    chosen = reranking.reranking(decoding.beam_size)
-    found = evaluate_runs(runs, decoding.options(), test_sets.choice(), reranking=chosen)
+    found = evaluate_runs(runs, reranking.added_to(decoding.options()), test_sets.choice())
     document = {"splits": {name: each.as_json() for name, each in found.items()}}
     text = _scores_as_table(found) if is_terminal(sys.stdout) else _scores_as_lines(found)
     print_result(text, document, as_json=output.as_json)

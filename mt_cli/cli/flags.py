@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -18,9 +18,7 @@ from mt_cli.config.schema import Backend, DecodingConfig, Device, Precision
 from mt_cli.errors import ConfigError, UsageError, command_line
 
 if TYPE_CHECKING:  # torch is imported when something is translated
-    from mt_cli.decoding import Sampling
     from mt_cli.evaluation.evaluate import EvalChoice
-    from mt_cli.translation.scorer import Reranking
     from mt_cli.translation.translator import DecodingOptions
 
 T = TypeVar("T")
@@ -136,7 +134,7 @@ class DecodingFlags:
     device: DeviceFlag = None
     threads: Threads = None
 
-    def options(self, *, sampling: "Sampling | None" = None, seed: int = 1) -> "DecodingOptions":
+    def options(self) -> "DecodingOptions":
         """What they come to.
 
         Raises:
@@ -154,9 +152,8 @@ class DecodingFlags:
             search[path[-1]] = value
         flags = {name: getattr(self, name, None) for name in DecodingConfig.model_fields}
         search |= {name: value for name, value in flags.items() if value is not None}
-        return DecodingOptions(
-            self.checkpoint, self.backend, self.device or "auto", self.threads or 0, search, sampling, seed
-        )
+        device, threads = self.device or "auto", self.threads or 0
+        return DecodingOptions(self.checkpoint, self.backend, device, threads, search)
 
 
 @dataclass(frozen=True)
@@ -179,8 +176,8 @@ class RerankingFlags:
         ),
     ] = None
 
-    def reranking(self, beam_size: int | None) -> "Reranking | None":
-        """How to rerank, if that is asked for; all of `beam_size` are candidates.
+    def added_to(self, options: "DecodingOptions") -> "DecodingOptions":
+        """`options` with what they come to.
 
         Raises:
             UsageError: the weights are no two numbers, there is no run for them, or but one beam.
@@ -188,13 +185,13 @@ class RerankingFlags:
         if self.rerank_with is None:
             if self.rerank_weights is not None:
                 raise UsageError("--rerank-weights is an option of --rerank-with; give that too")
-            return None
-        from mt_cli.translation.scorer import Reranking, RerankWeights
+            return options
+        from mt_cli.translation.scorer import Reranking
 
-        num_candidates = beam_size or Reranking.num_candidates
-        if num_candidates < 2:
+        search = {"beam_size": 20, **options.search}
+        if search["beam_size"] == 1:
             raise UsageError("--rerank-with chooses among beams; --beam-size has to be 2 or more")
-        weights = RerankWeights()
+        reranking = Reranking(self.rerank_with)
         if self.rerank_weights is not None:
             try:
                 reverse, length = (float(each) for each in self.rerank_weights.split(","))
@@ -205,8 +202,8 @@ class RerankingFlags:
                     f"--rerank-weights {self.rerank_weights!r}: expected two numbers, LAMBDA,MU, "
                     "such as 0.3,0.25"
                 )
-            weights = RerankWeights(reverse, length)
-        return Reranking(self.rerank_with, weights, num_candidates)
+            reranking = Reranking(self.rerank_with, reverse, length)
+        return replace(options, search=search, reranking=reranking)
 
 
 def expanded(command: Callable[..., T]) -> Callable[..., T]:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 def translate(
     runs: ModelPaths,
     decoding: DecodingFlags,
-    reranking_flags: RerankingFlags,
+    reranking: RerankingFlags,
     output: OutputFlags,
     source: Annotated[
         str, typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin.")
@@ -86,9 +87,9 @@ def translate(
 
     Without -i and --text, lines are read from stdin; Ctrl-D ends them.
     """
-    reranking = reranking_flags.reranking(decoding.beam_size)
+    options = reranking.added_to(decoding.options())
     is_detailed = with_score or with_alignment or n_best > 1
-    if reranking is not None and (is_detailed or sample or output.as_json):
+    if options.reranking is not None and (is_detailed or sample or output.as_json):
         raise UsageError(
             "--rerank-with gives one translation a line, as text; leave out --n-best, --with-score, "
             "--with-alignment, --sample and --json"
@@ -99,7 +100,8 @@ def translate(
     if given and not sample:
         raise UsageError(f"--{next(iter(given)).replace('_', '-')} is an option of --sample; give that too")
     seed = given.pop("seed", 1)
-    options = decoding.options(sampling=Sampling(**given) if sample else None, seed=seed)
+    if sample:
+        options = replace(options, sampling=Sampling(**given), seed=seed)
     from mt_cli.runs.run import open_runs
     from mt_cli.translation.lines import count_lines, line_chunks, open_source, open_target
     from mt_cli.translation.translator import Translator
@@ -108,14 +110,7 @@ def translate(
     with ExitStack() as stack:
         lines_in = stack.enter_context(open_source(source, text=text))
         lines_out = stack.enter_context(open_target(target))
-        translator: Translator | None = None
-        if reranking is None:
-            translator = Translator.of_runs(opened, options)
-            translate_all = translator.translate
-        else:
-            from mt_cli.translation.scorer import Reranker
-
-            translate_all = Reranker(opened, options, reranking).translate
+        translator = Translator.of_runs(opened, options)
         if lines_in.isatty():
             log.info("type a sentence (%s) and press Enter; Ctrl-D ends", opened[0].config.data.src_lang)
         update = stack.enter_context(
@@ -128,8 +123,8 @@ def translate(
             )
         )
         for lines in line_chunks(lines_in):
-            if translator is None or not (output.as_json or is_detailed):
-                written = translate_all(lines, on_progress=update)
+            if not (output.as_json or is_detailed):
+                written = translator.translate(lines, on_progress=update)
             else:
                 found = translator.translate_n_best(
                     lines,
@@ -196,6 +191,7 @@ def score(
 ) -> None:
     """Print the log-probability of given translations (natural logarithm), line by line."""
     options = decoding.options()
+    from mt_cli.runs.run import open_runs
     from mt_cli.translation.lines import LINES_AT_ONCE, check_aligned, line_chunks, open_source
     from mt_cli.translation.scorer import PairScorer
 
@@ -205,7 +201,7 @@ def score(
         sources = [line for lines in line_chunks(of_src, side="source") for line in lines]
         targets = [line for lines in line_chunks(of_tgt, side="translation") for line in lines]
     check_aligned(Path(tgt), targets, src, sources)
-    scorer = PairScorer.load(runs, options)
+    scorer = PairScorer.of_runs(open_runs(runs), options)
     # On a terminal the scores themselves show how far it is.
     is_hidden = is_terminal(sys.stdout)
     with progress_shown("scoring", unit="lines", total=len(sources), is_hidden=is_hidden) as update:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +53,7 @@ from mt_cli.machine.processes import ordered_map, usable_cores
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, is_valid_utf8, normalize, strip_line_end
 from mt_cli.text.tokenizer import SAMPLE_SIZE, TextOptions, Tokenizers, learn_tokenizers, sampled
-from mt_cli.text.words import count_words
+from mt_cli.text.words import split_words
 
 log = logging.getLogger(__name__)
 
@@ -269,8 +269,9 @@ def survey_pairs(raw: Sequence[RawPair], *, options: TextOptions, kind: Tokenize
         pairs=filled if kind in ("bpe", "unigram") else [],
     )
     if kind == "spacy":
-        survey.src_words = count_words([src for src, _ in filled], options.src_lang)
-        survey.tgt_words = count_words([tgt for _, tgt in filled], options.tgt_lang)
+        src_words = split_words([src for src, _ in filled], options.src_lang)
+        tgt_words = split_words([tgt for _, tgt in filled], options.tgt_lang)
+        survey.src_words, survey.tgt_words = (Counter(chain(*words)) for words in (src_words, tgt_words))
     return survey
 
 

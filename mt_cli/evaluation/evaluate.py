@@ -5,7 +5,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from mt_cli.runs.checkpoint import weights_sha256
 from mt_cli.runs.run import EVALUATIONS, SCORES, Run, open_prepared_of, open_runs
 from mt_cli.text.normalize import split_lines
 from mt_cli.translation.lines import check_aligned, unk_rate
-from mt_cli.translation.scorer import Reranker, Reranking
 from mt_cli.translation.translator import DecodingOptions, Translator, search_name
 
 log = logging.getLogger(__name__)
@@ -111,23 +110,19 @@ class Assessment:
 
 
 def evaluate_runs(
-    run_dirs: Sequence[Path],
-    options: DecodingOptions,
-    choice: EvalChoice,
-    *,
-    reranking: Reranking | None = None,
+    run_dirs: Sequence[Path], options: DecodingOptions, choice: EvalChoice
 ) -> dict[str, Assessment]:
     """How the runs do on each of the chosen test sets, by name.
 
     Sources, references, translations and scores go to `eval/<split>-<decoding>/` in the first run's folder,
     if it can be written; for files of the user's own, a name made of the file's and of a digest stands for
-    the split. With `reranking`, a run of the other direction chooses among the translations.
+    the split.
 
     Raises:
         UsageError: no run, no such split or checkpoint, or only one of the two files.
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
-    system = System(run_dirs, options, reranking=reranking)
+    system = System(run_dirs, options)
     return {test_set.name: system.assess(test_set) for test_set in choice.test_sets(system)}
 
 
@@ -168,10 +163,8 @@ class System:
     The model is loaded when something has to be translated.
     """
 
-    def __init__(
-        self, run_dirs: Sequence[Path], options: DecodingOptions, *, reranking: Reranking | None = None
-    ) -> None:
-        """With `reranking`, another run chooses among the translations.
+    def __init__(self, run_dirs: Sequence[Path], options: DecodingOptions) -> None:
+        """Open the runs.
 
         Raises:
             UsageError: no run, no such checkpoint, an option out of range, vocabularies that differ, or a
@@ -184,21 +177,19 @@ class System:
         names = options.checkpoints_of(self._runs)
         self.checkpoint = names[0]
         """Name of the first run's checkpoint."""
-        search = dict(options.search)
         others = [_member(run, name) for run, name in zip(self._runs[1:], names[1:], strict=True)]
         made_with: dict[str, object] = {"with": list(others)} if others else {}
         if others:
             log.info("ensemble of %d: %s", len(names), ", ".join(str(run.folder) for run in self._runs))
-        if reranking is not None:
+        if (reranking := options.reranking) is not None:
             reverse = reranking.open_run(of=self.run)
             others.append(by := _member(reverse, reverse.resolve_checkpoint("best")))
-            made_with["reranked_by"] = {**by, "weights": asdict(reranking.weights)}
-            reranking = replace(reranking, checkpoint=by["checkpoint"])
-            search["beam_size"] = reranking.num_candidates
-        self._reranking = reranking
+            weights = {"reverse": reranking.reverse, "length": reranking.length}
+            made_with["reranked_by"] = {**by, "weights": weights}
+            options = replace(options, reranking=replace(reranking, checkpoint=by["checkpoint"]))
         self._made_by = {"checkpoint": self.checkpoint, **made_with}
         """Whose translations they are, because a run that goes on makes others later."""
-        self._options = replace(options, checkpoint=names, search=search)
+        self._options = replace(options, checkpoint=names)
         decoding = self._options.config_of(self.run)
         name = search_name(decoding, self.run.tokenizers)
         usual = ((str(options.backend), "scratch"), (str(options.checkpoint), "best"))
@@ -210,15 +201,8 @@ class System:
 
     @cached_property
     def translator(self) -> Translator:
-        """The loaded model, or models."""
+        """The loaded model, or models, with who chooses among their translations."""
         return Translator.of_runs(self._runs, self._options)
-
-    @cached_property
-    def _chooser(self) -> "Reranker | Translator":
-        """What translates: the models alone, or with who chooses among their translations."""
-        if self._reranking is None:
-            return self.translator
-        return Reranker(self._runs, self._options, self._reranking)
 
     def test_sets(self, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
         """The `splits` of the run's data, or else every test split.
@@ -255,7 +239,7 @@ class System:
 
         What looks wrong with the translations is logged as a warning.
         """
-        translate = self._chooser.translate  # loads the models, which takes no part in the time
+        translate = self.translator.translate  # loads the models, which takes no part in the time
         started_at = time.perf_counter()
         label, total = f"translating {test_set.name}", len(test_set.sources)
         with progress_shown(label, unit="lines", total=total) as update:

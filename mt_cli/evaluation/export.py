@@ -303,7 +303,7 @@ def write_model(
         no_final_norm=not config.final_norm,
         # Its GELU is the exact one, as ours is; GELUTanh approximates it.
         activation={"relu": Activation.RELU, "gelu": Activation.GELU}[config.activation],
-        # The layer and the heads (0 is the mean of all) whose attention it returns: see `Searcher.align`.
+        # Layer and heads (0 is the mean of all) whose attention it returns: see `Engine.cross_attention`.
         alignment_layer=max(0, config.decoder_layers - 2),
         alignment_heads=0,
     )

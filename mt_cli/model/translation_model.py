@@ -22,6 +22,7 @@ from mt_cli.model.transformer import (
     TransformerOptions,
     padding_mask,
 )
+from mt_cli.text import PAD_ID
 
 
 class TranslationModel(nn.Module):
@@ -34,7 +35,6 @@ class TranslationModel(nn.Module):
         *,
         src_vocab_size: int,
         tgt_vocab_size: int,
-        pad_id: int,
         backend: Literal["torch", "scratch"],
         d_model: int,
         num_heads: int,
@@ -61,7 +61,6 @@ class TranslationModel(nn.Module):
             raise ValueError(
                 f"tie 'all' needs one vocabulary, found sizes {src_vocab_size}, {tgt_vocab_size}"
             )
-        self.pad_id = pad_id
         self.max_len = max_len
         self.longest_sentence = max_len - 1
         """In ids; leaves room for `<s>` or `</s>`."""
@@ -84,7 +83,13 @@ class TranslationModel(nn.Module):
             attention_dropout=attention_dropout,
             activation_dropout=activation_dropout,
         )
-        self.backend = _build_backend(backend, options)
+        # The casts are needed because each backend accepts only its own type of state.
+        if backend == "scratch":
+            self.backend = cast("TransformerBackend", ScratchBackend(options))
+        else:
+            from mt_cli.model.torch_backend import TorchBackend
+
+            self.backend = cast("TransformerBackend", TorchBackend(options))
         self.output = nn.Linear(d_model, tgt_vocab_size, bias=output_bias)
         if tie != "none":
             self.output.weight = self.tgt_embedding.weight
@@ -103,7 +108,7 @@ class TranslationModel(nn.Module):
 
     def encode(self, src_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Memory (B, S, D) of `src_ids` (B, S), and its mask (B, S), True = may be attended."""
-        src_mask = padding_mask(src_ids, pad_id=self.pad_id)
+        src_mask = padding_mask(src_ids, pad_id=PAD_ID)
         src = self._embed(self.src_embedding, self.src_positions, src_ids)
         return self.backend.encode(src, src_mask), src_mask
 
@@ -128,15 +133,6 @@ class TranslationModel(nn.Module):
             raise ValueError(f"{length} tokens, but the model takes {self.max_len}; shorten the input")
 
 
-def _build_backend(name: str, options: TransformerOptions) -> TransformerBackend:
-    # The casts are needed because each backend accepts only its own type of state.
-    if name == "scratch":
-        return cast("TransformerBackend", ScratchBackend(options))
-    from mt_cli.model.torch_backend import TorchBackend
-
-    return cast("TransformerBackend", TorchBackend(options))
-
-
 NORMAL_DEVIATION = 0.02
 
 
@@ -158,13 +154,9 @@ def initialise(model: nn.Module, *, kind: str, d_model: int, generator: torch.Ge
         elif kind == "normal":
             parameter.normal_(std=NORMAL_DEVIATION, generator=generator)
         else:
-            for matrix in _matrices(name, parameter):
+            # A packed projection counts as three matrices; as one, its weights would be √2 too small.
+            for matrix in parameter.chunk(3 if name.endswith("in_proj_weight") else 1):
                 nn.init.xavier_uniform_(matrix, generator=generator)
-
-
-def _matrices(name: str, parameter: Tensor) -> tuple[Tensor, ...]:
-    """A packed projection counts as three matrices; as one, its weights would be √2 too small."""
-    return parameter.chunk(3) if name.endswith("in_proj_weight") else (parameter,)
 
 
 class Ensemble(nn.Module):
@@ -176,7 +168,6 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
         self.max_len = min(member.max_len for member in members)
         self.longest_sentence = min(member.longest_sentence for member in members)
-        self.pad_id = members[0].pad_id
 
     @property
     def models(self) -> Sequence[TranslationModel]:

@@ -40,7 +40,6 @@ from mt_cli.machine.files import (
     write_errors_named,
     write_json,
 )
-from mt_cli.text import PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
 
 if TYPE_CHECKING:
@@ -405,7 +404,6 @@ def _build_model(config: ModelConfig, tokenizers: Tokenizers, *, seed: int) -> "
     return TranslationModel(
         src_vocab_size=tokenizers.src.vocab_size,
         tgt_vocab_size=tokenizers.tgt.vocab_size,
-        pad_id=PAD_ID,
         generator=torch.Generator("cpu").manual_seed(seed),
         **config.model_dump(),
     )

@@ -23,7 +23,8 @@ ESCAPE = "\ue000"
 ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
 COVERAGE = 0.99999
 """Share of the text's characters that become pieces; the rarest, often noise, become bytes."""
-_ESCAPED = re.compile(f"{ESCAPE}([{ESCAPE}\ue001])")
+UNESCAPED = {ESCAPE * 2: ESCAPE, ESCAPED_SPACE_MARK: SPACE_MARK}
+_ESCAPED = re.compile("|".join(UNESCAPED))
 
 
 class SubwordTokenizer:
@@ -71,7 +72,7 @@ class SubwordTokenizer:
         visible = [[int(i) for i in ids if i not in INVISIBLE_IDS] for ids in sequences]
         texts: list[str] = self._processor.decode(visible)
         # Text that was encoded is already normalised, and stays as it is.
-        return [normalize(_unescape(text)) for text in texts]
+        return [normalize(_ESCAPED.sub(lambda found: UNESCAPED[found[0]], text)) for text in texts]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces that `ids` stand for, without padding and sentence ends."""
@@ -133,7 +134,3 @@ def learn_subwords(
 
 def _escape(text: str) -> str:
     return text.replace(ESCAPE, ESCAPE * 2).replace(SPACE_MARK, ESCAPED_SPACE_MARK)
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPED.sub(lambda match: ESCAPE if match[1] == ESCAPE else SPACE_MARK, text)

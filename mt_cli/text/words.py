@@ -96,11 +96,6 @@ class WordTokenizer:
         return [self.entries[i] for i in ids if i not in INVISIBLE_IDS]
 
 
-def count_words(texts: Sequence[str], lang: str) -> Counter[str]:
-    """How often each token occurs in normalised `texts`."""
-    return Counter(token for tokens in split_words(texts, lang) for token in tokens)
-
-
 def split_words(texts: Sequence[str], lang: str) -> list[list[str]]:
     """Tokens of each normalised text, marked so that `join_words` gives the text back."""
     return _load_splitter(lang).split(texts)

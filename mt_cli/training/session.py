@@ -37,6 +37,8 @@ from mt_cli.training.distributed import World
 from mt_cli.training.monitor import Monitor, Validation, event_writer
 from mt_cli.training.new_config import after_training, before_training
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
+from mt_cli.translation.lines import forbidden_ids
+from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -342,9 +344,9 @@ class Validator:
         twin = run.build_model(backend="scratch").to(runtime.device)
         twin.load_state_dict(model.state_dict(), assign=True)
         # Quiet: `_fitting` has warned of long pairs, and each validation would warn of every one again.
-        self._translator = Translator.of_model(
-            twin, run.tokenizers, run.config.decoding, runtime=self._runtime, quiet=True
-        )
+        forbidden = forbidden_ids(run.tokenizers, run.config.decoding)
+        searcher = Searcher(twin, run.config.decoding, runtime=self._runtime, forbidden_ids=forbidden)
+        self._translator = Translator(searcher, run.tokenizers, quiet=True)
 
     def validate(self, step: int) -> Validation:
         """Score the model as it is now, after `step` updates."""

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.decoding import Hyp, Ids, OnDone, penalty
 from mt_cli.errors import DataError, Option, ResourceError, UsageError, shortage
@@ -12,11 +14,10 @@ from mt_cli.machine.processes import usable_cores
 from mt_cli.runs.run import Run
 from mt_cli.text import UNK_ID
 from mt_cli.translation.lines import forbidden_ids
+from mt_cli.translation.translator import DecodingOptions, Engine, Weights
 
 if TYPE_CHECKING:  # an optional package
     from ctranslate2 import AsyncTranslationResult, TranslationResult
-
-    from mt_cli.translation.translator import DecodingOptions
 
 ENGINE = "ctranslate2"
 SENTENCES_AT_ONCE = {"cpu": 64, "cuda": 128}
@@ -45,13 +46,13 @@ def check_installed(purpose: str) -> None:
         ) from error
 
 
-class ExportedSearcher:
+class ExportedSearcher(Engine):
     """Searches for translations with an exported model, under the rules and limits of `Searcher`.
 
     CTranslate2 decides how a beam is searched. Hypotheses are ranked by our length penalty, not by its own.
     """
 
-    def __init__(self, run: Run, config: DecodingConfig, options: "DecodingOptions") -> None:
+    def __init__(self, run: Run, config: DecodingConfig, options: DecodingOptions) -> None:
         """Search with `run` as `config` says, and where and how at random `options` say."""
         assert run.exported_from is not None
         options.checkpoints_of([run])  # or there is none of that name
@@ -68,21 +69,17 @@ class ExportedSearcher:
         check_installed(f"{run.folder}, an exported model,")
         import ctranslate2
 
-        self._config = config
-        self.first = None  # nobody can look into it
-        self.longest_sentence = run.config.model.longest_sentence
-        """Most ids of a source, and of a hypothesis."""
         # The only choice: the exported weights rule the other forbidden ids out.
         self._forbids_unk = UNK_ID in forbidden_ids(run.tokenizers, config)
-        self._sampling = options.sampling
         self._src_tokens = run.tokenizers.src.entries
         self._tgt_tokens = run.tokenizers.tgt.entries
         self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
         has_cuda = options.device != "cpu" and ctranslate2.get_cuda_device_count() > 0
         if options.device == "cuda" and not has_cuda:
             raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
+        self.config, self.sampling, self.seed = config, options.sampling, options.seed
         self.device = "cuda" if has_cuda else "cpu"
-        """On which it computes."""
+        self.longest_sentence = run.config.model.longest_sentence
         self._batch_size = config.batch_size or SENTENCES_AT_ONCE[self.device]
         if options.sampling is not None:
             ctranslate2.set_random_seed(options.seed % 2**32)
@@ -96,15 +93,9 @@ class ExportedSearcher:
         self.compute_type = str(self._engine.compute_type)
         """Such as `float32`; not every machine can compute in what the weights are stored as."""
 
-    def limit(self, src_length: int) -> int:
-        """Most ids of the translation of `src_length` ids."""
-        return min(self._config.max_len(src_length), self.longest_sentence)
-
-    def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
-        """The best hypothesis of each of `sources`, none of which is empty."""
-        if self._sampling is not None or self._config.beam_size > 1:
-            return [hyps[0].ids for hyps in self.n_best(sources, n_best=1, on_done=on_done)]
-        # Greedy search never looks ahead: to cut at one's own limit is as good as to stop there.
+    def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
+        """What greedy search finds for each of `sources`."""
+        # It never looks ahead: to cut at one's own limit is as good as to stop there.
         results = self._in_batches(sources, limits_together=LIKE_LIMITS, on_done=on_done)
         return [
             self._ids(result.hypotheses[0])[: self.limit(len(ids))]
@@ -116,24 +107,19 @@ class ExportedSearcher:
     ) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first."""
         # All beams that were found: the one that CTranslate2 ranks last may be the first by our penalty.
-        is_cut = self._config.length_penalty == 0 or self._sampling is not None
-        num_hyps = n_best if is_cut else self._config.beam_size
+        is_cut = self.config.length_penalty == 0 or self.sampling is not None
+        num_hyps = n_best if is_cut else self.config.beam_size
         results = self._in_batches(sources, num_hyps=num_hyps, on_done=on_done)
         return [
             self._ranked(result, limit=self.limit(len(ids)))[:n_best]
             for ids, result in zip(sources, results, strict=True)
         ]
 
-    def align(
-        self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
-    ) -> list[list[int]]:
-        """The place in its source that each id of `hyps` attends to most; see `Searcher.align`.
-
-        Which layer and heads are asked is written in the exported weights.
-        """
-        aligned: list[list[int]] = []
-        for number, (src, hyp) in enumerate(zip(sources, hyps, strict=True)):
-            rows: list[list[float]] = []  # for each id of `hyp`, a weight for each place of `src` and its end
+    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[Weights]:
+        """See `Engine`; which layer and heads are asked is written in the exported weights."""
+        found = []
+        for src, hyp in zip(sources, hyps, strict=True):
+            weights = np.empty((0, len(src)), np.float32)
             if hyp:
                 with self._failures_explained("the sentence does not fit"):
                     (pending,) = self._translate(
@@ -144,35 +130,9 @@ class ExportedSearcher:
                         max_decoding_length=len(hyp),
                         return_attention=True,
                     )
-                    rows = pending.result().attention[0]
-            places = range(len(src)) if among is None else among[number]
-            aligned.append([max(places, key=row.__getitem__) for row in rows])
-        return aligned
-
-    def _search(self, sources: Sequence[Ids], num_hyps: int) -> "list[AsyncTranslationResult]":
-        """Begin to search for `num_hyps` hypotheses of each of `sources`, as one batch."""
-        config, limit = self._config, max(self.limit(len(ids)) for ids in sources)
-        drawn = {}
-        if self._sampling is not None:
-            drawn = {
-                "sampling_temperature": self._sampling.temperature,
-                "sampling_topk": self._sampling.top_k,
-                "sampling_topp": self._sampling.top_p or LEAST_TOP_P,
-            }
-        return self._translate(
-            sources,
-            beam_size=1 if drawn else config.beam_size,
-            num_hypotheses=num_hyps,
-            # Without a penalty, its beams stop at the likeliest hypothesis that has ended.
-            length_penalty=1.0 if config.length_penalty else 0.0,
-            patience=PATIENCE if config.length_penalty else 1.0,
-            no_repeat_ngram_size=config.no_repeat_ngram,
-            min_decoding_length=min(config.min_len, limit),
-            max_decoding_length=limit,
-            disable_unk=self._forbids_unk,
-            return_scores=True,
-            **drawn,
-        )
+                    weights = np.array(pending.result().attention[0], np.float32)[:, : len(src)]
+            found.append(weights)
+        return found
 
     def _translate(self, sources: Sequence[Ids], **options: object) -> "list[AsyncTranslationResult]":
         """Hand `sources` to CTranslate2 as one batch."""
@@ -194,18 +154,39 @@ class ExportedSearcher:
         on_done: OnDone | None,
     ) -> "list[TranslationResult]":
         """What is found for each of `sources`; CTranslate2 makes batches of those with like limits."""
+        config = self.config
+        drawn: dict[str, object] = {}
+        if self.sampling is not None:
+            drawn = {
+                "sampling_temperature": self.sampling.temperature,
+                "sampling_topk": self.sampling.top_k,
+                "sampling_topp": self.sampling.top_p or LEAST_TOP_P,
+            }
         groups: dict[int, list[int]] = {}
         for place, ids in enumerate(sources):
             groups.setdefault(self.limit(len(ids)) // limits_together, []).append(place)
+        started: list[tuple[int, AsyncTranslationResult]] = []
         found: dict[int, TranslationResult] = {}
         with self._failures_explained("lower ", Option("batch_size"), f" (now {self._batch_size})"):
-            started = [
-                pair
-                for places in groups.values()
-                for pair in zip(places, self._search([sources[i] for i in places], num_hyps), strict=True)
-            ]
-            for place, pending in started:
-                found[place] = pending.result()
+            for places in groups.values():
+                limit = max(self.limit(len(sources[i])) for i in places)
+                pending = self._translate(
+                    [sources[i] for i in places],
+                    beam_size=1 if drawn else config.beam_size,
+                    num_hypotheses=num_hyps,
+                    # Without a penalty, its beams stop at the likeliest hypothesis that has ended.
+                    length_penalty=1.0 if config.length_penalty else 0.0,
+                    patience=PATIENCE if config.length_penalty else 1.0,
+                    no_repeat_ngram_size=config.no_repeat_ngram,
+                    min_decoding_length=min(config.min_len, limit),
+                    max_decoding_length=limit,
+                    disable_unk=self._forbids_unk,
+                    return_scores=True,
+                    **drawn,
+                )
+                started += zip(places, pending, strict=True)
+            for place, result in started:
+                found[place] = result.result()
                 if on_done is not None:
                     on_done([place])
         return [found[place] for place in range(len(sources))]
@@ -215,8 +196,8 @@ class ExportedSearcher:
         hyps = []
         for tokens, score in zip(result.hypotheses, result.scores, strict=True):
             length = min(len(tokens) + 1, limit)  # with `</s>`, for which there may have been no room
-            log_prob = score * length if self._config.length_penalty else score
-            divisor = float(penalty(length, self._config.length_penalty))
+            log_prob = score * length if self.config.length_penalty else score
+            divisor = float(penalty(length, self.config.length_penalty))
             hyps.append(Hyp(self._ids(tokens), log_prob / divisor, log_prob))
         return sorted(hyps, key=lambda hyp: -hyp.score)
 

@@ -10,7 +10,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -167,7 +167,7 @@ def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[s
 
     `side` is what warnings of lines that are not UTF-8 call it, beside the line's number.
     """
-    rest, most, number, data = b"", FIRST_LINES, 1, b"\n"
+    rest, most, number, data = b"", FIRST_LINES, 0, b"\n"
     while data:
         try:
             data = source.read1(READ_BYTES)
@@ -178,39 +178,31 @@ def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[s
             lines, rest = [rest], b""
         # Never kept back for more to come: whoever writes may be waiting for the answer.
         while lines:
-            yield [decoded(raw, number + i, side=side) for i, raw in enumerate(lines[:most])]
-            number += len(lines[:most])
+            for raw in lines[:most]:
+                number += 1
+                if not is_valid_utf8(raw):
+                    place = f"{side} line {number}".lstrip()
+                    log.warning("%s: not valid UTF-8; what could not be read was left out", place)
+            yield list(map(decode_line, lines[:most]))
             lines, most = lines[most:], min(2 * most, LINES_AT_ONCE)
 
 
-def decoded(raw: bytes, number: int, *, side: str = "") -> str:
-    """The text of line `number` of a `side`, with a warning if it is not UTF-8."""
-    if not is_valid_utf8(raw):
-        place = f"{side} line {number}".lstrip()
-        log.warning("%s: not valid UTF-8; what could not be read was left out", place)
-    return decode_line(raw)
-
-
-@contextmanager
-def open_source(name: str, *, text: str | None = None) -> Iterator[io.BufferedIOBase]:
+def open_source(name: str, *, text: str | None = None) -> AbstractContextManager[io.BufferedIOBase]:
     """The bytes to translate: `text` if given, else the file `name`, where `-` is stdin."""
     if text is not None:
         if name != "-":
             raise UsageError("give either --text or --input, not both")
-        yield io.BytesIO(text.encode("utf-8", "surrogateescape") + b"\n")
-    elif name == "-":
+        return io.BytesIO(text.encode("utf-8", "surrogateescape") + b"\n")
+    if name == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed; name a file with --input, or use --text")
         with suppress(OSError):  # no real stream, as in a test
             os.set_blocking(sys.stdin.fileno(), True)  # or what has not come yet would be taken for the end
-        yield cast("io.BufferedReader", sys.stdin.buffer)
-    else:
-        try:
-            file = Path(name).open("rb")  # noqa: SIM115 — closed below
-        except OSError as error:
-            raise DataError(f"{name}: cannot be read: {error.strerror}") from error
-        with file:
-            yield file
+        return nullcontext(cast("io.BufferedReader", sys.stdin.buffer))
+    try:
+        return Path(name).open("rb")
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror}") from error
 
 
 def count_lines(source: io.BufferedIOBase) -> int | None:
@@ -234,18 +226,17 @@ def open_target(name: str) -> Iterator[BinaryIO]:
             raise ResourceError("standard output is closed; name a file with --output")
         yield sys.stdout.buffer
         return
-    with write_errors_named(Path(name)), _opened(Path(name)) as file:
-        yield file
-
-
-def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
-    if found := OPEN_FILE.fullmatch(str(path)):
-        stream, number = found.groups()
-        # A copy of the descriptor writes where the shell's own stands: behind what others have written.
-        return os.fdopen(os.dup({"stdout": 1, "stderr": 2}[stream] if stream else int(number)), "wb")
-    is_pipe = path.exists() and not path.is_file()  # or a device: neither must be replaced
-    # Behind a link, the file is replaced and not the link.
-    return path.open("wb") if is_pipe else replaced(path.resolve())
+    path = Path(name)
+    with write_errors_named(path), ExitStack() as stack:
+        if found := OPEN_FILE.fullmatch(str(path)):
+            stream, number = found.groups()
+            descriptor = {"stdout": 1, "stderr": 2}[stream] if stream else int(number)
+            # A copy of it writes where the shell's own stands: behind what others have written.
+            yield stack.enter_context(os.fdopen(os.dup(descriptor), "wb"))
+        elif path.exists() and not path.is_file():  # a pipe, or a device: neither must be replaced
+            yield stack.enter_context(path.open("wb"))
+        else:  # behind a link, the file is replaced and not the link
+            yield stack.enter_context(replaced(path.resolve()))
 
 
 def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[str]) -> None:

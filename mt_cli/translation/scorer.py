@@ -16,12 +16,12 @@ from mt_cli.data.batching import pad_ids
 from mt_cli.errors import UsageError
 from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.runs.run import Run, open_run, open_runs
+from mt_cli.runs.run import Run, open_run
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.lines import Translation
 from mt_cli.translation.searcher import Halving
-from mt_cli.translation.translator import DecodingOptions, OnProgress, Translator
+from mt_cli.translation.translator import DecodingOptions
 
 log = logging.getLogger(__name__)
 
@@ -62,13 +62,12 @@ class PairScorer:
         self._halving = Halving(runtime.device, if_single=("a single pair does not fit",))
 
     @classmethod
-    def load(cls, run_dirs: Sequence[Path], options: DecodingOptions) -> "PairScorer":
-        """Scorer of the runs in `run_dirs`; of the search, only the batch size and the precision count.
+    def of_runs(cls, runs: Sequence[Run], options: DecodingOptions) -> "PairScorer":
+        """Scorer of opened `runs`; of the search, only the batch size and the precision count.
 
         Raises:
-            UsageError: no run, no such checkpoint, an option out of range, or vocabularies that differ.
+            UsageError: no such checkpoint, or an option out of range.
         """
-        runs = open_runs(run_dirs)
         config = options.config_of(runs[0])
         runtime = set_up_runtime(device=options.device, precision=config.precision, threads=options.threads)
         with memory_errors_explained("the model does not fit"):
@@ -79,12 +78,12 @@ class PairScorer:
             return cls(models, runs[0].tokenizers, runtime=runtime, batch_size=config.batch_size)
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1, warns: bool = True
+        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int | None = None
     ) -> list[PairScore]:
-        """The score of each pair; `first_line` is the number of the first, for warnings.
+        """The score of each pair; `first_line` is the number of the first, for warnings, if there may be any.
 
         The translation of an empty line is empty, for certain, so any other is impossible. A pair with a side
-        that is too long for the model is impossible too, and a warning says so if this `warns`.
+        that is too long for the model is impossible too, and a warning says so.
         """
         src_ids = self._tokenizers.encode(sources, "src")
         tgt_ids = self._tokenizers.encode(targets, "tgt")
@@ -92,7 +91,7 @@ class PairScorer:
         possible = []
         for i, (src, tgt) in enumerate(zip(src_ids, tgt_ids, strict=True)):
             if max(len(src), len(tgt)) > self._longest:
-                if warns:
+                if first_line is not None:
                     log.warning(
                         "line %d: %d and %d tokens, but the model takes %d: its score is minus infinity",
                         first_line + i, len(src), len(tgt), self._longest,
@@ -145,35 +144,16 @@ class PairScorer:
 # Reranking: log p(y|x) + lambda log p(x|y) + mu |y|, that of Yee et al. (2019) without a language model, and
 # with a reward for each token in place of their normalised lengths
 
-SEARCHED_AT_ONCE = 128
-"""Lines that are searched, then scored; their candidates are all that is in memory."""
-
-
-@dataclass(frozen=True)
-class RerankWeights:
-    """What counts beside the translation's own log-probability; the defaults suited Multi30k's val."""
-
-    reverse: float = 0.3
-    """Lambda, of the source's log-probability given the translation."""
-    length: float = 0.25
-    """Mu, of the number of the translation's tokens, `</s>` included."""
-
-    def total(self, candidate: Translation, reverse: PairScore) -> float:
-        """The score of `candidate`, which `reverse` translates back; minus infinity if that is impossible."""
-        if math.isinf(reverse.log_prob):
-            return -math.inf  # and not a weight of 0 times infinity, which is no number
-        num_tokens = len(candidate.tokens) + 1
-        return candidate.log_prob + self.reverse * reverse.log_prob + self.length * num_tokens
-
 
 @dataclass(frozen=True)
 class Reranking:
-    """Which run of the other direction chooses among translations, and how."""
+    """Which run of the other direction chooses among a line's beams; its weights suited Multi30k's val."""
 
     run_dir: Path
-    weights: RerankWeights
-    num_candidates: int = 20
-    """Translations of a line to choose from: all beams of its search."""
+    reverse: float = 0.3
+    """Lambda, the weight of the source's log-probability given the translation."""
+    length: float = 0.25
+    """Mu, the weight of the number of the translation's tokens, `</s>` included."""
     checkpoint: str = "best"
 
     def open_run(self, *, of: Run) -> Run:
@@ -191,49 +171,44 @@ class Reranking:
             )
         return reverse
 
+    def total(self, candidate: Translation, reverse: PairScore) -> float:
+        """The score of `candidate`, which `reverse` translates back; minus infinity if that is impossible."""
+        if math.isinf(reverse.log_prob):
+            return -math.inf  # and not a weight of 0 times infinity, which is no number
+        num_tokens = len(candidate.tokens) + 1
+        return candidate.log_prob + self.reverse * reverse.log_prob + self.length * num_tokens
+
 
 class Reranker:
-    """Translates lines; of each, takes the candidate with the best weighted score."""
+    """Takes the best of a line's translations by a weighted score."""
 
-    def __init__(self, runs: Sequence[Run], options: DecodingOptions, reranking: Reranking) -> None:
-        """Rerank what opened `runs` find with as many beams as there are candidates.
+    def __init__(self, reranking: Reranking, options: DecodingOptions, *, of: Run) -> None:
+        """Choose among what the run `of` finds, computing where and as `options` say.
 
         Raises:
             UsageError: there is no such run or checkpoint, or it is of another direction.
         """
-        reranking.open_run(of=runs[0])
-        search = {**options.search, "beam_size": reranking.num_candidates}
-        self._translator = Translator.of_runs(runs, replace(options, search=search))
         self._reranking = reranking
         kept = {key: options.search.get(key) for key in ("batch_size", "precision")}
-        own = replace(options, checkpoint=reranking.checkpoint, backend="scratch", search=kept)
-        self._reverse = PairScorer.load([reranking.run_dir], own)
+        own = replace(options, checkpoint=reranking.checkpoint, search=kept)
+        self._reverse = PairScorer.of_runs([reranking.open_run(of=of)], own)
 
-    def translate(self, lines: Iterable[str], *, on_progress: OnProgress | None = None) -> list[str]:
-        """The chosen translation of each of `lines`, in order; `on_progress` counts lines that are done.
+    def choose(self, lines: Sequence[str], found: Iterable[Sequence[Translation]]) -> list[str]:
+        """The chosen one of the translations `found` of each of `lines`, the likeliest of which is the first.
 
         Of candidates that all are impossible, as those of a line that is longer than the model takes, the
         first is chosen. A translation's own log-probability is that of the search: without `</s>` where the
         search ended at its limit.
         """
-        sources, chosen = list(lines), list[str]()
-        for begin in range(0, len(sources), SEARCHED_AT_ONCE):
-            portion = sources[begin : begin + SEARCHED_AT_ONCE]
-            found = self._translator.translate_n_best(portion, n_best=self._reranking.num_candidates)
-            candidates: list[dict[str, Translation]] = [{} for _ in portion]
-            for by_text, of_line in zip(candidates, found, strict=True):
-                for each in of_line:
-                    by_text.setdefault(each.text, each)  # the best of those that read the same
-            pairs = [
-                (text, src) for src, by_text in zip(portion, candidates, strict=True) for text in by_text
-            ]
-            scores = iter(self._reverse.score(*map(list, zip(*pairs, strict=True)), warns=False))
-            for by_text in candidates:
-                totals = {
-                    text: self._reranking.weights.total(each, next(scores)) for text, each in by_text.items()
-                }
-                # `max` takes the first of equals: where nothing can be said, the search's own choice stays.
-                chosen.append(max(totals, key=totals.__getitem__))
-            if on_progress is not None:
-                on_progress(len(portion))
+        candidates: list[dict[str, Translation]] = [{} for _ in lines]
+        for by_text, of_line in zip(candidates, found, strict=True):
+            for each in of_line:
+                by_text.setdefault(each.text, each)  # the best of those that read the same
+        pairs = [(text, src) for src, by_text in zip(lines, candidates, strict=True) for text in by_text]
+        scores = iter(self._reverse.score(*map(list, zip(*pairs, strict=True))))
+        chosen = []
+        for by_text in candidates:
+            totals = {text: self._reranking.total(each, next(scores)) for text, each in by_text.items()}
+            # `max` takes the first of equals: where nothing can be said, the search's own choice stays.
+            chosen.append(max(totals, key=totals.__getitem__))
         return chosen

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -26,9 +26,7 @@ from mt_cli.model.translation_model import Ensemble, TranslationModel
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.translation.lines import forbidden_ids
-
-if TYPE_CHECKING:
-    from mt_cli.translation.translator import DecodingOptions
+from mt_cli.translation.translator import DecodingOptions, Engine, Weights
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +43,10 @@ FEWEST_HYPS = 64
 """Fewest rows of the last batches, which get smaller so that all cores end together."""
 
 
-class Searcher:
+class Searcher(Engine):
     """Searches for translations with a trained model, or several."""
+
+    first: TranslationModel
 
     def __init__(
         self,
@@ -58,14 +58,12 @@ class Searcher:
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
-        self._model = model
-        self.longest_sentence = model.longest_sentence
-        """Most ids of a source, and of a hypothesis."""
-        self.first = model.models[0] if isinstance(model, Ensemble) else model
-        self._config = config
-        self._runtime = runtime
+        self.config, self.sampling, self.seed = config, sampling, seed
         self.device = str(runtime.device)
-        """On which it computes."""
+        self.longest_sentence = model.longest_sentence
+        self._model = model
+        self.first = model.models[0] if isinstance(model, Ensemble) else model
+        self._runtime = runtime
         self._rules = Rules(
             BOS_ID,
             EOS_ID,
@@ -73,8 +71,6 @@ class Searcher:
             no_repeat_ngram=config.no_repeat_ngram,
             min_len=config.min_len,
         )
-        self._sampling = sampling
-        self._seed = seed
         self._threads = torch.get_num_threads()
         # Kept, because every new thread takes memory that is not given back.
         self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
@@ -83,7 +79,7 @@ class Searcher:
         self._halving = Halving(runtime.device, if_single=("a single sentence does not fit", *remedy))
 
     @classmethod
-    def load(cls, runs: Sequence[Run], config: DecodingConfig, options: "DecodingOptions") -> "Searcher":
+    def load(cls, runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions) -> "Searcher":
         """Searcher with the models of `runs` that `options` mean, where they say."""
         runtime = set_up_runtime(device=options.device, precision=config.precision, threads=options.threads)
         with memory_errors_explained("the model does not fit"):
@@ -104,57 +100,39 @@ class Searcher:
                 seed=options.seed,
             )
 
-    def limit(self, src_length: int) -> int:
-        """Most ids of the translation of `src_length` ids."""
-        return min(self._config.max_len(src_length), self.longest_sentence)
-
-    def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
-        """The best hypothesis of each of `sources`, none of which is empty."""
-        if self._sampling is not None or self._config.beam_size > 1:
-            return [hyps[0].ids for hyps in self.n_best(sources, n_best=1, on_done=on_done)]
+    def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
+        """What greedy search finds for each of `sources`."""
         return self._in_batches(sources, self._greedy, hyps_each=1, on_done=on_done)
 
     def n_best(
         self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
     ) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first."""
-        if self._sampling is None:
+        if self.sampling is None:
             beams = partial(self._beams, n_best=n_best)
-            return self._in_batches(sources, beams, hyps_each=self._config.beam_size, on_done=on_done)
-        samples = partial(self._samples, n_best=n_best, sampling=self._sampling)
+            return self._in_batches(sources, beams, hyps_each=self.config.beam_size, on_done=on_done)
+        samples = partial(self._samples, n_best=n_best, sampling=self.sampling)
         return self._in_batches(sources, samples, hyps_each=n_best, copies=n_best, on_done=on_done)
 
-    def align(
-        self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
-    ) -> list[list[int]]:
-        """The place in its source that each id of `hyps` attends to most; with `among`, of those places.
-
-        `</s>` does not count. Heads are averaged in the last layer but one, whose cross-attention aligns
-        best (Garg et al. 2019). Of several models, the first is asked.
-        """
+    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[Weights]:
+        """See `Engine`."""
         self.first.eval()
-        places = [range(len(ids)) for ids in sources] if among is None else among
-        triples = list(zip(sources, hyps, places, strict=True))
-        longer = [max(src, hyp, key=len) for src, hyp in zip(sources, hyps, strict=True)]
-        aligned: dict[int, list[int]] = {}
+        pairs = list(zip(sources, hyps, strict=True))
+        longer = [max(pair, key=len) for pair in pairs]
+        found: dict[int, Weights] = {}
         for batch in self._batches(longer, hyps_each=1, copies=1, workers=1):
-            found = self._halving.map(self._align, [triples[i] for i in batch])
-            aligned.update(zip(batch, found, strict=True))
-        return [aligned[i] for i in range(len(sources))]
+            of_batch = self._halving.map(self._cross_attention, [pairs[i] for i in batch])
+            found.update(zip(batch, of_batch, strict=True))
+        return [found[i] for i in range(len(pairs))]
 
-    def _align(self, triples: Sequence[tuple[Ids, Ids, Sequence[int]]]) -> list[list[int]]:
-        """`align` for a batch of sources, hypotheses and the places that count."""
-        src_ids = _with_ends([src for src, _, _ in triples]).to(self._runtime.device)
-        tgt_in = pad_ids([[BOS_ID, *hyp] for _, hyp, _ in triples]).to(self._runtime.device)
+    def _cross_attention(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[Weights]:
+        src_ids = _with_ends([src for src, _ in pairs]).to(self._runtime.device)
+        tgt_in = pad_ids([[BOS_ID, *hyp] for _, hyp in pairs]).to(self._runtime.device)
         (maps,) = attention_maps(
             self.first, src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
         ).values()
-        weights = maps[0].mean(1).cpu()  # (B, T, S), of the last layer but one, or the only one
-        aligned = []
-        for of_pair, (_, hyp, places) in zip(weights, triples, strict=True):
-            best = of_pair[: len(hyp), list(places)].argmax(-1).tolist()  # (T,)
-            aligned.append([places[each] for each in best])
-        return aligned
+        weights = maps[0].mean(1).cpu().numpy()  # (B, T, S), of the last layer but one, or the only one
+        return [of_pair[: len(hyp), : len(src)] for of_pair, (src, hyp) in zip(weights, pairs, strict=True)]
 
     def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
         with self._ready(sources) as (state, limits):
@@ -167,8 +145,8 @@ class Searcher:
                 state,
                 limits,
                 self._rules,
-                beam_size=self._config.beam_size,
-                length_penalty=self._config.length_penalty,
+                beam_size=self.config.beam_size,
+                length_penalty=self.config.length_penalty,
                 n_best=n_best,
             )
 
@@ -179,7 +157,7 @@ class Searcher:
         with self._ready(repeated) as (state, limits):
             draws = [
                 # Of the seed and the sentence alone, so that neither batches nor other lines matter.
-                np.random.default_rng((self._seed, number, *ids)).random(longest, dtype=np.float32)
+                np.random.default_rng((self.seed, number, *ids)).random(longest, dtype=np.float32)
                 for ids in sources
                 for number in range(n_best)
             ]
@@ -190,7 +168,7 @@ class Searcher:
                 limits,
                 sampling,
                 self._rules,
-                length_penalty=self._config.length_penalty,
+                length_penalty=self.config.length_penalty,
             )
         of_each = (hyps[begin : begin + n_best] for begin in range(0, len(hyps), n_best))
         return [sorted(samples, key=lambda hyp: -hyp.score) for samples in of_each]
@@ -247,7 +225,7 @@ class Searcher:
         `copies` is how often the search reads each source.
         """
         device = self._runtime.device.type
-        most = self._config.batch_size or min(
+        most = self.config.batch_size or min(
             SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // hyps_each)
         )
         most = min(most, max(FEWEST_SENTENCES, -(-len(sources) // workers)))

@@ -5,13 +5,16 @@ it.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from mt_cli.config.load import explain
@@ -29,47 +32,63 @@ from mt_cli.translation.lines import (
     checked_line,
     checked_lines,
     counting_lines,
-    forbidden_ids,
     joined,
     split_text,
 )
 
 if TYPE_CHECKING:
-    from mt_cli.machine.device import Runtime
     from mt_cli.model.translation_model import TranslationModel
     from mt_cli.translation.attention import Attention, TeacherForced
+    from mt_cli.translation.scorer import Reranker, Reranking
 
 log = logging.getLogger(__name__)
+RERANKED_AT_ONCE = 128
+"""Lines that are searched, then reranked; their candidates are all that is in memory."""
+Weights = NDArray[np.float32]
 OnProgress = Callable[[int], None]
 """Is called now and then with the number of lines that were searched since the last call."""
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """What searches: source ids in, hypotheses out; no source is empty. `Searcher` is ours."""
 
+    config: DecodingConfig
+    sampling: Sampling | None
+    """Draws hypotheses at random by `seed`, in place of a search."""
+    seed: int
     device: str
     longest_sentence: int
     """Most ids of a source, and of a hypothesis."""
-
-    @property
-    def first(self) -> "TranslationModel | None":
-        """The model whose attention is shown; none of an exported one."""
+    first: "TranslationModel | None" = None
+    """The model whose attention is shown; none of an exported one."""
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
+        return min(self.config.max_len(src_length), self.longest_sentence)
 
     def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
         """The best hypothesis of each of `sources`."""
+        if self.sampling is None and self.config.beam_size == 1:
+            return self.greedy(sources, on_done=on_done)
+        return [hyps[0].ids for hyps in self.n_best(sources, n_best=1, on_done=on_done)]
 
+    @abstractmethod
+    def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
+        """What greedy search finds for each of `sources`."""
+
+    @abstractmethod
     def n_best(
         self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
     ) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first."""
 
-    def align(
-        self, sources: Sequence[Ids], hyps: Sequence[Ids], *, among: Sequence[Sequence[int]] | None = None
-    ) -> list[list[int]]:
-        """The place in its source that each id of `hyps` attends to most; with `among`, of those places."""
+    @abstractmethod
+    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[Weights]:
+        """How much each id of a hypothesis attends to each place in its source, (T, S) for each of `hyps`.
+
+        `</s>` does not count. Heads are averaged in the last layer but one, whose cross-attention aligns
+        best (Garg et al. 2019). Of several models, the first is asked.
+        """
 
 
 @dataclass(frozen=True)
@@ -88,6 +107,8 @@ class DecodingOptions:
     """Draws translations at random, in place of a search."""
     seed: int = 1
     """Of the sampling."""
+    reranking: "Reranking | None" = None
+    """Which other run chooses among the beams."""
 
     def checkpoints_of(self, runs: Sequence[Run]) -> list[str]:
         """Names of the checkpoints that are meant of `runs`; what `best` means may change later.
@@ -130,23 +151,19 @@ class Translator:
         self,
         engine: Engine,
         tokenizers: Tokenizers,
-        config: DecodingConfig,
         *,
-        sampling: Sampling | None = None,
-        seed: int = 1,
+        reranker: "Reranker | None" = None,
         name: str = "a model",
         quiet: bool = False,
     ) -> None:
-        """`engine` searches as `config` says, or as `sampling` and `seed` do.
+        """`engine` searches, and `reranker` chooses among its beams.
 
         `name` says in the object's representation where the model is from. `quiet` splits long lines without
         a warning.
         """
         self.engine = engine
         self._tokenizers = tokenizers
-        self._config = config
-        self._sampling = sampling
-        self._seed = seed
+        self._reranker = reranker
         self._name = name
         self._level = logging.DEBUG if quiet else logging.WARNING
 
@@ -188,6 +205,11 @@ class Translator:
             ResourceError: no such device, too little memory, or a package is missing.
         """
         first, config = runs[0], options.config_of(runs[0])
+        reranker = None
+        if options.reranking is not None:
+            from mt_cli.translation.scorer import Reranker
+
+            reranker = Reranker(options.reranking, options, of=first)
         engine: Engine
         if first.exported_from is not None:
             from mt_cli.translation.ctranslate2 import ExportedSearcher
@@ -198,40 +220,27 @@ class Translator:
 
             engine = Searcher.load(runs, config, options)
         name = " and ".join(str(run.folder) for run in runs)
-        sampling, seed = options.sampling, options.seed
-        return cls(engine, first.tokenizers, config, sampling=sampling, seed=seed, name=name, quiet=quiet)
-
-    @classmethod
-    def of_model(
-        cls,
-        model: "TranslationModel",
-        tokenizers: Tokenizers,
-        config: DecodingConfig,
-        *,
-        runtime: "Runtime",
-        quiet: bool = False,
-    ) -> "Translator":
-        """Translator of a `model` that is in memory; `quiet` splits long lines without a warning."""
-        from mt_cli.translation.searcher import Searcher
-
-        forbidden = forbidden_ids(tokenizers, config)
-        searcher = Searcher(model.to(runtime.device), config, runtime=runtime, forbidden_ids=forbidden)
-        return cls(searcher, tokenizers, config, quiet=quiet)
+        return cls(engine, first.tokenizers, reranker=reranker, name=name, quiet=quiet)
 
     def __repr__(self) -> str:
-        return f"<Translator of {self._name}: {self.search_name} on {self.engine.device}>"
-
-    @property
-    def search_name(self) -> str:
-        """How translations are searched for, in a word that can name a folder."""
-        drawn = "" if self._sampling is None else f"sample{self._sampling}-seed{self._seed}"
-        return search_name(self._config, self._tokenizers, drawn=drawn)
+        drawn = "" if self.engine.sampling is None else f"sample{self.engine.sampling}-seed{self.engine.seed}"
+        search = search_name(self.engine.config, self._tokenizers, drawn=drawn)
+        return f"<Translator of {self._name}: {search} on {self.engine.device}>"
 
     def translate(self, lines: Iterable[str], *, on_progress: OnProgress | None = None) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty.
 
         `on_progress` is called now and then with the number of lines that were searched since the last call.
         """
+        if self._reranker is not None:
+            sources, chosen = list(lines), list[str]()
+            for begin in range(0, len(sources), RERANKED_AT_ONCE):
+                portion = sources[begin : begin + RERANKED_AT_ONCE]
+                found = self.translate_n_best(
+                    portion, n_best=self.engine.config.beam_size, on_progress=on_progress
+                )
+                chosen += self._reranker.choose(portion, found)
+            return chosen
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
         hyps = self.engine.best([part.ids for part in parts], on_done=counting_lines(of_lines, on_progress))
@@ -255,7 +264,7 @@ class Translator:
         """
         if type(n_best) is not int or n_best < 1:
             raise UsageError(Option("n_best"), f": expected a whole number from 1, found {n_best!r}")
-        if n_best > self._config.beam_size and self._sampling is None:
+        if n_best > self.engine.config.beam_size and self.engine.sampling is None:
             raise UsageError(
                 f"{n_best} translations a line need as many beams; give ", Option("beam_size", n_best)
             )
@@ -269,7 +278,8 @@ class Translator:
         texts = self._detokenize(repeated, [hyp.ids for hyp in hyps])
         aligned: list[list[int]] = [[] for _ in hyps]
         if with_alignment:
-            aligned = self.engine.align([part.ids for part in repeated], [hyp.ids for hyp in hyps])
+            pairs = [part.ids for part in repeated], [hyp.ids for hyp in hyps]
+            aligned = [weights.argmax(-1).tolist() for weights in self.engine.cross_attention(*pairs)]
         flat = [
             Translation(
                 text,
@@ -385,22 +395,21 @@ class Translator:
         """The text of each of `hyps`, in which source words stand for what the vocabulary lacks."""
         src, tgt = self._tokenizers.src, self._tokenizers.tgt
         texts = tgt.decode(hyps)
-        if not (
-            self._config.replace_unk and isinstance(src, WordTokenizer) and isinstance(tgt, WordTokenizer)
-        ):
+        is_replaced = self.engine.config.replace_unk
+        if not (is_replaced and isinstance(src, WordTokenizer) and isinstance(tgt, WordTokenizer)):
             return texts
         unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp]
-        sources = [parts[i].ids for i in unknown]
-        # What is unknown in the translation is nearly always unknown in the source too.
-        among = [[at for at, i in enumerate(ids) if i == UNK_ID] or range(len(ids)) for ids in sources]
-        aligned = self.engine.align(sources, [hyps[i] for i in unknown], among=among)
-        for i, places in zip(unknown, aligned, strict=True):
+        weights = self.engine.cross_attention([parts[i].ids for i in unknown], [hyps[i] for i in unknown])
+        for i, of_hyp in zip(unknown, weights, strict=True):
+            ids = parts[i].ids
             (words,) = split_words([parts[i].text], src.lang)
-            if len(words) != len(parts[i].ids):  # in lower case, the words were others
+            if len(words) != len(ids):  # in lower case, the words were others
                 (words,) = split_words([normalize(parts[i].text, lowercase=True)], src.lang)
+            # What is unknown in the translation is nearly always unknown in the source too.
+            places = [at for at, each in enumerate(ids) if each == UNK_ID] or list(range(len(ids)))
             texts[i] = join_words(
-                words[place].removeprefix(JOINER) if each == UNK_ID else tgt.entries[each]
-                for each, place in zip(hyps[i], places, strict=True)
+                words[places[best]].removeprefix(JOINER) if each == UNK_ID else tgt.entries[each]
+                for each, best in zip(hyps[i], of_hyp[:, places].argmax(-1), strict=True)
             )
         return texts
 

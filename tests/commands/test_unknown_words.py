@@ -15,6 +15,8 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, split_words
+from mt_cli.translation.lines import forbidden_ids
+from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.translator import Translator
 
 PAIRS = [("Ein Hund bellt.", "A dog barks."), ("Eine Katze schläft.", "A cat sleeps.")]
@@ -40,7 +42,9 @@ def model_for(tokenizers: Tokenizers) -> TranslationModel:
 def translator_of(*, lowercase: bool = False, **options: object) -> Translator:
     tokenizers = tokenizers_of(lowercase=lowercase)
     config = DecodingConfig.model_validate(options)
-    return Translator.of_model(model_for(tokenizers), tokenizers, config, runtime=CPU)
+    forbidden = forbidden_ids(tokenizers, config)
+    searcher = Searcher(model_for(tokenizers), config, runtime=CPU, forbidden_ids=forbidden)
+    return Translator(searcher, tokenizers)
 
 
 def words_to_ids(*words: str, lowercase: bool = False) -> list[int]:

@@ -417,7 +417,6 @@ def whole(name: str, src_vocab: int, tgt_vocab: int) -> tuple[TranslationModel, 
         model = TranslationModel(
             src_vocab_size=src_vocab,
             tgt_vocab_size=tgt_vocab,
-            pad_id=PAD_ID,
             generator=torch.default_generator,
             **options,
         )

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from mt_cli.model.transformer import DecoderState
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.text import PAD_ID
 
 
 @pytest.fixture(params=BACKENDS)
@@ -68,13 +69,13 @@ def test_every_source_token_matters_at_every_target_position(model: TranslationM
 @pytest.mark.parametrize("extra", [1, 7])
 def test_source_padding_changes_nothing(model: TranslationModel, extra: int) -> None:
     src, tgt = random_ids(2, 4), random_ids(2, 5, seed=1)
-    padded = torch.nn.functional.pad(src, (0, extra), value=model.pad_id)
+    padded = torch.nn.functional.pad(src, (0, extra), value=PAD_ID)
     assert_same(logits_of(model, padded, tgt), logits_of(model, src, tgt))
 
 
 def test_target_padding_changes_nothing_before_it(model: TranslationModel) -> None:
     src, tgt = random_ids(2, 4), random_ids(2, 5, seed=1)
-    padded = torch.nn.functional.pad(tgt, (0, 3), value=model.pad_id)
+    padded = torch.nn.functional.pad(tgt, (0, 3), value=PAD_ID)
     assert_same(logits_of(model, src, padded)[:, :5], logits_of(model, src, tgt))
 
 
@@ -88,7 +89,7 @@ def test_padding_receives_no_gradient(model: TranslationModel) -> None:
     model(random_ids(2, 6, lengths=[6, 2]), random_ids(2, 3)).sum().backward()
     gradient = model.src_embedding.weight.grad
     assert gradient is not None
-    assert gradient[model.pad_id].abs().max() == 0
+    assert gradient[PAD_ID].abs().max() == 0
 
 
 def test_steps_equal_the_teacher_forced_forward(model: TranslationModel) -> None:

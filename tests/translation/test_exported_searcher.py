@@ -8,6 +8,7 @@ from workspace import Workspace
 
 from mt_cli.decoding import Sampling
 from mt_cli.errors import UsageError
+from mt_cli.runs.run import open_run
 from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
 from mt_cli.translation.scorer import PairScorer
 from mt_cli.translation.translator import DecodingOptions, Translator
@@ -68,7 +69,7 @@ def test_score_is_the_log_probability_over_our_length_penalty(
 ) -> None:
     translator = load(exported, beam_size=beam_size, length_penalty=length_penalty)
     best = [each[0] for each in translator.translate_n_best(known)]
-    scorer = PairScorer.load([workspace.run], DecodingOptions(device="cpu", threads=1))
+    scorer = PairScorer.of_runs([open_run(workspace.run)], DecodingOptions(device="cpu", threads=1))
     expected = [
         pair.log_prob / ((5 + pair.num_tokens) / 6) ** length_penalty
         for pair in scorer.score(known, [each.text for each in best])

@@ -8,7 +8,7 @@ import pytest
 from workspace import Workspace
 
 from mt_cli.translation.lines import Translation
-from mt_cli.translation.scorer import PairScore, RerankWeights
+from mt_cli.translation.scorer import PairScore, Reranking
 from mt_cli.translation.translator import Translator
 
 BEAM = 4
@@ -123,5 +123,6 @@ def test_wrong_use_exits_2_and_says_why(
 
 def test_score_weighs_both_directions_and_the_length() -> None:
     candidate = Translation("A dog.", -1.0, ("A", "dog", "."), log_prob=-3.0)
-    assert RerankWeights(0.5, 0.25).total(candidate, PairScore(-5.0, 7)) == -3.0 - 2.5 + 1.0
-    assert RerankWeights(0.0, 0.0).total(candidate, PairScore(-math.inf, 1)) == -math.inf
+    half, nothing = Reranking(Path(), 0.5, 0.25), Reranking(Path(), 0.0, 0.0)
+    assert half.total(candidate, PairScore(-5.0, 7)) == -3.0 - 2.5 + 1.0
+    assert nothing.total(candidate, PairScore(-math.inf, 1)) == -math.inf

@@ -112,7 +112,7 @@ def test_no_translation_is_shorter_than_the_fewest_tokens(beam_size: int) -> Non
 def test_no_sources_give_no_hypotheses() -> None:
     assert searcher_of().best([]) == []
     assert searcher_of(beam_size=2).n_best([], n_best=2) == []
-    assert searcher_of().align([], []) == []
+    assert searcher_of().cross_attention([], []) == []
 
 
 @pytest.mark.usefixtures("three_threads")
@@ -196,12 +196,13 @@ def test_seed_decides_the_samples() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [0, 1, 4])
-def test_alignment_is_where_the_last_layer_but_one_looks_most(batch_size: int) -> None:
-    aligned = searcher_of(batch_size=batch_size).align(SOURCES, one_by_one())
-    for source, hyp, places in zip(SOURCES, one_by_one(), aligned, strict=True):
+def test_cross_attention_is_that_of_the_last_layer_but_one(batch_size: int) -> None:
+    found = searcher_of(batch_size=batch_size).cross_attention(SOURCES, one_by_one())
+    for source, hyp, weights in zip(SOURCES, one_by_one(), found, strict=True):
         src_ids, tgt_in = torch.tensor([[*source, EOS_ID]]), torch.tensor([[BOS_ID, *hyp]])
-        weights = attention_maps(MODEL, src_ids, tgt_in)["cross"][1, 0].mean(0)  # (T, S)
-        assert places == weights[: len(hyp), :-1].argmax(-1).tolist()
+        expected = attention_maps(MODEL, src_ids, tgt_in)["cross"][1, 0].mean(0)[: len(hyp), :-1]  # (T, S)
+        torch.testing.assert_close(torch.from_numpy(weights), expected)
+        assert weights.argmax(-1).tolist() == expected.argmax(-1).tolist()
 
 
 @pytest.mark.usefixtures("three_threads")

@@ -15,6 +15,8 @@ from mt_cli.runs.checkpoint import CheckpointState, checkpoint_name, save_checkp
 from mt_cli.runs.run import Run
 from mt_cli.text import UNK_ID
 from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.translation.lines import forbidden_ids
+from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.translator import Translator
 
 PAIRS = [
@@ -84,7 +86,9 @@ def test_exported_model_translates_lines_as_the_translator_does(
     run = run_of(kind, tmp_path / "run", decoding=decoding)
     folder = exported(run).folder
     theirs = Translator.load(folder, device="cpu", threads=1)
-    ours = Translator.of_model(run.load_model(), run.tokenizers, decoding, runtime=CPU)
+    forbidden = forbidden_ids(run.tokenizers, decoding)
+    searcher = Searcher(run.load_model(), decoding, runtime=CPU, forbidden_ids=forbidden)
+    ours = Translator(searcher, run.tokenizers)
     lines = [*LINES, *AWKWARD_LINES]
     assert theirs.translate(lines) == ours.translate(lines)
     assert theirs.translate([]) == []
