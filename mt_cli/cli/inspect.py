@@ -124,7 +124,7 @@ def doctor(
     from mt_cli.training.doctor import examine_run
 
     checks = examine_run(run, checkpoint=checkpoint, is_slow=slow, device=device, precision=precision)
-    document = {"checks": [check.as_json() for check in checks]}
+    document = {"checks": [{**vars(check), "passed": check.passed} for check in checks]}
     print_result("\n".join(str(check) for check in checks), document, as_json=output.as_json)
     failed = [check.name for check in checks if not check.passed]
     if failed:

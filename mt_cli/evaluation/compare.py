@@ -205,14 +205,13 @@ def check_same_direction(runs: Sequence[Run]) -> None:
     Raises:
         UsageError: they do not translate between the same languages.
     """
-    directions = {run.folder: f"{run.config.data.src_lang} to {run.config.data.tgt_lang}" for run in runs}
-    (first, of_first), *others = directions.items()
-    for other, of_other in others:
-        if of_other != of_first:
-            raise UsageError(
-                f"{other} translates {of_other}, but {first} {of_first}; only runs of one direction can be "
-                "compared"
-            )
+    folders = {f"{run.config.data.src_lang} to {run.config.data.tgt_lang}": run.folder for run in runs}
+    if len(folders) > 1:
+        (of_first, first), (of_other, other), *_ = folders.items()
+        raise UsageError(
+            f"{other} translates {of_other}, but {first} {of_first}; "
+            "only runs of one direction can be compared"
+        )
 
 
 def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:

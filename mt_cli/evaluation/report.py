@@ -27,7 +27,7 @@ from mt_cli.machine.files import write_atomically
 from mt_cli.machine.terminal import in_words, visible
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
 from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, num_parameters, number_in, open_run
-from mt_cli.translation.attention import PICTURES, Panel, check_ending, compose_panels, render, write_figure
+from mt_cli.translation.attention import PICTURES, Panel, check_ending, compose_panels, render
 from mt_cli.translation.lines import unk_rate
 from mt_cli.translation.translator import DecodingOptions
 
@@ -214,7 +214,7 @@ def render_page(runs: Sequence[Facts], test_sets: Mapping[str, Facts]) -> str:
     drawn = {run["name"]: run["curves"] for run in runs if run["curves"] is not None}
     curves = None
     if drawn:
-        svg = render(lambda: compose([*drawn.values()], labels=[*drawn]), image_format="svg")
+        svg = render(lambda: compose([*drawn.values()], labels=[*drawn]), ".svg")
         curves = _image(svg)
     return template.render(runs=runs, test_sets=test_sets, curves=curves, version=__version__)
 
@@ -222,7 +222,7 @@ def render_page(runs: Sequence[Facts], test_sets: Mapping[str, Facts]) -> str:
 def _picture(panel: Panel) -> str:
     """The address of the picture of `panel`."""
     title = "cross-attention, last layer but one"
-    return _image(render(lambda: compose_panels([panel], title=title), image_format="svg"))
+    return _image(render(lambda: compose_panels([panel], title=title), ".svg"))
 
 
 def _image(svg: bytes) -> str:
@@ -297,7 +297,7 @@ def plot_runs(run_dirs: Sequence[Path], *, output: Path) -> list[Curves]:
     check_ending(output, PICTURES)
     runs = [curves_of(open_run(run_dir)) for run_dir in run_dirs]
     labels = labels_of(run_dirs)
-    write_figure(output, lambda: compose(runs, labels=labels))
+    write_atomically(output, render(lambda: compose(runs, labels=labels), output.suffix))
     return runs
 
 

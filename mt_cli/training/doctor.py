@@ -5,7 +5,7 @@ Letters: B batch, S source length, T target length, V vocabulary.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -37,10 +37,6 @@ class Check:
     difference: float
     """The largest seen: of log-probabilities, or in tokens where the tolerance is 0."""
     tolerance: float
-
-    def as_json(self) -> dict[str, object]:
-        """The form that `doctor --json` prints."""
-        return {**asdict(self), "passed": self.passed}
 
     @property
     def passed(self) -> bool:

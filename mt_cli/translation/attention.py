@@ -46,13 +46,9 @@ def check_ending(path: Path, endings: Sequence[str]) -> None:
         raise UsageError(f"{path}: the file's ending says how to draw; use {', '.join(endings)}")
 
 
-def write_figure(path: Path, compose: Callable[[], "Figure"]) -> None:
-    """Write what `compose` draws to `path`, in the format that its ending, one of `PICTURES`, names."""
-    write_atomically(path, render(compose, image_format=path.suffix.lower().removeprefix(".")))
-
-
-def render(compose: Callable[[], "Figure"], *, image_format: str) -> bytes:
-    """What `compose` draws as the content of a file of `image_format`, `png` or `svg`."""
+def render(compose: Callable[[], "Figure"], ending: str) -> bytes:
+    """What `compose` draws, as the content of a file with this `ending`, one of `PICTURES`."""
+    image_format = ending.lower().removeprefix(".")
     # No window system is needed, nor has to be installed, whatever the environment says.
     backend = None if "matplotlib" in sys.modules else os.environ.pop("MPLBACKEND", None)
     import matplotlib as mpl  # late: it takes a second, and few commands draw
@@ -127,7 +123,7 @@ def heat_map(panel: Panel, *, width: int | None = None) -> str:
 
 def write_picture(path: Path, panels: Sequence[Panel], *, title: str) -> None:
     """Write a picture of `panels` to `path`, whose ending is one of `PICTURES`."""
-    write_figure(path, lambda: compose_panels(panels, title=title))
+    write_atomically(path, render(lambda: compose_panels(panels, title=title), path.suffix))
 
 
 def compose_panels(panels: Sequence[Panel], *, title: str) -> "Figure":
@@ -253,7 +249,7 @@ class AttentionMaps:
             write_picture(path, self.panels, title=self.title)
 
     def _repr_png_(self) -> bytes:
-        return render(lambda: compose_panels(self.panels, title=self.title), image_format="png")
+        return render(lambda: compose_panels(self.panels, title=self.title), ".png")
 
 
 @dataclass(frozen=True, eq=False)
