@@ -6,7 +6,7 @@ vocabulary.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -98,31 +98,6 @@ class TracedTensor:
     shape: tuple[int, ...]
 
 
-class _Trace(ExitStack):
-    """The tensors recorded so far, and the hooks that record them, which go when it is left."""
-
-    def __init__(self, level: Level) -> None:
-        super().__init__()
-        self._levels = LEVELS[: LEVELS.index(level) + 1]
-        self.tensors: list[TracedTensor] = []
-
-    def add(self, level: Level, place: str, name: str, letters: str, tensor: Tensor) -> None:
-        if level in self._levels:
-            self.tensors.append(TracedTensor(level, place, name, letters, tuple(tensor.shape)))
-
-    def add_output(self, module: nn.Module, level: Level, place: str, name: str, letters: str) -> None:
-        """Add what `module` returns, at each of its calls."""
-        self.on(
-            module.register_forward_hook,
-            lambda output, *_, **__: self.add(level, place, name, letters, output),
-        )
-
-    def on(self, register: Callable[..., RemovableHandle], see: Callable[..., None]) -> None:
-        """Call `see` with the result, if `register` waits for it, and the arguments of each call."""
-        hook = register(lambda _, args, named, *result: see(*result, *args, **named), with_kwargs=True)
-        self.enter_context(hook)
-
-
 @dataclass(frozen=True)
 class ShapeTrace:
     """The tensors of one forward pass, and the sizes that their letters stand for."""
@@ -150,72 +125,83 @@ def trace_shapes(
     first, second = encoder[0], decoder[0]
     if not isinstance(first, EncoderLayer) or not isinstance(second, DecoderLayer):
         raise TypeError("only the scratch backend can be traced; load the checkpoint with it")
-    with _Trace(level) as trace:
-        _watch_input(trace, model.src_positions, "source", "S", scaled=model.scale != 1)
-        _watch_layer(trace, first, "encoder layer 1", "S")
-        trace.add_output(model.get_submodule("backend.encoder"), "model", "", "memory", "B S D")
-        _watch_input(trace, model.tgt_positions, "target", "T", scaled=model.scale != 1)
-        _watch_layer(trace, second, "decoder layer 1", "T")
-        trace.add_output(model.get_submodule("backend.decoder"), "model", "", "decoder output", "B T D")
-        trace.add_output(model.output, "model", "", "logits", "B T V")
-        trace.add("model", "", "source ids", "B S", src_ids)
-        trace.add("model", "", "target ids, shifted right", "B T", tgt_in)
-        model(src_ids, tgt_in)
+    calls: Calls = {}
+    with ExitStack() as hooks:
+        for module in model.modules():
+            hook = module.register_forward_hook(lambda it, args, output: calls.update({it: (*args, output)}))
+            hooks.enter_context(hook)
+        logits = model(src_ids, tgt_in)
     (B, S), T = src_ids.shape, tgt_in.shape[1]
     D, F, H = first.linear1.in_features, first.linear1.out_features, first.self_attn.num_heads
     legend = {"B": B, "S": S, "T": T, "D": D, "H": H, "K": D // H, "F": F, "V": model.output.out_features}
-    return ShapeTrace(legend, {"encoder": len(encoder), "decoder": len(decoder)}, trace.tensors)
+    scaled = "√d_model · " if model.scale != 1 else ""
+    src_embedded, src = calls[model.src_positions]
+    tgt_embedded, tgt = calls[model.tgt_positions]
+    tensors = [
+        _traced("model", "", "source ids", "B S", src_ids),
+        _traced("model", "", "target ids, shifted right", "B T", tgt_in),
+        _traced("model", "", f"source, embedded: {scaled}E[ids]", "B S D", src_embedded),
+        _traced("model", "", "source, plus positions: + PE", "B S D", src),
+        *_in_layer(calls, first, "encoder layer 1", "S"),
+        _traced("model", "", "memory", "B S D", calls[model.get_submodule("backend.encoder")][-1]),
+        _traced("model", "", f"target, embedded: {scaled}E[ids]", "B T D", tgt_embedded),
+        _traced("model", "", "target, plus positions: + PE", "B T D", tgt),
+        *_in_layer(calls, second, "decoder layer 1", "T"),
+        _traced("model", "", "decoder output", "B T D", calls[model.get_submodule("backend.decoder")][-1]),
+        _traced("model", "", "logits", "B T V", logits),
+    ]
+    levels = LEVELS[: LEVELS.index(level) + 1]
+    shown = [each for each in tensors if each.level in levels]
+    return ShapeTrace(legend, {"encoder": len(encoder), "decoder": len(decoder)}, shown)
 
 
-def _watch_input(trace: _Trace, positions: nn.Module, side: str, length: str, *, scaled: bool) -> None:
-    def see(output: Tensor, embedded: Tensor, **_: object) -> None:
-        factor = "√d_model · " if scaled else ""
-        trace.add("model", "", f"{side}, embedded: {factor}E[ids]", f"B {length} D", embedded)
-        trace.add("model", "", f"{side}, plus positions: + PE", f"B {length} D", output)
-
-    trace.on(positions.register_forward_hook, see)
+Calls = dict[nn.Module, tuple[Tensor, ...]]
+"""What each module was given, by position, and then what it returned."""
 
 
-def _watch_layer(trace: _Trace, layer: EncoderLayer | DecoderLayer, place: str, length: str) -> None:
+def _traced(level: Level, place: str, name: str, letters: str, tensor: Tensor) -> TracedTensor:
+    return TracedTensor(level, place, name, letters, tuple(tensor.shape))
+
+
+def _in_layer(
+    calls: Calls, layer: EncoderLayer | DecoderLayer, place: str, length: str
+) -> Iterator[TracedTensor]:
     letters = f"B {length} D"
     x = "LayerNorm(x)" if layer.is_pre_norm else "x"
     linear1 = "xW₁ + b₁"
     activated = f"max(0, {linear1})" if layer.activation is ACTIVATIONS["relu"] else f"GELU({linear1})"
 
-    trace.on(layer.register_forward_pre_hook, lambda x, *_: trace.add("layer", place, "x", letters, x))
-    _watch_attention(trace, layer.self_attn, f"{place}, self-attention", length, length)
-    trace.add_output(layer.self_attn, "layer", place, f"self-attention({x})", letters)
+    yield _traced("layer", place, "x", letters, calls[layer][0])
+    yield from _in_attention(calls, layer.self_attn, f"{place}, self-attention", length)
+    yield _traced("layer", place, f"self-attention({x})", letters, calls[layer.self_attn][-1])
     if isinstance(layer, DecoderLayer):
-        _watch_attention(trace, layer.multihead_attn, f"{place}, cross-attention", length, "S")
-        trace.add_output(layer.multihead_attn, "layer", place, f"cross-attention({x}, memory)", letters)
-    trace.add_output(layer.linear1, "block", f"{place}, feed-forward", linear1, f"B {length} F")
-    trace.add_output(layer.linear2, "block", f"{place}, feed-forward", f"{activated}W₂ + b₂", letters)
-    trace.add_output(layer.linear2, "layer", place, f"FFN({x})", letters)
-    trace.add_output(layer, "layer", place, "output", letters)
+        cross, memory = layer.multihead_attn, calls[layer][1]
+        yield from _in_attention(calls, cross, f"{place}, cross-attention", length, memory)
+        yield _traced("layer", place, f"cross-attention({x}, memory)", letters, calls[cross][-1])
+    ffn = calls[layer.linear2][-1]
+    yield _traced("block", f"{place}, feed-forward", linear1, f"B {length} F", calls[layer.linear1][-1])
+    yield _traced("block", f"{place}, feed-forward", f"{activated}W₂ + b₂", letters, ffn)
+    yield _traced("layer", place, f"FFN({x})", letters, ffn)
+    yield _traced("layer", place, "output", letters, calls[layer][-1])
 
 
-def _watch_attention(
-    trace: _Trace, attention: MultiHeadAttention, place: str, queries: str, keys: str
-) -> None:
-    def see_inputs(x: Tensor, _bias: Tensor, *, memory: Tensor | None = None) -> None:
-        trace.add("block", place, "Q", f"B {queries} D", x)
-        trace.add("block", place, "K, V", f"B {keys} D", x if memory is None else memory)
-
-    def see_heads(heads: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> None:
-        for name, projected, length in (("Q", q, queries), ("K", k, keys), ("V", v, keys)):
-            trace.add("head", place, f"{name}W₁^{name}", f"B {length} K", projected[:, 0])
-        each = f"B H {queries} {keys}"
-        bias_letters = f"{queries} {keys}" if bias.dim() == 2 else f"B 1 1 {keys}"
-        trace.add("attention", place, "QKᵀ/√d_k", each, q @ k.mT / math.sqrt(q.shape[-1]))
-        trace.add("attention", place, "mask", bias_letters, bias)
-        trace.add("attention", place, "softmax(QKᵀ/√d_k)", each, attention_weights(q, k, bias))
-        trace.add("attention", place, "softmax(QKᵀ/√d_k)V", f"B H {queries} K", heads)
-        trace.add("head", place, "head₁", f"B {queries} K", heads[:, 0])
-
-    def see_joined(output: Tensor, joined: Tensor) -> None:
-        trace.add("block", place, "Concat(head₁, …, head_h)", f"B {queries} D", joined)
-        trace.add("block", place, "Concat(head₁, …, head_h)W^O", f"B {queries} D", output)
-
-    trace.on(attention.register_forward_pre_hook, see_inputs)
-    trace.on(attention.attention.register_forward_hook, see_heads)
-    trace.on(attention.out_proj.register_forward_hook, see_joined)
+def _in_attention(
+    calls: Calls, attention: MultiHeadAttention, place: str, queries: str, memory: Tensor | None = None
+) -> Iterator[TracedTensor]:
+    x, *_, output = calls[attention]
+    q, k, v, bias, heads = calls[attention.attention]
+    joined = calls[attention.out_proj][0]
+    keys = queries if memory is None else "S"
+    yield _traced("block", place, "Q", f"B {queries} D", x)
+    yield _traced("block", place, "K, V", f"B {keys} D", x if memory is None else memory)
+    for name, projected, length in (("Q", q, queries), ("K", k, keys), ("V", v, keys)):
+        yield _traced("head", place, f"{name}W₁^{name}", f"B {length} K", projected[:, 0])
+    each = f"B H {queries} {keys}"
+    bias_letters = f"{queries} {keys}" if bias.dim() == 2 else f"B 1 1 {keys}"
+    yield _traced("attention", place, "QKᵀ/√d_k", each, q @ k.mT / math.sqrt(q.shape[-1]))
+    yield _traced("attention", place, "mask", bias_letters, bias)
+    yield _traced("attention", place, "softmax(QKᵀ/√d_k)", each, attention_weights(q, k, bias))
+    yield _traced("attention", place, "softmax(QKᵀ/√d_k)V", f"B H {queries} K", heads)
+    yield _traced("head", place, "head₁", f"B {queries} K", heads[:, 0])
+    yield _traced("block", place, "Concat(head₁, …, head_h)", f"B {queries} D", joined)
+    yield _traced("block", place, "Concat(head₁, …, head_h)W^O", f"B {queries} D", output)
