@@ -65,8 +65,8 @@ class TranslationModel(nn.Module):
         self.longest_sentence = max_len - 1
         """In ids; leaves room for `<s>` or `</s>`."""
         self.scale = math.sqrt(d_model) if scale_embeddings else 1.0
-        self.src_embedding = nn.Embedding(src_vocab_size, d_model)
-        self.tgt_embedding = self.src_embedding if tie == "all" else nn.Embedding(tgt_vocab_size, d_model)
+        self.src_embedding = _embedding(src_vocab_size, d_model)
+        self.tgt_embedding = self.src_embedding if tie == "all" else _embedding(tgt_vocab_size, d_model)
         self.src_positions = Positions(max_len, d_model, learned=positions == "learned")
         self.tgt_positions = Positions(max_len, d_model, learned=positions == "learned")
         self.dropout = Dropout(dropout)
@@ -93,7 +93,8 @@ class TranslationModel(nn.Module):
         self.output = nn.Linear(d_model, tgt_vocab_size, bias=output_bias)
         if tie != "none":
             self.output.weight = self.tgt_embedding.weight
-        initialise(self, kind=init, d_model=d_model, generator=generator)
+        if not self.output.weight.is_meta:  # which has shapes and no numbers
+            initialise(self, kind=init, d_model=d_model, generator=generator)
 
     def forward(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits (B, T, V) of the token after each position of `tgt_in` (B, T), given `src_ids` (B, S)."""
@@ -131,6 +132,11 @@ class TranslationModel(nn.Module):
     def _check_length(self, length: int) -> None:
         if length > self.max_len:
             raise ValueError(f"{length} tokens, but the model takes {self.max_len}; shorten the input")
+
+
+def _embedding(vocab_size: int, d_model: int) -> nn.Embedding:
+    """An embedding that `initialise` fills: to draw it here too takes time, a second on the `meta` device."""
+    return nn.Embedding(vocab_size, d_model, _weight=torch.empty(vocab_size, d_model))
 
 
 NORMAL_DEVIATION = 0.02

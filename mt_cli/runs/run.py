@@ -379,8 +379,12 @@ def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape
     import torch
 
     with torch.device("meta"):
-        model = _build_model(config, tokenizers, seed=0)
-    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+        # Sinusoids are no parameters. To compute them there would load PyTorch's compiler, a second's work.
+        learned = config.model_copy(update={"positions": "learned"})
+        parameters = dict(_build_model(learned, tokenizers, seed=0).named_parameters())
+    if config.positions == "sinusoidal":
+        parameters = {name: each for name, each in parameters.items() if "positions" not in name}
+    return {name: tuple(parameter.shape) for name, parameter in parameters.items()}
 
 
 def _how_to_train(folder: Path) -> str:
