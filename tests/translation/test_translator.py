@@ -5,6 +5,7 @@ import random
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import UNK_ID
 from mt_cli.translation.lines import Translation, joined
 from mt_cli.translation.translator import Translator
+
+MODEL = Path(__file__).resolve().parents[2] / "data" / "models" / "multi30k-tiny"
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +44,14 @@ def test_package_offers_what_it_lists(name: str) -> None:
 def test_importing_the_package_does_not_import_torch() -> None:
     code = "import mt_cli, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_translating_loads_nothing_that_takes_a_second_and_is_not_needed() -> None:
+    code = f"""import sys, mt_cli
+mt_cli.Translator.load({str(MODEL)!r}).translate(["Ein Hund."])
+print(*{{"torch._dynamo", "sympy", "matplotlib", "sacrebleu", "spacy"}} & {{*sys.modules}})"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
+    assert done.stdout.decode().split() == []
 
 
 def test_lines_that_normalise_to_nothing_stay_empty(translator: Translator) -> None:
