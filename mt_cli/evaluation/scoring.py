@@ -110,13 +110,15 @@ def _describe(metric: "Metric", result: "MetricScore") -> Score:
     plain.update("bs", None)
     plain.update("seed", None)
     signature = plain.format()
-    details = json.loads(result.format(width=10, signature=with_resamples, is_json=True))
+    details, exact = (
+        json.loads(result.format(width=width, signature=with_resamples, is_json=True)) for width in (2, 10)
+    )
     details |= {"score": result.score, "signature": signature}
     if "confidence" not in details:
         return Score(result.name, result.score, signature, details)
-    half_width = details["confidence_var"]
-    interval = f"{details['confidence_mean']:.2f} ± {half_width:.2f}"
-    details |= {"confidence": f"μ = {interval}", "confidence_signature": with_resamples}
+    details |= {key: exact[key] for key in ("confidence_mean", "confidence_var")}
+    details["confidence_signature"], half_width = with_resamples, exact["confidence_var"]
+    interval = f"{exact['confidence_mean']:.2f} ± {half_width:.2f}"
     return Score(result.name, result.score, signature, details, half_width, f"{interval}  {with_resamples}")
 
 

@@ -45,7 +45,7 @@ class PrefixState:
 
 
 class TorchBackend(nn.Transformer):
-    """nn.Transformer; see `TransformerBackend` for the contract.
+    """nn.Transformer; see `TransformerBackend` in transformer.py for the contract.
 
     Its `step` recomputes the whole prefix: slow but simple, so it is the reference for the cached decoder.
     """
