@@ -223,8 +223,8 @@ def recover(folder: Path) -> None:
     """Put back the old `folder` if a process was killed after it had moved that aside, and before the end."""
     place = folder.resolve()
     with suppress(OSError):
-        if not place.exists():
-            _beside(place, "old").rename(place)
+        if not place.exists() and (old := _beside(place, "old")).is_dir():
+            old.rename(place)
 
 
 def _beside(folder: Path, what: str) -> Path:
