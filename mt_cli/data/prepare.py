@@ -25,6 +25,7 @@ from mt_cli.data.corpora import (
     pinned_hashes,
     read_pairs,
 )
+from mt_cli.data.oddities import log_oddities
 from mt_cli.data.prepared import (
     TOKENIZER,
     CorpusReport,
@@ -60,8 +61,6 @@ log = logging.getLogger(__name__)
 PAIRS_PER_JOB = 2000
 MOST_WORKERS = 16
 """More would wait for the one process that reads and writes."""
-MOST_INVALID = 0.05
-"""Share of lines that are not UTF-8 above which the files must be in another encoding."""
 WORTH_SEVERAL_WORKERS = 1 << 25
 """Bytes of input below which starting processes costs more time than they save."""
 
@@ -116,6 +115,7 @@ def prepare_corpus(
         if existing and existing.manifest.inputs == inputs:
             return PrepareResult(out, is_new=False, report=existing.report())
         started_at = time.monotonic()
+        examples = log_oddities(corpus, src_lang=config.data.src_lang, tgt_lang=config.data.tgt_lang)
         with built_beside(out) as folder:
             if not workers:
                 sizes = [
@@ -125,7 +125,7 @@ def prepare_corpus(
                 workers = usable_cores() if sum(sizes) >= WORTH_SEVERAL_WORKERS else 1
             workers = min(workers, MOST_WORKERS)
             report = _build(config, corpus, folder, inputs=inputs, given=given, workers=workers)
-    log.info("%s prepared in %.1f s\n%s", out, time.monotonic() - started_at, report.as_text())
+    log.info("%s\n%s prepared in %.1f s\n%s", examples, out, time.monotonic() - started_at, report.as_text())
     return PrepareResult(out, is_new=True, report=report)
 
 
@@ -241,11 +241,6 @@ def survey_split(
     whole.src_hashes = np.sort(np.concatenate(src_hashes))
     whole.pair_hashes = np.sort(np.concatenate(pair_hashes))
     log.debug("%s: %d lines read", name, whole.lines)
-    if whole.invalid > whole.lines * MOST_INVALID:
-        raise DataError(
-            f"{split.src}: {whole.invalid} of {whole.lines} pairs are not valid UTF-8; "
-            "convert the files first, with iconv -f latin1 -t utf-8 for instance"
-        )
     if whole.invalid:
         log.warning(
             "%s: %d pairs are not valid UTF-8; what could not be read is left out", name, whole.invalid

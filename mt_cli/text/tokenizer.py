@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,6 +17,7 @@ from mt_cli.text.normalize import normalize
 from mt_cli.text.subwords import SubwordTokenizer, learn_subwords
 from mt_cli.text.words import WordTokenizer, learn_vocabulary
 
+Item = TypeVar("Item")
 DESCRIPTION = "tokenizer.json"
 
 
@@ -117,17 +118,17 @@ SAMPLE_SIZE = 500_000
 """Subwords are learned from this many pairs, a million lines; more would change little and cost memory."""
 
 
-def sampled(pairs: Iterable[tuple[str, str]], size: int, *, seed: int) -> list[tuple[str, str]]:
-    """A uniform random sample of a stream of pairs (Vitter 1985, algorithm R).
+def sampled(stream: Iterable[Item], size: int, *, seed: int) -> list[Item]:
+    """A uniform random sample of a stream (Vitter 1985, algorithm R).
 
-    If there are no more than `size` pairs, it has them all, in order.
+    If there are no more than `size` items, it has them all, in order.
     """
-    sample, rng = list[tuple[str, str]](), random.Random(seed)
-    for number, pair in enumerate(pairs, start=1):
+    sample, rng = list[Item](), random.Random(seed)
+    for number, item in enumerate(stream, start=1):
         if number <= size:
-            sample.append(pair)
+            sample.append(item)
         elif (place := rng.randrange(number)) < size:
-            sample[place] = pair
+            sample[place] = item
     return sample
 
 

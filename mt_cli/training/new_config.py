@@ -25,6 +25,7 @@ from mt_cli.data.corpora import (
     is_trained_on,
     read_pairs,
 )
+from mt_cli.data.oddities import log_oddities
 from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError, command_line
 from mt_cli.machine.files import built_beside, check_outside, check_replaceable, locked, write_atomically
 from mt_cli.runs.run import open_run, run_with_tokenizer
@@ -279,9 +280,12 @@ def new_config(
             tgt_lang or _language_of(tgt, flag="--tgt-lang"),
         )
         data = _data_config(files, languages)
+        given = {name: pair for name, pair in find_corpus(data).items() if name in files}
+        examples = log_oddities(given, src_lang=languages[0], tgt_lang=languages[1])
         if missing := [name for name in (VAL, TEST) if name not in files]:
             cut, pairs = _cut_off(find_corpus(data), missing, languages, output=output, overwrite=overwrite)
             data = _data_config({**files, **cut}, languages)
+        log.info("%s", examples)
     size = measure(read_pairs(find_corpus(data)[TRAIN]))
     tables: Tables = {"data": data.model_dump(mode="json"), **suited_to(size, trained)}
     if trained is not None:

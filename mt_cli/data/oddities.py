@@ -1,0 +1,241 @@
+"""What is odd about parallel text, found in a sample of it before anything is made.
+
+An error for what cannot work, a warning for what will probably not: sides that are swapped, lines that are
+shuffled, one language twice.
+"""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_cli.config.schema import TRAIN, FilesConfig
+from mt_cli.data.corpora import Corpus, RawPair, read_pairs
+from mt_cli.errors import DataError
+from mt_cli.text.normalize import decode_line, is_valid_utf8, normalize
+from mt_cli.text.tokenizer import sampled
+
+log = logging.getLogger(__name__)
+MOST_PAIRS = 10_000
+"""Of a split that are looked at."""
+FEWEST_PAIRS = 50
+"""Fewer say nothing of the whole."""
+MOST_INVALID = 0.05
+"""Share of lines that are not UTF-8 above which a file must be in another encoding."""
+MOST_EQUAL, MOST_TABS, MOST_REPEATED, MOST_UNLIKE = 0.2, 0.2, 0.1, 0.1
+"""Shares of the pairs from which on it is odd that both sides are equal, have tabs, repeat others, or differ
+much in length."""
+UNLIKE = 3.0
+"""Times that a side is longer or shorter than the other side lets expect."""
+LEAST_CORRELATION = 0.25
+"""Of both sides' lengths. Real translations have 0.6 and more, shuffled ones about 0."""
+WINDOWS = 8
+"""Parts of a file whose lengths are compared apart, so that lines shifted from some place on are found."""
+FEWEST_STOP_WORDS = 0.08
+"""Share of the words of a text that are stop words of its language, in languages with spaces."""
+NUM_EXAMPLES, LONGEST = 5, 70
+"""Pairs that are shown, and letters of a side."""
+WORD = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A normalised pair, and where it stands."""
+
+    line: int
+    """From 1."""
+    src: str
+    tgt: str
+    has_tab: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of a split."""
+
+    files: FilesConfig
+    pairs: list[Pair]
+    """A sample of those with text on both sides, in order."""
+
+    def examples(self) -> list[str]:
+        """A few pairs, spread over the file, for people to look at."""
+        apart = max(1, len(self.pairs) // NUM_EXAMPLES)
+        shown = self.pairs[apart // 2 :: apart][:NUM_EXAMPLES]
+        return [f"line {pair.line}: {pair.src[:LONGEST]}  |  {pair.tgt[:LONGEST]}" for pair in shown]
+
+    def words(self) -> list[Counter[str]]:
+        """How often each word occurs on each side."""
+        sides = zip(*((pair.src, pair.tgt) for pair in self.pairs), strict=True)
+        return [Counter(word for text in side for word in WORD.findall(text.casefold())) for side in sides]
+
+
+def look_at(files: FilesConfig) -> Look:
+    """Read two files that are translations of each other once, and keep a sample of them.
+
+    Raises:
+        DataError: a side is not UTF-8, or both sides are the same text.
+    """
+    num_lines, invalid = 0, {files.src: list[int](), files.tgt: list[int]()}
+
+    def numbered() -> Iterator[tuple[int, RawPair]]:
+        nonlocal num_lines
+        for num_lines, pair in enumerate(read_pairs(files), 1):
+            for lines, side in zip(invalid.values(), pair, strict=False):
+                if not is_valid_utf8(side):
+                    lines.append(num_lines)
+            yield num_lines, pair
+
+    found = []
+    for line, raw in sorted(sampled(numbered(), MOST_PAIRS, seed=0)):
+        src, tgt = (normalize(decode_line(side)) for side in raw)
+        if src and tgt:
+            found.append(Pair(line, src, tgt, has_tab=any(b"\t" in side.strip() for side in raw)))
+    for path, lines in invalid.items():
+        if len(lines) > num_lines * MOST_INVALID:
+            raise DataError(
+                f"{path}: line {lines[0]}: not valid UTF-8, and so are {len(lines)} of {num_lines} lines; "
+                f"convert the file first: iconv -f latin1 -t utf-8 {path}"
+            )
+    if len(found) > 1 and all(pair.src == pair.tgt for pair in found):
+        raise DataError(f"{files.src} and {files.tgt} are the same text; name the translations of the one")
+    return Look(files, found)
+
+
+def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = None) -> Iterator[str]:
+    """What is odd about a split, a sentence each; `train` are the pairs that are trained on, if others."""
+    pairs = look.pairs
+    if len(pairs) < FEWEST_PAIRS:
+        return
+    both = f"{look.files.src} and {look.files.tgt}"
+    for most, odd, sentence in (
+        (MOST_EQUAL, lambda pair: pair.src == pair.tgt, "have the same text on both sides"),
+        (
+            MOST_TABS,
+            lambda pair: pair.has_tab,
+            "have a tab, as if there were columns; give them as a .tsv file",
+        ),
+    ):
+        yield from _shared(pairs, most, odd, f"{both}: {{}} pairs {sentence}")
+    first = {(pair.src, pair.tgt): pair for pair in reversed(pairs)}
+    yield from _shared(
+        pairs,
+        MOST_REPEATED,
+        lambda pair: first[pair.src, pair.tgt] is not pair,
+        f"{both}: {{}} pairs repeat others",
+    )
+    if misaligned := _misaligned(pairs):
+        yield f"{both}: {misaligned}; check that the same line is the same sentence"
+    else:
+        yield from _of_lengths(pairs, both)
+    told = list(_of_languages(look, src_lang, tgt_lang))
+    yield from told
+    if train is not None and train.pairs and not told:
+        known = train.words()
+        straight, crossed = (
+            min(_share(own, of) for own, of in zip(look.words(), order, strict=True))
+            for order in (known, known[::-1])
+        )
+        if crossed > straight + 0.2:
+            yield (
+                f"{both}: the sides are swapped: the source looks like {train.files.tgt}, not like "
+                f"{train.files.src}"
+            )
+
+
+def log_oddities(corpus: Corpus, *, src_lang: str, tgt_lang: str) -> str:
+    """Look at all splits of `corpus`, and warn of what is odd; gives some training pairs to be shown.
+
+    Raises:
+        DataError: a split cannot be used.
+    """
+    train = look_at(corpus[TRAIN])
+    for name, files in corpus.items():
+        look = train if name == TRAIN else look_at(files)
+        for oddity in oddities(
+            look, src_lang=src_lang, tgt_lang=tgt_lang, train=None if look is train else train
+        ):
+            log.warning("%s: %s", name, oddity)
+    return "\n".join(["some training pairs:", *(f"  {example}" for example in train.examples())])
+
+
+def _shared(
+    pairs: Sequence[Pair], most: float, is_odd: Callable[[Pair], object], sentence: str
+) -> Iterator[str]:
+    """`sentence` with the share of `pairs` that are odd, if that is `most` or more."""
+    lines = [pair.line for pair in pairs if is_odd(pair)]
+    if len(lines) >= most * len(pairs):
+        share, shown = f"{len(lines) / len(pairs):.0%} of the", ", ".join(map(str, lines[:3]))
+        yield f"{sentence.format(share)} (lines {shown} …)"
+
+
+def _misaligned(pairs: Sequence[Pair]) -> str | None:
+    """What lengths and numbers say of whether the lines of both sides belong together."""
+    lengths = np.array([(len(pair.src), len(pair.tgt)) for pair in pairs], np.float64)
+    numbers = [(re.findall(r"\d+", pair.src), re.findall(r"\d+", pair.tgt)) for pair in pairs]
+    numbers = [pair for pair in numbers if pair[0]]
+    have_own_numbers = len(numbers) >= FEWEST_PAIRS and sum(src == tgt for src, tgt in numbers) < 0.2 * len(
+        numbers
+    )
+    if _correlation(lengths) < LEAST_CORRELATION or have_own_numbers:
+        return "the sources have nothing to do with their targets, as far as lengths and numbers tell"
+    found = [_correlation(each) for each in np.array_split(lengths, WINDOWS)]
+    for number in range(1, WINDOWS if len(pairs) >= 4 * WINDOWS * FEWEST_PAIRS else 0):
+        if np.mean(found[number:]) < LEAST_CORRELATION < np.mean(found[:number]) / 2:
+            line = pairs[number * len(pairs) // WINDOWS].line
+            return f"from about line {line} on, the sources have nothing to do with their targets"
+    return None
+
+
+def _correlation(lengths: NDArray[np.float64]) -> float:
+    """Pearson's, of the two columns (N, 2); 1 where a side is always as long."""
+    if not lengths.std(0).all():
+        return 1.0
+    src, tgt = lengths.T
+    return float(((src - src.mean()) * (tgt - tgt.mean())).mean() / src.std() / tgt.std())
+
+
+def _of_lengths(pairs: Sequence[Pair], both: str) -> Iterator[str]:
+    ratios = np.log([(len(pair.src) + 10) / (len(pair.tgt) + 10) for pair in pairs])
+    unlike = np.abs(ratios - np.median(ratios)) > np.log(UNLIKE)
+    lines = {pair.line for pair, is_odd in zip(pairs, unlike.tolist(), strict=True) if is_odd}
+    yield from _shared(
+        pairs, MOST_UNLIKE, lambda pair: pair.line in lines,
+        f"{both}: in {{}} pairs, one side is {UNLIKE:g} times as long as the other lets expect",
+    )  # fmt: skip
+
+
+def _of_languages(look: Look, src_lang: str, tgt_lang: str) -> Iterator[str]:
+    of_src, of_tgt = stop_words(src_lang), stop_words(tgt_lang)
+    if src_lang == tgt_lang or not of_src or not of_tgt:
+        return
+    src, tgt = look.words()
+    src_looks_other = _share(src, of_tgt) > max(FEWEST_STOP_WORDS, 2 * _share(src, of_src))
+    tgt_looks_other = _share(tgt, of_src) > max(FEWEST_STOP_WORDS, 2 * _share(tgt, of_tgt))
+    files = look.files
+    if src_looks_other and tgt_looks_other:
+        yield f"the sides are swapped: {files.src} looks like {tgt_lang}, and {files.tgt} like {src_lang}"
+    elif src_looks_other:
+        yield f"{files.src} looks like {tgt_lang}, the target's language, and should be {src_lang}"
+    elif tgt_looks_other:
+        yield f"{files.tgt} looks like {src_lang}, the source's language, and should be {tgt_lang}"
+
+
+def _share(words: Counter[str], known: Container[str]) -> float:
+    """Share of the running `words` that are `known`."""
+    return sum(count for word, count in words.items() if word in known) / max(1, words.total())
+
+
+@cache
+def stop_words(lang: str) -> frozenset[str]:
+    """The commonest words of a language, as spaCy lists them; none of one that it does not know."""
+    import spacy  # late: it takes seconds
+
+    try:
+        return frozenset(spacy.blank(lang).Defaults.stop_words)
+    except ImportError:
+        return frozenset()
