@@ -208,7 +208,7 @@ def _evaluations(run: Path, data: Mapping[str, object], checkpoint: str) -> Iter
     assert isinstance(splits, list)
     for folder in sorted(run.glob("eval/*")):
         split = next((split for split in splits if folder.name.startswith(f"{split}-")), "")
-        search = re.sub(r"-with-.*", "", folder.name.removeprefix(f"{split}-"))
+        search = re.sub(r"-(with|reranked)-.*", "", folder.name.removeprefix(f"{split}-"))
         if not split or not SEARCH.fullmatch(search):
             continue  # of another checkpoint, backend or file
         scores = _json(folder / "scores.json")

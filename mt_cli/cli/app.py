@@ -19,7 +19,15 @@ from typer.exceptions import TyperException
 
 from mt_cli import __version__
 from mt_cli.cli.flags import expanded
-from mt_cli.errors import SHORTAGE_HINTS, MtCliError, ResourceError, UsageError, demand, shortage
+from mt_cli.errors import (
+    SHORTAGE_HINTS,
+    MtCliError,
+    ResourceError,
+    StoppedError,
+    UsageError,
+    demand,
+    shortage,
+)
 from mt_cli.machine.files import reason_of
 from mt_cli.machine.terminal import drop_stdout, print_aside, print_lines, set_up_logging
 
@@ -45,7 +53,7 @@ class Program(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Take the words of the command line."""
-        if not args:
+        if args in ([], ["--"]):
             print_aside(ctx.get_help())
             raise typer.Exit(UsageError.exit_code)
         return super().parse_args(ctx, args)
@@ -144,6 +152,8 @@ def _failures_told() -> Iterator[None]:
         _fail("interrupted", 128 + signal.SIGINT)
     except Terminated:
         _fail("stopped", 128 + signal.SIGTERM)
+    except StoppedError as error:
+        _fail(error.with_flags(), error.exit_code)
     except MtCliError as error:
         _fail(f"error: {error.with_flags()}", error.exit_code)
     except (TyperException, typer.Exit):

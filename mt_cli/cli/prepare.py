@@ -35,7 +35,7 @@ def prepare(
     """
     loaded = load_config(config, settings or ())
     from mt_cli.data.prepare import prepare_corpus
-    from mt_cli.runs.run import run_with_tokenizer
+    from mt_cli.runs.run import run_with_tokenizer, runs_trained_on
 
     parent = run_with_tokenizer(loaded)
     result = prepare_corpus(
@@ -46,6 +46,7 @@ def prepare(
         offline=offline,
         force=force,
         workers=workers,
+        needed_by=runs_trained_on(prepared_dir(config)),
     )
     if not result.is_new:
         again = prepare_command(config, settings, *(() if source is None else ("--from", source)), "--force")

@@ -1,6 +1,7 @@
 """`mt-cli train`."""
 
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,8 @@ from mt_cli.config.load import config_name, load_config
 from mt_cli.config.schema import PrecisionChoice
 from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError, command_line
 from mt_cli.machine.terminal import print_result
+
+log = logging.getLogger(__name__)
 
 
 @command(
@@ -90,9 +93,14 @@ def train(
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value is not None]
     all_settings = [*(settings or ()), *given]
     loaded = load_config(config, all_settings)
-    from mt_cli.runs.run import STATUS
+    from mt_cli.runs.run import STATUS, runs_trained_on
     from mt_cli.training.train import train_run
 
+    repeated = {"--run": run, "--data": data, "--time-limit": time_limit}
+    words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
+    words += ["--tensorboard"] if tensorboard else []
+    words += [] if validate else ["--no-validate"]
+    again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
     try:
         trained = train_run(
             loaded,
@@ -107,17 +115,22 @@ def train(
         )
     except PreparedDataError as error:
         # prepare knows one place for a config's data, which --data may have led away from
-        rest = ", and leave out --data" if data not in (None, prepared_dir(config)) else ""
-        raise DataError(f"{error}; run: {prepare_command(config, settings)}{rest}") from error
+        place = prepared_dir(config)
+        force, rest = list[str](), ""
+        if data not in (None, place):
+            rest = ", and leave out --data"
+        elif needed_by := runs_trained_on(place):
+            force, rest = ["--force"], f", and {', '.join(map(str, needed_by))} lacks its data then"
+        raise DataError(f"{error}; run: {prepare_command(config, settings, *force)}{rest}") from error
     except StoppedError as error:
-        repeated = {"--run": run, "--data": data, "--time-limit": time_limit}
-        words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
-        words += ["--tensorboard"] if tensorboard else []
-        words += [] if validate else ["--no-validate"]
-        again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if trained is not None:  # of several processes, the first says it
         document = {"folder": trained.folder, **trained.read_facts(STATUS)}
+        if document["state"] == "time_limit":
+            log.info("to go on: %s", again)
+        else:
+            log.info("next: %s", command_line("evaluate", trained.folder))
+            log.info("      %s", command_line("translate", trained.folder, "-i", "FILE"))
         print_result(trained.folder, document, as_json=output.as_json)
 
 

@@ -46,7 +46,7 @@ def find_corpus(config: DataConfig, *, source: Path | None = None, offline: bool
         DataError: a file is missing, or is not the pinned one.
         ResourceError: files have to be fetched and cannot be.
     """
-    named = _named_files(config)
+    named, more = _named_files(config), _existing(_more_pairs(config))
     if config.corpus == "multi30k" and source is None:
         _fetch_missing(named, offline=offline)
     homes = {"files": Path(), "multi30k": DOWNLOADS, "sample": shipped("data/sample")}
@@ -59,7 +59,7 @@ def find_corpus(config: DataConfig, *, source: Path | None = None, offline: bool
         return gzipped if gzipped.is_file() else plain if plain.is_file() else folder / f"{name}[.gz]"
 
     own = {split: FilesConfig(src=find(pair.src), tgt=find(pair.tgt)) for split, pair in named.items()}
-    corpus = _existing({**own, **_more_pairs(config)})
+    corpus = _existing({**own, **more})
     if config.corpus == "multi30k":
         for path in files_of(own).values():
             _check_pin(path)

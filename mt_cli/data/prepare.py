@@ -84,22 +84,25 @@ def prepare_corpus(
     offline: bool = False,
     force: bool = False,
     workers: int = 1,
+    needed_by: Sequence[Path] = (),
 ) -> PrepareResult:
     """Prepare `config`'s corpus into the folder `out`, unless it is there already and nothing changed.
 
     Without `given` tokenizers, those of the run whose model is to be trained further, they are learned.
-    `workers` processes do the work, 0 choosing by size; the result is the same to the byte.
+    `workers` processes do the work, 0 choosing by size; the result is the same to the byte. Without `force`,
+    data that are `needed_by` some runs are not replaced by others.
 
     Raises:
-        UsageError: `out` holds something else, which must not be replaced.
+        UsageError: `out` holds something else, or what runs need, which must not be replaced.
     """
     with locked(out):
         if not is_free(out) and not (out / MANIFEST).exists():
             raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
-        existing = None
+        found = existing = None
         if not force and not is_free(out):
             try:
-                existing = open_prepared(out, config)
+                found = open_prepared(out)
+                existing = None if found.differing_keys(config) else found
             except DataError as error:
                 log.warning("preparing again: %s", error)
         files = given.to_files() if given else {}
@@ -114,6 +117,11 @@ def prepare_corpus(
         inputs = (pinned or corpus_hashes(corpus)) | taken
         if existing and existing.manifest.inputs == inputs:
             return PrepareResult(out, is_new=False, report=existing.report())
+        if needed_by and found is not None:
+            raise UsageError(
+                f"{out} holds what {', '.join(map(str, needed_by))} was trained on, and would hold something "
+                "else; give the config another name, or replace the data with --force"
+            )
         started_at = time.monotonic()
         examples = log_oddities(corpus, src_lang=config.data.src_lang, tgt_lang=config.data.tgt_lang)
         with built_beside(out) as folder:

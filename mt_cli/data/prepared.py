@@ -234,6 +234,14 @@ class Prepared:
         paths = [self.folder / name for name in self.manifest.outputs if name.startswith(f"{TOKENIZER}/")]
         return Tokenizers.from_files({path.name: read_file(path) for path in paths})
 
+    def differing_keys(self, config: Config) -> list[str]:
+        """Each key of [data] and [tokenizer] that `config` sets to another value."""
+        stored = {"data": self.manifest.data, "tokenizer": self.manifest.tokenizer}
+        return [
+            f"{key} was {json.dumps(was)}, is {json.dumps(now)}"
+            for key, (was, now) in differences(config.model_copy(update=stored), config).items()
+        ]
+
     def split(self, name: str) -> EncodedSplit:
         """Encoded pairs of split `name`, memory-mapped; `train` includes the pairs that the config adds."""
         self._check_has(name)
@@ -287,15 +295,10 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
         raise PreparedDataError(str(error)) from error
     except ValidationError as error:
         raise PreparedDataError(f"{path}: damaged, or of another version of mt-cli") from error
-    if config is not None:
-        stored = config.model_copy(update={"data": manifest.data, "tokenizer": manifest.tokenizer})
-        different = [
-            f"{key} was {json.dumps(was)}, is {json.dumps(now)}"
-            for key, (was, now) in differences(stored, config).items()
-        ]
-        if different:
-            raise PreparedDataError(f"{folder}: prepared with another config: {'; '.join(different)}")
-    return Prepared(folder, manifest)
+    prepared = Prepared(folder, manifest)
+    if config is not None and (different := prepared.differing_keys(config)):
+        raise PreparedDataError(f"{folder}: prepared with another config: {'; '.join(different)}")
+    return prepared
 
 
 def complete_prepared(folder: Path, config: Config, *, inputs: dict[str, str], report: CorpusReport) -> None:

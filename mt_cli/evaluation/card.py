@@ -97,7 +97,7 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> list[dict[str, object]]:
             continue
         for metric in METRICS:
             match record.get(metric):
-                case {"name": name, "score": score, "signature": signature}:
+                case {"name": str(name), "score": int(score) | float(score), "signature": str(signature)}:
                     of_metric = {"metric": metric, "name": name, "score": score, "signature": signature}
                     found.append({"evaluation": folder.name, **of_metric, "n": record.get("n")})
     return found

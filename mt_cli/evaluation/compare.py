@@ -168,6 +168,8 @@ def compare_systems(
     """
     if len(paths) < 2:
         raise UsageError("compare needs two systems at least: first the baseline, then another")
+    if choice.ref is not None and (gone := [path for path in paths if not path.exists()]):
+        raise UsageError(f"{gone[0]}: no such run folder, and no such file of translations")
     systems = {
         path: System([path], options)
         for path in paths
@@ -176,7 +178,7 @@ def compare_systems(
     first = next(iter(systems.values()), None)
     if first is not None:
         check_same_direction([system.run for system in systems.values()])
-    test_sets = choice.test_sets(first)
+    test_sets = choice.test_sets(first, may_be_kept=True)
     if len(systems) < len(set(paths)) and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
         raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")

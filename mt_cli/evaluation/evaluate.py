@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from mt_cli.config.schema import DataConfig
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.evaluation.card import write_card
 from mt_cli.evaluation.scoring import Scores, score, symptoms
@@ -44,8 +45,11 @@ class EvalChoice:
     data: Path | None = None
     """The prepared folder, if it has moved."""
 
-    def test_sets(self, system: "System | None") -> list["EvalSet"]:
+    def test_sets(self, system: "System | None", *, may_be_kept: bool = False) -> list["EvalSet"]:
         """Splits of the data of `system`, or the files, which without a `system` may lack sources.
+
+        If the data are gone, splits may be those that `system` has kept with its translations, if they
+        `may_be_kept`.
 
         Raises:
             UsageError: no such split, or not the files that are needed.
@@ -56,7 +60,7 @@ class EvalChoice:
                 raise UsageError("--src needs --ref: the references of its lines")
             if system is None:
                 raise UsageError("files of translations need their references; name them with --ref FILE")
-            return system.test_sets(self.splits, data_dir=self.data)
+            return system.test_sets(self.splits, data_dir=self.data, may_be_kept=may_be_kept)
         if self.splits:
             raise UsageError("give either --split or --ref, not both")
         if self.src is None and system is not None:
@@ -85,8 +89,8 @@ class EvalSet:
     refs: list[str]
     kept_as: str
     """What the name of its folder in `eval/` begins with; the name of the search follows."""
-    prepared: str | None = None
-    """Hash of the prepared data whose split it is; none of files that the user named."""
+    data: DataConfig | None = None
+    """The data whose split it is; none of files that the user named."""
 
 
 @dataclass(frozen=True)
@@ -142,15 +146,15 @@ class Evaluation:
 
 
 def open_evaluation(folder: Path) -> Evaluation | None:
-    """The evaluation kept in `folder`; none if there is none, or if its files are not parallel."""
+    """The evaluation kept in `folder`; none if there is none, or if its files do not belong together."""
     try:
-        texts = [split_lines(read_file(folder / name, most=MOST_TEXT_BYTES)) for name in TEXTS]
         record = read_json(folder / SCORES)
+        contents = {name: read_file(folder / name, most=MOST_TEXT_BYTES) for name in TEXTS}
     except DataError:
         return None
-    if len(set(map(len, texts))) > 1:
+    if record.get("sha256") != {name: sha256_bytes(content) for name, content in contents.items()}:
         return None
-    sources, refs, hyps = texts
+    sources, refs, hyps = map(split_lines, contents.values())
     return Evaluation(sources, refs, hyps, record)
 
 
@@ -197,23 +201,25 @@ class System:
         """How translations are searched for, and by whom, as the folders in `eval/` are named."""
         if others:
             digest = sha256_bytes(json.dumps(made_with).encode())
-            self.decoding += f"-with-{_shortened('-'.join(each['run'] for each in others))}-{digest[:8]}"
+            how = "with" if options.reranking is None else "reranked"
+            self.decoding += f"-{how}-{_shortened('-'.join(each['run'] for each in others))}-{digest[:8]}"
 
     @cached_property
     def translator(self) -> Translator:
         """The loaded model, or models, with who chooses among their translations."""
         return Translator.of_runs(self._runs, self._options)
 
-    def test_sets(self, splits: Sequence[str], *, data_dir: Path | None) -> list[EvalSet]:
+    def test_sets(self, splits: Sequence[str], *, data_dir: Path | None, may_be_kept: bool) -> list[EvalSet]:
         """The `splits` of the run's data, or else every test split.
 
-        If the data are gone: as they were kept with this system's translations.
+        If the data are gone and they `may_be_kept`: as they were kept with this system's translations.
 
         Raises:
             UsageError: there is no such split.
             DataError: the data are gone or are not those of the run, and nothing is kept of them.
         """
-        known, sha256 = self.run.config.data.splits, self.run.prepared.sha256
+        data = self.run.config.data
+        known = data.splits
         names = splits or [name for name in known if name not in ("train", "val")]
         if not names:
             raise UsageError(
@@ -226,11 +232,11 @@ class System:
             prepared = open_prepared_of(self.run, data_dir, otherwise=otherwise)
         except DataError:
             kept = {name: found for name in names if (found := self.kept(name)) is not None}
-            if data_dir is not None or len(kept) < len(set(names)):
+            if not may_be_kept or data_dir is not None or len(kept) < len(set(names)):
                 raise
-            return [EvalSet(name, found.sources, found.refs, name, sha256) for name, found in kept.items()]
+            return [EvalSet(name, found.sources, found.refs, name, data) for name, found in kept.items()]
         return [
-            EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), name, sha256)
+            EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), name, data)
             for name in names
         ]
 
@@ -272,10 +278,14 @@ class System:
 
     def _name_of(self, test_set: EvalSet) -> str:
         """Its name in `eval/`: another run's split must not take the place of this run's of that name."""
-        if test_set.prepared in (None, self.run.prepared.sha256):
+        if test_set.data is None or test_set.data is self.run.config.data:
             return test_set.kept_as
+        own, other = (
+            (data.corpus, data.src_lang, data.tgt_lang, data.files.get(test_set.name))
+            for data in (self.run.config.data, test_set.data)
+        )
         kept = open_evaluation(self._folder(test_set.kept_as))
-        if kept is not None and _is_of(kept, test_set):
+        if own == other and (kept is None or _is_of(kept, test_set)):
             return test_set.kept_as
         digest = sha256_bytes("\n".join([*test_set.sources, *test_set.refs]).encode())
         return f"{test_set.kept_as}-{digest[:8]}"
@@ -285,13 +295,14 @@ class System:
 
     def _keep(self, test_set: EvalSet, assessment: Assessment) -> None:
         folder = self._folder(self._name_of(test_set))
-        record = {**assessment.as_json(), **self._made_by}
-        texts = (test_set.sources, test_set.refs, assessment.hyps)
+        texts = zip(TEXTS, (test_set.sources, test_set.refs, assessment.hyps), strict=True)
+        contents = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in texts}
+        hashes = {name: sha256_bytes(content) for name, content in contents.items()}
         try:
             with built_beside(folder) as partial:
-                for name, lines in zip(TEXTS, texts, strict=True):
-                    write_atomically(partial / name, "".join(f"{line}\n" for line in lines).encode())
-                write_json(partial / SCORES, record)
+                for name, content in contents.items():
+                    write_atomically(partial / name, content)
+                write_json(partial / SCORES, {**assessment.as_json(), **self._made_by, "sha256": hashes})
         except (ResourceError, DataError) as error:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
             return

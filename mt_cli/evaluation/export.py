@@ -198,7 +198,10 @@ def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threa
 
     name = "the copy" if exported.exported_from is None else ENGINE
     engines = {"mt_cli": translator_of(run), name: translator_of(exported)}
-    log.info("translating %s with both  sentences %d  device cpu", SPLIT, len(sources))
+    log.info(
+        "translating %s with both  sentences %d  device cpu  threads %d",
+        SPLIT, len(sources), torch.get_num_threads(),
+    )  # fmt: skip
     engines[name].translate(sources[:WARM_UP_LINES])  # CTranslate2 keeps memory once it has it
     hyps, texts, documents = {}, [], {}
     for engine, translator in engines.items():

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, TemplateError
 
 from mt_cli import __version__
 from mt_cli.config.load import differences, dump_config
@@ -72,12 +72,14 @@ def write_report(
         raise UsageError(f"{output}: a report is a page; name a file that ends in {' or '.join(ENDINGS)}")
     if not 1 <= len(run_dirs) <= 2:
         raise UsageError(f"a report shows one run, or two side by side; found {len(run_dirs)}")
+    if len({run_dir.resolve() for run_dir in run_dirs}) < len(run_dirs):
+        raise UsageError(f"{run_dirs[1]}: named twice; name two runs, or one")
     for run_dir in run_dirs:
         open_run(run_dir)  # an exported model, which says nothing of its training, is refused here
     systems = [System([run_dir], options) for run_dir in run_dirs]
     check_same_direction([system.run for system in systems])
     names = labels_of(run_dirs)
-    test_sets = choice.test_sets(systems[0])
+    test_sets = choice.test_sets(systems[0], may_be_kept=True)
     unseen = unseen_words(systems[0].run, test_sets, data_dir=choice.data)
     lowercase = systems[0].run.config.data.lowercase
     found: dict[str, Facts] = {}
@@ -94,7 +96,11 @@ def write_report(
             **_examples(test_set, hyps, systems, num_examples=num_examples, lowercase=lowercase),
         }
     runs = [_facts(system, name) for system, name in zip(systems, names, strict=True)]
-    write_atomically(output, render_page(runs, found).encode())
+    try:
+        page = render_page(runs, found)
+    except (TemplateError, TypeError, ValueError) as error:  # of a file with other types
+        raise DataError(f"{run_dirs[0]}: a file of scores or status is damaged: {error}") from error
+    write_atomically(output, page.encode())
     return {
         "mt_cli": __version__,
         "runs": runs,
@@ -196,7 +202,8 @@ def _differences(hyp: str, ref: str, lowercase: bool) -> Facts:
     found: Facts = {"spans": [], "missing": []}
     for tag, a, b, c, d in SequenceMatcher(None, words[0], words[1], autojunk=False).get_opcodes():
         if a < b:
-            found["spans"].append(("".join(of_hyp[a:b]), tag == "equal"))
+            text = "".join(of_hyp[a:b])
+            found["spans"] += [(text[: -len(text.lstrip())], True), (text.lstrip(), tag == "equal")]
         if c < d and tag != "equal":
             found["missing"].append("".join(of_ref[c:d]).strip())
     return found

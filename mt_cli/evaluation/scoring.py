@@ -236,32 +236,39 @@ def judge(
 # Symptoms of a broken system that a score alone does not show: tokenised output, and loops
 
 TOKENISED = re.compile(r"\s[.,!?]\s*$")
-"""A space before the last mark, as in "A dog runs ." """
-LOOPING = re.compile(r"(?i)\b(\w+)(?:\W+\1\b){3}|\b(\w+(?:\W+\w+){1,3})(?:\W+\2\b){2}")
+LOOP = re.compile(r"\b(\w+)(?: \1\b){3}|\b(\w+(?: \w+){1,3})(?: \2\b){2}")
 """A word four times in a row, or two to four words three times. "Very, very, very" is none."""
-SYMPTOMS = (
-    (
-        TOKENISED,
-        0.1,
-        "end in a space and a mark, such as line {line}: the output looks tokenised, and so its scores "
-        "mislead; score detokenised text",
-    ),
-    (
-        LOOPING,
-        0.02,
-        "say the same over and over, such as line {line}: train longer, or evaluate and translate with "
-        "--no-repeat-ngram 4",
-    ),
-)
-"""What it looks like, from which share of the lines on it is told, and what is told."""
 
 
 def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
     """A sentence for each thing that looks wrong with `hyps`, where `refs` do not look the same."""
     found = []
-    for pattern, least, sentence in SYMPTOMS:
-        lines = [number for number, line in enumerate(hyps, start=1) if pattern.search(line)]
-        normal = sum(pattern.search(line) is not None for line in refs) / max(1, len(refs))
+    for has_symptom, least, sentence in (
+        (
+            is_tokenised,
+            0.1,
+            "{0} of {1} lines end in a space and a mark, such as line {2}: the output looks tokenised, and "
+            "so its scores mislead; score detokenised text",
+        ),
+        (
+            is_looping,
+            0.02,
+            "{0} of {1} lines say the same over and over, such as line {2}: train longer, or evaluate and "
+            "translate with --no-repeat-ngram 4",
+        ),
+    ):
+        lines = [number for number, line in enumerate(hyps, start=1) if has_symptom(line)]
+        normal = sum(map(has_symptom, refs)) / max(1, len(refs))
         if lines and len(lines) / len(hyps) - normal >= least:
-            found.append(f"{len(lines)} of {len(hyps)} lines {sentence.format(line=lines[0])}")
+            found.append(sentence.format(len(lines), len(hyps), lines[0]))
     return found
+
+
+def is_tokenised(line: str) -> bool:
+    """Whether a space stands before the last mark, as in "A dog runs ."."""
+    return TOKENISED.search(line) is not None
+
+
+def is_looping(line: str) -> bool:
+    """Whether one to four words are said again and again, whatever marks stand between them."""
+    return LOOP.search(" ".join(re.findall(r"\w+", line.casefold()))) is not None

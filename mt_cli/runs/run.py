@@ -14,6 +14,7 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -369,6 +370,17 @@ def open_runs(folders: Sequence[Path], *, may_be_exported: bool = False) -> list
                 "tokenizer can translate together"
             )
     return runs
+
+
+def runs_trained_on(prepared: Path, *, among: Path = Path("runs")) -> list[Path]:
+    """The runs in the folder `among` whose prepared data lie in the folder `prepared`."""
+    found = []
+    for path in sorted(among.glob(f"*/{MANIFEST}")):
+        with suppress(DataError, ValidationError):
+            manifest = RunManifest.model_validate(read_json(path))
+            if Path(manifest.prepared.folder).resolve() == prepared.resolve():
+                found.append(path.parent)
+    return found
 
 
 def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape]:

@@ -37,6 +37,8 @@ WIDTHS = {
     "left": 9,
 }  # fmt: skip
 """Columns of the table of validations, one space before each included; they and `best` are 79."""
+OVERFITTED = 0.1
+"""Nats a token that the loss on val has risen again where the model is said to overfit."""
 TENSORBOARD = "tensorboard"
 """Folder of its event files, in that of the run."""
 
@@ -179,6 +181,26 @@ class Monitor:
             for label, text in zip(("source", "translation", "reference"), sample, strict=True):
                 line = f"  {label:<11}  {visible(text)}".rstrip()
                 log.info("%s", line if len(line) <= COLUMNS else f"{line[: COLUMNS - 1]}…")
+
+    def tell_end(self) -> None:
+        """Say what was won, and whether the model has overfitted."""
+        validations = [each for each in self._run.metrics() if each["kind"] == "validation"]
+        best = [each for each in validations if each["is_best"]]
+        if not best:
+            return
+        path, total = self._run.metrics_path, self._trainer.total_steps
+        step, bleu, nll = (number_in(best[-1], key, path=path) for key in ("step", "bleu", "nll"))
+        signature = best[-1]["bleu_signature"]
+        _log_facts(
+            best=f"step {step:,.0f} of {total:,}: BLEU {bleu:.2f} on val, nll {nll:.3f}", BLEU=f"{signature}"
+        )
+        nlls = [number_in(each, "nll", path=path) for each in validations]
+        if nlls[-1] > min(nlls) + OVERFITTED:
+            log.warning(
+                "the model overfits: its loss on val has risen from %.3f to %.3f; raise model.dropout, "
+                "train on more pairs (data.more), or for fewer epochs (training.max_epochs)",
+                min(nlls), nlls[-1],
+            )  # fmt: skip
 
     def _left_s(self) -> float | None:
         """Seconds to the end, with validations once one has been timed; None before it can be told."""

@@ -120,6 +120,8 @@ class Session:
         if not self._trainer.progress.step:
             for warning in self._warnings:
                 log.warning("%s", warning)
+        if self._trainer.progress.step >= self._trainer.total_steps:
+            log.info("nothing is left to train; to train longer, raise training.max_epochs")
         self._write_status("running")
         try:
             with self._monitor.watching():
@@ -137,6 +139,7 @@ class Session:
                 log.warning("%s", failure)
         step = self._trainer.progress.step
         log.info("%s  step %d  elapsed %.0f s", reason, step, self._elapsed_s())
+        self._monitor.tell_end()
 
     def loop(self, signals: StopSignals) -> str:
         """Make the updates that are left; gives the reason to end, in other processes than the first none."""

@@ -10,8 +10,7 @@ from damage import rehash
 from sacrebleu_command import command_scores
 from workspace import Outcome, Workspace
 
-from mt_cli.evaluation.evaluate import Evaluation, open_evaluation
-from mt_cli.machine.files import write_json
+from mt_cli.evaluation.evaluate import open_evaluation
 from mt_cli.translation.translator import Translator
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
@@ -172,14 +171,23 @@ def test_altered_data_exit_3_and_the_file_is_named(workspace: Workspace, tmp_pat
     assert outcome.err.startswith(f"error: {data}/test.tgt.txt: altered or damaged")
 
 
-def test_an_evaluation_is_read_as_it_was_kept_or_not_at_all(tmp_path: Path) -> None:
-    assert open_evaluation(tmp_path) is None
-    record: dict[str, object] = {"n": 2, "checkpoint": "step-00000001"}
-    write_json(tmp_path / "scores.json", record)
-    texts = {"src.txt": ["Ein Hund.", ""], "ref.txt": ["A\u2028dog.", " "], "hyp.txt": ["A dog.", ""]}
-    for name, lines in texts.items():
-        tmp_path.joinpath(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    sources, refs, hyps = texts.values()
-    assert open_evaluation(tmp_path) == Evaluation(sources, refs, hyps, record)
-    tmp_path.joinpath("hyp.txt").write_bytes(b"one line\n")
-    assert open_evaluation(tmp_path) is None
+def test_an_evaluation_is_read_as_it_was_kept_or_not_at_all(workspace: Workspace, run: Path) -> None:
+    assert open_evaluation(run / "eval" / "val-greedy") is None
+    assert evaluate(workspace, run, "--split", "val").code == 0
+    folder = run / "eval" / "val-greedy"
+    found = open_evaluation(folder)
+    assert found is not None
+    assert (len(found.sources), len(found.refs), found.record["n"]) == (20, 20, 20)
+    assert folder.joinpath("hyp.txt").read_text(encoding="utf-8").split("\n")[:-1] == found.hyps
+    for name in ("src.txt", "ref.txt", "hyp.txt"):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole.replace(b"a", b"b", 1))
+        assert open_evaluation(folder) is None, name
+        (folder / name).write_bytes(whole)
+
+
+def test_kept_texts_never_stand_for_data_that_are_gone(
+    workspace: Workspace, run: Path, tmp_path: Path
+) -> None:
+    assert evaluate(workspace, run, "--split", "val").code == 0
+    assert evaluate(workspace, run, "--split", "val", cwd=tmp_path).code == 3

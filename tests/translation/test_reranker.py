@@ -89,7 +89,7 @@ def test_evaluation_is_kept_apart_from_the_models_own(
     outcome = workspace.call("evaluate", run, *SEARCH, *flags, "--json")
     assert outcome.code == 0, outcome.err
     (folder,) = (run / "eval").iterdir()
-    assert folder.name.startswith("test-beam4-alpha0.6-with-reverse-")
+    assert folder.name.startswith("test-beam4-alpha0.6-reranked-reverse-")
     record = json.loads((folder / "scores.json").read_bytes())
     assert record["reranked_by"]["run"] == "reverse"
     assert record["reranked_by"]["weights"] == {"reverse": 0.3, "length": 2.5}

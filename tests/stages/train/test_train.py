@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shlex
 import signal
 import subprocess
@@ -138,8 +139,11 @@ def test_overwrite_starts_anew(workspace: Workspace, tmp_path: Path) -> None:
 
 def test_resume_of_a_finished_run_changes_nothing(workspace: Workspace, tmp_path: Path) -> None:
     run = workspace.copy_run(tmp_path / "run")
-    outcome = train(workspace, run, "--resume")
+    outcome = workspace.call("train", "tiny.toml", "--run", run, "--resume")
     assert (outcome.code, outcome.lines) == (0, [str(run)])
+    assert "nothing is left to train; to train longer, raise training.max_epochs" in outcome.err
+    assert re.search(r"best +step \d+ of \d+: BLEU \d+\.\d\d on val", outcome.err)
+    assert f"next: mt-cli evaluate {run}\n" in outcome.err
     assert records(run, "step") == records(workspace.run, "step")
     assert weights(run) == weights(workspace.run)
     assert status(run)["state"] == "finished"
@@ -282,8 +286,9 @@ def test_late_warm_up_and_a_model_that_learnt_nothing_are_warned_about(
 
 def test_time_limit_exits_0_with_a_usable_run(workspace: Workspace, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    outcome = train(workspace, run, "--time-limit", "0s")
+    outcome = workspace.call("train", "tiny.toml", "--run", run, "--time-limit", "0s")
     assert (outcome.code, outcome.lines) == (0, [str(run)])
+    assert f"to go on: mt-cli train tiny.toml --run {run} --time-limit 0s --resume\n" in outcome.err
     assert (status(run)["state"], status(run)["step"]) == ("time_limit", 1)
     assert workspace.call("translate", run, "--text", "Ein Hund.").code == 0
 
@@ -352,3 +357,21 @@ def test_data_not_prepared_exit_3_and_name_the_command(workspace: Workspace, tmp
         in outcome.err
     )
     assert not tmp_path.joinpath("run").exists()
+
+
+def test_loss_on_val_that_rises_again_is_called_overfitting(workspace: Workspace, tmp_path: Path) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["kind"] == "validation" and line["step"] < status(run)["step"]:
+            line["nll"] = 0.01
+    run.joinpath("metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    outcome = workspace.call("train", "tiny.toml", "--run", run, "--resume")
+    assert "warning: the model overfits: its loss on val has risen from 0.010 to " in outcome.err
+
+
+def test_data_that_a_run_was_trained_on_are_replaced_by_force_alone(workspace: Workspace) -> None:
+    before = workspace.folder.joinpath("data/prepared/tiny/manifest.json").read_bytes()
+    refused = workspace.call("prepare", "tiny.toml", "--set", "tokenizer.vocab_size=430")
+    assert (refused.code, "holds what runs/tiny was trained on" in refused.err) == (2, True), refused.err
+    assert workspace.folder.joinpath("data/prepared/tiny/manifest.json").read_bytes() == before
