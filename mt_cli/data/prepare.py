@@ -1,6 +1,6 @@
 """`prepare`: from a corpus to encoded splits, tokenizers and a report.
 
-Reads the training text twice and holds none of it: once to learn from, once to encode.
+Reads the training text three times and holds none of it: to look at it, to learn from it, to encode it.
 """
 
 import logging

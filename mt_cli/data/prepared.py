@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mt_cli.config.load import differences
 from mt_cli.config.schema import MORE, TRAIN, Config, DataConfig, TokenizerConfig
-from mt_cli.errors import DataError, PreparedDataError
+from mt_cli.errors import DataError, PreparedDataError, command_line
 from mt_cli.machine.files import (
     MANIFEST,
     MOST_TEXT_BYTES,
@@ -232,7 +232,10 @@ class Prepared:
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers."""
         paths = [self.folder / name for name in self.manifest.outputs if name.startswith(f"{TOKENIZER}/")]
-        return Tokenizers.from_files({path.name: read_file(path) for path in paths})
+        try:
+            return Tokenizers.from_files({path.name: read_file(path) for path in paths})
+        except DataError as error:
+            raise PreparedDataError(f"{self.folder / TOKENIZER}: {error}") from error
 
     def differing_keys(self, config: Config) -> list[str]:
         """Each key of [data] and [tokenizer] that `config` sets to another value."""
@@ -268,7 +271,12 @@ class Prepared:
 
     def report(self) -> CorpusReport:
         """The report that was stored when the data were prepared."""
-        return TypeAdapter(CorpusReport).validate_json(read_file(self.folder / REPORT))
+        path = self.folder / REPORT
+        try:
+            return TypeAdapter(CorpusReport).validate_json(read_file(path))
+        except (DataError, ValidationError) as error:
+            again = command_line("prepare", "CONFIG", "--force")
+            raise PreparedDataError(f"{path}: missing or damaged; to make it anew: {again}") from error
 
     def _check_has(self, name: str) -> None:
         known = [split for split in self.manifest.pairs if not split.startswith(MORE)]
@@ -389,6 +397,8 @@ def write_split(folder: Path, split: str, parts: Iterable[EncodedPairs], types: 
             np.save(_array_paths(folder, split, side)[1], offsets)
             ids[i].seek(0)
             _write_header(ids[i], types[i], length=int(offsets[-1]))
+        for file in (*ids, *lines):  # here, where the first error is told; closed together, the last is
+            file.flush()
 
 
 def _write_header(file: BinaryIO, kind: IdType, *, length: int) -> None:

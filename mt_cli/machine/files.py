@@ -52,8 +52,8 @@ def write_errors_named(path: Path) -> Iterator[None]:
         first = error
         while isinstance(first.__context__, OSError):  # to close a file that could not be written fails too
             first = first.__context__
-        reason = f"cannot be written: {reason_of(first)}; free some space, or name another place"
-        raise WriteError(path, reason) from error
+        remedy = "free some of it" if first.errno in (errno.ENOSPC, errno.EDQUOT) else "name another place"
+        raise WriteError(path, f"cannot be written: {reason_of(first)}; {remedy}") from error
 
 
 def reason_of(error: OSError) -> str:
@@ -78,7 +78,8 @@ def read_file(path: Path, *, most: int = MOST_BYTES, may_be_pipe: bool = False) 
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if len(data) > most:
-        raise DataError(f"{path}: more than {most:,} bytes, which no such file has; the file is damaged")
+        why = "; split it into smaller files" if may_be_pipe else ", which no such file has; it is damaged"
+        raise DataError(f"{path}: more than {most:,} bytes{why}")
     return data
 
 

@@ -155,7 +155,7 @@ def describe_checkout(package: Path = PACKAGE) -> dict[str, str | bool | None]:
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return {}
     changes = _git(package, "status", "--porcelain", "--", ".")
-    return {"commit": _git(package, "rev-parse", "HEAD"), "commit_modified": changes != ""}
+    return {"commit": _git(package, "rev-parse", "HEAD"), "commit_modified": bool(changes)}
 
 
 def _git(folder: Path, *args: str) -> str | None:

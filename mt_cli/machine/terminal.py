@@ -7,15 +7,16 @@ configs and entries of vocabularies were written by somebody else.
 import contextlib
 import json
 import logging
+import math
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Never, TextIO
 
-from pydantic_core import to_jsonable_python
 from tqdm import tqdm
 
 from mt_cli.errors import ResourceError
@@ -49,9 +50,22 @@ def json_text(value: object, *, indent: int | None = None) -> str:
 
     What is not finite becomes null.
     """
-    plain = to_jsonable_python(value, inf_nan_mode="null")
+    plain = _plain(value)
     text = json.dumps(plain, ensure_ascii=False, indent=indent)
     return text if text.replace("\n", "").isprintable() else json.dumps(plain, indent=indent)
+
+
+def _plain(value: object) -> object:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Path():
+            return str(value)
+        case dict():
+            return {name: _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+    return _plain(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, lefts: int = 1) -> str:
@@ -189,11 +203,14 @@ def logged_to(path: Path) -> Iterator[None]:
         handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     package = logging.getLogger("mt_cli")
+    previous = package.level
+    package.setLevel(logging.DEBUG)
     package.addHandler(handler)
     try:
         yield
     finally:
         package.removeHandler(handler)
+        package.setLevel(previous)
         with contextlib.suppress(OSError):
             handler.close()
 

@@ -104,7 +104,7 @@ def read_training_tensors(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
     Raises:
         DataError: it is altered or missing; a run that was exported does not have it.
     """
-    if not (folder / STATE).exists():
+    if not (folder / STATE).exists() and STATE not in read_file(folder / MANIFEST).decode(errors="replace"):
         raise DataError(f"{folder}: an exported checkpoint, without what training needs to go on from it")
     return _read_tensors(folder, STATE, shapes)
 

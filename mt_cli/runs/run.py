@@ -198,7 +198,7 @@ class Run:
                 return target
         if name == "best" and target is not None:
             there = f"found {', '.join(names) or 'none'}; write the name of one into it"
-            raise DataError(f"{self.folder / 'best.txt'}: names {target}, which is not there; {there}")
+            raise DataError(f"{self.folder / 'best.txt'}: names {target!r}, which is not there; {there}")
         found = [each for each in POINTERS if self.pointer(each) in names] + names
         hint = f"it has {', '.join(found)}" if found else "training saved none yet"
         raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")

@@ -142,7 +142,7 @@ class Session:
         self._monitor.tell_end()
 
     def loop(self, signals: StopSignals) -> str:
-        """Make the updates that are left; gives the reason to end, in other processes than the first none."""
+        """Make the updates that are left; gives the reason to end, which the first process alone knows."""
         if self._run.init_from is not None:  # in all processes alike, whatever scores they have found saved
             has_score = self._state.best_step is not None
             self._world.after_first((lambda: None) if has_score else self._validate, lambda: None)
@@ -258,8 +258,9 @@ class Session:
             except (DataError, KeyError) as error:
                 lacks = f"{folder}: its training state lacks {error}"
                 failures.append(lacks if isinstance(error, KeyError) else str(error))
-                log.warning("%s", failures[-1])
                 continue
+            for failure in failures:
+                log.warning("%s", failure)
             if failures:
                 log.warning("training goes on from %s, the newest checkpoint that can be used", name)
             best = None if state.best_step is None else checkpoint_name(state.best_step)

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from mt_cli.data.batching import pad_ids
+from mt_cli.decoding import Ids
 from mt_cli.errors import UsageError
 from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
 from mt_cli.model.translation_model import TranslationModel
@@ -29,7 +30,6 @@ TOKENS_AT_ONCE = {"cpu": 1 << 11, "cuda": 1 << 15}
 """Positions of a batch, padding included."""
 LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
 """At each position, the whole vocabulary is predicted."""
-Ids = list[int]
 
 
 @dataclass(frozen=True)

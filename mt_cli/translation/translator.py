@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from mt_cli.translation.scorer import Reranker, Reranking
 
 log = logging.getLogger(__name__)
+ALIGNED_AT_ONCE = 256
+"""Translations whose attention is in memory at a time."""
 RERANKED_AT_ONCE = 128
 """Lines that are searched, then reranked; their candidates are all that is in memory."""
 Weights = NDArray[np.float32]
@@ -89,6 +91,18 @@ class Engine(ABC):
         `</s>` does not count. Heads are averaged in the last layer but one, whose cross-attention aligns
         best (Garg et al. 2019). Of several models, the first is asked.
         """
+
+    def align(
+        self, sources: Sequence[Ids], hyps: Sequence[Ids], among: Sequence[Sequence[int]]
+    ) -> list[list[int]]:
+        """The place in its source, one of its `among`, that each id of `hyps` attends to most."""
+        aligned = []
+        for begin in range(0, len(hyps), ALIGNED_AT_ONCE):
+            part = slice(begin, begin + ALIGNED_AT_ONCE)
+            weights = self.cross_attention(sources[part], hyps[part])
+            for of_hyp, places in zip(weights, among[part], strict=True):
+                aligned.append([places[best] for best in of_hyp[:, list(places)].argmax(-1).tolist()])
+        return aligned
 
 
 @dataclass(frozen=True)
@@ -233,7 +247,7 @@ class Translator:
         `on_progress` is called now and then with the number of lines that were searched since the last call.
         """
         if self._reranker is not None:
-            sources, chosen = list(lines), list[str]()
+            sources, chosen = checked_lines(lines), list[str]()
             for begin in range(0, len(sources), RERANKED_AT_ONCE):
                 portion = sources[begin : begin + RERANKED_AT_ONCE]
                 found = self.translate_n_best(
@@ -278,8 +292,8 @@ class Translator:
         texts = self._detokenize(repeated, [hyp.ids for hyp in hyps])
         aligned: list[list[int]] = [[] for _ in hyps]
         if with_alignment:
-            pairs = [part.ids for part in repeated], [hyp.ids for hyp in hyps]
-            aligned = [weights.argmax(-1).tolist() for weights in self.engine.cross_attention(*pairs)]
+            sources = [part.ids for part in repeated]
+            aligned = self.engine.align(sources, [hyp.ids for hyp in hyps], [range(len(s)) for s in sources])
         flat = [
             Translation(
                 text,
@@ -399,17 +413,17 @@ class Translator:
         if not (is_replaced and isinstance(src, WordTokenizer) and isinstance(tgt, WordTokenizer)):
             return texts
         unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp]
-        weights = self.engine.cross_attention([parts[i].ids for i in unknown], [hyps[i] for i in unknown])
-        for i, of_hyp in zip(unknown, weights, strict=True):
-            ids = parts[i].ids
+        sources = [parts[i].ids for i in unknown]
+        # What is unknown in the translation is nearly always unknown in the source too.
+        among = [[at for at, each in enumerate(ids) if each == UNK_ID] or range(len(ids)) for ids in sources]
+        aligned = self.engine.align(sources, [hyps[i] for i in unknown], among)
+        for i, ids, places in zip(unknown, sources, aligned, strict=True):
             (words,) = split_words([parts[i].text], src.lang)
             if len(words) != len(ids):  # in lower case, the words were others
                 (words,) = split_words([normalize(parts[i].text, lowercase=True)], src.lang)
-            # What is unknown in the translation is nearly always unknown in the source too.
-            places = [at for at, each in enumerate(ids) if each == UNK_ID] or list(range(len(ids)))
             texts[i] = join_words(
-                words[places[best]].removeprefix(JOINER) if each == UNK_ID else tgt.entries[each]
-                for each, best in zip(hyps[i], of_hyp[:, places].argmax(-1), strict=True)
+                words[place].removeprefix(JOINER) if each == UNK_ID else tgt.entries[each]
+                for each, place in zip(hyps[i], places, strict=True)
             )
         return texts
 

@@ -119,13 +119,13 @@ def test_an_unknown_checkpoint_is_refused_with_those_there_are(trained: Run, nam
 
 def test_pointer_to_what_is_gone_is_damage(trained: Run) -> None:
     shutil.rmtree(trained.folder / "checkpoints" / "step-00000100")
-    with pytest.raises(DataError, match=r"best\.txt: names step-00000100, which is not there"):
+    with pytest.raises(DataError, match=r"best\.txt: names 'step-00000100', which is not there"):
         trained.checkpoint_folder("best")
 
 
 def test_pointer_to_no_name_is_damage(trained: Run) -> None:
     (trained.folder / "best.txt").write_text("../../elsewhere\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"best\.txt: names \.\./\.\./elsewhere, which is not there"):
+    with pytest.raises(DataError, match=r"best\.txt: names '\.\./\.\./elsewhere', which is not there"):
         trained.checkpoint_folder("best")
 
 
