@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import spanish
-from pages import DOCS, README, ROOT, Shown, arguments_of, blocks_in, name_of, read, shown_in, simple_commands
+from pages import DOCS, README, ROOT, Shown, arguments_of, name_of, read, shown_in, simple_commands
 from workspace import Workspace
 
 NEW = ("config", "new", "--train", "corpus.es", "corpus.en", "-o", "mine.toml")
@@ -56,10 +56,3 @@ def test_command_prints_what_the_page_shows(
     assert outcome.code == 0, outcome.err
     printed = [*outcome.err.splitlines(), *outcome.text.splitlines()]
     assert printed == [line for line in shown.output if line]
-
-
-def test_new_config_begins_as_the_page_shows(workspace: Workspace, folder: Path) -> None:
-    workspace.call(*NEW, cwd=folder)
-    blocks = blocks_in(read(ROOT / "docs" / "own-corpus.md"), "toml")
-    (header,) = [block.body for block in blocks if block.body.startswith("#")]
-    assert (folder / "mine.toml").read_text(encoding="utf-8").startswith(header)
