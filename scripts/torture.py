@@ -459,7 +459,7 @@ def targets(site: Site) -> list[Target]:
             train,
             replace(train, name="train --resume", command=train.again, start=stopped),
             Target("prepare", PREPARE, PREPARED, PREPARE, no_data),
-            Target("prepare --force", force, PREPARED, PREPARE, other_data),
+            Target("prepare --force", force, PREPARED, force, other_data),
         ]
     if CAN_EXPORT and not site.is_quick:
         int8 = (*EXPORT, "--overwrite", "--quantization", "int8")
