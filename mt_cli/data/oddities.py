@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,7 @@ class Look:
         shown = self.pairs[apart // 2 :: apart][:NUM_EXAMPLES]
         return [f"line {pair.line}: {pair.src[:LONGEST]}  |  {pair.tgt[:LONGEST]}" for pair in shown]
 
+    @cached_property
     def words(self) -> list[Counter[str]]:
         """How often each word occurs on each side."""
         sides = zip(*((pair.src, pair.tgt) for pair in self.pairs), strict=True)
@@ -112,15 +113,12 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = N
     if len(pairs) < FEWEST_PAIRS:
         return
     both = f"{look.files.src} and {look.files.tgt}"
-    for most, odd, sentence in (
-        (MOST_EQUAL, lambda pair: pair.src == pair.tgt, "have the same text on both sides"),
-        (
-            MOST_TABS,
-            lambda pair: pair.has_tab,
-            "have a tab, as if there were columns; give them as a .tsv file",
-        ),
-    ):
-        yield from _shared(pairs, most, odd, f"{both}: {{}} pairs {sentence}")
+    sentence = f"{both}: {{}} pairs have the same text on both sides"
+    yield from _shared(pairs, MOST_EQUAL, lambda pair: pair.src == pair.tgt, sentence)
+    sentence = (
+        f"{both}: {{}} pairs have a tab, as if there were columns; give each language a file of its own"
+    )
+    yield from _shared(pairs, MOST_TABS, lambda pair: pair.has_tab, sentence)
     first = {(pair.src, pair.tgt): pair for pair in reversed(pairs)}
     yield from _shared(
         pairs,
@@ -135,9 +133,9 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = N
     told = list(_of_languages(look, src_lang, tgt_lang))
     yield from told
     if train is not None and train.pairs and not told:
-        known = train.words()
+        known = train.words
         straight, crossed = (
-            min(_share(own, of) for own, of in zip(look.words(), order, strict=True))
+            min(_share(own, of) for own, of in zip(look.words, order, strict=True))
             for order in (known, known[::-1])
         )
         if crossed > straight + 0.2:
@@ -213,7 +211,7 @@ def _of_languages(look: Look, src_lang: str, tgt_lang: str) -> Iterator[str]:
     of_src, of_tgt = stop_words(src_lang), stop_words(tgt_lang)
     if src_lang == tgt_lang or not of_src or not of_tgt:
         return
-    src, tgt = look.words()
+    src, tgt = look.words
     src_looks_other = _share(src, of_tgt) > max(FEWEST_STOP_WORDS, 2 * _share(src, of_src))
     tgt_looks_other = _share(tgt, of_src) > max(FEWEST_STOP_WORDS, 2 * _share(tgt, of_tgt))
     files = look.files

@@ -104,7 +104,7 @@ def read_training_tensors(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
     Raises:
         DataError: it is altered or missing; a run that was exported does not have it.
     """
-    if not (folder / STATE).exists() and STATE not in read_file(folder / MANIFEST).decode(errors="replace"):
+    if STATE not in _listed_hashes(folder) and not (folder / STATE).exists():
         raise DataError(f"{folder}: an exported checkpoint, without what training needs to go on from it")
     return _read_tensors(folder, STATE, shapes)
 
@@ -157,9 +157,14 @@ def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
 
 def _check(folder: Path, name: str) -> str:
     """sha256 of a checkpoint's file, which is the one that the manifest lists."""
-    listed = read_json(folder / MANIFEST).get("sha256")
-    digest = listed.get(name) if isinstance(listed, dict) else None
+    digest = _listed_hashes(folder).get(name)
     if not isinstance(digest, str):
         raise DataError(f"{folder / MANIFEST}: lists no sha256 of {name}; the file is damaged")
     check_hashes(folder, {name: digest})
     return digest
+
+
+def _listed_hashes(folder: Path) -> dict[str, object]:
+    """What the manifest lists; nothing if it is damaged."""
+    listed = read_json(folder / MANIFEST).get("sha256")
+    return listed if isinstance(listed, dict) else {}
