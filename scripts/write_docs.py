@@ -59,7 +59,9 @@ def config_page() -> str:
         table = tables[_target(section)]
         blocks.append(_block(f"[{name}]", table))
         for key, inner in table["properties"].items():
-            if "patternProperties" in inner:  # it holds tables
+            if "$ref" in inner:
+                blocks.append(_block(f"[{name}.{key}]", tables[_target(inner)]))
+            elif "patternProperties" in inner:  # it holds tables
                 (named,) = inner["patternProperties"].values()
                 blocks.append(_block(f"[{name}.{key}.NAME]", tables[_target(named)]))
     return "\n".join(blocks)
@@ -74,7 +76,7 @@ def _block(title: str, table: Schema) -> str:
     rows = [
         f"| `{key}` | {_type(schema)} | {_default(schema)} | {_limits(schema)} | {_meaning(schema)} |"
         for key, schema in table["properties"].items()
-        if "patternProperties" not in schema
+        if "patternProperties" not in schema and "$ref" not in schema
     ]
     # The table's own name is in the heading.
     description = " ".join((table["description"].partition("`: ")[2] or table["description"]).split())
@@ -96,7 +98,8 @@ def _type_of_one(kind: Schema) -> str:
     if "enum" in kind:
         return " or ".join(_code(value) for value in kind["enum"])
     if "items" in kind:
-        return f"list of {TYPES[kind['items']['type']]}s"
+        item = _type_of_one(kind["items"])
+        return f"path or list of {item}s" if item == "path" else f"list of {item}s"
     if "prefixItems" in kind:
         return f"list of {len(kind['prefixItems'])} {TYPES[kind['prefixItems'][0]['type']]}s"
     return "path" if kind.get("format") == "path" else TYPES[kind["type"]]

@@ -9,7 +9,8 @@ import typer
 from mt_cli.cli.app import app, command, new_app
 from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings
 from mt_cli.config.load import differences, dump_config, load_config
-from mt_cli.errors import ConfigError
+from mt_cli.config.schema import Column, FilesConfig
+from mt_cli.errors import ConfigError, UsageError
 from mt_cli.machine.terminal import print_result
 
 Pair = tuple[Path, Path]
@@ -21,17 +22,27 @@ app.add_typer(group)
     group,
     "config new --train corpus.es corpus.en -o mine.toml",
     "config new --train a.de a.en --val b.de b.en -o mine.toml",
+    "config new pairs.tsv --columns de,en -o mine.toml",
 )
 def new(
     output: OutputFlags,
+    tables: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Training pairs: .tsv or .jsonl files that have both sides."),
+    ] = None,
     train: Annotated[
-        Pair | None, typer.Option(metavar="SRC TGT", help="Training pairs: two files that align by line.")
+        Pair | None,
+        typer.Option(metavar="SRC TGT", help="Training pairs: files that align by line; a,b is two files."),
     ] = None,
     val: Annotated[
-        Pair | None, typer.Option(metavar="SRC TGT", help="Validation pairs; by default cut off --train.")
+        Pair | None, typer.Option(metavar="SRC TGT", help="Validation pairs; by default cut off training's.")
     ] = None,
     test: Annotated[
-        Pair | None, typer.Option(metavar="SRC TGT", help="Test pairs; by default cut off --train.")
+        Pair | None, typer.Option(metavar="SRC TGT", help="Test pairs; by default cut off training's.")
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="SRC,TGT", help="Columns of .tsv, from 1 or by name, or keys of .jsonl files."),
     ] = None,
     src_lang: Annotated[
         str | None, typer.Option(metavar="CODE", help="Such as es; by default the file's ending.")
@@ -53,14 +64,25 @@ def new(
     """Write a config that suits a corpus.
 
     Vocabulary, model and training are sized to the pairs. Missing splits are cut off the training pairs, into
-    files beside the config. Without --train the config is for the bundled sample.
+    files beside the config. Without files the config is for the bundled sample.
     Prints the new file's path, or without -o the config itself.
     """
     from mt_cli.training.new_config import new_config
 
-    splits = {"train": train, "val": val, "test": test}
+    for path in tables or ():
+        if columns is None and not {".tsv", ".jsonl"} & set(path.suffixes):
+            raise UsageError(f"{path}: expected a .tsv or .jsonl file; two files of lines follow --train")
+    if tables and train is not None:
+        raise UsageError("training pairs are named by --train or by FILE; give one of them")
+    src_column, tgt_column = parse_columns(columns)
+    own = (tuple(tables),) * 2 if tables else None
+    named = {"train": own or _files(train), "val": _files(val), "test": _files(test)}
     text, cut_off = new_config(
-        {name: files for name, files in splits.items() if files is not None},
+        {
+            name: FilesConfig(src=sides[0], tgt=sides[1], src_column=src_column, tgt_column=tgt_column)
+            for name, sides in named.items()
+            if sides
+        },
         src_lang=src_lang,
         tgt_lang=tgt_lang,
         parent=init_from,
@@ -69,6 +91,22 @@ def new(
     )
     document = {"config": file, "cut_off": cut_off, "text": text}
     print_result(file or text.rstrip("\n").encode(), document, as_json=output.as_json)
+
+
+def _files(pair: Pair | None) -> tuple[tuple[Path, ...], ...]:
+    """The files of each side, of which a comma parts several."""
+    sides = () if pair is None else pair
+    return tuple((side,) if side.exists() else tuple(map(Path, str(side).split(","))) for side in sides)
+
+
+def parse_columns(text: str | None) -> tuple[Column | None, Column | None]:
+    """The columns of both sides that `text`, such as `1,2` or `de,en`, names."""
+    if text is None:
+        return None, None
+    src, comma, tgt = (part.strip() for part in text.partition(","))
+    if not comma or not src or not tgt or "0" in (src, tgt):
+        raise UsageError(f"--columns {text!r}: expected two, such as 1,2 or de,en")
+    return int(src) if src.isdecimal() else src, int(tgt) if tgt.isdecimal() else tgt
 
 
 @command(group, "config show sample", "config show runs/sample --set decoding.beam_size=5")

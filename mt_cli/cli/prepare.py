@@ -14,7 +14,12 @@ from mt_cli.machine.terminal import print_result
 log = logging.getLogger(__name__)
 
 
-@command(app, "prepare configs/sample.toml", "prepare configs/multi30k-tiny.toml --from downloads")
+@command(
+    app,
+    "prepare configs/sample.toml",
+    "prepare configs/multi30k-tiny.toml --from downloads",
+    "prepare mine.toml --dry-run --set data.filter.max_ratio=3",
+)
 def prepare(
     config: ConfigPath,
     output: OutputFlags,
@@ -23,6 +28,9 @@ def prepare(
     ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Use no network.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Prepare again though nothing has changed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say which pairs [data.filter] would leave out.")
+    ] = False,
     workers: Annotated[
         int, typer.Option(min=0, metavar="N", help="Processes, 16 at most; 0 chooses by size.")
     ] = 0,
@@ -34,9 +42,17 @@ def prepare(
     Prints the prepared folder's path; with --json, the report on the corpus too.
     """
     loaded = load_config(config, settings or ())
-    from mt_cli.data.prepare import prepare_corpus
+    from mt_cli.data.prepare import prepare_corpus, preview_filter
     from mt_cli.runs.run import run_with_tokenizer, runs_trained_on
 
+    if dry_run:
+        found = preview_filter(loaded, source=source, offline=offline, workers=workers)
+        text = "\n".join(survey.as_text(name) for name, survey in found.items())
+        document = {
+            name: {"lines": survey.lines, "dropped": survey.dropped()} for name, survey in found.items()
+        }
+        print_result(text, {"splits": document}, as_json=output.as_json)
+        return
     parent = run_with_tokenizer(loaded)
     result = prepare_corpus(
         loaded,

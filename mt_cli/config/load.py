@@ -184,21 +184,30 @@ def commented_toml(config: Config, *, header: str) -> str:
     """The whole `config` as TOML, a comment above each key, and `header` above them all."""
     lines = _comment(header)
     for name, section in config:
-        lines += ["", f"[{name}]"]
-        values = section.model_dump(mode="json")
-        for key in sorted(values, key=lambda key: isinstance(values[key], dict)):  # tables stand below keys
-            comment = _comment(" ".join((type(section).model_fields[key].description or "").split()))
-            match values[key]:
-                case dict() as table:
-                    lines += ["", *comment]
-                    lines += [tomli_w.dumps({name: {key: table}}).strip()] if table else []
-                case None:
-                    lines += [*comment, f"# {key} is not set"]
-                case list() as items:  # tomli_w gives each item a line
-                    lines += [*comment, f"{key} = {json.dumps(items)}"]
-                case value:
-                    lines += [*comment, tomli_w.dumps({key: value}).strip()]
+        lines += _commented_table(name, section)
     return "\n".join(lines) + "\n"
+
+
+def _commented_table(name: str, section: BaseModel) -> Iterator[str]:
+    yield from ("", f"[{name}]")
+    values = section.model_dump(mode="json", exclude_none=True)
+    for key, field in sorted(
+        type(section).model_fields.items(), key=lambda each: isinstance(values.get(each[0]), dict)
+    ):
+        inner, comment = getattr(section, key), _comment(" ".join((field.description or "").split()))
+        match values.get(key):
+            case dict() if isinstance(inner, BaseModel):  # tables stand below keys
+                yield from _commented_table(f"{name}.{key}", inner)
+            case dict() as table:
+                yield from ("", *comment)
+                if table:
+                    yield tomli_w.dumps({name: {key: table}}).strip()
+            case None:
+                yield from (*comment, f"# {key} is not set")
+            case list() as items:  # tomli_w gives each item a line
+                yield from (*comment, f"{key} = {json.dumps(items)}")
+            case value:
+                yield from (*comment, tomli_w.dumps({key: value}).strip())
 
 
 def _comment(text: str) -> list[str]:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 TRAIN, VAL = "train", "val"
 """The splits that every corpus has."""
+Side = Literal["src", "tgt"]
+SIDES: tuple[Side, Side] = ("src", "tgt")
 MORE = "train+"
 """Prefix of the names of pairs that a config adds for training."""
 LANGUAGE = r"^[a-z]{2,3}$"
@@ -53,11 +55,28 @@ def _count_or_share(value: object) -> object:
     return value
 
 
+def _several(value: object) -> object:
+    return [value] if isinstance(value, str | Path) else value
+
+
+def _one_or_several(paths: tuple[Path, ...]) -> str | list[str]:
+    return str(paths[0]) if len(paths) == 1 else list(map(str, paths))
+
+
 SplitName = Annotated[str, Field(pattern=SPLIT)]
 Language = Annotated[str, Field(pattern=LANGUAGE)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 # TOML has neither paths nor tuples, the two places where strictness gives way.
 FilePath = Annotated[Path, Field(strict=False)]
+FilePaths = Annotated[
+    tuple[FilePath, ...],
+    Field(strict=False, min_length=1),
+    BeforeValidator(_several),
+    PlainSerializer(_one_or_several, when_used="json"),
+]
+"""A path, or a list of them."""
+Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
+"""Number of a column, from 1, or its name."""
 Splits = Annotated[tuple[SplitName, ...], Field(strict=False)]
 Decays = Annotated[tuple[Probability, Probability], Field(strict=False)]
 CountOrShare = Annotated[int | float, BeforeValidator(_count_or_share)]
@@ -82,12 +101,17 @@ MOST_EPOCHS, MOST_STEPS, MOST_AT_ONCE, MOST_BEAMS, MOST_THREADS = 1 << 20, 1 << 
 
 
 class FilesConfig(Section):
-    """The two sides of one split of the `files` corpus."""
+    """The two sides of one split of the `files` corpus: files of lines, or columns of .tsv or .jsonl."""
 
-    src: FilePath
-    """Source text, one sentence a line; plain or .gz."""
-    tgt: FilePath
-    """Target text, line by line the translation of `src`."""
+    src: FilePaths
+    """Source text, one sentence a line, in a file or a list of files; plain, .gz or .zst."""
+    tgt: FilePaths
+    """Target text, line by line the translation of `src`; the same file, if it has both sides."""
+    src_column: Column | None = None
+    """Where `src` stands in .tsv or .jsonl files: a number from 1, a name in a .tsv's first line, or a key
+    such as de or translation.de. Without it: column 1, or the key src."""
+    tgt_column: Column | None = None
+    """The same for `tgt`. Without it: column 2, or the key tgt."""
 
 
 class MorePairsConfig(FilesConfig):
@@ -97,6 +121,23 @@ class MorePairsConfig(FilesConfig):
     """How much of them an epoch sees: 0.5 is half, other ones each time; 2 is all of them twice."""
     tag: str = Field(default="", pattern=TAG)
     """A word before each source line, by which the model tells them apart (Caswell et al. 2019)."""
+
+
+class FilterConfig(Section):
+    """`[data.filter]`: training pairs to leave out, by their text; other splits keep every line."""
+
+    duplicates: bool = False
+    """Leave out pairs that repeat an earlier one."""
+    copies: bool = False
+    """Leave out pairs whose two sides are the same."""
+    max_ratio: float = Field(default=0.0, ge=0)
+    """Leave out pairs of which a side has more than so many times the characters of the other; 0 is off."""
+    min_chars: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
+    """Leave out pairs with a side of fewer characters."""
+    max_chars: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
+    """Leave out pairs with a side of more characters; 0 is off."""
+    languages: bool = False
+    """Leave out pairs with a side that py3langid takes for another language."""
 
 
 class DataConfig(Section):
@@ -110,6 +151,8 @@ class DataConfig(Section):
     """For `corpus = "files"`: `[data.files.<split>]` tables with `src` and `tgt` paths."""
     more: dict[SplitName, MorePairsConfig] = Field(default_factory=dict)
     """`[data.more.<name>]` tables: more pairs to train on, from which no vocabulary is learned."""
+    filter: FilterConfig = Field(default_factory=FilterConfig)
+    """Training pairs to leave out, by their text."""
     src_lang: Language = "de"
     """Language code of the source side."""
     tgt_lang: Language = "en"

@@ -3,31 +3,87 @@
 import functools
 import gzip
 import http.client
+import json
 import logging
+import sys
 import time
 import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterator, Mapping
-from io import BufferedReader
+from dataclasses import dataclass, replace
+from io import BufferedIOBase
 from itertools import zip_longest
 from pathlib import Path
 
 from mt_cli.config.load import shipped
-from mt_cli.config.schema import MORE, TRAIN, DataConfig, FilesConfig
+from mt_cli.config.schema import MORE, SIDES, TRAIN, Column, DataConfig, FilesConfig, Side
 from mt_cli.errors import ConfigError, DataError, ResourceError
 from mt_cli.machine.files import sha256_bytes, sha256_file, write_atomically
+from mt_cli.text.normalize import decode_line, strip_line_end
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdError, ZstdFile
+else:
+    from backports.zstd import ZstdError, ZstdFile
 
 log = logging.getLogger(__name__)
 DOWNLOADS = Path("data/raw/multi30k")
-GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 LONGEST_LINE = 1 << 20
 """Bytes of a line."""
 RawPair = tuple[bytes, bytes]
 """A source line and a target line as they stand in the files, line ends included."""
 
 
-Corpus = Mapping[str, FilesConfig]
+@dataclass(frozen=True)
+class Text:
+    """One side of a split: the lines of some files, one after another, or one of their columns."""
+
+    paths: tuple[Path, ...]
+    column: Column | None
+    """Of .tsv and .jsonl files, and of others if it is given; by default the first for `src` and the second
+    for `tgt`, or the key of that name."""
+    side: Side
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.paths))
+
+    def lines(self) -> Iterator[bytes]:
+        r"""The raw lines. Only `\n` ends a line.
+
+        Raises:
+            DataError: a file cannot be read, a line is too long, or has no such column.
+        """
+        for path in self.paths:
+            ending = path.with_suffix("").suffix if path.suffix in (".gz", ".zst") else path.suffix
+            if ending == ".jsonl":
+                yield from _values(path, str(self.column or self.side))
+            elif ending == ".tsv" or self.column is not None:
+                yield from _cells(path, self.column or SIDES.index(self.side) + 1)
+            else:
+                yield from _lines(path)
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    """The two sides of a split, line by line translations of each other."""
+
+    src: Text
+    tgt: Text
+
+    @staticmethod
+    def of(files: FilesConfig) -> "ParallelText":
+        """What `files` name."""
+        return ParallelText(
+            Text(files.src, files.src_column, "src"), Text(files.tgt, files.tgt_column, "tgt")
+        )
+
+    def __str__(self) -> str:
+        return " and ".join(dict.fromkeys(map(str, (self.src, self.tgt))))
+
+
+Corpus = Mapping[str, ParallelText]
 """Splits by name, in the config's order, then added training pairs as `train+<name>`."""
 
 
@@ -52,13 +108,15 @@ def find_corpus(config: DataConfig, *, source: Path | None = None, offline: bool
     homes = {"files": Path(), "multi30k": DOWNLOADS, "sample": shipped("data/sample")}
     folder = source or homes[config.corpus]
 
-    def find(name: Path) -> Path:
-        gzipped, plain = folder / f"{name}.gz", folder / name
+    def find(text: Text) -> Text:
         if config.corpus == "files":
-            return plain
-        return gzipped if gzipped.is_file() else plain if plain.is_file() else folder / f"{name}[.gz]"
+            return text
+        (name,) = text.paths
+        gzipped, plain = folder / f"{name}.gz", folder / name
+        path = gzipped if gzipped.is_file() else plain if plain.is_file() else folder / f"{name}[.gz]"
+        return replace(text, paths=(path,))
 
-    own = {split: FilesConfig(src=find(pair.src), tgt=find(pair.tgt)) for split, pair in named.items()}
+    own = {split: ParallelText(find(pair.src), find(pair.tgt)) for split, pair in named.items()}
     corpus = _existing({**own, **more})
     if config.corpus == "multi30k":
         for path in files_of(own).values():
@@ -83,21 +141,22 @@ def corpus_hashes(corpus: Corpus) -> dict[str, str]:
 
 
 def files_of(corpus: Corpus) -> dict[str, Path]:
-    """The files of all splits, by `<split>.<side>`."""
+    """The files of all splits, by `<split>.<side>`, and `<split>.<side>.2` where a side has several."""
     return {
-        f"{name}.{side}": path
+        f"{name}.{text.side}{f'.{number}' if number > 1 else ''}": path
         for name, pair in corpus.items()
-        for side, path in (("src", pair.src), ("tgt", pair.tgt))
+        for text in (pair.src, pair.tgt)
+        for number, path in enumerate(text.paths, 1)
     }
 
 
-def read_pairs(split: FilesConfig) -> Iterator[RawPair]:
-    r"""The raw lines of both files, side by side. Only `\n` ends a line.
+def read_pairs(split: ParallelText) -> Iterator[RawPair]:
+    """The raw lines of both sides, side by side.
 
     Raises:
-        DataError: the files differ in length, one has a line that is too long, or cannot be read.
+        DataError: the sides differ in length, one has a line that is too long, or cannot be read.
     """
-    src_lines, tgt_lines = _lines(split.src), _lines(split.tgt)
+    src_lines, tgt_lines = split.src.lines(), split.tgt.lines()
     for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
         if src is None or tgt is None:
             num_src = number + (src is not None) + sum(1 for _ in src_lines)
@@ -112,17 +171,19 @@ def read_pairs(split: FilesConfig) -> Iterator[RawPair]:
 def _named_files(config: DataConfig) -> Corpus:
     """The two files of each split, as they are called in the corpus's folder."""
     if config.corpus == "files":
-        return {split: config.files[split] for split in config.splits}
+        return {split: ParallelText.of(config.files[split]) for split in config.splits}
     sides = (config.src_lang, config.tgt_lang)
     names = {split: [Path(f"{split}.{lang}") for lang in sides] for split in config.splits}
     unknown = [name for pair in names.values() for name in pair if str(name) not in GZIPPED_SHA256]
     if config.corpus == "multi30k" and unknown:
         raise ConfigError(f"data: multi30k has no {unknown[0]}; known: {', '.join(GZIPPED_SHA256)}")
-    return {split: FilesConfig(src=src, tgt=tgt) for split, (src, tgt) in names.items()}
+    return {
+        split: ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,))) for split, (src, tgt) in names.items()
+    }
 
 
 def _more_pairs(config: DataConfig) -> Corpus:
-    return {f"{MORE}{name}": pairs for name, pairs in config.more.items()}
+    return {f"{MORE}{name}": ParallelText.of(pairs) for name, pairs in config.more.items()}
 
 
 def _existing(corpus: Corpus) -> Corpus:
@@ -159,14 +220,17 @@ def _check_pin(path: Path) -> None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of `path`, unpacked if it begins like a gzip file.
+    """The lines of `path`, unpacked if it begins like a gzip or zstd file.
 
     None of them has to fit into memory before it is known to be short enough.
     """
     try:
         with path.open("rb") as file:
-            is_gzipped = file.peek(2)[:2] == GZIP_MAGIC
-            content: BufferedReader | gzip.GzipFile = gzip.GzipFile(fileobj=file) if is_gzipped else file
+            content: BufferedIOBase = file
+            if (magic := file.peek(4)[:4]).startswith(GZIP_MAGIC):
+                content = gzip.GzipFile(fileobj=file)
+            elif magic == ZSTD_MAGIC:
+                content = ZstdFile(file)
             pieces = iter(functools.partial(content.readline, LONGEST_LINE + 1), b"")
             for number, line in enumerate(pieces, start=1):
                 if len(line) > LONGEST_LINE:
@@ -175,10 +239,42 @@ def _lines(path: Path) -> Iterator[bytes]:
                         "line"
                     )
                 yield line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: damaged gzip file ({error}); get it anew") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error, ZstdError) as error:
+        raise DataError(f"{path}: a damaged .gz or .zst file ({error}); get it anew") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _cells(path: Path, column: Column) -> Iterator[bytes]:
+    """A column of a tab-separated file; one that has a name is named in the first line."""
+    lines = enumerate(map(strip_line_end, _lines(path)), 1)
+    if isinstance(column, str):
+        names = decode_line(next(lines, (0, b""))[1]).split("\t")
+        if column not in names:
+            raise DataError(f"{path}: its first line names no column {column!r}; it says {', '.join(names)}")
+        column = names.index(column) + 1
+    for number, line in lines:
+        cells = line.split(b"\t")
+        if line and len(cells) < column:
+            raise DataError(f"{path}: line {number}: no column {column}; it has {len(cells)}, parted by tabs")
+        yield cells[column - 1] if line else b""
+
+
+def _values(path: Path, key: str) -> Iterator[bytes]:
+    """The texts under `key`, such as `de` or `translation.de`, of a file with a JSON object a line."""
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            found = record = json.loads(line)
+            for part in key.split("."):
+                found = found[part]
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}: line {number}: not JSON ({error})") from error
+        except (LookupError, TypeError):
+            found = None
+        if not isinstance(found, str):
+            keys = ", ".join(map(str, record)) if isinstance(record, dict) else "no object"
+            raise DataError(f"{path}: line {number}: no text under the key {key!r}; it has {keys}")
+        yield " ".join(found.split("\n")).encode(errors="surrogatepass")
 
 
 # Downloads: files whose size and sha256 are known, and nothing else

@@ -9,16 +9,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.schema import TRAIN, FilesConfig
-from mt_cli.data.corpora import Corpus, RawPair, read_pairs
+from mt_cli.config.schema import TRAIN, DataConfig, FilterConfig
+from mt_cli.data.corpora import Corpus, ParallelText, RawPair, is_trained_on, read_pairs
+from mt_cli.data.filter import KEPT, reason_of
 from mt_cli.errors import DataError
+from mt_cli.text.language import other_language
 from mt_cli.text.normalize import decode_line, is_valid_utf8, normalize
-from mt_cli.text.tokenizer import sampled
+from mt_cli.text.tokenizer import TextOptions, sampled
 
 log = logging.getLogger(__name__)
 MOST_PAIRS = 10_000
@@ -36,8 +38,8 @@ LEAST_CORRELATION = 0.25
 """Of both sides' lengths. Real translations have 0.6 and more, shuffled ones about 0."""
 WINDOWS = 8
 """Parts of a file whose lengths are compared apart, so that lines shifted from some place on are found."""
-FEWEST_STOP_WORDS = 0.08
-"""Share of the words of a text that are stop words of its language, in languages with spaces."""
+ENOUGH_TEXT = 20_000
+"""Characters that tell a side's language."""
 NUM_EXAMPLES, LONGEST = 5, 70
 """Pairs that are shown, and letters of a side."""
 WORD = re.compile(r"[^\W\d_]+")
@@ -58,7 +60,7 @@ class Pair:
 class Look:
     """What was seen of a split."""
 
-    files: FilesConfig
+    files: ParallelText
     pairs: list[Pair]
     """A sample of those with text on both sides, in order."""
 
@@ -66,7 +68,7 @@ class Look:
         """A few pairs, spread over the file, for people to look at."""
         apart = max(1, len(self.pairs) // NUM_EXAMPLES)
         shown = self.pairs[apart // 2 :: apart][:NUM_EXAMPLES]
-        return [f"line {pair.line}: {pair.src[:LONGEST]}  |  {pair.tgt[:LONGEST]}" for pair in shown]
+        return [f"line {pair.line}: {shown_pair(pair.src, pair.tgt)}" for pair in shown]
 
     @cached_property
     def words(self) -> list[Counter[str]]:
@@ -75,8 +77,13 @@ class Look:
         return [Counter(word for text in side for word in WORD.findall(text.casefold())) for side in sides]
 
 
-def look_at(files: FilesConfig) -> Look:
-    """Read two files that are translations of each other once, and keep a sample of them.
+def shown_pair(src: str, tgt: str) -> str:
+    """A pair in one line."""
+    return f"{src[:LONGEST]}  |  {tgt[:LONGEST]}"
+
+
+def look_at(files: ParallelText, filtered: FilterConfig, options: TextOptions) -> Look:
+    """Read a split once, and keep a sample of the pairs that the filter leaves.
 
     Raises:
         DataError: a side is not UTF-8, or both sides are the same text.
@@ -103,8 +110,10 @@ def look_at(files: FilesConfig) -> Look:
                 f"convert the file first: iconv -f latin1 -t utf-8 {path}"
             )
     if len(found) > 1 and all(pair.src == pair.tgt for pair in found):
-        raise DataError(f"{files.src} and {files.tgt} are the same text; name the translations of the one")
-    return Look(files, found)
+        raise DataError(f"{files}: both sides are the same text; name the translations of the one")
+    if filtered.duplicates:
+        found = list({(pair.src, pair.tgt): pair for pair in reversed(found)}.values())[::-1]
+    return Look(files, [pair for pair in found if reason_of(pair.src, pair.tgt, filtered, options) == KEPT])
 
 
 def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = None) -> Iterator[str]:
@@ -112,19 +121,17 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = N
     pairs = look.pairs
     if len(pairs) < FEWEST_PAIRS:
         return
-    both = f"{look.files.src} and {look.files.tgt}"
-    sentence = f"{both}: {{}} pairs have the same text on both sides"
+    both = str(look.files)
+    sentence = f"{both}: {{}} pairs have the same text on both sides{_leaves_out('copies = true')}"
     yield from _shared(pairs, MOST_EQUAL, lambda pair: pair.src == pair.tgt, sentence)
-    sentence = (
-        f"{both}: {{}} pairs have a tab, as if there were columns; give each language a file of its own"
-    )
+    sentence = f"{both}: {{}} pairs have a tab; files of columns are named .tsv, or have a src_column"
     yield from _shared(pairs, MOST_TABS, lambda pair: pair.has_tab, sentence)
     first = {(pair.src, pair.tgt): pair for pair in reversed(pairs)}
     yield from _shared(
         pairs,
         MOST_REPEATED,
         lambda pair: first[pair.src, pair.tgt] is not pair,
-        f"{both}: {{}} pairs repeat others",
+        f"{both}: {{}} pairs repeat others{_leaves_out('duplicates = true')}",
     )
     if misaligned := _misaligned(pairs):
         yield f"{both}: {misaligned}; check that the same line is the same sentence"
@@ -145,18 +152,25 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = N
             )
 
 
-def log_oddities(corpus: Corpus, *, src_lang: str, tgt_lang: str) -> str:
+def _leaves_out(setting: str) -> str:
+    return f"; [data.filter] {setting} leaves them out"
+
+
+def log_oddities(corpus: Corpus, data: DataConfig) -> str:
     """Look at all splits of `corpus`, and warn of what is odd; gives some training pairs to be shown.
 
     Raises:
         DataError: a split cannot be used.
     """
-    train = look_at(corpus[TRAIN])
+    options = TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
+    train = look_at(corpus[TRAIN], data.filter, options)
     for name, files in corpus.items():
-        look = train if name == TRAIN else look_at(files)
-        for oddity in oddities(
-            look, src_lang=src_lang, tgt_lang=tgt_lang, train=None if look is train else train
-        ):
+        filtered = data.filter if is_trained_on(name) else FilterConfig()
+        look = train if name == TRAIN else look_at(files, filtered, options)
+        found = oddities(
+            look, src_lang=data.src_lang, tgt_lang=data.tgt_lang, train=None if look is train else train
+        )
+        for oddity in found:
             log.warning("%s: %s", name, oddity)
     return "\n".join(["some training pairs:", *(f"  {example}" for example in train.examples())])
 
@@ -203,37 +217,28 @@ def _of_lengths(pairs: Sequence[Pair], both: str) -> Iterator[str]:
     lines = {pair.line for pair, is_odd in zip(pairs, unlike.tolist(), strict=True) if is_odd}
     yield from _shared(
         pairs, MOST_UNLIKE, lambda pair: pair.line in lines,
-        f"{both}: in {{}} pairs, one side is {UNLIKE:g} times as long as the other lets expect",
+        f"{both}: in {{}} pairs, one side is {UNLIKE:g} times as long as the other lets expect"
+        f"{_leaves_out('max_ratio')}",
     )  # fmt: skip
 
 
 def _of_languages(look: Look, src_lang: str, tgt_lang: str) -> Iterator[str]:
-    of_src, of_tgt = stop_words(src_lang), stop_words(tgt_lang)
-    if src_lang == tgt_lang or not of_src or not of_tgt:
-        return
-    src, tgt = look.words
-    src_looks_other = _share(src, of_tgt) > max(FEWEST_STOP_WORDS, 2 * _share(src, of_src))
-    tgt_looks_other = _share(tgt, of_src) > max(FEWEST_STOP_WORDS, 2 * _share(tgt, of_tgt))
+    src, tgt = (
+        " ".join(side)[:ENOUGH_TEXT] for side in zip(*((p.src, p.tgt) for p in look.pairs), strict=True)
+    )
+    src_other, tgt_other = other_language(src, src_lang), other_language(tgt, tgt_lang)
     files = look.files
-    if src_looks_other and tgt_looks_other:
+    if (src_other, tgt_other) == (tgt_lang, src_lang):
         yield f"the sides are swapped: {files.src} looks like {tgt_lang}, and {files.tgt} like {src_lang}"
-    elif src_looks_other:
-        yield f"{files.src} looks like {tgt_lang}, the target's language, and should be {src_lang}"
-    elif tgt_looks_other:
-        yield f"{files.tgt} looks like {src_lang}, the source's language, and should be {tgt_lang}"
+        return
+    for text, other, lang, side in (
+        (files.src, src_other, src_lang, "source"),
+        (files.tgt, tgt_other, tgt_lang, "target"),
+    ):
+        if other is not None:
+            yield f"{text}: the {side} looks like {other}, and should be {lang}"
 
 
 def _share(words: Counter[str], known: Container[str]) -> float:
     """Share of the running `words` that are `known`."""
     return sum(count for word, count in words.items() if word in known) / max(1, words.total())
-
-
-@cache
-def stop_words(lang: str) -> frozenset[str]:
-    """The commonest words of a language, as spaCy lists them; none of one that it does not know."""
-    import spacy  # late: it takes seconds
-
-    try:
-        return frozenset(spacy.blank(lang).Defaults.stop_words)
-    except ImportError:
-        return frozenset()

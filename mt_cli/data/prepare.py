@@ -6,17 +6,19 @@ Reads the training text three times and holds none of it: to look at it, to lear
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mt_cli.config.schema import MORE, TRAIN, Config, FilesConfig, TokenizerKind
+from mt_cli.config.schema import MORE, TRAIN, Config, FilterConfig, TokenizerKind
 from mt_cli.data.corpora import (
     Corpus,
+    ParallelText,
     RawPair,
     corpus_hashes,
     files_of,
@@ -25,7 +27,8 @@ from mt_cli.data.corpora import (
     pinned_hashes,
     read_pairs,
 )
-from mt_cli.data.oddities import log_oddities
+from mt_cli.data.filter import DUPLICATE, EMPTY, REASONS, reason_of
+from mt_cli.data.oddities import NUM_EXAMPLES, log_oddities, shown_pair
 from mt_cli.data.prepared import (
     TOKENIZER,
     CorpusReport,
@@ -123,18 +126,44 @@ def prepare_corpus(
                 "else; give the config another name, or replace the data with --force"
             )
         started_at = time.monotonic()
-        examples = log_oddities(corpus, src_lang=config.data.src_lang, tgt_lang=config.data.tgt_lang)
+        examples = log_oddities(corpus, config.data)
         with built_beside(out) as folder:
-            if not workers:
-                sizes = [
-                    path.stat().st_size * (3 if path.suffix == ".gz" else 1)
-                    for path in files_of(corpus).values()
-                ]
-                workers = usable_cores() if sum(sizes) >= WORTH_SEVERAL_WORKERS else 1
-            workers = min(workers, MOST_WORKERS)
+            workers = _suited_workers(corpus, workers)
             report = _build(config, corpus, folder, inputs=inputs, given=given, workers=workers)
     log.info("%s\n%s prepared in %.1f s\n%s", examples, out, time.monotonic() - started_at, report.as_text())
     return PrepareResult(out, is_new=True, report=report)
+
+
+def preview_filter(
+    config: Config, *, source: Path | None = None, offline: bool = False, workers: int = 1
+) -> dict[str, "Survey"]:
+    """What `[data.filter]` would leave out of each part that is trained on; writes nothing."""
+    corpus = find_corpus(config.data, source=source, offline=offline)
+    log.info("%s", log_oddities(corpus, config.data))
+    workers = _suited_workers(corpus, workers)
+    return {name: _surveyed(config, corpus, name, workers=workers) for name in corpus if is_trained_on(name)}
+
+
+def _surveyed(
+    config: Config, corpus: Corpus, name: str, *, kind: TokenizerKind | None = None, workers: int
+) -> "Survey":
+    filtered = config.data.filter if is_trained_on(name) else FilterConfig()
+    job = partial(survey_pairs, options=_text_options(config), filtered=filtered, kind=kind)
+    return survey_split(corpus[name], name, job, drops_repeats=filtered.duplicates, workers=workers)
+
+
+def _suited_workers(corpus: Corpus, workers: int) -> int:
+    if not workers:
+        sizes = [
+            path.stat().st_size * (3 if path.suffix in (".gz", ".zst") else 1)
+            for path in files_of(corpus).values()
+        ]
+        workers = usable_cores() if sum(sizes) >= WORTH_SEVERAL_WORKERS else 1
+    return min(workers, MOST_WORKERS)
+
+
+def _text_options(config: Config) -> TextOptions:
+    return TextOptions(config.data.src_lang, config.data.tgt_lang, config.data.lowercase)
 
 
 def _build(
@@ -147,12 +176,11 @@ def _build(
     workers: int,
 ) -> CorpusReport:
     """Fill `folder`."""
-    options = TextOptions(config.data.src_lang, config.data.tgt_lang, config.data.lowercase)
+    options = _text_options(config)
     surveys = {}
     for name in corpus:
         kind = config.tokenizer.kind if name == TRAIN and given is None else None
-        job = partial(survey_pairs, options=options, kind=kind)
-        surveys[name] = survey_split(corpus[name], name, job, workers=workers)
+        surveys[name] = _surveyed(config, corpus, name, kind=kind, workers=workers)
     if given is None:
         train = surveys[TRAIN]
         tokenizers = learn_tokenizers(
@@ -164,7 +192,8 @@ def _build(
         write_atomically(folder / TOKENIZER / name, data)
     splits = {}
     for name in config.data.splits:
-        dropped = encode_split(config, corpus, name, tokenizers, folder, workers=workers)
+        drops = {part: survey.drops for part, survey in surveys.items()}
+        dropped = encode_split(config, corpus, name, tokenizers, folder, drops=drops, workers=workers)
         whole, begin = open_split(folder, name), 0
         for part, of_part in dropped.items():
             end = begin + surveys[part].lines - of_part.total()
@@ -213,6 +242,10 @@ class Survey:
     lines: int = 0
     invalid: int = 0
     """Lines with a side that is not valid UTF-8."""
+    drops: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    """Of each line, the place in `REASONS` of why its pair is left out; 0 is kept."""
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    """Some pairs that are left out, by reason."""
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     """Of each filled pair: eight bytes a pair."""
@@ -222,9 +255,30 @@ class Survey:
     pairs: list[tuple[str, str]] = field(default_factory=list)
     """The normalised pairs, or a sample of them."""
 
+    def dropped(self) -> dict[str, int]:
+        """How many pairs are left out, by reason."""
+        counts = np.bincount(self.drops, minlength=len(REASONS)).tolist()
+        return {reason: count for reason, count in zip(REASONS, counts, strict=True) if reason and count}
+
+    def as_text(self, name: str) -> str:
+        """What would be left out of the part `name`, with examples."""
+        dropped = self.dropped()
+        lines = [f"{name}: {self.lines:,} pairs, {self.lines - sum(dropped.values()):,} of them kept"]
+        for reason, count in dropped.items():
+            lines += [
+                f"  {count:,} left out: {reason}",
+                *(f"    {each}" for each in self.examples.get(reason, ())),
+            ]
+        return "\n".join(lines)
+
 
 def survey_split(
-    split: FilesConfig, name: str, job: Callable[[Sequence[RawPair]], Survey], *, workers: int
+    split: ParallelText,
+    name: str,
+    job: Callable[[Sequence[RawPair]], Survey],
+    *,
+    drops_repeats: bool = False,
+    workers: int,
 ) -> Survey:
     """Read `split` once, holding no more of it than sorted hashes, counts and a sample.
 
@@ -232,7 +286,7 @@ def survey_split(
         DataError: it is empty, or not in UTF-8.
     """
     whole = Survey()
-    src_hashes, pair_hashes = [whole.src_hashes], [whole.pair_hashes]
+    src_hashes, pair_hashes, drops = [whole.src_hashes], [whole.pair_hashes], [whole.drops]
     groups = read_groups(split, label=f"reading {name}")
 
     def pairs() -> Iterator[tuple[str, str]]:
@@ -241,13 +295,24 @@ def survey_split(
             whole.invalid += part.invalid
             src_hashes.append(part.src_hashes)
             pair_hashes.append(part.pair_hashes)
+            drops.append(part.drops)
+            for reason, examples in part.examples.items():
+                known = whole.examples.setdefault(reason, [])
+                known += examples[: NUM_EXAMPLES - len(known)]
             whole.src_words.update(part.src_words)
             whole.tgt_words.update(part.tgt_words)
             yield from part.pairs
 
     whole.pairs = sampled(pairs(), SAMPLE_SIZE, seed=0)
     whole.src_hashes = np.sort(np.concatenate(src_hashes))
-    whole.pair_hashes = np.sort(np.concatenate(pair_hashes))
+    whole.drops = np.concatenate(drops)
+    whole.pair_hashes = np.concatenate(pair_hashes)
+    if drops_repeats:
+        filled = np.flatnonzero(whole.drops != REASONS.index(EMPTY))
+        _, first = np.unique(whole.pair_hashes, return_index=True)
+        repeats = np.delete(filled, first)
+        whole.drops[repeats[whole.drops[repeats] == 0]] = REASONS.index(DUPLICATE)
+    whole.pair_hashes.sort()
     log.debug("%s: %d lines read", name, whole.lines)
     if whole.invalid:
         log.warning(
@@ -260,20 +325,34 @@ def survey_split(
     return whole
 
 
-def survey_pairs(raw: Sequence[RawPair], *, options: TextOptions, kind: TokenizerKind | None) -> Survey:
+def survey_pairs(
+    raw: Sequence[RawPair],
+    *,
+    options: TextOptions,
+    filtered: FilterConfig,
+    kind: TokenizerKind | None = None,
+) -> Survey:
     """What is found in the pairs `raw`, and what tokenizers of a `kind` are learned from."""
     pairs = [(_normalized(src, options), _normalized(tgt, options)) for src, tgt in raw]
+    reasons = [reason_of(src, tgt, filtered, options) for src, tgt in pairs]
+    examples: dict[str, list[str]] = {}
+    for reason, (src, tgt) in zip(reasons, pairs, strict=True):
+        if reason and len(known := examples.setdefault(reason, [])) < NUM_EXAMPLES:
+            known.append(shown_pair(src, tgt))
     filled = [(src, tgt) for src, tgt in pairs if src and tgt]
+    kept = [pair for pair, reason in zip(pairs, reasons, strict=True) if not reason]
     survey = Survey(
         lines=len(raw),
         invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
+        drops=np.array([REASONS.index(reason) for reason in reasons], np.uint8),
+        examples=examples,
         src_hashes=hash_texts(src for src, _ in filled),
         pair_hashes=hash_texts(f"{src}\n{tgt}" for src, tgt in filled),
-        pairs=filled if kind in ("bpe", "unigram") else [],
+        pairs=kept if kind in ("bpe", "unigram") else [],
     )
     if kind == "spacy":
-        src_words = split_words([src for src, _ in filled], options.src_lang)
-        tgt_words = split_words([tgt for _, tgt in filled], options.tgt_lang)
+        src_words = split_words([src for src, _ in kept], options.src_lang)
+        tgt_words = split_words([tgt for _, tgt in kept], options.tgt_lang)
         survey.src_words, survey.tgt_words = (Counter(chain(*words)) for words in (src_words, tgt_words))
     return survey
 
@@ -290,7 +369,7 @@ def count_common(hashes: Hashes, known: Sequence[Hashes]) -> int:
     return int(found.sum())
 
 
-def read_groups(split: FilesConfig, *, label: str) -> Iterator[list[RawPair]]:
+def read_groups(split: ParallelText, *, label: str) -> Iterator[list[RawPair]]:
     """A split's raw pairs, `PAIRS_PER_JOB` at a time, with a progress bar.
 
     Groups are the same however many workers take them, and so are the results.
@@ -306,9 +385,19 @@ def read_groups(split: FilesConfig, *, label: str) -> Iterator[list[RawPair]]:
 
 
 def encode_split(
-    config: Config, corpus: Corpus, name: str, tokenizers: Tokenizers, folder: Path, *, workers: int
+    config: Config,
+    corpus: Corpus,
+    name: str,
+    tokenizers: Tokenizers,
+    folder: Path,
+    *,
+    drops: Mapping[str, NDArray[np.uint8]],
+    workers: int,
 ) -> dict[str, Counter[str]]:
-    """Write the encoded split, in which more pairs follow those of `train`; counts what is dropped."""
+    """Write the encoded split, in which more pairs follow those of `train`; counts what is dropped.
+
+    `drops` are the places in `REASONS` of each line of a part.
+    """
     is_train = name == TRAIN
     max_len = config.data.max_len if is_train else None
     dropped = {part: Counter[str]() for part in corpus if part == name or (is_train and is_trained_on(part))}
@@ -318,6 +407,8 @@ def encode_split(
         for part, so_far in dropped.items():
             job = partial(encode_pairs, tokenizers=tokenizers, max_len=max_len, tag=tags.get(part, ""))
             groups = read_groups(corpus[part], label=f"encoding {part}")
+            if is_train:
+                groups = _kept(groups, drops[part], so_far)
             for pairs in ordered_map(job, groups, workers=workers if is_train else 1):
                 so_far.update(pairs.dropped)
                 yield pairs
@@ -326,6 +417,18 @@ def encode_split(
         folder, name, encoded(), [id_type(each.vocab_size) for each in (tokenizers.src, tokenizers.tgt)]
     )
     return dropped
+
+
+def _kept(
+    groups: Iterable[list[RawPair]], drops: NDArray[np.uint8], dropped: Counter[str]
+) -> Iterator[list[RawPair]]:
+    """Each group without the lines that `drops` has a reason for, which is counted."""
+    begin = 0
+    for group in groups:
+        codes = drops[begin : begin + len(group)].tolist()
+        begin += len(group)
+        dropped.update(REASONS[code] for code in codes if code)
+        yield [pair for pair, code in zip(group, codes, strict=True) if not code]
 
 
 def encode_pairs(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mt_cli.config.load import differences
-from mt_cli.config.schema import MORE, TRAIN, Config, DataConfig, TokenizerConfig
+from mt_cli.config.schema import MORE, SIDES, TRAIN, Config, DataConfig, Side, TokenizerConfig
 from mt_cli.errors import DataError, PreparedDataError, command_line
 from mt_cli.machine.files import (
     MANIFEST,
@@ -42,8 +42,6 @@ REPORT, TOKENIZER = "report.json", "tokenizer"
 PERCENTILES = (50, 90, 99, 100)
 COUNTED_TOGETHER = 1 << 22
 """Ids read at a time, so that a memory-mapped corpus need not fit into memory."""
-Side = Literal["src", "tgt"]
-SIDES: tuple[Side, Side] = ("src", "tgt")
 IdArray = NDArray[np.uint16] | NDArray[np.int32]
 IdType = type[np.uint16] | type[np.int32]
 

@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.load import commented_toml, parse_config
-from mt_cli.config.schema import MORE, TRAIN, VAL, Config, DataConfig, FilesConfig, TrainingConfig
+from mt_cli.config.schema import MORE, TRAIN, VAL, Column, Config, DataConfig, FilesConfig, TrainingConfig
 from mt_cli.data.corpora import (
     Corpus,
+    ParallelText,
     RawPair,
+    Text,
     files_of,
     find_corpus,
     is_trained_on,
@@ -239,12 +241,10 @@ def after_training(bleu: float, *, hyps: Sequence[str], sources: Sequence[str]) 
 # A config for a corpus
 
 TEST = "test"
-FilePair = tuple[Path, Path]
-"""A source file and a target file."""
 
 
 def new_config(
-    files: Mapping[str, FilePair],
+    files: Mapping[str, FilesConfig],
     *,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
@@ -262,7 +262,7 @@ def new_config(
         UsageError: a place is taken, a name is not UTF-8, or a flag is missing.
         DataError: the files are missing, do not align, or hold too few pairs.
     """
-    for place in (output, parent, *(path for pair in files.values() for path in pair)):
+    for place in (output, parent, *(path for pair in files.values() for path in (*pair.src, *pair.tgt))):
         if place is not None and str(place) != str(place).encode(errors="replace").decode():
             raise UsageError(f"{place}: its name is not UTF-8, and a config cannot hold it; rename it")
     if output is not None and output.exists() and not overwrite:
@@ -274,14 +274,14 @@ def new_config(
             raise UsageError(
                 "--val and --test need training pairs beside them; name them with --train SRC TGT"
             )
-        src, tgt = files[TRAIN]
+        train = files[TRAIN]
         languages = (
-            src_lang or _language_of(src, flag="--src-lang"),
-            tgt_lang or _language_of(tgt, flag="--tgt-lang"),
+            src_lang or _language_of(train.src[0], train.src_column, flag="--src-lang"),
+            tgt_lang or _language_of(train.tgt[0], train.tgt_column, flag="--tgt-lang"),
         )
         data = _data_config(files, languages)
         given = {name: pair for name, pair in find_corpus(data).items() if name in files}
-        examples = log_oddities(given, src_lang=languages[0], tgt_lang=languages[1])
+        examples = log_oddities(given, data)
         if missing := [name for name in (VAL, TEST) if name not in files]:
             cut, pairs = _cut_off(find_corpus(data), missing, languages, output=output, overwrite=overwrite)
             data = _data_config({**files, **cut}, languages)
@@ -299,14 +299,14 @@ def new_config(
     return text, pairs
 
 
-def _data_config(files: Mapping[str, FilePair], languages: tuple[str, str]) -> DataConfig:
+def _data_config(files: Mapping[str, FilesConfig], languages: tuple[str, str]) -> DataConfig:
     """[data] for `files`, of which the training pairs stand for `val` until it is cut off them."""
     named = {TRAIN: files[TRAIN], VAL: files[TRAIN], **files}
     tables: Tables = {
         "data": {
             "corpus": "files",
             "splits": list(named),
-            "files": {name: {"src": str(src), "tgt": str(tgt)} for name, (src, tgt) in named.items()},
+            "files": {name: pair.model_dump(mode="json") for name, pair in named.items()},
             "src_lang": languages[0],
             "tgt_lang": languages[1],
         }
@@ -314,9 +314,10 @@ def _data_config(files: Mapping[str, FilePair], languages: tuple[str, str]) -> D
     return parse_config(tables, origin="config new").data
 
 
-def _language_of(path: Path, *, flag: str) -> str:
-    """The language that a file's ending names, as in `train.es` or `train.es.gz`."""
-    ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix[1:]
+def _language_of(path: Path, column: Column | None, *, flag: str) -> str:
+    """The language named by a column, as `translation.es`, or by a file's ending, as `train.es.gz`."""
+    name = f".{column}" if isinstance(column, str) else re.sub(r"\.(gz|zst)$", "", path.name)
+    ending = name.rpartition(".")[2]
     if not re.fullmatch(r"[a-z]{2}", ending):
         raise UsageError(
             f"{path}: its name does not say in which language it is; add {flag}, such as {flag} es"
@@ -326,7 +327,7 @@ def _language_of(path: Path, *, flag: str) -> str:
 
 def _cut_off(
     corpus: Corpus, missing: list[str], languages: tuple[str, str], *, output: Path | None, overwrite: bool
-) -> tuple[dict[str, FilePair], dict[str, int]]:
+) -> tuple[dict[str, FilesConfig], dict[str, int]]:
     """The files of the splits that the training pairs are cut into, and how many pairs each has."""
     if output is None:
         raise UsageError(
@@ -354,7 +355,8 @@ def _cut_off(
     for reason in (REPEATED, EMPTY):
         if counts[reason]:
             log.info("%d pairs left out, %s", counts[reason], reason)
-    return {name: (folder / src, folder / tgt) for name, (src, tgt) in names.items()}, pairs
+    cut = {name: FilesConfig(src=(folder / src,), tgt=(folder / tgt,)) for name, (src, tgt) in names.items()}
+    return cut, pairs
 
 
 def _header(config: Config, size: CorpusSize, output: Path | None, pairs: Mapping[str, int]) -> str:
@@ -384,7 +386,7 @@ REPEATED, EMPTY = "whose source or target is in a held-out pair", "because a sid
 """Why pairs are left out."""
 
 
-def cut_off(corpus: FilesConfig, files: Mapping[str, FilePair]) -> Counter[str]:
+def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Counter[str]:
     """Write the pairs of `corpus` to the `files` of `train` and of the other, new splits; count each split's.
 
     A pair stays out of training if its source or its target is that of a held-out pair, whatever its case
@@ -417,7 +419,7 @@ def cut_off(corpus: FilesConfig, files: Mapping[str, FilePair]) -> Counter[str]:
 
 
 def _choose(
-    hashes: Hashes, is_filled: NDArray[np.bool_], names: Sequence[str], *, origin: Path
+    hashes: Hashes, is_filled: NDArray[np.bool_], names: Sequence[str], *, origin: Text
 ) -> dict[int, str]:
     """The split of each pair that is held out: pairs of which no two share a side, as if drawn at random."""
     num_different = min(len(np.unique(side)) for side in hashes[is_filled].T)

@@ -7,11 +7,12 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from backports import zstd
 
 from mt_cli.config.schema import Config, DataConfig, FilesConfig
 from mt_cli.data import corpora
 from mt_cli.data import corpora as multi30k
-from mt_cli.data.corpora import corpus_hashes, find_corpus, pinned_hashes, read_pairs
+from mt_cli.data.corpora import ParallelText, corpus_hashes, find_corpus, pinned_hashes, read_pairs
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.errors import DataError, ResourceError
 
@@ -45,6 +46,10 @@ def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "multi30k"
 
 
+def pairs_of(src: Path, tgt: Path, **columns: object) -> ParallelText:
+    return ParallelText.of(FilesConfig.model_validate({"src": src, "tgt": tgt, **columns}))
+
+
 def write(folder: Path, files: dict[str, bytes], *, suffix: str = ".gz") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
@@ -58,7 +63,7 @@ class TestMulti30k:
     ) -> None:
         corpus = find_corpus(config, source=write(tmp_path, pinned))
         assert list(corpus) == ["train", "val"]
-        assert corpus["train"].src == tmp_path / "train.de.gz"
+        assert corpus["train"].src.paths == (tmp_path / "train.de.gz",)
         assert corpus_hashes(corpus) == pinned_hashes(config)
 
     def test_plain_files_count_as_the_same(
@@ -66,7 +71,7 @@ class TestMulti30k:
     ) -> None:
         plain = {name: gzip.decompress(data) for name, data in pinned.items()}
         source, whole = write(tmp_path / "plain", plain, suffix=""), Config(data=config)
-        assert find_corpus(config, source=source)["val"].tgt == source / "val.en"
+        assert find_corpus(config, source=source)["val"].tgt.paths == (source / "val.en",)
         assert prepare_corpus(whole, out=tmp_path / "out", source=source).is_new
         assert not prepare_corpus(whole, out=tmp_path / "out", source=write(tmp_path, pinned)).is_new
 
@@ -125,7 +130,9 @@ class TestSample:
 class TestFiles:
     @staticmethod
     def config(folder: Path) -> DataConfig:
-        files = {name: FilesConfig(src=folder / f"{name}.x", tgt=folder / f"{name}.y") for name in SPLITS}
+        files = {
+            name: FilesConfig(src=(folder / f"{name}.x",), tgt=(folder / f"{name}.y",)) for name in SPLITS
+        }
         return DataConfig(corpus="files", splits=SPLITS, files=files)
 
     def test_missing_file_is_named(self, tmp_path: Path) -> None:
@@ -134,11 +141,11 @@ class TestFiles:
 
 
 class TestReading:
-    @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzipped"])
+    @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress], ids=["plain", "gzipped", "zst"])
     def test_only_newline_ends_a_line(self, tmp_path: Path, pack: type[bytes]) -> None:
         text = "a\u2028b\x0bc\x85\r\n\nletzte"
         write(tmp_path, {"src": pack(text.encode()), "tgt": pack(b"1\n2\n3\n")}, suffix="")
-        pairs = list(read_pairs(FilesConfig(src=tmp_path / "src", tgt=tmp_path / "tgt")))
+        pairs = list(read_pairs(pairs_of(tmp_path / "src", tmp_path / "tgt")))
         assert [src for src, _ in pairs] == ["a\u2028b\x0bc\x85\r\n".encode(), b"\n", b"letzte"]
         assert [tgt for _, tgt in pairs] == [b"1\n", b"2\n", b"3\n"]
 
@@ -150,7 +157,7 @@ class TestReading:
         src, tgt = tmp_path / "src", tmp_path / "tgt"
         message = f"{tgt}: {num_tgt} lines, but {src} has {num_src}; the files must align line by line"
         with pytest.raises(DataError, match=re.escape(message)):
-            list(read_pairs(FilesConfig(src=src, tgt=tgt)))
+            list(read_pairs(pairs_of(src, tgt)))
 
     @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzipped"])
     def test_line_without_end_is_refused_by_number_and_never_held(
@@ -162,14 +169,68 @@ class TestReading:
         tracemalloc.start()
         try:
             with pytest.raises(DataError, match=r"src: line 2: longer than 1,048,576 bytes; expected a sent"):
-                list(read_pairs(FilesConfig(src=tmp_path / "src", tgt=tmp_path / "tgt")))
+                list(read_pairs(pairs_of(tmp_path / "src", tmp_path / "tgt")))
             assert tracemalloc.get_traced_memory()[1] < 8 << 20
         finally:
             tracemalloc.stop()
 
+    @pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzipped", "zst"])
     @pytest.mark.parametrize("cut", [10, -4, 30])
-    def test_damaged_gzip_file_is_named(self, tmp_path: Path, cut: int) -> None:
+    def test_damaged_packed_file_is_named(self, tmp_path: Path, cut: int, pack: type[bytes]) -> None:
         lines = b"".join(b"%d\n" % i for i in range(1000))
-        write(tmp_path, {"src": gzip.compress(lines)[:cut], "tgt": lines}, suffix="")
-        with pytest.raises(DataError, match=r"src: damaged gzip file"):
-            list(read_pairs(FilesConfig(src=tmp_path / "src", tgt=tmp_path / "tgt")))
+        write(tmp_path, {"src": pack(lines)[:cut], "tgt": lines}, suffix="")
+        with pytest.raises(DataError, match=r"src: a damaged .gz or .zst file"):
+            list(read_pairs(pairs_of(tmp_path / "src", tmp_path / "tgt")))
+
+
+TSV = "Deutsch\tscore\tEnglisch\nein Hund\t0.9\ta dog\n\nzwei\t\ttwo\r\n"
+JSONL = (
+    '{"de": "ein Hund", "translation": {"en": "a dog", "fr": "un chien"}}\n'
+    '{"de": "zwei\\nHunde", "translation": {"en": "two dogs"}}'
+)
+
+
+class TestColumns:
+    """.tsv and .jsonl files, which hold both sides."""
+
+    @staticmethod
+    def read(path: Path, text: str, **columns: object) -> list[tuple[bytes, bytes]]:
+        path.write_text(text, encoding="utf-8", newline="")
+        return list(read_pairs(pairs_of(path, path, **columns)))
+
+    def test_columns_of_a_tsv_have_names_or_numbers(self, tmp_path: Path) -> None:
+        pairs = [(b"ein Hund", b"a dog"), (b"", b""), (b"zwei", b"two")]
+        named = self.read(tmp_path / "a.tsv", TSV, src_column="Deutsch", tgt_column="Englisch")
+        assert named == pairs
+        body = TSV.split("\n", 1)[1]
+        assert self.read(tmp_path / "b.txt", body, src_column=1, tgt_column=3) == pairs
+        assert self.read(tmp_path / "c.tsv", "eins\tone\tx\n") == [(b"eins", b"one")]
+
+    def test_values_of_jsonl_have_keys(self, tmp_path: Path) -> None:
+        pairs = self.read(tmp_path / "a.jsonl", JSONL, src_column="de", tgt_column="translation.en")
+        assert pairs == [(b"ein Hund", b"a dog"), (b"zwei Hunde", b"two dogs")]
+
+    @pytest.mark.parametrize(
+        ("name", "text", "columns", "message"),
+        [
+            ("a.tsv", "eins\tone\nzwei\n", {}, r"a\.tsv: line 2: no column 2; it has 1, parted by tabs"),
+            ("a.tsv", TSV, {"src_column": "de"}, r"names no column 'de'; it says Deutsch, score, Englisch"),
+            ("a.jsonl", JSONL, {}, r"line 1: no text under the key 'src'; it has de, translation"),
+            ("a.jsonl", JSONL, {"src_column": "translation.fr", "tgt_column": "de"}, "line 2: no text under"),
+            ("a.jsonl", '["de"]\n', {}, r"line 1: no text under the key 'src'; it has no object"),
+            ("a.jsonl", "{]\n", {}, "line 1: not JSON"),
+            ("a.jsonl", f"{'[' * 100_000}\n", {}, "line 1: not JSON"),
+        ],
+    )
+    def test_what_is_missing_is_told_by_line(
+        self, tmp_path: Path, name: str, text: str, columns: dict[str, object], message: str
+    ) -> None:
+        with pytest.raises(DataError, match=message):
+            self.read(tmp_path / name, text, **columns)
+
+    def test_several_files_follow_each_other(self, tmp_path: Path) -> None:
+        write(tmp_path, {"1.de": b"eins\nzwei", "2.de": b"drei\n", "en": b"one\ntwo\nthree\n"}, suffix="")
+        files = {"src": [tmp_path / "1.de", tmp_path / "2.de"], "tgt": tmp_path / "en"}
+        corpus = {"train": ParallelText.of(FilesConfig.model_validate(files))}
+        assert [src.strip() for src, _ in read_pairs(corpus["train"])] == [b"eins", b"zwei", b"drei"]
+        assert list(corpus_hashes(corpus)) == ["train.src", "train.src.2", "train.tgt"]

@@ -26,7 +26,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     for name, text in LINES.items():
         (folder / name).write_bytes(text.encode())
     files = {
-        name: FilesConfig(src=folder / f"{name}.src", tgt=folder / f"{name}.tgt") for name in ("train", "val")
+        name: FilesConfig(src=(folder / f"{name}.src",), tgt=(folder / f"{name}.tgt",))
+        for name in ("train", "val")
     }
     config = Config(
         data=DataConfig(corpus="files", splits=("train", "val"), files=files),

@@ -49,12 +49,34 @@ def test_new_writes_a_config_and_cuts_off_what_is_missing(call: Call, folder: Pa
     config = load_config(folder / "mine.toml")
     assert (config.data.src_lang, config.data.tgt_lang) == ("es", "en")
     assert config.data.splits == ("train", "val", "test")
-    assert config.data.files["test"].tgt == Path("mine-corpus/test.en")
+    assert config.data.files["test"].tgt == (Path("mine-corpus/test.en"),)
     lines = {
         name: len(folder.joinpath(f"mine-corpus/{name}.es").read_text().splitlines())
         for name in config.data.splits
     }
     assert lines == {"train": 240, "val": 30, "test": 30}
+
+
+def test_new_takes_columns_and_several_files(call: Call, folder: Path) -> None:
+    src, tgt = (folder.joinpath(name).read_text().splitlines() for name in PAIR)
+    pairs = list(zip(src, tgt, strict=True))
+    folder.joinpath("both.tsv").write_text("".join(f"{tgt}\t{src}\n" for src, tgt in pairs))
+    lines = [json.dumps({"translation": {"es": src, "en": tgt}}) + "\n" for src, tgt in pairs]
+    folder.joinpath("both.jsonl").write_text("".join(lines))
+    for side, text in zip(PAIR, (src, tgt), strict=True):
+        for name, part in (("1", text[:100]), ("2", text[100:])):
+            folder.joinpath(f"{name}{side}").write_text("".join(f"{line}\n" for line in part))
+    ways = {
+        "lines": ("--train", *PAIR),
+        "tsv": ("both.tsv", "--columns", "2,1", "--src-lang", "es", "--tgt-lang", "en"),
+        "jsonl": ("both.jsonl", "--columns", "translation.es,translation.en"),
+        "several": ("--train", f"1{PAIR[0]},2{PAIR[0]}", f"1{PAIR[1]},2{PAIR[1]}"),
+    }
+    for name, words in ways.items():
+        outcome = call("new", *words, "-o", f"{name}.toml")
+        assert outcome.code == 0, outcome.err
+    cut = {name: folder.joinpath(f"{name}-corpus/train.es").read_bytes() for name in ways}
+    assert len(set(cut.values())) == 1
 
 
 def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
@@ -78,6 +100,12 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
     ("args", "complaint"),
     [
         (("--val", *PAIR), "need training pairs beside them; name them with --train SRC TGT"),
+        (
+            (*PAIR, "-o", "x.toml"),
+            "corpus.es: expected a .tsv or .jsonl file; two files of lines follow --tra",
+        ),
+        (("a.tsv", "--train", *PAIR), "training pairs are named by --train or by FILE; give one of them"),
+        (("a.tsv", "--columns", "0,1"), "--columns '0,1': expected two, such as 1,2 or de,en"),
         (("--train", *PAIR), "val and test are cut off the training pairs and need a place"),
         (("--train", "text", "corpus.en"), "text: its name does not say in which language it is; add --src-"),
         (("--train", "no.es", "corpus.en", "-o", "x.toml"), "no such file: no.es"),

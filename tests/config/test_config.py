@@ -210,8 +210,8 @@ def test_override_wins_over_the_file_and_leaves_its_neighbours(tmp_path: Path) -
 def test_override_reaches_a_nested_table() -> None:
     tables: dict[str, object] = {"data": {"corpus": "files", "files": files_of("train", "val", "test")}}
     config = parse_config(tables, ["data.files.test.src=other=1.de"])
-    assert config.data.files["test"].src == Path("other=1.de")
-    assert config.data.files["test"].tgt == Path("test.en")
+    assert config.data.files["test"].src == (Path("other=1.de"),)
+    assert config.data.files["test"].tgt == (Path("test.en"),)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import spanish
 
-from mt_cli.config.schema import FilesConfig
+from mt_cli.config.schema import DataConfig, FilesConfig
+from mt_cli.data.corpora import ParallelText
 from mt_cli.data.oddities import log_oddities
 from mt_cli.errors import DataError
 
@@ -27,12 +28,12 @@ def sample(split: str, count: int = 1000) -> tuple[Lines, Lines]:
     return de, en
 
 
-def write(folder: Path, name: str, src: Sequence[str | bytes], tgt: Sequence[str | bytes]) -> FilesConfig:
+def write(folder: Path, name: str, src: Sequence[str | bytes], tgt: Sequence[str | bytes]) -> ParallelText:
     folder.mkdir(exist_ok=True)
     for side, lines in (("src", src), ("tgt", tgt)):
         data = [line if isinstance(line, bytes) else line.encode() for line in lines]
         (folder / f"{name}.{side}").write_bytes(b"".join(line + b"\n" for line in data))
-    return FilesConfig(src=folder / f"{name}.src", tgt=folder / f"{name}.tgt")
+    return ParallelText.of(FilesConfig(src=(folder / f"{name}.src",), tgt=(folder / f"{name}.tgt",)))
 
 
 def shuffled(lines: Lines) -> Lines:
@@ -43,11 +44,11 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "sides swapped": (lambda de, en: (en, de), "the sides are swapped: .* looks like en, and .* like de"),
     "target in the source's language": (
         lambda de, en: (de, shuffled(de)),
-        "train.tgt looks like de, the source",
+        "train.tgt: the target looks like de, and should be en",
     ),
     "source in the target's language": (
         lambda de, en: (shuffled(en), en),
-        "train.src looks like en, the target",
+        "train.src: the source looks like en, and should be de",
     ),
     "sources shuffled": (lambda de, en: (shuffled(de), en), "nothing to do with their targets"),
     "targets shuffled": (lambda de, en: (de, shuffled(en)), "nothing to do with their targets"),
@@ -60,7 +61,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     ),
     "tabs in the source": (
         lambda de, en: ([f"{i}\t{line}" for i, line in enumerate(de)], en),
-        "have a tab, as if there were columns",
+        "have a tab; files of columns are named .tsv",
     ),
     "tabs in the target": (lambda de, en: (de, [f"{line}\tx" for line in en]), "have a tab"),
     "a third copied": (lambda de, en: (de, [*de[:334], *en[334:]]), "33% of the pairs have the same text"),
@@ -82,9 +83,9 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 }
 
 
-def told(corpus: dict[str, FilesConfig], caplog: pytest.LogCaptureFixture, languages: str = "de en") -> str:
+def told(corpus: dict[str, ParallelText], caplog: pytest.LogCaptureFixture, languages: str = "de en") -> str:
     src_lang, tgt_lang = languages.split()
-    log_oddities(corpus, src_lang=src_lang, tgt_lang=tgt_lang)
+    log_oddities(corpus, DataConfig(src_lang=src_lang, tgt_lang=tgt_lang))
     return "\n".join(record.message for record in caplog.records if record.levelno >= logging.WARNING)
 
 
@@ -109,13 +110,13 @@ def test_a_side_that_is_not_utf8_is_refused_with_its_first_bad_line(tmp_path: Pa
     first = next(i for i, line in enumerate(de, 1) if not line.isascii())
     spoilt = write(tmp_path, "train", [line.encode("latin-1") for line in de], en)
     with pytest.raises(DataError, match=rf"train\.src: line {first}: not valid UTF-8, .* iconv -f latin1"):
-        log_oddities({"train": spoilt}, src_lang="de", tgt_lang="en")
+        log_oddities({"train": spoilt}, DataConfig())
 
 
 def test_the_same_text_on_both_sides_is_refused(tmp_path: Path) -> None:
     de, _ = sample("train")
     with pytest.raises(DataError, match="are the same text"):
-        log_oddities({"train": write(tmp_path, "train", de, de)}, src_lang="de", tgt_lang="en")
+        log_oddities({"train": write(tmp_path, "train", de, de)}, DataConfig())
 
 
 def test_nothing_is_odd_about_sound_corpora(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -128,7 +129,7 @@ def test_nothing_is_odd_about_sound_corpora(tmp_path: Path, caplog: pytest.LogCa
 def test_five_pairs_are_shown_with_their_lines(tmp_path: Path) -> None:
     de, en = sample("train")
     corpus = {"train": write(tmp_path, "train", de, en)}
-    heading, *shown = log_oddities(corpus, src_lang="de", tgt_lang="en").split("\n")
+    heading, *shown = log_oddities(corpus, DataConfig()).split("\n")
     assert (heading, len(shown)) == ("some training pairs:", 5)
     for line in shown:
         number, pair = line.removeprefix("  line ").split(": ", 1)

@@ -7,6 +7,7 @@ import pytest
 import spanish
 
 from mt_cli.config.schema import FilesConfig
+from mt_cli.data.corpora import ParallelText
 from mt_cli.errors import DataError
 from mt_cli.training.new_config import REPEATED, cut_off, num_held_out
 
@@ -20,7 +21,9 @@ def cut(folder: Path, pairs: Pairs) -> Counter[str]:
     src, tgt = paths(folder, "corpus")
     for path, lines in zip((src, tgt), zip(*pairs, strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return cut_off(FilesConfig(src=src, tgt=tgt), {name: paths(folder, name) for name in SPLITS})
+    return cut_off(
+        ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,))), {name: paths(folder, name) for name in SPLITS}
+    )
 
 
 def paths(folder: Path, split: str) -> tuple[Path, Path]:

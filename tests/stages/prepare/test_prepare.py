@@ -49,7 +49,7 @@ class Corpus:
 
     def config(self, *, tokenizer: TokenizerConfig = KINDS["bpe"], max_len: int = 100) -> Config:
         splits = ("train", "val", "test")
-        files = {name: FilesConfig(src=self.path(name, 0), tgt=self.path(name, 1)) for name in splits}
+        files = {name: FilesConfig(src=(self.path(name, 0),), tgt=(self.path(name, 1),)) for name in splits}
         data = DataConfig(corpus="files", splits=splits, files=files, max_len=max_len)
         return Config.model_validate(
             {"data": data, "tokenizer": tokenizer, "model": {"tie": "none"}}, strict=False

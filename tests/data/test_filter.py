@@ -1,0 +1,94 @@
+"""Pairs that are left out by their text: which, how many, and that nothing is learned from them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mt_cli.config.load import parse_config
+from mt_cli.config.schema import Config, FilterConfig
+from mt_cli.data.filter import reason_of
+from mt_cli.data.prepare import prepare_corpus, preview_filter
+from mt_cli.data.prepared import open_prepared
+from mt_cli.text.tokenizer import TextOptions
+
+GOOD = [
+    ("Ein Hund läuft über die Wiese.", "A dog runs across the meadow."),
+    ("Zwei Männer stehen vor einem alten Haus.", "Two men stand in front of an old house."),
+    ("Die Frau kauft Brot in der Stadt.", "The woman buys bread in the city."),
+]
+BAD = {
+    "repeats another": GOOD[0],
+    "the same on both sides": ("Sonderwort heute", "Sonderwort heute"),
+    "unlike lengths": ("Ja.", "The answer to this question is most certainly yes."),
+    "too few characters": ("", "."),
+    "too many characters": ("Wort " * 30, "word " * 30),
+    "another language": ("Une femme achète du pain dans la ville.", "A woman buys bread in the city."),
+}
+FILTER = {
+    "duplicates": True, "copies": True, "max_ratio": 3.0, "min_chars": 3, "max_chars": 120, "languages": True
+}  # fmt: skip
+
+
+def config_of(folder: Path, pairs: list[tuple[str, str]], kept: Mapping[str, object]) -> Config:
+    for name, split in (("train", pairs), ("val", [*GOOD, BAD["the same on both sides"]])):
+        text = "".join(f"{src}\t{tgt}\n" for src, tgt in split)
+        (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
+    files = {
+        name: {"src": f"{folder / name}.tsv", "tgt": f"{folder / name}.tsv"} for name in ("train", "val")
+    }
+    data = {"corpus": "files", "splits": ["train", "val"], "files": files, "filter": kept}
+    tokenizer = {"kind": "spacy", "min_freq": 1, "joint": False}
+    return parse_config({"data": data, "tokenizer": tokenizer, "model": {"tie": "none"}})
+
+
+@pytest.mark.parametrize("reason", list(BAD)[1:3] + list(BAD)[4:])
+def test_each_key_leaves_out_its_pairs_alone(reason: str) -> None:
+    options, config = TextOptions("de", "en", lowercase=False), FilterConfig.model_validate(FILTER)
+    src, tgt = (text.strip() for text in BAD[reason])
+    assert reason_of(src, tgt, config, options) == reason
+    assert reason_of(src, tgt, FilterConfig(), options) == ""
+    assert [reason_of(*pair, config, options) for pair in GOOD] == ["", "", ""]
+
+
+def test_what_is_left_out_is_counted_and_teaches_nothing(tmp_path: Path) -> None:
+    pairs = [*GOOD, *BAD.values(), GOOD[0]]
+    report = prepare_corpus(config_of(tmp_path, pairs, FILTER), out=tmp_path / "out").report
+    train, prepared = report.splits["train"], open_prepared(tmp_path / "out")
+    expected = dict.fromkeys(BAD, 1) | {"repeats another": 2, "empty": 1}
+    del expected["too few characters"]  # the empty pair of them
+    assert train.dropped == expected
+    assert prepared.lines("train", "src") == [src for src, _ in GOOD]
+    assert len(prepared.split("val")) == len(GOOD) + 1
+    known = prepared.tokenizers.src.encode(["Sonderwort Hund"])[0]
+    assert (known[0] == 1, known[1] == 1) == (True, False)
+
+
+def test_a_filter_that_is_off_keeps_every_pair_with_text(tmp_path: Path) -> None:
+    pairs = [*GOOD, *BAD.values()]
+    report = prepare_corpus(config_of(tmp_path, pairs, {}), out=tmp_path / "out").report
+    assert report.splits["train"].dropped == {"empty": 1}
+
+
+def test_a_dry_run_counts_the_same_and_writes_nothing(tmp_path: Path) -> None:
+    config = config_of(tmp_path, [*GOOD, *BAD.values()], FILTER)
+    before = sorted(tmp_path.iterdir())
+    survey = preview_filter(config)["train"]
+    assert sorted(tmp_path.iterdir()) == before
+    report = prepare_corpus(config, out=tmp_path / "out").report
+    assert survey.dropped() == report.splits["train"].dropped
+    assert "Sonderwort heute  |  Sonderwort heute" in survey.as_text("train")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_repeats_are_found_across_the_parts_that_workers_take(
+    tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt_cli.data.prepare.PAIRS_PER_JOB", 2)
+    rng = np.random.default_rng(0)
+    pairs = [(f"Wort {n} heute", f"word {n} today") for n in rng.integers(0, 9, 40)]
+    config = config_of(tmp_path, pairs, {"duplicates": True})
+    prepare_corpus(config, out=tmp_path / "out", workers=workers)
+    kept = open_prepared(tmp_path / "out").lines("train", "src")
+    assert kept == list(dict.fromkeys(src for src, _ in pairs))
