@@ -122,6 +122,7 @@ def translate(
                 is_hidden=lines_in.isatty() or lines_out.isatty(),
             )
         )
+        is_told = False
         for lines in line_chunks(lines_in):
             if not (output.as_json or is_detailed):
                 written = translator.translate(lines, on_progress=update)
@@ -143,6 +144,10 @@ def translate(
             else:
                 lines_out.write(data)
                 lines_out.flush()
+            # Last: to know languages takes half a second.
+            if not is_told and (doubt := translator.doubt(lines)):
+                is_told = True
+                log.warning("%s", doubt)
 
 
 def _check_runs(runs: Sequence[Path]) -> None:

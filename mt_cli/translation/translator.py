@@ -8,6 +8,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -21,8 +22,10 @@ from mt_cli.config.load import explain
 from mt_cli.config.schema import Backend, Config, DecodingConfig, Device
 from mt_cli.decoding import Hyp, Ids, OnDone, Sampling
 from mt_cli.errors import Option, UsageError
+from mt_cli.machine.terminal import visible
 from mt_cli.runs.run import Run, open_runs
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
+from mt_cli.text.language import other_language
 from mt_cli.text.normalize import normalize
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
@@ -44,6 +47,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 ALIGNED_AT_ONCE = 256
 """Translations whose attention is in memory at a time."""
+MOST_STRANGE = 0.5
+"""Share of a line's letters that the model may not know."""
+LEAST_TEXT, ENOUGH_LINES = 20, 100
+"""Characters of a line that tell its language, and lines that are asked."""
 RERANKED_AT_ONCE = 128
 """Lines that are searched, then reranked; their candidates are all that is in memory."""
 Weights = NDArray[np.float32]
@@ -311,6 +318,26 @@ class Translator:
             [joined(ranked) for ranked in zip(*islice(of_parts, len(of_line)), strict=True)] or nothing
             for of_line in of_lines
         ]
+
+    def doubt(self, lines: Sequence[str]) -> str | None:
+        """Why `lines` are probably no text for this model, if they are not: strange letters, or a language."""
+        texts = [normalize(line) for line in lines]
+        for number, text in enumerate(texts, 1):
+            letters = [letter for letter in text if letter.isalpha()]
+            if sum(letter not in self._known_letters for letter in letters) > MOST_STRANGE * len(letters):
+                return f"the model does not know most letters of {visible(text)[:60]!r} (line {number})"
+        lang = self._tokenizers.options.src_lang
+        long = [text for text in texts if len(text) >= LEAST_TEXT][:ENOUGH_LINES]
+        told = [other_language(text, lang) for text in long]
+        others = list(filter(None, told))
+        if len(others) <= len(told) / 2:
+            return None
+        return f"the text looks like {', '.join(dict.fromkeys(others))}; the model translates {lang}"
+
+    @cached_property
+    def _known_letters(self) -> frozenset[str]:
+        lower = frozenset(letter for entry in self._tokenizers.src.entries for letter in entry)
+        return lower | {letter.upper() for letter in lower} if self._tokenizers.options.lowercase else lower
 
     @property
     def model(self) -> "TranslationModel":

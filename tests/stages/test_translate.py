@@ -13,6 +13,7 @@ from workspace import Outcome, Workspace
 
 from mt_cli.text.normalize import decode_line
 from mt_cli.translation.lines import line_chunks
+from mt_cli.translation.translator import Translator
 
 AWKWARD = b"Ein Mann schl\xc3\xa4ft.\n\n\xff\xfe kaputt\nZwei Hunde spielen im Schnee."
 RUN = "runs/tiny"
@@ -188,3 +189,40 @@ def test_output_that_cannot_be_written_exits_5(workspace: Workspace, name: str) 
     outcome = workspace.call("translate", RUN, "-o", name, stdin=b"Ein Hund.\n")
     assert (outcome.code, outcome.out) == (5, b"")
     assert outcome.err.startswith(f"error: {name}: cannot be written: ")
+
+
+STRANGE = {
+    "letters": (["Ein Hund.", "Собака бежит."], r"does not know most letters of 'Собака бежит\.' \(line 2\)"),
+    "another language": (["Un chien court dans la neige avec une balle."], "looks like fr; .* translates de"),
+    "mostly another language": (
+        ["A dog runs through the snow.", "Two men are sitting on a bench."],
+        "looks like en; the model translates de",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_text_that_the_model_was_not_made_for_is_doubted(workspace: Workspace, name: str) -> None:
+    lines, doubt = STRANGE[name]
+    assert re.search(doubt, Translator.load(workspace.run).doubt(lines) or "")
+
+
+def test_text_of_the_models_language_is_not_doubted(workspace: Workspace) -> None:
+    translator = Translator.load(workspace.run)
+    lines = [
+        "Ein Hund rennt durch den Schnee.",
+        "",
+        "12 + 30 = 42",
+        "OK",
+        "Café, Señor und Łódź in einem Satz.",
+    ]
+    assert [translator.doubt([line]) for line in lines] == [None] * len(lines)
+    assert translator.doubt([*lines, "A dog runs through the snow."]) is None
+
+
+def test_a_doubt_is_told_once(workspace: Workspace, tmp_path: Path) -> None:
+    tmp_path.joinpath("in.txt").write_text("A dog runs through the snow.\n" * 5000, encoding="utf-8")
+    outcome = workspace.call(
+        "translate", workspace.run, "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt"
+    )
+    assert (outcome.code, outcome.err.count("the text looks like en")) == (0, 1)
