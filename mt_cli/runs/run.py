@@ -151,7 +151,7 @@ class Run:
 
         check_fits_memory(num_parameters(self.parameter_shapes))
         config = self.config.model
-        return _build_model(
+        return build_model(
             config.model_copy(update={"backend": backend or config.backend}), self.tokenizers, seed=seed
         )
 
@@ -393,7 +393,7 @@ def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape
     with torch.device("meta"):
         # Sinusoids are no parameters. To compute them there would load PyTorch's compiler, a second's work.
         learned = config.model_copy(update={"positions": "learned"})
-        parameters = dict(_build_model(learned, tokenizers, seed=0).named_parameters())
+        parameters = dict(build_model(learned, tokenizers, seed=0).named_parameters())
     if config.positions == "sinusoidal":
         parameters = {name: each for name, each in parameters.items() if "positions" not in name}
     return {name: tuple(parameter.shape) for name, parameter in parameters.items()}
@@ -412,7 +412,8 @@ def num_parameters(shapes: Mapping[str, Shape]) -> int:
     return sum(map(math.prod, shapes.values()))
 
 
-def _build_model(config: ModelConfig, tokenizers: Tokenizers, *, seed: int) -> "TranslationModel":
+def build_model(config: ModelConfig, tokenizers: Tokenizers, *, seed: int) -> "TranslationModel":
+    """A fresh model for the text of `tokenizers`."""
     import torch
 
     from mt_cli.model.translation_model import TranslationModel

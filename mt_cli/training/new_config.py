@@ -6,9 +6,10 @@ Which vocabulary, model and training suit a corpus of some size are rules of thu
 import logging
 import math
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from mt_cli.config.load import commented_toml, parse_config
 from mt_cli.config.schema import MORE, TRAIN, VAL, Column, Config, DataConfig, FilesConfig, TrainingConfig
+from mt_cli.data.batching import plan_epoch
 from mt_cli.data.corpora import (
     Corpus,
     ParallelText,
@@ -24,19 +26,21 @@ from mt_cli.data.corpora import (
     Text,
     files_of,
     find_corpus,
-    is_trained_on,
     read_pairs,
 )
 from mt_cli.data.oddities import log_oddities
+from mt_cli.data.prepare import encode_pairs, survey_pairs
+from mt_cli.data.prepared import EncodedSplit
 from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError, command_line
 from mt_cli.machine.files import built_beside, check_outside, check_replaceable, locked, write_atomically
-from mt_cli.runs.run import open_run, run_with_tokenizer
+from mt_cli.machine.terminal import in_words
+from mt_cli.runs.run import build_model, open_run, run_with_tokenizer
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
+from mt_cli.text.tokenizer import TextOptions, Tokenizers, learn_tokenizers, sampled
 
 log = logging.getLogger(__name__)
 BYTES_PER_TOKEN = 3
-"""Measured, with a batch's padding: 2.3 for the few subwords of 675 pairs, 3.7 for Multi30k's 8,000. Chinese
-and Japanese letters have three each."""
+"""About, before a vocabulary is learned. Chinese and Japanese letters have three bytes each."""
 MOST_WORDS = 50_000
 """Distinct words that are counted; more make no difference to any key, and take memory."""
 
@@ -52,11 +56,6 @@ class CorpusSize:
     """Distinct words of both sides, `MOST_WORDS` at most."""
     num_letters: int
     """Distinct characters of both sides."""
-
-    @property
-    def num_tokens(self) -> int:
-        """About as many subwords as both sides have."""
-        return self.num_bytes // BYTES_PER_TOKEN
 
 
 def measure(pairs: Iterable[RawPair]) -> CorpusSize:
@@ -118,45 +117,141 @@ FINE_TUNING = 0.25
 """Share of the updates, and of the learning rate, that a trained model gets on further data."""
 
 
-def suited_to(size: CorpusSize, parent: Config | None = None) -> Tables:
-    """Keys of [tokenizer], [model] and [training] for a new model, or to go on from `parent`'s weights."""
-    recipe = next(recipe for recipe in RECIPES if size.num_tokens <= recipe.most_tokens)
-    if parent is None:
-        # No more entries than the corpus has words, and enough to spell them.
-        letters = SPARE_ENTRIES + size.num_letters
-        vocab_size = max(letters + FEWEST_MERGES, min(recipe.vocab_size, letters + size.num_words))
-        num_updates, peak_lr = recipe.num_updates, recipe.peak_lr
-        tokenizer: dict[str, object] = {"vocab_size": vocab_size}
-        model: dict[str, object] = {
-            "d_model": recipe.d_model,
-            "num_heads": recipe.num_heads,
-            "encoder_layers": recipe.num_layers,
-            "decoder_layers": recipe.num_layers,
-            "d_ff": recipe.d_ff,
-            "dropout": recipe.dropout,
+def recipe_for(size: CorpusSize) -> Recipe:
+    """Keys for a corpus of a size."""
+    return next(recipe for recipe in RECIPES if size.num_bytes // BYTES_PER_TOKEN <= recipe.most_tokens)
+
+
+def suited_model(size: CorpusSize, parent: Config | None = None) -> Tables:
+    """Keys of [tokenizer] and [model] for a new model, or those of a `parent`, whose weights fix them."""
+    if parent is not None:
+        return {
+            name: getattr(parent, name).model_dump(mode="json", exclude_none=True)
+            for name in ("tokenizer", "model")
         }
-    else:  # whose weights fix the rest
-        num_updates, peak_lr = round(recipe.num_updates * FINE_TUNING), parent.training.peak_lr * FINE_TUNING
-        tokenizer, model = (
-            section.model_dump(mode="json", exclude_none=True) for section in (parent.tokenizer, parent.model)
-        )
-    of_epoch = size.num_tokens // 2 // UPDATES_PER_EPOCH // 64 * 64
+    recipe = recipe_for(size)
+    # No more entries than the corpus has words, and enough to spell them.
+    letters = SPARE_ENTRIES + size.num_letters
+    vocab_size = max(letters + FEWEST_MERGES, min(recipe.vocab_size, letters + size.num_words))
+    model: dict[str, object] = {
+        "d_model": recipe.d_model,
+        "num_heads": recipe.num_heads,
+        "encoder_layers": recipe.num_layers,
+        "decoder_layers": recipe.num_layers,
+        "d_ff": recipe.d_ff,
+        "dropout": recipe.dropout,
+    }
+    return {"tokenizer": {"vocab_size": vocab_size}, "model": model}
+
+
+def suited_training(
+    size: CorpusSize, pairs: "EncodedSample", config: Config, parent: Config | None = None
+) -> dict[str, object]:
+    """Keys of [training] for `config`'s model on `pairs`, or to go on from `parent`'s weights."""
+    recipe = recipe_for(size)
+    num_updates, peak_lr = recipe.num_updates, recipe.peak_lr
+    if parent is not None:
+        num_updates, peak_lr = round(num_updates * FINE_TUNING), parent.training.peak_lr * FINE_TUNING
+    of_epoch = int(pairs.num_tokens) // 2 // UPDATES_PER_EPOCH // 64 * 64
     tokens_per_batch = max(FEWEST_TOKENS_PER_BATCH, min(recipe.tokens_per_batch, of_epoch))
-    per_epoch = updates_per_epoch(size.num_tokens, tokens_per_batch=tokens_per_batch)
+    training = config.training.model_copy(update={"tokens_per_batch": tokens_per_batch})
+    per_epoch = pairs.updates_per_epoch(config.model_copy(update={"training": training}))
     max_epochs = max(3, -(-num_updates // per_epoch))
-    training: dict[str, object] = {
+    return {
         "max_epochs": max_epochs,
         "tokens_per_batch": tokens_per_batch,
         "peak_lr": float(f"{peak_lr:.2g}"),
         "validate_every": max(50, max_epochs * per_epoch // VALIDATIONS // 10 * 10),
         "log_every": min(TrainingConfig().log_every, max(10, max_epochs * per_epoch // 100)),
     }
-    return {"tokenizer": tokenizer, "model": model, "training": training}
 
 
-def updates_per_epoch(num_tokens: float, *, tokens_per_batch: int, accumulation: int = 1) -> int:
-    """About as many updates as an epoch of `num_tokens` of both sides takes."""
-    return max(1, round(num_tokens / 2 / tokens_per_batch / accumulation))
+# What training will do: known from tokens
+
+
+MOST_ENCODED = 50_000
+"""Pairs that are tokenised; of a larger corpus, a sample."""
+TIMED_S = 1.0
+"""Seconds of updates that are timed, after the first."""
+
+
+@dataclass(frozen=True)
+class EncodedSample:
+    """Training pairs as tokens: all of a small corpus, or a sample."""
+
+    tokenizers: Tokenizers
+    split: EncodedSplit
+    times: float
+    """How many such samples an epoch has."""
+
+    @staticmethod
+    def of(config: Config, corpus: Corpus, given: Tokenizers | None = None) -> "EncodedSample":
+        """Tokenise the pairs that `config` trains on; without `given` tokenizers, learn them as it says."""
+        data = config.data
+        options = TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
+        shares = {TRAIN: 1.0, **{f"{MORE}{name}": more.share for name, more in data.more.items()}}
+        counts = Counter[str]()
+
+        def counted(name: str) -> Iterator[RawPair]:
+            for pair in read_pairs(corpus[name]):
+                counts[name] += 1
+                yield pair
+
+        samples = {name: sampled(counted(name), MOST_ENCODED, seed=0) for name in shares}
+        if given is None:
+            kind = config.tokenizer.kind
+            found = survey_pairs(samples[TRAIN], options=options, filtered=data.filter, kind=kind)
+            given = learn_tokenizers(found.src_words, found.tgt_words, found.pairs, config.tokenizer, options)
+        encoded = encode_pairs(samples[TRAIN], tokenizers=given, max_len=data.max_len)
+        whole = sum(counts[name] * share for name, share in shares.items())
+        return EncodedSample(given, encoded.split, whole / max(1, len(samples[TRAIN])))
+
+    @property
+    def num_pairs(self) -> float:
+        """Of an epoch."""
+        return len(self.split) * self.times
+
+    @property
+    def num_tokens(self) -> float:
+        """Of an epoch, both sides together."""
+        return (len(self.split.src.ids) + len(self.split.tgt.ids)) * self.times
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of both sides."""
+        src, tgt = self.tokenizers.src.vocab_size, self.tokenizers.tgt.vocab_size
+        return src if self.tokenizers.joint else src + tgt
+
+    def updates_per_epoch(self, config: Config) -> int:
+        """Updates that `config` makes of an epoch."""
+        rng = np.random.default_rng([config.runtime.seed, 0])
+        batches = plan_epoch(
+            self.split,
+            tokens_per_batch=config.training.tokens_per_batch,
+            max_width=config.model.max_len,
+            rng=rng,
+        )
+        return max(1, math.ceil(sum(1 for _ in batches) * self.times / config.training.accumulation))
+
+    def seconds_an_update(self, config: Config) -> float:
+        """Train for a moment, and take the time."""
+        from mt_cli.machine.device import set_up_runtime
+        from mt_cli.training.trainer import Trainer
+
+        asked = config.runtime
+        runtime = set_up_runtime(device=asked.device, precision=asked.precision, threads=asked.threads)
+        model = build_model(config.model, self.tokenizers, seed=asked.seed).to(runtime.device)
+        config = config.model_copy(update={"training": config.training.model_copy(update={"max_epochs": 1})})
+        trainer = Trainer(model, self.split, config.training, runtime=runtime, seed=asked.seed)
+        began_at = time.perf_counter()
+        for report in trainer.run():
+            float(report.loss)  # waits for the device
+            elapsed = time.perf_counter() - began_at
+            if report.step == 1 and elapsed < TIMED_S:  # the first chooses kernels
+                began_at = time.perf_counter()
+            elif elapsed >= TIMED_S:
+                break
+        return elapsed / max(1, report.step - 1)
 
 
 FEW_UPDATES = 300
@@ -286,14 +381,24 @@ def new_config(
             cut, pairs = _cut_off(find_corpus(data), missing, languages, output=output, overwrite=overwrite)
             data = _data_config({**files, **cut}, languages)
         log.info("%s", examples)
-    size = measure(read_pairs(find_corpus(data)[TRAIN]))
-    tables: Tables = {"data": data.model_dump(mode="json"), **suited_to(size, trained)}
+    corpus = find_corpus(data)
+    size = measure(read_pairs(corpus[TRAIN]))
+    tables: Tables = {"data": data.model_dump(mode="json"), **suited_model(size, trained)}
     if trained is not None:
-        tables["tokenizer"]["from_run"] = tables["training"]["init_from"] = str(parent)
+        tables["tokenizer"]["from_run"] = str(parent)
+        tables["training"] = {"init_from": str(parent)}
         tables["data"] |= {"lowercase": trained.data.lowercase, "max_len": trained.data.max_len}
     config = parse_config(tables, origin="config new")
-    run_with_tokenizer(config)  # which says if a parent's does not suit
-    text = commented_toml(config, header=_header(config, size, output, pairs))
+    tokenized_by = run_with_tokenizer(config)  # which says if a parent's does not suit
+    sample = EncodedSample.of(config, corpus, None if tokenized_by is None else tokenized_by.tokenizers)
+    tables["training"] = {**tables.get("training", {}), **suited_training(size, sample, config, trained)}
+    config = parse_config(tables, origin="config new")
+    per_epoch = sample.updates_per_epoch(config)
+    total_steps = per_epoch * config.training.max_epochs
+    with suppress(MtCliError):  # what does not fit here may be for another machine
+        expected = in_words(sample.seconds_an_update(config) * total_steps)
+        log.info("training: %s updates, about %s here, without validations", f"{total_steps:,}", expected)
+    text = commented_toml(config, header=_header(config, sample, per_epoch, output, pairs))
     if output is not None:
         write_atomically(output, text.encode())
     return text, pairs
@@ -359,15 +464,20 @@ def _cut_off(
     return cut, pairs
 
 
-def _header(config: Config, size: CorpusSize, output: Path | None, pairs: Mapping[str, int]) -> str:
-    training = config.training
-    per_epoch = updates_per_epoch(size.num_tokens, tokens_per_batch=training.tokens_per_batch)
+def _header(
+    config: Config,
+    sample: EncodedSample,
+    per_epoch: int,
+    output: Path | None,
+    pairs: Mapping[str, int],
+) -> str:
     place = output or Path("mine.toml")
     cut = f" The splits were cut off one corpus: {', '.join(f'{n} {c:,}' for n, c in pairs.items())} pairs."
+    size = f"{sample.num_pairs:,.0f} training pairs, about {sample.num_tokens:,.0f} tokens"
     return (
         f"{config.data.src_lang} to {config.data.tgt_lang}, sized by mt-cli config new for "
-        f"{size.num_pairs:,} training pairs, about {size.num_tokens:,} tokens.{cut if pairs else ''}\n"
-        f"About {per_epoch * training.max_epochs:,} updates, {per_epoch} an epoch. To use it:\n"
+        f"{size}.{cut if pairs else ''}\n"
+        f"About {per_epoch * config.training.max_epochs:,} updates, {per_epoch} an epoch. To use it:\n"
         f"  {command_line('prepare', place)}\n"
         f"  {command_line('train', place)}\n"
         f"  {command_line('evaluate', Path('runs') / place.stem, '--split', 'test')}"
@@ -450,29 +560,20 @@ def num_held_out(num_pairs: int) -> int:
 
 def check_config(config: Config) -> list[str]:
     """What will probably not work, as far as text tells that has no tokens yet."""
-    training, tokenizer = config.training, config.tokenizer
     try:
+        parent = run_with_tokenizer(config)
         corpus = find_corpus(config.data, offline=True)
-        sizes = {name: measure(read_pairs(pairs)) for name, pairs in corpus.items() if is_trained_on(name)}
+        sample = EncodedSample.of(config, corpus, None if parent is None else parent.tokenizers)
     except ResourceError:  # a corpus that is fetched later
         return []
     except MtCliError as error:
         return [str(error)]
-    shares = {f"{MORE}{name}": added.share for name, added in config.data.more.items()}
-    per_epoch = updates_per_epoch(
-        sum(size.num_tokens * shares.get(name, 1.0) for name, size in sizes.items()),
-        tokens_per_batch=training.tokens_per_batch,
-        accumulation=training.accumulation,
-    )
-    total_steps = per_epoch * training.max_epochs
-    entries = tokenizer.vocab_size  # of both sides, if the text has so many
-    if not tokenizer.joint:
-        entries += tokenizer.tgt_vocab_size or tokenizer.vocab_size
+    total_steps = sample.updates_per_epoch(config) * config.training.max_epochs
     warnings = before_training(
         config,
-        num_pairs=sum(size.num_pairs for size in sizes.values()),
-        num_tokens=sum(size.num_tokens for size in sizes.values()),
-        vocab_size=min(entries, sizes[TRAIN].num_words) if tokenizer.kind == "spacy" else entries,
-        total_steps=min(total_steps, training.max_steps or total_steps),
+        num_pairs=round(sample.num_pairs),
+        num_tokens=round(sample.num_tokens),
+        vocab_size=sample.vocab_size,
+        total_steps=min(total_steps, config.training.max_steps or total_steps),
     )
     return list(warnings)

@@ -320,7 +320,7 @@ class Translator:
         ]
 
     def doubt(self, lines: Sequence[str]) -> str | None:
-        """Why `lines` are probably no text for this model, if they are not: strange letters, or a language."""
+        """Why `lines` are probably no text for this model: its letters, or its language; None if they are."""
         texts = [normalize(line) for line in lines]
         for number, text in enumerate(texts, 1):
             letters = [letter for letter in text if letter.isalpha()]

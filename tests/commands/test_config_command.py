@@ -150,7 +150,7 @@ def test_check_warns_that_default_keys_do_not_suit_a_small_corpus(call: Call) ->
     outcome = call("check", "recipe.toml")
     assert outcome.code == 0
     assert outcome.text.startswith(
-        "recipe.toml:\n  warning: training makes only 12 updates, 1 an epoch, from "
+        "recipe.toml:\n  warning: training makes only 24 updates, 2 an epoch, from "
     )
     assert "  warning: the vocabulary of 8,000 entries is large for 300 training pairs" in outcome.text
 
