@@ -1,15 +1,31 @@
 """The small model that comes with the repository: small, whole, and without texts of the corpus."""
 
+import gzip
+import subprocess
 from pathlib import Path
 
+import pytest
+from workspace import Workspace
+
+from mt_cli.data import corpora
+from mt_cli.errors import DataError
+from mt_cli.evaluation.evaluate import EvalChoice, System
+from mt_cli.machine.files import sha256_bytes
 from mt_cli.runs.run import STATUS, num_parameters, open_run
+from mt_cli.translation.translator import DecodingOptions
 
 MODEL = Path(__file__).resolve().parents[1] / "data" / "models" / "multi30k-tiny"
 MOST_BYTES, MOST_PARAMETERS = 6_000_000, 3_000_000
 
 
+def files() -> list[Path]:
+    """What is in the repository, beside what evaluations have written since."""
+    listed = subprocess.run(["git", "ls-files", "."], cwd=MODEL, capture_output=True, text=True, check=True)
+    return [MODEL / name for name in listed.stdout.split()]
+
+
 def test_the_ready_model_is_small() -> None:
-    assert sum(path.stat().st_size for path in MODEL.rglob("*")) < MOST_BYTES
+    assert sum(path.stat().st_size for path in files()) < MOST_BYTES
     assert num_parameters(open_run(MODEL).parameter_shapes) < MOST_PARAMETERS
 
 
@@ -19,7 +35,34 @@ def test_the_ready_model_was_trained_to_its_end() -> None:
 
 
 def test_the_ready_model_holds_no_text_of_the_corpus() -> None:
-    assert {path.name for path in MODEL.rglob("*") if path.is_file()} == {
+    assert {path.name for path in files()} == {
         "README.md", "best.txt", "config.toml", "env.json", "joint.model", "last.txt", "manifest.json",
         "metrics.jsonl", "model.safetensors", "scores.json", "state.json", "status.json", "tokenizer.json",
     }  # fmt: skip
+
+
+def test_the_ready_model_is_reported_without_the_corpus(workspace: Workspace, tmp_path: Path) -> None:
+    outcome = workspace.call("report", MODEL, "-o", tmp_path / "page.html", cwd=tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert "the page has the scores that the run keeps" in outcome.err
+    page = tmp_path.joinpath("page.html").read_text(encoding="utf-8")
+    assert "test_2016_flickr-beam5-alpha1.8" in page
+    assert "42.68" in page
+
+
+def test_the_ready_model_is_scored_on_the_corpus_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    system, choice = System([MODEL], DecodingOptions()), EvalChoice(["val"], data=tmp_path)
+    with pytest.raises(DataError, match="Multi30k's own files"):
+        choice.test_sets(system)
+    texts = {"val.de": b"Ein Hund.\r\nEin Mann.\n", "val.en": b"A dog.\nA man.\n"}
+    for name, text in texts.items():
+        tmp_path.joinpath(f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
+    pins = {name: sha256_bytes(tmp_path.joinpath(f"{name}.gz").read_bytes()) for name in texts}
+    with pytest.raises(DataError):  # other files than the pinned ones
+        choice.test_sets(system)
+    monkeypatch.setattr(corpora, "GZIPPED_SHA256", pins)
+    (test_set,) = choice.test_sets(system)
+    assert (test_set.sources, test_set.refs) == (["Ein Hund.", "Ein Mann."], ["A dog.", "A man."])

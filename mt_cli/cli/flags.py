@@ -59,7 +59,8 @@ Checkpoint = Annotated[
     str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
 ]
 PreparedDir = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved.")
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved, or Multi30k's own files."),
 ]
 
 

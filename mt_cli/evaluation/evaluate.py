@@ -10,8 +10,9 @@ from functools import cached_property
 from pathlib import Path
 
 from mt_cli.config.schema import DataConfig
-from mt_cli.errors import DataError, ResourceError, UsageError
-from mt_cli.evaluation.card import write_card
+from mt_cli.data.corpora import find_corpus, read_pairs
+from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError
+from mt_cli.evaluation.card import OF_FILES, write_card
 from mt_cli.evaluation.scoring import Scores, score, symptoms
 from mt_cli.machine.files import (
     MOST_TEXT_BYTES,
@@ -25,7 +26,7 @@ from mt_cli.machine.files import (
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.checkpoint import weights_sha256
 from mt_cli.runs.run import EVALUATIONS, SCORES, Run, open_prepared_of, open_runs
-from mt_cli.text.normalize import split_lines
+from mt_cli.text.normalize import decode_line, split_lines
 from mt_cli.translation.lines import check_aligned, unk_rate
 from mt_cli.translation.translator import DecodingOptions, Translator, search_name
 
@@ -228,9 +229,13 @@ class System:
         if unknown := [name for name in names if name not in known]:
             raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(known)}")
         otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
+        if data.corpus == "multi30k":
+            otherwise = f", or, as `prepare` fetches them, Multi30k's own files{otherwise}"
         try:
             prepared = open_prepared_of(self.run, data_dir, otherwise=otherwise)
         except DataError:
+            if pinned := _pinned_splits(data, names, data_dir):
+                return pinned
             kept = {name: found for name in names if (found := self.kept(name)) is not None}
             if not may_be_kept or data_dir is not None or len(kept) < len(set(names)):
                 raise
@@ -302,7 +307,9 @@ class System:
             with built_beside(folder) as partial:
                 for name, content in contents.items():
                     write_atomically(partial / name, content)
-                write_json(partial / SCORES, {**assessment.as_json(), **self._made_by, "sha256": hashes})
+                of_files = {OF_FILES: True} if test_set.data is None else {}
+                record = {**assessment.as_json(), **self._made_by, **of_files, "sha256": hashes}
+                write_json(partial / SCORES, record)
         except (ResourceError, DataError) as error:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
             return
@@ -310,7 +317,25 @@ class System:
             "%s: %d sentences, %.0f a second, translations in %s",
             test_set.name, len(assessment.hyps), assessment.sentences_per_s, folder,
         )  # fmt: skip
-        write_card(self.run)
+        if test_set.data is not None:
+            write_card(self.run)
+
+
+def _pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -> list[EvalSet]:
+    """Splits of a pinned corpus, if its own files are in `folder` or where `prepare` puts them."""
+    if data.corpus != "multi30k":
+        return []
+    try:
+        corpus = find_corpus(
+            data.model_copy(update={"splits": names, "more": {}}), source=folder, offline=True
+        )
+    except MtCliError:
+        return []
+    found = []
+    for name, pair in corpus.items():
+        sources, refs = (list(map(decode_line, side)) for side in zip(*read_pairs(pair), strict=True))
+        found.append(EvalSet(name, sources, refs, name, data))
+    return found
 
 
 def _member(run: Run, checkpoint: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ The page's looks stand in report.html, a template. `plot` draws the curves of tr
 """
 
 import base64
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+log = logging.getLogger(__name__)
 ENDINGS = (".html", ".htm")
 LONGEST_TEXT = 1500
 """Characters of a line that are shown."""
@@ -79,8 +81,14 @@ def write_report(
     systems = [System([run_dir], options) for run_dir in run_dirs]
     check_same_direction([system.run for system in systems])
     names = labels_of(run_dirs)
-    test_sets = choice.test_sets(systems[0], may_be_kept=True)
-    unseen = unseen_words(systems[0].run, test_sets, data_dir=choice.data)
+    try:
+        test_sets = choice.test_sets(systems[0], may_be_kept=True)
+    except DataError as error:
+        if choice != EvalChoice() or len(systems) > 1:
+            raise
+        log.warning("%s; the page has the scores that the run keeps, and no sentences", error)
+        test_sets = []
+    unseen = unseen_words(systems[0].run, test_sets, data_dir=choice.data) if test_sets else None
     lowercase = systems[0].run.config.data.lowercase
     found: dict[str, Facts] = {}
     for test_set in test_sets:  # what is of each run is in their order

@@ -66,3 +66,12 @@ def test_readme_of_ones_own_stays(workspace: Workspace, run: Path) -> None:
     run.joinpath("README.md").write_text("Mine.\n", encoding="utf-8")
     assert workspace.call("evaluate", run).code == 0
     assert run.joinpath("README.md").read_text(encoding="utf-8") == "Mine.\n"
+
+
+def test_scores_of_ones_own_files_stay_out_of_the_card(workspace: Workspace, run: Path) -> None:
+    before = run.joinpath("README.md").read_bytes()
+    files = ("--src", workspace.corpus("val.de"), "--ref", workspace.corpus("val.en"))
+    assert workspace.call("evaluate", run, *files).code == 0
+    assert run.joinpath("README.md").read_bytes() == before
+    assert workspace.call("evaluate", run, "--split", "val").code == 0
+    assert {name.split()[0] for name in rows_of(run) if "greedy" in name} == {"val-greedy"}
