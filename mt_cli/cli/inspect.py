@@ -1,5 +1,6 @@
-"""`mt-cli inspect`, `doctor` and `export`."""
+"""`mt-cli inspect`, `runs`, `doctor` and `export`."""
 
+import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ from mt_cli.cli.app import app, command
 from mt_cli.cli.flags import Checkpoint, OutputFlags, PreparedDir, RunPath, Threads
 from mt_cli.config.schema import Device, ExportTarget, Precision, Quantization
 from mt_cli.errors import CheckFailedError, UsageError
-from mt_cli.machine.terminal import print_result, width_of
+from mt_cli.machine.terminal import print_result, table_text, width_of
 
 SENTENCE = "Ein Mann schläft auf einer Bank."
 
@@ -102,6 +103,48 @@ def inspect(
         texts.append(trace_as_text(trace, pair, width=width))
     if output.as_json or texts:
         print_result("\n".join(texts), document, as_json=output.as_json)
+
+
+@command(app, "runs", "runs experiments --sort bleu")
+def runs(
+    output: OutputFlags,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of run folders.")] = Path("runs"),
+    sort: Annotated[
+        Literal["name", "bleu", "val_bleu", "chrf", "num_parameters", "minutes", "state"],
+        typer.Option(help="What the runs are sorted by; of scores, the best first."),
+    ] = "name",
+) -> None:
+    """List all runs in a folder: scores, sizes, times, states, and in what their configs differ."""
+    from mt_cli.evaluation.overview import summarise_runs
+
+    found = summarise_runs(folder, sort=sort)
+
+    def shown(value: float | None, *, digits: int = 2) -> str:
+        return "-" if value is None else f"{value:.{digits}f}"
+
+    rows = [
+        (
+            each.folder.name,
+            each.state,
+            shown(each.val_bleu),
+            shown(each.bleu),
+            shown(each.chrf),
+            f"{each.num_parameters / 1e6:.1f}M",
+            shown(each.minutes, digits=1),
+        )
+        for each in found
+    ]
+    head = ("run", "state", "val BLEU", "test BLEU", "chrF2", "size", "minutes")
+    lines = [table_text(head, rows, lefts=2)]
+    if any(each.differs for each in found):
+        lines += ["", "in the config, other than most:"]
+    for each in found:
+        for key, value in each.differs.items():
+            told = "not set" if value is None else json.dumps(value, ensure_ascii=False)
+            lines.append(f"  {each.folder.name}  {key} = {told}")
+    signatures = dict.fromkeys(signature for each in found for signature in each.signatures)
+    lines += ["", *signatures] if signatures else []
+    print_result("\n".join(lines), {"runs": found}, as_json=output.as_json)
 
 
 @command(app, "doctor runs/sample", "doctor runs/sample --slow")

@@ -273,6 +273,18 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process is at work in `folder`, as `locked` tells."""
+    path = _beside(folder.resolve(), "lock")
+    if not path.exists():
+        return False
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except (Timeout, OSError):
+        return True
+
+
 def remove(path: Path) -> None:
     """Delete `path`, a file or a folder, if that can be done; of a link, only the link."""
     with suppress(OSError):

@@ -1,0 +1,66 @@
+"""The `runs` command: every run of a folder in a line, and what differs."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from damage import change_json
+from workspace import Workspace
+
+from mt_cli.config.load import dump_config, load_config
+from mt_cli.machine.files import locked, sha256_bytes
+
+
+@pytest.fixture
+def folder(workspace: Workspace, tmp_path: Path) -> Path:
+    """Three runs, of which the second has another dropout, and the third is damaged."""
+    for name in ("a", "b", "c"):
+        workspace.copy_run(tmp_path / "runs" / name)
+        shutil.rmtree(tmp_path / "runs" / name / "eval", ignore_errors=True)
+    config = tmp_path / "runs" / "b" / "config.toml"
+    text = dump_config(load_config(config, ["model.dropout=0.25"]))
+    config.write_text(text, encoding="utf-8")
+    manifest = config.with_name("manifest.json")
+    hashes = json.loads(manifest.read_text())["sha256"] | {"config.toml": sha256_bytes(text.encode())}
+    change_json(manifest, sha256=hashes)
+    tmp_path.joinpath("runs", "c", "config.toml").write_text("damaged")
+    return tmp_path / "runs"
+
+
+def test_runs_are_listed_with_scores_and_differences(workspace: Workspace, folder: Path) -> None:
+    assert workspace.call("evaluate", folder / "a").code == 0
+    outcome = workspace.call("runs", folder, "--json")
+    assert outcome.code == 0
+    assert "config.toml" in outcome.err
+    first, second = json.loads(outcome.text)["runs"]
+    scores = json.loads(folder.joinpath("a", "eval", "test-greedy", "scores.json").read_text())
+    status = json.loads(folder.joinpath("a", "status.json").read_text())
+    assert (first["bleu"], first["chrf"]) == (scores["bleu"]["score"], scores["chrf"]["score"])
+    assert (first["val_bleu"], first["step"]) == (status["best_score"], status["step"])
+    assert (second["bleu"], second["evaluation"]) == (None, None)
+    assert (first["differs"], second["differs"]) == ({}, {"model.dropout": 0.25})
+    lines = workspace.call("runs", folder).lines
+    assert [line.split()[0] for line in lines[:3]] == ["run", "a", "b"]
+    assert max(map(len, lines)) <= 80
+    assert scores["bleu"]["signature"] in lines
+
+
+def test_runs_are_sorted_by_score_and_those_without_come_last(workspace: Workspace, folder: Path) -> None:
+    assert workspace.call("evaluate", folder / "b").code == 0
+    rows = workspace.call("runs", folder, "--sort", "bleu").lines[1:3]
+    assert [row.split()[0] for row in rows] == ["b", "a"]
+
+
+def test_a_training_that_nobody_is_at_work_on_was_killed(workspace: Workspace, folder: Path) -> None:
+    for name in ("a", "b"):
+        change_json(folder / name / "status.json", state="running")
+    with locked(folder / "a"):
+        rows = workspace.call("runs", folder).lines[1:3]
+    assert [row.split()[:2] for row in rows] == [["a", "running"], ["b", "killed"]]
+
+
+def test_a_folder_without_runs_is_an_error(workspace: Workspace, tmp_path: Path) -> None:
+    outcome = workspace.call("runs", tmp_path)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "no run in it" in outcome.err
