@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mt_cli.decoding import Sampling
     from mt_cli.errors import MtCliError, UsageError
+    from mt_cli.evaluation.compare import compare
+    from mt_cli.evaluation.evaluate import evaluate
     from mt_cli.translation.attention import Attention
     from mt_cli.translation.lines import Translation
     from mt_cli.translation.translator import Translator
 
-__all__ = ["Attention", "MtCliError", "Sampling", "Translation", "Translator", "UsageError", "__version__"]
+__all__ = [
+    "Attention", "MtCliError", "Sampling", "Translation", "Translator", "UsageError", "__version__",
+    "compare", "evaluate",
+]  # fmt: skip
 __version__ = "0.1.0"
 
 HOMES = {
@@ -20,6 +25,8 @@ HOMES = {
     "Translation": "mt_cli.translation.lines",
     "Translator": "mt_cli.translation.translator",
     "UsageError": "mt_cli.errors",
+    "compare": "mt_cli.evaluation.compare",
+    "evaluate": "mt_cli.evaluation.evaluate",
 }
 """The module of each name that the package hands out."""
 

@@ -61,6 +61,9 @@ def train(
     validate: Annotated[
         bool, typer.Option("--validate/--no-validate", help="Score the model at a time limit too.")
     ] = True,
+    samples: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Translations shown of the last validation.")
+    ] = 2,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard's event files into the run folder too.")
     ] = False,
@@ -109,6 +112,7 @@ def train(
             resume=resume,
             overwrite=overwrite,
             validates_at_limit=validate,
+            num_samples=samples,
             time_limit_s=limit_s,
             config_path=config,
             has_tensorboard=tensorboard,

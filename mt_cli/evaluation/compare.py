@@ -5,6 +5,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TypedDict
 
@@ -147,6 +148,18 @@ class Comparison:
     trials: int
     systems: list[Contrast]
     """One for each system but the first, in their order."""
+
+
+def compare(
+    *systems: str | PathLike[str],
+    splits: Sequence[str] = (),
+    src: str | PathLike[str] | None = None,
+    ref: str | PathLike[str] | None = None,
+    **search: object,
+) -> dict[str, Comparison]:
+    """`compare_systems` for Python; `search` are keys of `[decoding]`."""
+    choice = EvalChoice(splits, *(None if path is None else Path(path) for path in (src, ref)))
+    return compare_systems(list(map(Path, systems)), DecodingOptions(search=search), choice)
 
 
 def compare_systems(

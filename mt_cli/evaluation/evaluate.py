@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 
 from mt_cli.config.schema import DataConfig
@@ -129,6 +130,18 @@ def evaluate_runs(
     """
     system = System(run_dirs, options)
     return {test_set.name: system.assess(test_set) for test_set in choice.test_sets(system)}
+
+
+def evaluate(
+    *runs: str | PathLike[str],
+    splits: Sequence[str] = (),
+    src: str | PathLike[str] | None = None,
+    ref: str | PathLike[str] | None = None,
+    **search: object,
+) -> dict[str, Assessment]:
+    """`evaluate_runs` for Python; `search` are keys of `[decoding]`."""
+    choice = EvalChoice(splits, *(None if path is None else Path(path) for path in (src, ref)))
+    return evaluate_runs(list(map(Path, runs)), DecodingOptions(search=search), choice)
 
 
 # What is kept of a system

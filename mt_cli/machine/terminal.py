@@ -248,9 +248,7 @@ def progress_bar(
     label: str | None = None, *, unit: str, total: int | None, initial: int = 0, is_hidden: bool = False
 ) -> "tqdm[Never]":
     """A bar that vanishes when done; hidden if stderr is closed or no terminal, or shows only warnings."""
-    handlers = logging.getLogger("mt_cli").handlers
-    listening = [h for h in handlers if h.level <= logging.INFO and not isinstance(h, logging.FileHandler)]
-    is_shown = sys.stderr is not None and listening and not is_hidden
+    is_shown = sys.stderr is not None and is_listened_to() and not is_hidden
     return tqdm(
         desc=label,
         unit=unit,
@@ -261,6 +259,12 @@ def progress_bar(
         leave=False,
         dynamic_ncols=True,
     )
+
+
+def is_listened_to() -> bool:
+    """Whether messages of level INFO reach more than a file: not with `--quiet`, nor in a library."""
+    handlers = logging.getLogger("mt_cli").handlers
+    return any(h.level <= logging.INFO and not isinstance(h, logging.FileHandler) for h in handlers)
 
 
 def in_words(seconds: float) -> str:

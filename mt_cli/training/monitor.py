@@ -7,22 +7,22 @@ import logging
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from mt_cli.errors import ResourceError
 from mt_cli.evaluation.scoring import Score, score_bleu
 from mt_cli.machine.device import Runtime, describe_processor
-from mt_cli.machine.terminal import in_words, progress_bar, visible
+from mt_cli.machine.terminal import in_words, progress_shown, visible
 from mt_cli.runs.run import Run, number_in
+from mt_cli.training.live import open_screen
 from mt_cli.training.trainer import StepReport, Trainer
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ WIDTHS = {
     "left": 9,
 }  # fmt: skip
 """Columns of the table of validations, one space before each included; they and `best` are 79."""
+HEAD = "".join(f"{name:>{width}}" for name, width in WIDTHS.items()) + "  best"
+Sample = tuple[str, str, str]
+"""A source, its translation and its reference."""
 OVERFITTED = 0.1
 """Nats a token that the loss on val has risen again where the model is said to overfit."""
 TENSORBOARD = "tensorboard"
@@ -53,15 +56,12 @@ class Validation:
     bleu: Score
     hyps: list[str]
     """The translation of each source."""
-    samples: list[tuple[str, str, str]]
+    samples: list[Sample]
     """A few sources with their translations and references."""
 
 
 class Monitor:
-    """Tells how training goes, with a progress bar on a terminal."""
-
-    _bar: "tqdm[Never]"
-    """While it is `watching`."""
+    """Tells how training goes: on a terminal in a screen that stays, elsewhere line by line."""
 
     def __init__(
         self,
@@ -69,13 +69,22 @@ class Monitor:
         trainer: Trainer,
         *,
         elapsed_s: Callable[[], float],
+        num_samples: int = 0,
         events: "SummaryWriter | None" = None,
     ) -> None:
-        """`elapsed_s` gives the seconds of training so far, earlier sessions included."""
+        """`elapsed_s` gives the seconds of training so far, earlier sessions included.
+
+        So many samples of the last validation are shown.
+        """
         self.meter = Meter()
         self._run, self._trainer = run, trainer
         self._elapsed_s, self._events = elapsed_s, events
-        self._has_header = False
+        self._has_header, self._num_samples = False, num_samples
+        self._last: Validation | None = None
+        self._pace = ""
+        self._screen = open_screen(total_steps=trainer.total_steps, head=HEAD)
+        # What the screen shows need not be told again, but in train.log.
+        self._level = logging.INFO if self._screen is None else logging.DEBUG
         timed = [each for each in run.metrics() if "validation_s" in each]
         self._validation_s = number_in(timed[-1], "validation_s", path=run.metrics_path) if timed else 0.0
 
@@ -93,7 +102,7 @@ class Monitor:
         each = "" if num_processes == 1 else f" in each of {num_processes} processes"
         every = f"every {training.validate_every:,}" if training.validate_every else "after each epoch"
         summed = "" if training.accumulation == 1 else f", {training.accumulation} to an update"
-        _log_facts(
+        self._tell_facts(
             run=f"{self._run.folder}{f', resumed after update {step:,}' if step else ''}",
             config=str(config_path),
             device=f"{device}: {name}",
@@ -112,12 +121,28 @@ class Monitor:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Show how far training has come, where stderr is a terminal, for as long as the block lasts."""
-        total, step = self._trainer.total_steps, self._trainer.progress.step
-        with (
-            progress_bar(unit="step", total=total, initial=step) as self._bar,
-            self._events or nullcontext(),
-        ):
+        screen = nullcontext() if self._screen is None else self._screen.shown()
+        with screen, self._events or nullcontext():
             yield
+
+    @contextmanager
+    def validating(self, num_lines: int) -> Iterator[Callable[[int], None]]:
+        """Show how far a validation has come; call what is yielded with a count of lines."""
+        with progress_shown(
+            "validating", unit="lines", total=num_lines, is_hidden=self._screen is not None
+        ) as update:
+            if self._screen is None:
+                yield update
+                return
+            done = 0
+
+            def draw(count: int) -> None:
+                nonlocal done
+                done += count
+                self._draw(f"validating  {done:,} of {num_lines:,} lines")
+
+            draw(0)
+            yield draw
 
     def count(self, report: StepReport, *, limit_left_s: float = math.inf) -> None:
         """Note that an update has ended. After enough of them, say when the last one will have.
@@ -125,14 +150,14 @@ class Monitor:
         `limit_left_s` is what a time limit leaves.
         """
         self.meter.add(report)
-        self._bar.update()
+        self._draw()
         if self.meter.updates == UPDATES_FOR_AN_ESTIMATE:
             float(report.loss)  # waits for the device, once
             if left_s := self._left_s():
                 end = "the end" if left_s <= limit_left_s else "the time limit"
                 if end == "the end" and not self._validation_s:
                     end = "the end, without validations"
-                _log_facts(expected=f"{in_words(max(0.0, min(left_s, limit_left_s)))} to {end}")
+                self._tell_facts(expected=f"{in_words(max(0.0, min(left_s, limit_left_s)))} to {end}")
 
     def tell_step(self) -> None:
         """Note what was measured of the updates since the last time, if any of them counts."""
@@ -144,17 +169,14 @@ class Monitor:
         if self._events is not None:
             for name in ("loss", "nll", "lr", "grad_norm", "tgt_tokens_per_s"):
                 self._events.add_scalar(f"train/{name}", getattr(reading, name), reading.step)
-        # A terminal has the bar; a file or a pipe gets lines.
-        level = logging.INFO if self._bar.disable else logging.DEBUG
-        log.log(level, "%s  elapsed %.0f s", reading, elapsed)
-        shown = {"loss": f"{reading.loss:.3f}", "tok/s": f"{reading.tgt_tokens_per_s:.0f}"}
-        self._bar.set_postfix(shown, refresh=False)
+        log.log(self._level, "%s  elapsed %.0f s", reading, elapsed)
+        self._pace = f"loss {reading.loss:.3f}  {reading.tgt_tokens_per_s:,.0f} tok/s"
 
     def tell_validation(self, validation: Validation, *, is_best: bool, validation_s: float) -> None:
         """Note what a validation has found, in `validation_s` seconds."""
         elapsed, bleu = self._elapsed_s(), validation.bleu
         reading = self.meter.read(since_validation=True)
-        self._validation_s = validation_s
+        self._validation_s, self._last = validation_s, validation
         self._run.append_metrics(
             {
                 "kind": "validation",
@@ -175,15 +197,30 @@ class Monitor:
         log.debug("validation at step %d  nll %.4f  %s", validation.step, validation.nll, bleu)
         if not self._has_header:
             self._has_header = True
-            log.info("%s  best", "".join(f"{name:>{width}}" for name, width in WIDTHS.items()))
-        log.info("%s", _row(validation, reading, elapsed, self._left_s(), is_best))
-        for sample in validation.samples:
-            for label, text in zip(("source", "translation", "reference"), sample, strict=True):
-                line = f"  {label:<11}  {visible(text)}".rstrip()
-                log.info("%s", line if len(line) <= COLUMNS else f"{line[: COLUMNS - 1]}…")
+            log.log(self._level, "%s", HEAD)
+        row = _row(validation, reading, elapsed, self._left_s(), is_best)
+        log.log(self._level, "%s", row)
+        for line in _sample_lines(validation.samples):
+            log.debug("%s", line)
+        if self._screen is not None:
+            self._screen.rows.append((row, is_best))
+            self._screen.samples = _sample_lines(validation.samples[: self._num_samples])
+            self._draw()
+
+    def _draw(self, doing: str | None = None) -> None:
+        if self._screen is None:
+            return
+        step, total, left_s = self._trainer.progress.step, self._trainer.total_steps, self._left_s()
+        left = "" if left_s is None else f"  {in_words(left_s)} left"
+        self._screen.step = step
+        self._screen.doing = doing or f"step {step:,} of {total:,}  {self._pace}{left}"
+        self._screen.draw(at_most_now_and_then=True)
 
     def tell_end(self) -> None:
         """Say what was won, and whether the model has overfitted."""
+        if self._last is not None and self._screen is None:
+            for line in _sample_lines(self._last.samples[: self._num_samples]):
+                log.info("%s", line if len(line) <= COLUMNS else f"{line[: COLUMNS - 1]}…")
         validations = [each for each in self._run.metrics() if each["kind"] == "validation"]
         best = [each for each in validations if each["is_best"]]
         if not best:
@@ -192,7 +229,9 @@ class Monitor:
         step, bleu, nll = (number_in(best[-1], key, path=path) for key in ("step", "bleu", "nll"))
         signature = best[-1]["bleu_signature"]
         _log_facts(
-            best=f"step {step:,.0f} of {total:,}: BLEU {bleu:.2f} on val, nll {nll:.3f}", BLEU=f"{signature}"
+            logging.INFO,
+            best=f"step {step:,.0f} of {total:,}: BLEU {bleu:.2f} on val, nll {nll:.3f}",
+            BLEU=f"{signature}",
         )
         nlls = [number_in(each, "nll", path=path) for each in validations]
         if nlls[-1] > min(nlls) + OVERFITTED:
@@ -201,6 +240,11 @@ class Monitor:
                 "train on more pairs (data.more), or for fewer epochs (training.max_epochs)",
                 min(nlls), nlls[-1],
             )  # fmt: skip
+
+    def _tell_facts(self, **facts: str) -> None:
+        _log_facts(self._level, **facts)
+        if self._screen is not None:
+            self._screen.facts |= facts
 
     def _left_s(self) -> float | None:
         """Seconds to the end, with validations once one has been timed; None before it can be told."""
@@ -213,9 +257,19 @@ class Monitor:
         return (total - step) * self.meter.seconds_an_update + validations_left * self._validation_s
 
 
-def _log_facts(**facts: str) -> None:
+def _log_facts(level: int, **facts: str) -> None:
     for name, fact in facts.items():
-        log.info("%-10s  %s", name, fact)
+        log.log(level, "%-10s  %s", name, fact)
+
+
+def _sample_lines(samples: Sequence[Sample]) -> list[str]:
+    """A line for each source, translation and reference."""
+    labels = ("source", "translation", "reference")
+    return [
+        f"  {label:<11}  {visible(text)}".rstrip()
+        for sample in samples
+        for label, text in zip(labels, sample, strict=True)
+    ]
 
 
 def _row(

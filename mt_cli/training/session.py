@@ -22,7 +22,6 @@ from mt_cli.evaluation.scoring import score_bleu
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.files import write_json
 from mt_cli.machine.processes import StopSignals
-from mt_cli.machine.terminal import progress_shown
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.checkpoint import (
     CheckpointState,
@@ -39,13 +38,12 @@ from mt_cli.training.new_config import after_training, before_training
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.searcher import Searcher
-from mt_cli.translation.translator import Translator
+from mt_cli.translation.translator import OnProgress, Translator
 
 log = logging.getLogger(__name__)
 
 MOST_SKIPS = 10
 """Skipped updates in a row after which even a training that may skip them ends: it would not recover."""
-NUM_SAMPLES = 3
 
 
 class Session:
@@ -62,6 +60,7 @@ class Session:
         started_at: float,
         time_limit_s: float | None,
         validates_at_limit: bool,
+        num_samples: int,
         has_tensorboard: bool,
     ) -> None:
         """In a `world` of several processes, the first scores, saves and decides, and the others follow.
@@ -84,7 +83,7 @@ class Session:
             vocab_size=src_size if run.tokenizers.joint else src_size + tgt_size,
             total_steps=self._trainer.total_steps,
         )
-        self._validator = Validator(self.model, run, prepared, runtime=runtime)
+        self._validator = Validator(self.model, run, prepared, runtime=runtime, num_samples=num_samples)
         self._judged: Validation | None = None
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
         # Without a checkpoint, the score of the start is made anew too.
@@ -101,6 +100,7 @@ class Session:
             run,
             self._trainer,
             elapsed_s=self._elapsed_s,
+            num_samples=num_samples,
             events=event_writer(run.folder, after_step=last_kept) if has_tensorboard else None,
         )
         if restored:
@@ -195,7 +195,8 @@ class Session:
         self._check_finite()
         self._monitor.meter.pause()
         began_at = time.monotonic()
-        validation = self._validator.validate(self._trainer.progress.step)
+        with self._monitor.validating(len(self._validator.sources)) as update:
+            validation = self._validator.validate(self._trainer.progress.step, on_progress=update)
         validation_s = time.monotonic() - began_at
         if not math.isfinite(validation.nll):
             self._give_up(f"the loss on val is {validation.nll}")
@@ -337,8 +338,16 @@ class Session:
 class Validator:
     """Scores a model in training on `val`: loss, and BLEU through the Translator that users get."""
 
-    def __init__(self, model: TranslationModel, run: Run, prepared: Prepared, *, runtime: Runtime) -> None:
-        self._model = model
+    def __init__(
+        self,
+        model: TranslationModel,
+        run: Run,
+        prepared: Prepared,
+        *,
+        runtime: Runtime,
+        num_samples: int = 2,
+    ) -> None:
+        self._model, self._num_samples = model, num_samples
         self._config = run.config
         self._runtime = replace(runtime, precision=run.config.decoding.precision)
         self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
@@ -352,7 +361,7 @@ class Validator:
         searcher = Searcher(twin, run.config.decoding, runtime=self._runtime, forbidden_ids=forbidden)
         self._translator = Translator(searcher, run.tokenizers, quiet=True)
 
-    def validate(self, step: int) -> Validation:
+    def validate(self, step: int, *, on_progress: OnProgress | None = None) -> Validation:
         """Score the model as it is now, after `step` updates."""
         nll = mean_nll(
             self._model,
@@ -360,11 +369,10 @@ class Validator:
             tokens_per_batch=self._config.training.tokens_per_batch,
             runtime=self._runtime,
         )
-        with progress_shown("validating", unit="lines", total=len(self.sources)) as update:
-            hyps = self._translator.translate(self.sources, on_progress=update)
+        hyps = self._translator.translate(self.sources, on_progress=on_progress)
         bleu = score_bleu(hyps, self._refs, lowercase=self._config.data.lowercase)
-        spread = range(0, len(hyps), max(1, len(hyps) // NUM_SAMPLES))[:NUM_SAMPLES]
-        samples = [(self.sources[i], hyps[i], self._refs[i]) for i in spread]
+        spread = range(0, len(hyps), max(1, len(hyps) // max(1, self._num_samples)))
+        samples = [(self.sources[i], hyps[i], self._refs[i]) for i in spread[: self._num_samples]]
         return Validation(step, nll, bleu, hyps, samples)
 
 

@@ -64,13 +64,15 @@ def train_run(
     resume: bool = False,
     overwrite: bool = False,
     validates_at_limit: bool = True,
+    num_samples: int = 2,
     time_limit_s: float | None = None,
     config_path: Path | None = None,
     has_tensorboard: bool = False,
 ) -> Run | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
 
-    Where a time limit ends training, the model is validated if `validates_at_limit`.
+    Where a time limit ends training, the model is validated if `validates_at_limit`. `num_samples` sentences
+    of each validation are shown.
     `config_path` is where `config` was read, for the log. `has_tensorboard` also writes event files.
 
     Gives the run, whose status.json says how training ended: `finished`, `early_stop` or `time_limit`.
@@ -135,6 +137,7 @@ def train_run(
             started_at=started_at,
             time_limit_s=time_limit_s,
             validates_at_limit=validates_at_limit,
+            num_samples=num_samples,
             has_tensorboard=has_tensorboard and world.is_first,
         )
         if run.init_from is not None and not run.checkpoints:

@@ -62,7 +62,7 @@ class Searcher(Engine):
         self.device = str(runtime.device)
         self.longest_sentence = model.longest_sentence
         self._model = model
-        self.first = model.models[0] if isinstance(model, Ensemble) else model
+        self.models = model.models if isinstance(model, Ensemble) else [model]
         self._runtime = runtime
         self._rules = Rules(
             BOS_ID,
@@ -116,7 +116,7 @@ class Searcher(Engine):
 
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[Weights]:
         """See `Engine`."""
-        self.first.eval()
+        self.models[0].eval()
         pairs = list(zip(sources, hyps, strict=True))
         longer = [max(pair, key=len) for pair in pairs]
         found: dict[int, Weights] = {}
@@ -129,7 +129,7 @@ class Searcher(Engine):
         src_ids = _with_ends([src for src, _ in pairs]).to(self._runtime.device)
         tgt_in = pad_ids([[BOS_ID, *hyp] for _, hyp in pairs]).to(self._runtime.device)
         (maps,) = attention_maps(
-            self.first, src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
+            self.models[0], src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
         ).values()
         weights = maps[0].mean(1).cpu().numpy()  # (B, T, S), of the last layer but one, or the only one
         return [of_pair[: len(hyp), : len(src)] for of_pair, (src, hyp) in zip(weights, pairs, strict=True)]

@@ -68,8 +68,8 @@ class Engine(ABC):
     device: str
     longest_sentence: int
     """Most ids of a source, and of a hypothesis."""
-    first: "TranslationModel | None" = None
-    """The model whose attention is shown; none of an exported one."""
+    models: "Sequence[TranslationModel]" = ()
+    """What predicts, of which the first's attention is shown; none of an exported model."""
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
@@ -319,6 +319,29 @@ class Translator:
             for of_line in of_lines
         ]
 
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """The log-probability of each of `targets` as the translation of its source (natural logarithm).
+
+        Minus infinity for what is impossible: a side that is too long, or a translation of an empty line.
+
+        Raises:
+            UsageError: there are not as many of both, or an exported model translates.
+        """
+        from mt_cli.machine.device import Runtime
+        from mt_cli.translation.scorer import PairScorer
+
+        pairs = [checked_lines(side) for side in (sources, targets)]
+        if len(pairs[0]) != len(pairs[1]):
+            raise UsageError(f"expected a target for each source, found {len(pairs[1])} for {len(pairs[0])}")
+        device, config = next(self.model.parameters()).device, self.engine.config
+        scorer = PairScorer(
+            self.engine.models,
+            self._tokenizers,
+            runtime=Runtime(device, config.precision),
+            batch_size=config.batch_size,
+        )
+        return [each.log_prob for each in scorer.score(*pairs)]
+
     def doubt(self, lines: Sequence[str]) -> str | None:
         """Why `lines` are probably no text for this model: its letters, or its language; None if they are."""
         texts = [normalize(line) for line in lines]
@@ -346,11 +369,11 @@ class Translator:
         Raises:
             UsageError: an exported model translates, which nobody can look into.
         """
-        if self.engine.first is None:
+        if not self.engine.models:
             raise UsageError(
                 f"{self._name}: nobody can look into an exported model; name the run that it is of"
             )
-        return self.engine.first
+        return self.engine.models[0]
 
     def teacher_force(self, line: str, *, target: str | None = None) -> "TeacherForced":
         """`line` and a translation as one pass of the model takes them, for looking inside.

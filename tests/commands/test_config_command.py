@@ -152,7 +152,7 @@ def test_check_warns_that_default_keys_do_not_suit_a_small_corpus(call: Call) ->
     assert outcome.text.startswith(
         "recipe.toml:\n  warning: training makes only 24 updates, 2 an epoch, from "
     )
-    assert "  warning: the vocabulary of 8,000 entries is large for 300 training pairs" in outcome.text
+    assert "  warning: the vocabulary of 1,638 entries is large for 300 training pairs" in outcome.text
 
 
 def test_check_finds_nothing_wrong_with_a_new_config(call: Call) -> None:

@@ -2,6 +2,7 @@
 
 import doctest
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,8 @@ def sample_run(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A folder to work in, with the tiny run under the name that the page uses."""
     (tmp_path / "runs").mkdir()
     workspace.copy_run(tmp_path / "runs" / "sample")
+    for name, split in (("german.txt", "val.de"), ("english.txt", "val.en")):
+        shutil.copy(workspace.corpus(split), tmp_path / name)
     monkeypatch.chdir(tmp_path)
 
 

@@ -1,5 +1,6 @@
 """Output that the pages show of commands that need no model of yours: it is what they print today."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -55,4 +56,9 @@ def test_command_prints_what_the_page_shows(
     outcome = workspace.call(*args, cwd=folder)
     assert outcome.code == 0, outcome.err
     printed = [*outcome.err.splitlines(), *outcome.text.splitlines()]
-    assert printed == [line for line in shown.output if line]
+    # How long training takes differs between machines.
+    expected, found = (
+        [re.sub(r"about \S+ (s|min|h) here", "about # here", line) for line in lines if line]
+        for lines in (shown.output, printed)
+    )
+    assert found == expected

@@ -26,7 +26,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     """Sets what validations find, by the number of the update from 1."""
 
     def write(*, bleu: Sequence[float], nll: Sequence[float] = ()) -> None:
-        def validate(_: Validator, step: int) -> Validation:
+        def validate(_: Validator, step: int, on_progress: object = None) -> Validation:
             score = replace(score_bleu(["a dog"], ["a dog"]), score=bleu[step - 1])
             return Validation(step, nll[step - 1] if nll else 1.0, score, ["a dog"], [])
 
