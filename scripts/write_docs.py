@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,15 @@ def config_page() -> str:
     for name, section in schema["properties"].items():
         table = tables[_target(section)]
         blocks.append(_block(f"[{name}]", table))
+        known = set[str]()
         for key, inner in table["properties"].items():
             if "$ref" in inner:
                 blocks.append(_block(f"[{name}.{key}]", tables[_target(inner)]))
             elif "patternProperties" in inner:  # it holds tables
                 (named,) = inner["patternProperties"].values()
-                blocks.append(_block(f"[{name}.{key}.NAME]", tables[_target(named)]))
+                table = tables[_target(named)]
+                blocks.append(_block(f"[{name}.{key}.NAME]", table, known=known))
+                known |= table["properties"].keys()
     return "\n".join(blocks)
 
 
@@ -71,15 +75,20 @@ def _target(schema: Schema) -> str:
     return str(schema["$ref"]).rpartition("/")[2]
 
 
-def _block(title: str, table: Schema) -> str:
-    """A heading, what the table is for, and a row for each key that is no table itself."""
+def _block(title: str, table: Schema, *, known: AbstractSet[str] = frozenset()) -> str:
+    """A heading, what the table is for, and a row for each key that is no table itself.
+
+    Keys that are `known` from the block before are only named.
+    """
     rows = [
         f"| `{key}` | {_type(schema)} | {_default(schema)} | {_limits(schema)} | {_meaning(schema)} |"
         for key, schema in table["properties"].items()
-        if "patternProperties" not in schema and "$ref" not in schema
+        if "patternProperties" not in schema and "$ref" not in schema and key not in known
     ]
     # The table's own name is in the heading.
     description = " ".join((table["description"].partition("`: ")[2] or table["description"]).split())
+    if again := [f"`{key}`" for key in table["properties"] if key in known]:
+        description += f" {', '.join(again)} as above, and:"
     purpose = textwrap.fill(description[:1].upper() + description[1:], 110)
     header = ["| key | type | default | limits | meaning |", "| --- | --- | --- | --- | --- |"]
     return "\n".join([f"## {title}", "", purpose, "", *header, *rows, ""])
