@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Never, TextIO
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -221,9 +221,8 @@ def progress_shown(
 ) -> Iterator[Callable[[int], None]]:
     """Show how far the work `label`, such as `translating test`, has come; call what is yielded with a count.
 
-    It is a bar where stderr is a terminal, and else a line of the log after each `LINE_EVERY_S`. Both need
-    log messages of level INFO to reach more than a file: `--quiet` turns them off, a library has none.
-    `unit` is what is counted, such as `lines`.
+    Where stderr is a terminal it is a bar that vanishes when done, else a line of the log after each
+    `LINE_EVERY_S`; neither is seen if nobody `is_listened_to`. `unit` is what is counted, such as `lines`.
     """
     done, started_at = 0, time.monotonic()
     told_at = started_at
@@ -240,25 +239,17 @@ def progress_shown(
                 share = f"{done} of {total} {unit}  {100 * done // total} %"
             log.info("%s  %s  elapsed %.0f s", label, share, now - started_at)
 
-    with progress_bar(visible(label), unit=f" {unit}", total=total, is_hidden=is_hidden) as bar:
-        yield update
-
-
-def progress_bar(
-    label: str | None = None, *, unit: str, total: int | None, initial: int = 0, is_hidden: bool = False
-) -> "tqdm[Never]":
-    """A bar that vanishes when done; hidden if stderr is closed or no terminal, or shows only warnings."""
     is_shown = sys.stderr is not None and is_listened_to() and not is_hidden
-    return tqdm(
-        desc=label,
-        unit=unit,
+    with tqdm(
+        desc=visible(label),
+        unit=f" {unit}",
         total=total,
-        initial=initial,
         disable=None if is_shown else True,  # None: only if stderr is no terminal
         file=sys.stderr,
         leave=False,
         dynamic_ncols=True,
-    )
+    ) as bar:
+        yield update
 
 
 def is_listened_to() -> bool:

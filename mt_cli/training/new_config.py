@@ -37,6 +37,7 @@ from mt_cli.machine.terminal import in_words
 from mt_cli.runs.run import build_model, open_run, run_with_tokenizer
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
 from mt_cli.text.tokenizer import TextOptions, Tokenizers, learn_tokenizers, sampled
+from mt_cli.training.monitor import before_training
 
 log = logging.getLogger(__name__)
 BYTES_PER_TOKEN = 3
@@ -252,85 +253,6 @@ class EncodedSample:
             elif elapsed >= TIMED_S:
                 break
         return elapsed / max(1, report.step - 1)
-
-
-FEW_UPDATES = 300
-"""Fewer are seldom enough, even for a few hundred pairs."""
-ENOUGH_UPDATES = 1000
-"""What is proposed in their place."""
-FEWEST_TOKENS_AN_ENTRY = 10
-"""An entry of the vocabulary that occurs less often stays close to its random start."""
-BYTES = 256
-"""Entries of a subword vocabulary that are single bytes, which most text never needs."""
-POOR_BLEU = 1.0
-ALIKE = 0.1
-"""Translations are nearly all alike if this share of them differs, of sources that differ."""
-FEWEST_TO_COMPARE = 10
-
-
-def before_training(
-    config: Config, *, num_pairs: int, num_tokens: int, vocab_size: int, total_steps: int
-) -> Iterator[str]:
-    """What will probably keep a training of `total_steps` updates from working, a sentence each.
-
-    Tokens and vocabulary entries are those of both sides.
-    """
-    training, pairs = config.training, f"{num_pairs:,} pairs"
-    steps_per_epoch = max(1, round(total_steps / training.max_epochs))
-    if (training.max_steps or math.inf) <= total_steps or training.init_from is not None:
-        pass  # a short training was asked for, or is enough
-    elif total_steps < FEW_UPDATES:
-        tokens = max(256, min(training.tokens_per_batch, num_tokens // 2 // 15 // 64 * 64))
-        per_epoch = max(1, steps_per_epoch * training.tokens_per_batch // tokens)
-        epochs = max(training.max_epochs, -(-ENOUGH_UPDATES // per_epoch))
-        yield (
-            f"training makes only {total_steps} updates, {steps_per_epoch} an epoch, from {pairs}; "
-            f"most models need a thousand or more: set training.tokens_per_batch = {tokens} and "
-            f"training.max_epochs = {epochs}, or let mt-cli config new choose"
-        )
-    elif steps_per_epoch == 1:
-        update, cure = "a batch", "smaller batches learn"
-        if training.accumulation > 1:
-            update, cure = f"an update of {training.accumulation} batches", "a smaller accumulation learns"
-        yield (
-            f"{update} of training.tokens_per_batch = {training.tokens_per_batch} holds the whole corpus of "
-            f"{pairs}; {cure} in fewer epochs"
-        )
-    warmup_steps = training.num_warmup_steps(total_steps)
-    if warmup_steps >= total_steps:
-        yield (
-            f"the warm-up of {warmup_steps} updates is not over when training ends after "
-            f"{total_steps}: the learning rate never gets to training.peak_lr; set "
-            "training.warmup_steps = 0.1, a tenth of them"
-        )
-    is_words = config.tokenizer.kind == "spacy"
-    spare = 0 if is_words else BYTES * (1 if config.tokenizer.joint else 2)
-    learned = max(1, vocab_size - spare)
-    if num_tokens < learned * FEWEST_TOKENS_AN_ENTRY and config.tokenizer.from_run is None:
-        yield (
-            f"the vocabulary of {vocab_size:,} entries is large for {num_pairs:,} training pairs: "
-            f"each entry occurs {num_tokens / learned:.0f} times on average; "
-            f"{'raise tokenizer.min_freq' if is_words else 'lower tokenizer.vocab_size'}, then prepare again"
-        )
-
-
-def after_training(bleu: float, *, hyps: Sequence[str], sources: Sequence[str]) -> str | None:
-    """What the translations of the validation split say of a model, if it has failed."""
-    num_hyps, num_sources = len(set(hyps)), len(set(sources))
-    if num_sources >= FEWEST_TO_COMPARE and num_hyps <= max(1, num_sources * ALIKE):
-        found = (
-            f"the model does not read its source: {num_sources} different sources got only {num_hyps} "
-            f"different translations, {bleu:.2f} BLEU"
-        )
-    elif bleu < POOR_BLEU:
-        found = f"the model has not learnt to translate: {bleu:.2f} BLEU on val"
-    else:
-        return None
-    return (
-        f"{found}; look at the loss in train.log; if it was still falling, train longer "
-        "(training.max_epochs), if it never fell, check that the two files are aligned line by line, and try "
-        "a smaller training.peak_lr; mt-cli config new chooses keys that suit a corpus"
-    )
 
 
 # A config for a corpus

@@ -33,8 +33,7 @@ from mt_cli.runs.checkpoint import (
 )
 from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
 from mt_cli.training.distributed import World
-from mt_cli.training.monitor import Monitor, Validation, event_writer
-from mt_cli.training.new_config import after_training, before_training
+from mt_cli.training.monitor import Monitor, Validation, after_training, before_training, event_writer
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.searcher import Searcher
