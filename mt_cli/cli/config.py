@@ -26,7 +26,7 @@ app.add_typer(group)
 )
 def new(
     output: OutputFlags,
-    tables: Annotated[
+    paired: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", help="Training pairs: .tsv or .jsonl files that have both sides."),
     ] = None,
@@ -67,22 +67,25 @@ def new(
     files beside the config. Without files the config is for the bundled sample.
     Prints the new file's path, or without -o the config itself.
     """
+    from mt_cli.data.corpora import has_columns
     from mt_cli.training.new_config import new_config
 
-    for path in tables or ():
-        if columns is None and not {".tsv", ".jsonl"} & set(path.suffixes):
+    for path in paired or ():
+        if columns is None and not has_columns(path):
             raise UsageError(f"{path}: expected a .tsv or .jsonl file; two files of lines follow --train")
-    if tables and train is not None:
+    if paired and train is not None:
         raise UsageError("training pairs are named by --train or by FILE; give one of them")
-    src_column, tgt_column = parse_columns(columns)
-    own = (tuple(tables),) * 2 if tables else None
-    named = {"train": own or _files(train), "val": _files(val), "test": _files(test)}
+    src_column, tgt_column = _parse_columns(columns)
+    own = (tuple(paired),) * 2 if paired else _files(train)
+    splits: dict[str, FilesConfig] = {}
+    for name, sides in {"train": own, "val": _files(val), "test": _files(test)}.items():
+        if sides:
+            splits[name] = FilesConfig(src=sides[0], tgt=sides[1])
+            if columns and (name == "train" or any(map(has_columns, (*sides[0], *sides[1])))):
+                of_columns = {"src_column": src_column, "tgt_column": tgt_column}
+                splits[name] = splits[name].model_copy(update=of_columns)
     text, cut_off = new_config(
-        {
-            name: FilesConfig(src=sides[0], tgt=sides[1], src_column=src_column, tgt_column=tgt_column)
-            for name, sides in named.items()
-            if sides
-        },
+        splits,
         src_lang=src_lang,
         tgt_lang=tgt_lang,
         parent=init_from,
@@ -96,17 +99,23 @@ def new(
 def _files(pair: Pair | None) -> tuple[tuple[Path, ...], ...]:
     """The files of each side, of which a comma parts several."""
     sides = () if pair is None else pair
-    return tuple((side,) if side.exists() else tuple(map(Path, str(side).split(","))) for side in sides)
+    return tuple(
+        (side,) if side.exists() else tuple(map(Path, filter(None, str(side).split(",")))) for side in sides
+    )
 
 
-def parse_columns(text: str | None) -> tuple[Column | None, Column | None]:
+def _parse_columns(text: str | None) -> tuple[Column | None, Column | None]:
     """The columns of both sides that `text`, such as `1,2` or `de,en`, names."""
     if text is None:
         return None, None
-    src, comma, tgt = (part.strip() for part in text.partition(","))
-    if not comma or not src or not tgt or "0" in (src, tgt):
+    columns = [part.strip() for part in text.split(",")]
+    is_good = all(
+        each.isprintable() and each and int(each[:9] if each.isdecimal() else 1) for each in columns
+    )
+    if len(columns) != 2 or not is_good:
         raise UsageError(f"--columns {text!r}: expected two, such as 1,2 or de,en")
-    return int(src) if src.isdecimal() else src, int(tgt) if tgt.isdecimal() else tgt
+    src, tgt = (int(each[:9]) if each.isdecimal() else each for each in columns)
+    return src, tgt
 
 
 @command(group, "config show sample", "config show runs/sample --set decoding.beam_size=5")

@@ -49,7 +49,8 @@ def prepare(
         found = preview_filter(loaded, source=source, offline=offline, workers=workers)
         text = "\n".join(survey.as_text(name) for name, survey in found.items())
         document = {
-            name: {"lines": survey.lines, "dropped": survey.dropped()} for name, survey in found.items()
+            name: {"lines": survey.lines, "kept": survey.kept, "dropped": survey.dropped()}
+            for name, survey in found.items()
         }
         print_result(text, {"splits": document}, as_json=output.as_json)
         return

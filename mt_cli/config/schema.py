@@ -56,7 +56,19 @@ def _count_or_share(value: object) -> object:
 
 
 def _several(value: object) -> object:
-    return [value] if isinstance(value, str | Path) else value
+    paths = [value] if isinstance(value, str | Path) else value
+    if not isinstance(paths, list | tuple) or not paths:
+        found = json.dumps(value, default=str)
+        raise ValueError(f"expected a path, or a list of paths, found {found}")
+    return paths
+
+
+def _number_or_name(value: object) -> object:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not is_number and not (isinstance(value, str) and value):
+        found = json.dumps(value, default=str)
+        raise ValueError(f"expected a column's number from 1, or its name, found {found}")
+    return value
 
 
 def _one_or_several(paths: tuple[Path, ...]) -> str | list[str]:
@@ -70,13 +82,13 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 FilePath = Annotated[Path, Field(strict=False)]
 FilePaths = Annotated[
     tuple[FilePath, ...],
-    Field(strict=False, min_length=1),
+    Field(strict=False),
     BeforeValidator(_several),
     PlainSerializer(_one_or_several, when_used="json"),
 ]
 """A path, or a list of them."""
-Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
-"""Number of a column, from 1, or its name."""
+Column = Annotated[int | str, BeforeValidator(_number_or_name)]
+"""A column's number, from 1, or its name."""
 Splits = Annotated[tuple[SplitName, ...], Field(strict=False)]
 Decays = Annotated[tuple[Probability, Probability], Field(strict=False)]
 CountOrShare = Annotated[int | float, BeforeValidator(_count_or_share)]
@@ -127,7 +139,7 @@ class FilterConfig(Section):
     """`[data.filter]`: training pairs to leave out, by their text; other splits keep every line."""
 
     duplicates: bool = False
-    """Leave out pairs that repeat an earlier one."""
+    """Leave out pairs that repeat an earlier pair of the same files."""
     copies: bool = False
     """Leave out pairs whose two sides are the same."""
     max_ratio: float = Field(default=0.0, ge=0)
@@ -138,6 +150,12 @@ class FilterConfig(Section):
     """Leave out pairs with a side of more characters; 0 is off."""
     languages: bool = False
     """Leave out pairs with a side that py3langid takes for another language."""
+
+    def _complaints(self) -> Iterator[str]:
+        if 0 < self.max_ratio < 1:
+            yield f"max_ratio must be 0 or at least 1, found {self.max_ratio:g}"
+        if 0 < self.max_chars < self.min_chars:
+            yield f"max_chars {self.max_chars} is less than min_chars {self.min_chars}"
 
 
 class DataConfig(Section):

@@ -5,6 +5,7 @@ import gzip
 import http.client
 import json
 import logging
+import re
 import sys
 import time
 import urllib.error
@@ -20,7 +21,7 @@ from mt_cli.config.load import shipped
 from mt_cli.config.schema import MORE, SIDES, TRAIN, Column, DataConfig, FilesConfig, Side
 from mt_cli.errors import ConfigError, DataError, ResourceError
 from mt_cli.machine.files import sha256_bytes, sha256_file, write_atomically
-from mt_cli.text.normalize import decode_line, strip_line_end
+from mt_cli.text.normalize import decode_line, normalize, strip_line_end
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdError, ZstdFile
@@ -30,6 +31,8 @@ else:
 log = logging.getLogger(__name__)
 DOWNLOADS = Path("data/raw/multi30k")
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+SKIPPED_MAGIC = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
+"""Of a frame without text, with which some zstd files begin."""
 LONGEST_LINE = 1 << 20
 """Bytes of a line."""
 RawPair = tuple[bytes, bytes]
@@ -42,12 +45,23 @@ class Text:
 
     paths: tuple[Path, ...]
     column: Column | None
-    """Of .tsv and .jsonl files, and of others if it is given; by default the first for `src` and the second
-    for `tgt`, or the key of that name."""
+    """None is the default: in a .tsv the first for `src`, the second for `tgt`; in a .jsonl their names."""
     side: Side
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.paths))
+        of_table = any(map(has_columns, self.paths)) or self.column is not None
+        column = f" ({self.column or self.side})" if of_table else ""
+        return f"{', '.join(map(str, self.paths))}{column}"
+
+    def place(self, number: int) -> str:
+        """Path and line of the line `number` of them all, from 1."""
+        for path in self.paths:
+            count = sum(1 for _ in replace(self, paths=(path,)).lines())
+            if number <= count:
+                break
+            number -= count
+        has_head = isinstance(self.column, str) and not _plain_name(path).endswith(".jsonl")
+        return f"{path}: line {number + has_head}"
 
     def lines(self) -> Iterator[bytes]:
         r"""The raw lines. Only `\n` ends a line.
@@ -56,10 +70,9 @@ class Text:
             DataError: a file cannot be read, a line is too long, or has no such column.
         """
         for path in self.paths:
-            ending = path.with_suffix("").suffix if path.suffix in (".gz", ".zst") else path.suffix
-            if ending == ".jsonl":
+            if _plain_name(path).endswith(".jsonl"):
                 yield from _values(path, str(self.column or self.side))
-            elif ending == ".tsv" or self.column is not None:
+            elif has_columns(path) or self.column is not None:
                 yield from _cells(path, self.column or SIDES.index(self.side) + 1)
             else:
                 yield from _lines(path)
@@ -81,6 +94,15 @@ class ParallelText:
 
     def __str__(self) -> str:
         return " and ".join(dict.fromkeys(map(str, (self.src, self.tgt))))
+
+
+def has_columns(path: Path) -> bool:
+    """Whether a file's name says that it has columns."""
+    return _plain_name(path).endswith((".tsv", ".jsonl"))
+
+
+def _plain_name(path: Path) -> str:
+    return path.name.lower().removesuffix(".gz").removesuffix(".zst")
 
 
 Corpus = Mapping[str, ParallelText]
@@ -229,7 +251,7 @@ def _lines(path: Path) -> Iterator[bytes]:
             content: BufferedIOBase = file
             if (magic := file.peek(4)[:4]).startswith(GZIP_MAGIC):
                 content = gzip.GzipFile(fileobj=file)
-            elif magic == ZSTD_MAGIC:
+            elif magic == ZSTD_MAGIC or SKIPPED_MAGIC.match(magic):
                 content = ZstdFile(file)
             pieces = iter(functools.partial(content.readline, LONGEST_LINE + 1), b"")
             for number, line in enumerate(pieces, start=1):
@@ -249,7 +271,7 @@ def _cells(path: Path, column: Column) -> Iterator[bytes]:
     """A column of a tab-separated file; one that has a name is named in the first line."""
     lines = enumerate(map(strip_line_end, _lines(path)), 1)
     if isinstance(column, str):
-        names = decode_line(next(lines, (0, b""))[1]).split("\t")
+        names = [normalize(name) for name in decode_line(next(lines, (0, b""))[1]).split("\t")]
         if column not in names:
             raise DataError(f"{path}: its first line names no column {column!r}; it says {', '.join(names)}")
         column = names.index(column) + 1
@@ -263,6 +285,9 @@ def _cells(path: Path, column: Column) -> Iterator[bytes]:
 def _values(path: Path, key: str) -> Iterator[bytes]:
     """The texts under `key`, such as `de` or `translation.de`, of a file with a JSON object a line."""
     for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            yield b""
+            continue
         try:
             found = record = json.loads(line)
             for part in key.split("."):
@@ -270,10 +295,10 @@ def _values(path: Path, key: str) -> Iterator[bytes]:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: line {number}: not JSON ({error})") from error
         except (LookupError, TypeError):
-            found = None
-        if not isinstance(found, str):
             keys = ", ".join(map(str, record)) if isinstance(record, dict) else "no object"
-            raise DataError(f"{path}: line {number}: no text under the key {key!r}; it has {keys}")
+            raise DataError(f"{path}: line {number}: no key {key!r}; it has {keys}") from None
+        if not isinstance(found, str):
+            raise DataError(f"{path}: line {number}: what is under the key {key!r} is no text")
         yield " ".join(found.split("\n")).encode(errors="surrogatepass")
 
 

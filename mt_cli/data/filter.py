@@ -4,30 +4,27 @@ from mt_cli.config.schema import FilterConfig
 from mt_cli.text.language import other_language
 from mt_cli.text.tokenizer import TextOptions
 
-KEPT = ""
-EMPTY, COPY, RATIO = "empty", "the same on both sides", "unlike lengths"
-SHORT, LONG, LANGUAGE = "too few characters", "too many characters", "another language"
-DUPLICATE = "repeats another"
-REASONS = (KEPT, EMPTY, COPY, RATIO, SHORT, LONG, LANGUAGE, DUPLICATE)
-"""Why a pair is left out; a number is its place here."""
+KEPT, EMPTY, DUPLICATE = "", "empty", "duplicates"
+REASONS = (KEPT, EMPTY, "copies", "max_ratio", "min_chars", "max_chars", "languages", DUPLICATE)
+"""Why a pair is left out: a side is empty, or a key of [data.filter]. Arrays hold places in this list."""
 
 
-def reason_of(src: str, tgt: str, config: FilterConfig, options: TextOptions) -> str:
-    """Why the normalised pair is left out by itself, or `KEPT`. That it repeats another is not known here."""
+def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) -> str:
+    """Why the normalised pair is left out for itself, whatever the other pairs are; or `KEPT`."""
     shorter, longer = sorted((len(src), len(tgt)))
     reason = KEPT
     if not shorter:
         reason = EMPTY
     elif config.copies and src == tgt:
-        reason = COPY
+        reason = "copies"
     elif config.max_ratio and longer > config.max_ratio * shorter:
-        reason = RATIO
+        reason = "max_ratio"
     elif shorter < config.min_chars:
-        reason = SHORT
+        reason = "min_chars"
     elif config.max_chars and longer > config.max_chars:
-        reason = LONG
+        reason = "max_chars"
     elif config.languages and (
         other_language(src, options.src_lang) or other_language(tgt, options.tgt_lang)
     ):
-        reason = LANGUAGE
+        reason = "languages"
     return reason

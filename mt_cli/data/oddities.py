@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.schema import TRAIN, DataConfig, FilterConfig
+from mt_cli.config.schema import TRAIN, DataConfig
 from mt_cli.data.corpora import Corpus, ParallelText, RawPair, is_trained_on, read_pairs
-from mt_cli.data.filter import KEPT, reason_of
+from mt_cli.data.filter import KEPT, drop_reason
 from mt_cli.errors import DataError
-from mt_cli.text.language import other_language
+from mt_cli.text.language import is_known, other_language
 from mt_cli.text.normalize import decode_line, is_valid_utf8, normalize
 from mt_cli.text.tokenizer import TextOptions, sampled
 
@@ -63,6 +63,7 @@ class Look:
     files: ParallelText
     pairs: list[Pair]
     """A sample of those with text on both sides, in order."""
+    is_trained_on: bool
 
     def examples(self) -> list[str]:
         """A few pairs, spread over the file, for people to look at."""
@@ -82,8 +83,8 @@ def shown_pair(src: str, tgt: str) -> str:
     return f"{src[:LONGEST]}  |  {tgt[:LONGEST]}"
 
 
-def look_at(files: ParallelText, filtered: FilterConfig, options: TextOptions) -> Look:
-    """Read a split once, and keep a sample of the pairs that the filter leaves.
+def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Look:
+    """Read a split once, and keep a sample of its pairs, or of those that the filter leaves for training.
 
     Raises:
         DataError: a side is not UTF-8, or both sides are the same text.
@@ -100,20 +101,24 @@ def look_at(files: ParallelText, filtered: FilterConfig, options: TextOptions) -
 
     found = []
     for line, raw in sorted(sampled(numbered(), MOST_PAIRS, seed=0)):
-        src, tgt = (normalize(decode_line(side)) for side in raw)
+        src, tgt = (normalize(decode_line(side), lowercase=data.lowercase) for side in raw)
         if src and tgt:
             found.append(Pair(line, src, tgt, has_tab=any(b"\t" in side.strip() for side in raw)))
-    for path, lines in invalid.items():
+    for text, lines in invalid.items():
         if len(lines) > num_lines * MOST_INVALID:
+            place = text.place(lines[0])
             raise DataError(
-                f"{path}: line {lines[0]}: not valid UTF-8, and so are {len(lines)} of {num_lines} lines; "
-                f"convert the file first: iconv -f latin1 -t utf-8 {path}"
+                f"{place}: not valid UTF-8, and so are {len(lines)} of {num_lines} lines; "
+                f"convert the file first: iconv -f latin1 -t utf-8 {place.rpartition(': line ')[0]}"
             )
     if len(found) > 1 and all(pair.src == pair.tgt for pair in found):
         raise DataError(f"{files}: both sides are the same text; name the translations of the one")
-    if filtered.duplicates:
-        found = list({(pair.src, pair.tgt): pair for pair in reversed(found)}.values())[::-1]
-    return Look(files, [pair for pair in found if reason_of(pair.src, pair.tgt, filtered, options) == KEPT])
+    if is_trained_on:
+        options = TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
+        if data.filter.duplicates:
+            found = list({(pair.src, pair.tgt): pair for pair in reversed(found)}.values())[::-1]
+        found = [p for p in found if drop_reason(p.src, p.tgt, data.filter, options) == KEPT]
+    return Look(files, found, is_trained_on)
 
 
 def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = None) -> Iterator[str]:
@@ -122,7 +127,11 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = N
     if len(pairs) < FEWEST_PAIRS:
         return
     both = str(look.files)
-    sentence = f"{both}: {{}} pairs have the same text on both sides{_leaves_out('copies = true')}"
+
+    def leaves_out(setting: str) -> str:
+        return f"; [data.filter] {setting} leaves them out" if look.is_trained_on else ""
+
+    sentence = f"{both}: {{}} pairs have the same text on both sides{leaves_out('copies = true')}"
     yield from _shared(pairs, MOST_EQUAL, lambda pair: pair.src == pair.tgt, sentence)
     sentence = f"{both}: {{}} pairs have a tab; files of columns are named .tsv, or have a src_column"
     yield from _shared(pairs, MOST_TABS, lambda pair: pair.has_tab, sentence)
@@ -131,12 +140,12 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = N
         pairs,
         MOST_REPEATED,
         lambda pair: first[pair.src, pair.tgt] is not pair,
-        f"{both}: {{}} pairs repeat others{_leaves_out('duplicates = true')}",
+        f"{both}: {{}} pairs repeat others{leaves_out('duplicates = true')}",
     )
     if misaligned := _misaligned(pairs):
         yield f"{both}: {misaligned}; check that the same line is the same sentence"
     else:
-        yield from _of_lengths(pairs, both)
+        yield from _of_lengths(pairs, both, advice=leaves_out("max_ratio"))
     told = list(_of_languages(look, src_lang, tgt_lang))
     yield from told
     if train is not None and train.pairs and not told:
@@ -152,21 +161,20 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = N
             )
 
 
-def _leaves_out(setting: str) -> str:
-    return f"; [data.filter] {setting} leaves them out"
-
-
 def log_oddities(corpus: Corpus, data: DataConfig) -> str:
     """Look at all splits of `corpus`, and warn of what is odd; gives some training pairs to be shown.
 
     Raises:
         DataError: a split cannot be used.
     """
-    options = TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
-    train = look_at(corpus[TRAIN], data.filter, options)
+    unknown = [
+        lang for lang in (data.src_lang, data.tgt_lang) if data.filter.languages and not is_known(lang)
+    ]
+    if unknown:
+        log.warning("data.filter.languages: py3langid does not know %s, and keeps all", ", ".join(unknown))
+    train = look_at(corpus[TRAIN], data, is_trained_on=True)
     for name, files in corpus.items():
-        filtered = data.filter if is_trained_on(name) else FilterConfig()
-        look = train if name == TRAIN else look_at(files, filtered, options)
+        look = train if name == TRAIN else look_at(files, data, is_trained_on=is_trained_on(name))
         found = oddities(
             look, src_lang=data.src_lang, tgt_lang=data.tgt_lang, train=None if look is train else train
         )
@@ -211,14 +219,13 @@ def _correlation(lengths: NDArray[np.float64]) -> float:
     return float(((src - src.mean()) * (tgt - tgt.mean())).mean() / src.std() / tgt.std())
 
 
-def _of_lengths(pairs: Sequence[Pair], both: str) -> Iterator[str]:
+def _of_lengths(pairs: Sequence[Pair], both: str, *, advice: str) -> Iterator[str]:
     ratios = np.log([(len(pair.src) + 10) / (len(pair.tgt) + 10) for pair in pairs])
     unlike = np.abs(ratios - np.median(ratios)) > np.log(UNLIKE)
     lines = {pair.line for pair, is_odd in zip(pairs, unlike.tolist(), strict=True) if is_odd}
     yield from _shared(
         pairs, MOST_UNLIKE, lambda pair: pair.line in lines,
-        f"{both}: in {{}} pairs, one side is {UNLIKE:g} times as long as the other lets expect"
-        f"{_leaves_out('max_ratio')}",
+        f"{both}: in {{}} pairs, one side is {UNLIKE:g} times as long as the other lets expect{advice}",
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from mt_cli.data.corpora import (
     pinned_hashes,
     read_pairs,
 )
-from mt_cli.data.filter import DUPLICATE, EMPTY, REASONS, reason_of
+from mt_cli.data.filter import DUPLICATE, EMPTY, KEPT, REASONS, drop_reason
 from mt_cli.data.oddities import NUM_EXAMPLES, log_oddities, shown_pair
 from mt_cli.data.prepared import (
     TOKENIZER,
@@ -137,7 +137,7 @@ def prepare_corpus(
 def preview_filter(
     config: Config, *, source: Path | None = None, offline: bool = False, workers: int = 1
 ) -> dict[str, "Survey"]:
-    """What `[data.filter]` would leave out of each part that is trained on; writes nothing."""
+    """What `[data.filter]` would leave out of each part that is trained on; prepares nothing."""
     corpus = find_corpus(config.data, source=source, offline=offline)
     log.info("%s", log_oddities(corpus, config.data))
     workers = _suited_workers(corpus, workers)
@@ -156,7 +156,7 @@ def _suited_workers(corpus: Corpus, workers: int) -> int:
     if not workers:
         sizes = [
             path.stat().st_size * (3 if path.suffix in (".gz", ".zst") else 1)
-            for path in files_of(corpus).values()
+            for path in set(files_of(corpus).values())
         ]
         workers = usable_cores() if sum(sizes) >= WORTH_SEVERAL_WORKERS else 1
     return min(workers, MOST_WORKERS)
@@ -243,12 +243,12 @@ class Survey:
     invalid: int = 0
     """Lines with a side that is not valid UTF-8."""
     drops: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
-    """Of each line, the place in `REASONS` of why its pair is left out; 0 is kept."""
+    """For each line, why its pair is left out, as a place in `REASONS`; 0 is kept."""
     examples: dict[str, list[str]] = field(default_factory=dict)
     """Some pairs that are left out, by reason."""
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Of each filled pair: eight bytes a pair."""
+    """Of each pair that is kept: eight bytes a pair."""
     src_words: Counter[str] = field(default_factory=Counter)
     tgt_words: Counter[str] = field(default_factory=Counter)
     """How often each word occurs."""
@@ -258,12 +258,19 @@ class Survey:
     def dropped(self) -> dict[str, int]:
         """How many pairs are left out, by reason."""
         counts = np.bincount(self.drops, minlength=len(REASONS)).tolist()
-        return {reason: count for reason, count in zip(REASONS, counts, strict=True) if reason and count}
+        return {
+            reason: count for reason, count in zip(REASONS, counts, strict=True) if reason != KEPT and count
+        }
+
+    @property
+    def kept(self) -> int:
+        """How many pairs are left."""
+        return int((self.drops == 0).sum())
 
     def as_text(self, name: str) -> str:
         """What would be left out of the part `name`, with examples."""
         dropped = self.dropped()
-        lines = [f"{name}: {self.lines:,} pairs, {self.lines - sum(dropped.values()):,} of them kept"]
+        lines = [f"{name}: {self.lines:,} pairs, {self.kept:,} of them kept"]
         for reason, count in dropped.items():
             lines += [
                 f"  {count:,} left out: {reason}",
@@ -280,7 +287,7 @@ def survey_split(
     drops_repeats: bool = False,
     workers: int,
 ) -> Survey:
-    """Read `split` once, holding no more of it than sorted hashes, counts and a sample.
+    """Read `split` once, holding no more of it than sorted hashes, counts, drops and a sample.
 
     Raises:
         DataError: it is empty, or not in UTF-8.
@@ -304,14 +311,11 @@ def survey_split(
             yield from part.pairs
 
     whole.pairs = sampled(pairs(), SAMPLE_SIZE, seed=0)
-    whole.src_hashes = np.sort(np.concatenate(src_hashes))
-    whole.drops = np.concatenate(drops)
-    whole.pair_hashes = np.concatenate(pair_hashes)
+    whole.src_hashes = np.concatenate(src_hashes)
+    whole.drops, whole.pair_hashes = np.concatenate(drops), np.concatenate(pair_hashes)
     if drops_repeats:
-        filled = np.flatnonzero(whole.drops != REASONS.index(EMPTY))
-        _, first = np.unique(whole.pair_hashes, return_index=True)
-        repeats = np.delete(filled, first)
-        whole.drops[repeats[whole.drops[repeats] == 0]] = REASONS.index(DUPLICATE)
+        _drop_repeats(whole)
+    whole.src_hashes.sort()
     whole.pair_hashes.sort()
     log.debug("%s: %d lines read", name, whole.lines)
     if whole.invalid:
@@ -320,9 +324,21 @@ def survey_split(
         )
     if not whole.lines:
         raise DataError(f"{split.src}: empty; '{name}' needs at least one line")
-    if is_trained_on(name) and not len(whole.pair_hashes):
-        raise DataError(f"{split.src}: no line of '{name}' has text on both sides")
+    if is_trained_on(name) and not whole.kept:
+        if whole.dropped().keys() == {EMPTY}:
+            raise DataError(f"{split.src}: no line of '{name}' has text on both sides")
+        raise DataError(f"{split.src}: every pair of '{name}' is left out: {whole.dropped()}")
     return whole
+
+
+def _drop_repeats(survey: Survey) -> None:
+    """Drop the kept pairs that repeat an earlier one."""
+    order = np.argsort(survey.pair_hashes, kind="stable")  # of equal ones, the first stays the first
+    in_order = survey.pair_hashes[order]
+    repeats = order[1:][in_order[1:] == in_order[:-1]]
+    survey.drops[np.flatnonzero(survey.drops == 0)[repeats]] = REASONS.index(DUPLICATE)
+    survey.src_hashes = np.delete(survey.src_hashes, repeats)
+    survey.pair_hashes = np.delete(survey.pair_hashes, repeats)
 
 
 def survey_pairs(
@@ -334,20 +350,19 @@ def survey_pairs(
 ) -> Survey:
     """What is found in the pairs `raw`, and what tokenizers of a `kind` are learned from."""
     pairs = [(_normalized(src, options), _normalized(tgt, options)) for src, tgt in raw]
-    reasons = [reason_of(src, tgt, filtered, options) for src, tgt in pairs]
+    reasons = [drop_reason(src, tgt, filtered, options) for src, tgt in pairs]
     examples: dict[str, list[str]] = {}
     for reason, (src, tgt) in zip(reasons, pairs, strict=True):
         if reason and len(known := examples.setdefault(reason, [])) < NUM_EXAMPLES:
             known.append(shown_pair(src, tgt))
-    filled = [(src, tgt) for src, tgt in pairs if src and tgt]
     kept = [pair for pair, reason in zip(pairs, reasons, strict=True) if not reason]
     survey = Survey(
         lines=len(raw),
         invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
         drops=np.array([REASONS.index(reason) for reason in reasons], np.uint8),
         examples=examples,
-        src_hashes=hash_texts(src for src, _ in filled),
-        pair_hashes=hash_texts(f"{src}\n{tgt}" for src, tgt in filled),
+        src_hashes=hash_texts(src for src, _ in kept),
+        pair_hashes=hash_texts(f"{src}\n{tgt}" for src, tgt in kept),
         pairs=kept if kind in ("bpe", "unigram") else [],
     )
     if kind == "spacy":
@@ -455,5 +470,5 @@ def _drop_reason(src: Sequence[int], tgt: Sequence[int], max_len: int | None) ->
     if max_len is None:
         return None
     if not src or not tgt:
-        return "empty"
+        return EMPTY
     return "too long" if max(len(src), len(tgt)) > max_len else None

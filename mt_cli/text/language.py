@@ -21,6 +21,11 @@ def other_language(text: str, lang: str) -> str | None:
     return str(found) if is_other else None
 
 
+def is_known(lang: str) -> bool:
+    """Whether py3langid knows a language."""
+    return lang in _identifier().labels
+
+
 @cache
 def _identifier() -> "LanguageIdentifier":
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # late: its model takes half a second

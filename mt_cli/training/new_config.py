@@ -8,8 +8,8 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +31,15 @@ from mt_cli.data.corpora import (
 from mt_cli.data.oddities import log_oddities
 from mt_cli.data.prepare import encode_pairs, survey_pairs
 from mt_cli.data.prepared import EncodedSplit
-from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError, command_line
-from mt_cli.machine.files import built_beside, check_outside, check_replaceable, locked, write_atomically
+from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError, command_line, shortage
+from mt_cli.machine.files import (
+    built_beside,
+    check_outside,
+    check_replaceable,
+    locked,
+    remove,
+    write_atomically,
+)
 from mt_cli.machine.terminal import in_words
 from mt_cli.runs.run import build_model, open_run, run_with_tokenizer
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
@@ -172,8 +179,9 @@ def suited_training(
 
 MOST_ENCODED = 50_000
 """Pairs that are tokenised; of a larger corpus, a sample."""
-TIMED_S = 1.0
-"""Seconds of updates that are timed, after the first."""
+UNTIMED, TIMED_S, MOST_S = 3, 1.0, 10.0
+"""The first updates, which choose kernels and take memory, are not timed; the others are, for a second or so.
+All together may take about ten."""
 
 
 @dataclass(frozen=True)
@@ -190,22 +198,21 @@ class EncodedSample:
         """Tokenise the pairs that `config` trains on; without `given` tokenizers, learn them as it says."""
         data = config.data
         options = TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
-        shares = {TRAIN: 1.0, **{f"{MORE}{name}": more.share for name, more in data.more.items()}}
-        counts = Counter[str]()
-
-        def counted(name: str) -> Iterator[RawPair]:
-            for pair in read_pairs(corpus[name]):
-                counts[name] += 1
-                yield pair
-
-        samples = {name: sampled(counted(name), MOST_ENCODED, seed=0) for name in shares}
+        sample = sampled(read_pairs(corpus[TRAIN]), MOST_ENCODED, seed=0)
+        kind = config.tokenizer.kind if given is None else None
+        found = survey_pairs(sample, options=options, filtered=data.filter, kind=kind)
         if given is None:
-            kind = config.tokenizer.kind
-            found = survey_pairs(samples[TRAIN], options=options, filtered=data.filter, kind=kind)
             given = learn_tokenizers(found.src_words, found.tgt_words, found.pairs, config.tokenizer, options)
-        encoded = encode_pairs(samples[TRAIN], tokenizers=given, max_len=data.max_len)
-        whole = sum(counts[name] * share for name, share in shares.items())
-        return EncodedSample(given, encoded.split, whole / max(1, len(samples[TRAIN])))
+        kept = [pair for pair, drop in zip(sample, found.drops.tolist(), strict=True) if not drop]
+        split = encode_pairs(kept, tokenizers=given, max_len=data.max_len).split
+        if not len(split):
+            raise DataError(
+                f"{corpus[TRAIN].src}: no pair is left to train on: each is empty, longer than data.max_len "
+                f"= {data.max_len} tokens, or left out by data.filter"
+            )
+        shares = {TRAIN: 1.0, **{f"{MORE}{name}": more.share for name, more in data.more.items()}}
+        whole = sum(share * sum(1 for _ in read_pairs(corpus[name])) for name, share in shares.items())
+        return EncodedSample(given, split, whole / len(sample))
 
     @property
     def num_pairs(self) -> float:
@@ -234,25 +241,24 @@ class EncodedSample:
         )
         return max(1, math.ceil(sum(1 for _ in batches) * self.times / config.training.accumulation))
 
-    def seconds_an_update(self, config: Config) -> float:
-        """Train for a moment, and take the time."""
+    def seconds_an_update(self, config: Config) -> float | None:
+        """Train for a moment, and take the time; None if the moment is too short to tell."""
         from mt_cli.machine.device import set_up_runtime
         from mt_cli.training.trainer import Trainer
 
         asked = config.runtime
         runtime = set_up_runtime(device=asked.device, precision=asked.precision, threads=asked.threads)
         model = build_model(config.model, self.tokenizers, seed=asked.seed).to(runtime.device)
-        config = config.model_copy(update={"training": config.training.model_copy(update={"max_epochs": 1})})
-        trainer = Trainer(model, self.split, config.training, runtime=runtime, seed=asked.seed)
-        began_at = time.perf_counter()
+        training = config.training.model_copy(update={"max_epochs": 1})
+        trainer = Trainer(model, self.split, training, runtime=runtime, seed=asked.seed)
+        ends = [time.perf_counter()]
         for report in trainer.run():
             float(report.loss)  # waits for the device
-            elapsed = time.perf_counter() - began_at
-            if report.step == 1 and elapsed < TIMED_S:  # the first chooses kernels
-                began_at = time.perf_counter()
-            elif elapsed >= TIMED_S:
+            ends.append(time.perf_counter())
+            if (len(ends) > UNTIMED and ends[-1] - ends[UNTIMED] > TIMED_S) or ends[-1] - ends[0] > MOST_S:
                 break
-        return elapsed / max(1, report.step - 1)
+        seconds = np.diff(ends)[UNTIMED:]
+        return float(np.median(seconds)) if len(seconds) else None
 
 
 # A config for a corpus
@@ -303,6 +309,23 @@ def new_config(
             cut, pairs = _cut_off(find_corpus(data), missing, languages, output=output, overwrite=overwrite)
             data = _data_config({**files, **cut}, languages)
         log.info("%s", examples)
+    try:
+        config, sample = _sized(data, trained, parent)
+    except MtCliError:
+        if pairs:
+            remove(data.files[TRAIN].src[0].parent)
+        raise
+    per_epoch = sample.updates_per_epoch(config)
+    total_steps = per_epoch * config.training.max_epochs
+    text = commented_toml(config, header=_header(config, sample, per_epoch, output, pairs))
+    if output is not None:
+        write_atomically(output, text.encode())
+    log.info("training: %s updates%s", f"{total_steps:,}", _expected(sample, config, total_steps))
+    return text, pairs
+
+
+def _sized(data: DataConfig, trained: Config | None, parent: Path | None) -> tuple[Config, EncodedSample]:
+    """A config for the pairs of `data`, or to go on from the `parent` run, whose config `trained` is."""
     corpus = find_corpus(data)
     size = measure(read_pairs(corpus[TRAIN]))
     tables: Tables = {"data": data.model_dump(mode="json"), **suited_model(size, trained)}
@@ -314,16 +337,18 @@ def new_config(
     tokenized_by = run_with_tokenizer(config)  # which says if a parent's does not suit
     sample = EncodedSample.of(config, corpus, None if tokenized_by is None else tokenized_by.tokenizers)
     tables["training"] = {**tables.get("training", {}), **suited_training(size, sample, config, trained)}
-    config = parse_config(tables, origin="config new")
-    per_epoch = sample.updates_per_epoch(config)
-    total_steps = per_epoch * config.training.max_epochs
-    with suppress(MtCliError):  # what does not fit here may be for another machine
-        expected = in_words(sample.seconds_an_update(config) * total_steps)
-        log.info("training: %s updates, about %s here, without validations", f"{total_steps:,}", expected)
-    text = commented_toml(config, header=_header(config, sample, per_epoch, output, pairs))
-    if output is not None:
-        write_atomically(output, text.encode())
-    return text, pairs
+    return parse_config(tables, origin="config new"), sample
+
+
+def _expected(sample: EncodedSample, config: Config, total_steps: int) -> str:
+    """How long training will take, as far as that can be tried here."""
+    try:
+        seconds = sample.seconds_an_update(config)
+    except Exception as error:
+        if isinstance(error, MtCliError) or shortage(error):  # it may be for a larger machine
+            return ""
+        raise
+    return "" if seconds is None else f", about {in_words(seconds * total_steps)} here, without validations"
 
 
 def _data_config(files: Mapping[str, FilesConfig], languages: tuple[str, str]) -> DataConfig:

@@ -8,9 +8,10 @@ import pytest
 
 from mt_cli.config.load import parse_config
 from mt_cli.config.schema import Config, FilterConfig
-from mt_cli.data.filter import reason_of
+from mt_cli.data.filter import drop_reason
 from mt_cli.data.prepare import prepare_corpus, preview_filter
 from mt_cli.data.prepared import open_prepared
+from mt_cli.errors import ConfigError, DataError
 from mt_cli.text.tokenizer import TextOptions
 
 GOOD = [
@@ -19,12 +20,12 @@ GOOD = [
     ("Die Frau kauft Brot in der Stadt.", "The woman buys bread in the city."),
 ]
 BAD = {
-    "repeats another": GOOD[0],
-    "the same on both sides": ("Sonderwort heute", "Sonderwort heute"),
-    "unlike lengths": ("Ja.", "The answer to this question is most certainly yes."),
-    "too few characters": ("", "."),
-    "too many characters": ("Wort " * 30, "word " * 30),
-    "another language": ("Une femme achète du pain dans la ville.", "A woman buys bread in the city."),
+    "duplicates": GOOD[0],
+    "copies": ("Sonderwort heute", "Sonderwort heute"),
+    "max_ratio": ("Ja.", "The answer to this question is most certainly yes."),
+    "min_chars": ("", "."),
+    "max_chars": ("Wort " * 30, "word " * 30),
+    "languages": ("Une femme achète du pain dans la ville.", "A woman buys bread in the city."),
 }
 FILTER = {
     "duplicates": True, "copies": True, "max_ratio": 3.0, "min_chars": 3, "max_chars": 120, "languages": True
@@ -32,7 +33,7 @@ FILTER = {
 
 
 def config_of(folder: Path, pairs: list[tuple[str, str]], kept: Mapping[str, object]) -> Config:
-    for name, split in (("train", pairs), ("val", [*GOOD, BAD["the same on both sides"]])):
+    for name, split in (("train", pairs), ("val", [*GOOD, BAD["copies"]])):
         text = "".join(f"{src}\t{tgt}\n" for src, tgt in split)
         (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
     files = {
@@ -47,17 +48,17 @@ def config_of(folder: Path, pairs: list[tuple[str, str]], kept: Mapping[str, obj
 def test_each_key_leaves_out_its_pairs_alone(reason: str) -> None:
     options, config = TextOptions("de", "en", lowercase=False), FilterConfig.model_validate(FILTER)
     src, tgt = (text.strip() for text in BAD[reason])
-    assert reason_of(src, tgt, config, options) == reason
-    assert reason_of(src, tgt, FilterConfig(), options) == ""
-    assert [reason_of(*pair, config, options) for pair in GOOD] == ["", "", ""]
+    assert drop_reason(src, tgt, config, options) == reason
+    assert drop_reason(src, tgt, FilterConfig(), options) == ""
+    assert [drop_reason(*pair, config, options) for pair in GOOD] == ["", "", ""]
 
 
 def test_what_is_left_out_is_counted_and_teaches_nothing(tmp_path: Path) -> None:
     pairs = [*GOOD, *BAD.values(), GOOD[0]]
     report = prepare_corpus(config_of(tmp_path, pairs, FILTER), out=tmp_path / "out").report
     train, prepared = report.splits["train"], open_prepared(tmp_path / "out")
-    expected = dict.fromkeys(BAD, 1) | {"repeats another": 2, "empty": 1}
-    del expected["too few characters"]  # the empty pair of them
+    expected = dict.fromkeys(BAD, 1) | {"duplicates": 2, "empty": 1}
+    del expected["min_chars"]  # the empty pair of them
     assert train.dropped == expected
     assert prepared.lines("train", "src") == [src for src, _ in GOOD]
     assert len(prepared.split("val")) == len(GOOD) + 1
@@ -92,3 +93,22 @@ def test_repeats_are_found_across_the_parts_that_workers_take(
     prepare_corpus(config, out=tmp_path / "out", workers=workers)
     kept = open_prepared(tmp_path / "out").lines("train", "src")
     assert kept == list(dict.fromkeys(src for src, _ in pairs))
+
+
+def test_a_filter_that_leaves_nothing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"every pair of 'train' is left out: \{'min_chars': 3\}"):
+        prepare_corpus(config_of(tmp_path, GOOD, {"min_chars": 500}), out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("keys", [{"max_ratio": 0.5}, {"min_chars": 20, "max_chars": 10}])
+def test_keys_that_would_leave_nothing_are_refused(tmp_path: Path, keys: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=r"data\.filter: max_"):
+        config_of(tmp_path, GOOD, keys)
+
+
+def test_what_is_left_out_gives_no_test_sentence_away(tmp_path: Path) -> None:
+    pairs = [*GOOD, ("Ein Wort. " * 20, "A word. " * 20)]
+    config = config_of(tmp_path, pairs, {"max_chars": 100, "duplicates": True})
+    (tmp_path / "val.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs[3:]), encoding="utf-8")
+    report = prepare_corpus(config, out=tmp_path / "out").report
+    assert (report.splits["val"].src_in_train, report.splits["train"].duplicates) == (0, 0)
