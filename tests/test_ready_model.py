@@ -56,12 +56,14 @@ def test_the_ready_model_is_scored_on_the_corpus_own_files(
     monkeypatch.chdir(tmp_path)
     system, choice = System([MODEL], DecodingOptions()), EvalChoice(["val"], data=tmp_path)
     with pytest.raises(DataError, match="Multi30k's own files"):
+        EvalChoice(["val"]).test_sets(system)
+    with pytest.raises(DataError, match=r"no such file: .*val\.de"):
         choice.test_sets(system)
     texts = {"val.de": b"Ein Hund.\r\nEin Mann.\n", "val.en": b"A dog.\nA man.\n"}
     for name, text in texts.items():
         tmp_path.joinpath(f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
     pins = {name: sha256_bytes(tmp_path.joinpath(f"{name}.gz").read_bytes()) for name in texts}
-    with pytest.raises(DataError):  # other files than the pinned ones
+    with pytest.raises(DataError, match=r"val\.de\.gz: sha256 .* found, .* expected"):
         choice.test_sets(system)
     monkeypatch.setattr(corpora, "GZIPPED_SHA256", pins)
     (test_set,) = choice.test_sets(system)

@@ -60,7 +60,7 @@ Checkpoint = Annotated[
 ]
 PreparedDir = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved, or Multi30k's own files."),
+    typer.Option("--data", metavar="DIR", help="Prepared folder, if it has moved."),
 ]
 
 
@@ -84,7 +84,12 @@ class TestSetFlags:
     ] = None
     src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources of your own, with --ref.")] = None
     ref: Annotated[Path | None, typer.Option(metavar="FILE", help="Their references, line by line.")] = None
-    data: PreparedDir = None
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Prepared folder, if it has moved, or that of Multi30k's own files."
+        ),
+    ] = None
 
     def choice(self) -> "EvalChoice":
         """What they come to."""

@@ -137,11 +137,14 @@ def runs(
     head = ("run", "state", "val BLEU", "test BLEU", "chrF2", "size", "minutes")
     lines = [table_text(head, rows, lefts=2)]
     if any(each.differs for each in found):
-        lines += ["", "in the config, other than most:"]
+        lines += ["", "in the config, other than in most:"]
     for each in found:
         for key, value in each.differs.items():
             told = "not set" if value is None else json.dumps(value, ensure_ascii=False)
             lines.append(f"  {each.folder.name}  {key} = {told}")
+    if any(each.evaluation for each in found):
+        lines += ["", "test BLEU and chrF2 are the best of what was evaluated:"]
+        lines += [f"  {each.folder.name}  {each.evaluation}" for each in found if each.evaluation]
     signatures = dict.fromkeys(signature for each in found for signature in each.signatures)
     lines += ["", *signatures] if signatures else []
     print_result("\n".join(lines), {"runs": found}, as_json=output.as_json)

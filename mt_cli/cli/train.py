@@ -103,6 +103,7 @@ def train(
     words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
     words += ["--tensorboard"] if tensorboard else []
     words += [] if validate else ["--no-validate"]
+    words += [] if samples == 2 else ["--samples", str(samples)]
     again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
     try:
         trained = train_run(

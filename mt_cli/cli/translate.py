@@ -122,7 +122,7 @@ def translate(
                 is_hidden=lines_in.isatty() or lines_out.isatty(),
             )
         )
-        is_told = False
+        is_told, number = False, 1
         for lines in line_chunks(lines_in):
             if not (output.as_json or is_detailed):
                 written = translator.translate(lines, on_progress=update)
@@ -145,9 +145,10 @@ def translate(
                 lines_out.write(data)
                 lines_out.flush()
             # Last: to know languages takes half a second.
-            if not is_told and (doubt := translator.doubt(lines)):
+            if not is_told and (doubt := translator.doubt(lines, first_line=number)):
                 is_told = True
                 log.warning("%s", doubt)
+            number += len(lines)
 
 
 def _check_runs(runs: Sequence[Path]) -> None:

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 MARK = "mt-cli writes this when the run is trained or evaluated; without this line it stays."
 METRICS = ("bleu", "chrf", "ter")
-OF_FILES = "of_files"
-"""Key of the scores of a user's own files, which concern nobody else."""
+SPLIT = "split"
+"""Key of scores of the run's own data: the split. Scores of other texts stay out of the card."""
 OF_SEVERAL = {"with", "reranked_by"}
 """Keys of the scores of a system: an ensemble, or a model whose translations another one chose."""
 
@@ -86,7 +86,7 @@ def validation_of(run: Run, checkpoint: str | None) -> dict[str, object]:
 def kept_scores(run: Run, *, checkpoint: str | None) -> list[dict[str, object]]:
     """Every score of a split's translations that `checkpoint` alone has made; a system's are not its own.
 
-    Keys: `evaluation`, its folder's name; `metric`, such as `bleu`; sacreBLEU's `name`, `score` and
+    Keys: `evaluation`, its folder's name; `split`; `metric`, such as `bleu`; sacreBLEU's `name`, `score` and
     `signature`; and `n`, the sentences.
 
     Raises:
@@ -95,14 +95,15 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for folder in run.kept_evaluations():
         record = read_json(folder / SCORES)
-        is_own = not record.keys() & {OF_FILES, *OF_SEVERAL}
+        is_own = SPLIT in record and not record.keys() & OF_SEVERAL
         if checkpoint is None or record.get("checkpoint") != checkpoint or not is_own:
             continue
         for metric in METRICS:
             match record.get(metric):
                 case {"name": str(name), "score": int(score) | float(score), "signature": str(signature)}:
                     of_metric = {"metric": metric, "name": name, "score": score, "signature": signature}
-                    found.append({"evaluation": folder.name, **of_metric, "n": record.get("n")})
+                    of_text = {"evaluation": folder.name, SPLIT: record[SPLIT], "n": record.get("n")}
+                    found.append({**of_text, **of_metric})
     return found
 
 

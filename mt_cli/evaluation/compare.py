@@ -152,14 +152,15 @@ class Comparison:
 
 def compare(
     *systems: str | PathLike[str],
-    splits: Sequence[str] = (),
+    splits: str | Sequence[str] = (),
     src: str | PathLike[str] | None = None,
     ref: str | PathLike[str] | None = None,
-    **search: object,
+    data: str | PathLike[str] | None = None,
+    **options: object,
 ) -> dict[str, Comparison]:
-    """`compare_systems` for Python; `search` are keys of `[decoding]`."""
-    choice = EvalChoice(splits, *(None if path is None else Path(path) for path in (src, ref)))
-    return compare_systems(list(map(Path, systems)), DecodingOptions(search=search), choice)
+    """`compare_systems` for Python; `options` are those of `Translator.load`."""
+    choice = EvalChoice.of(splits, src, ref, data)
+    return compare_systems(list(map(Path, systems)), DecodingOptions.of(options), choice)
 
 
 def compare_systems(

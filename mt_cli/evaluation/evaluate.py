@@ -13,9 +13,10 @@ from pathlib import Path
 from mt_cli.config.schema import DataConfig
 from mt_cli.data.corpora import find_corpus, read_pairs
 from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError
-from mt_cli.evaluation.card import OF_FILES, write_card
+from mt_cli.evaluation.card import SPLIT, write_card
 from mt_cli.evaluation.scoring import Scores, score, symptoms
 from mt_cli.machine.files import (
+    MANIFEST,
     MOST_TEXT_BYTES,
     built_beside,
     read_file,
@@ -46,6 +47,12 @@ class EvalChoice:
     ref: Path | None = None
     data: Path | None = None
     """The prepared folder, if it has moved."""
+
+    @staticmethod
+    def of(splits: str | Sequence[str], *paths: str | PathLike[str] | None) -> "EvalChoice":
+        """Of a split or several, and the paths `src`, `ref` and `data`."""
+        names = [splits] if isinstance(splits, str) else splits
+        return EvalChoice(names, *(None if path is None else Path(path) for path in paths))
 
     def test_sets(self, system: "System | None", *, may_be_kept: bool = False) -> list["EvalSet"]:
         """Splits of the data of `system`, or the files, which without a `system` may lack sources.
@@ -134,14 +141,15 @@ def evaluate_runs(
 
 def evaluate(
     *runs: str | PathLike[str],
-    splits: Sequence[str] = (),
+    splits: str | Sequence[str] = (),
     src: str | PathLike[str] | None = None,
     ref: str | PathLike[str] | None = None,
-    **search: object,
+    data: str | PathLike[str] | None = None,
+    **options: object,
 ) -> dict[str, Assessment]:
-    """`evaluate_runs` for Python; `search` are keys of `[decoding]`."""
-    choice = EvalChoice(splits, *(None if path is None else Path(path) for path in (src, ref)))
-    return evaluate_runs(list(map(Path, runs)), DecodingOptions(search=search), choice)
+    """`evaluate_runs` for Python; `options` are those of `Translator.load`."""
+    choice = EvalChoice.of(splits, src, ref, data)
+    return evaluate_runs(list(map(Path, runs)), DecodingOptions.of(options), choice)
 
 
 # What is kept of a system
@@ -243,7 +251,7 @@ class System:
             raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(known)}")
         otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
         if data.corpus == "multi30k":
-            otherwise = f", or, as `prepare` fetches them, Multi30k's own files{otherwise}"
+            otherwise += ". Multi30k's own files do too: prepare fetches them, or --data names their folder"
         try:
             prepared = open_prepared_of(self.run, data_dir, otherwise=otherwise)
         except DataError:
@@ -294,6 +302,10 @@ class System:
         found = open_evaluation(self._folder(kept_as))
         return found if found is not None and self._made_by.items() <= found.record.items() else None
 
+    def _is_own(self, test_set: EvalSet) -> bool:
+        """Whether it is a split of the run's own data, under its own name."""
+        return test_set.data is not None and self._name_of(test_set) == test_set.name
+
     def _name_of(self, test_set: EvalSet) -> str:
         """Its name in `eval/`: another run's split must not take the place of this run's of that name."""
         if test_set.data is None or test_set.data is self.run.config.data:
@@ -320,8 +332,8 @@ class System:
             with built_beside(folder) as partial:
                 for name, content in contents.items():
                     write_atomically(partial / name, content)
-                of_files = {OF_FILES: True} if test_set.data is None else {}
-                record = {**assessment.as_json(), **self._made_by, **of_files, "sha256": hashes}
+                own = {SPLIT: test_set.name} if self._is_own(test_set) else {}
+                record = {**assessment.as_json(), **self._made_by, **own, "sha256": hashes}
                 write_json(partial / SCORES, record)
         except (ResourceError, DataError) as error:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
@@ -330,7 +342,7 @@ class System:
             "%s: %d sentences, %.0f a second, translations in %s",
             test_set.name, len(assessment.hyps), assessment.sentences_per_s, folder,
         )  # fmt: skip
-        if test_set.data is not None:
+        if self._is_own(test_set):
             write_card(self.run)
 
 
@@ -343,7 +355,9 @@ def _pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) 
             data.model_copy(update={"splits": names, "more": {}}), source=folder, offline=True
         )
     except MtCliError:
-        return []
+        if folder is None or (folder / MANIFEST).exists():  # the other error says more
+            return []
+        raise
     found = []
     for name, pair in corpus.items():
         sources, refs = (list(map(decode_line, side)) for side in zip(*read_pairs(pair), strict=True))

@@ -1,7 +1,6 @@
 """`runs`: all runs under a folder, one a line, and in what their configs differ."""
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ from mt_cli.machine.files import MANIFEST, is_locked
 from mt_cli.runs.run import STATUS, Run, num_parameters, open_run
 
 log = logging.getLogger(__name__)
+LARGEST = 1e9
+"""No score and no time is as large, but a damaged file may say so."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class RunSummary:
     minutes: float | None
     """Of training."""
     differs: dict[str, object]
-    """Keys of the config with another value than most runs here have; None is not set."""
+    """Keys of the config to which other runs here give another value more often; None is not set."""
 
 
 def summarise_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
@@ -51,7 +52,7 @@ def summarise_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
         try:
             runs.append(open_run(path.parent))
         except MtCliError as error:
-            log.warning("%s", error)
+            log.warning("left out: %s", error)
     if not runs:
         raise UsageError(f"{folder}: no run in it; mt-cli train CONFIG makes one in runs/")
     odd = _odd_keys([run.config for run in runs])
@@ -60,7 +61,7 @@ def summarise_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
         try:
             found.append(_summary(run, differs))
         except MtCliError as error:
-            log.warning("%s", error)
+            log.warning("left out: %s", error)
     if sort == "name":
         return found
     values = {each.folder: getattr(each, sort) for each in found}
@@ -74,51 +75,49 @@ def _summary(run: Run, differs: dict[str, object]) -> RunSummary:
     status = run.read_facts(STATUS)
     checkpoint = run.resolve_checkpoint("best") if run.pointer("best") else None
     validation = validation_of(run, checkpoint)
-    kept = kept_scores(run, checkpoint=checkpoint)
-    tests = [split for split in run.config.data.splits if split not in (TRAIN, VAL)]
-    of_test = [each for each in kept if tests and str(each["evaluation"]).startswith(f"{tests[0]}-")]
-    by_search: dict[str, dict[str, dict[str, object]]] = {}
-    for each in of_test:
-        by_search.setdefault(str(each["evaluation"]), {})[str(each["metric"])] = each
-    name, best = max(
-        by_search.items(),
-        key=lambda item: _number(item[1].get("bleu", {}), "score") or 0.0,
-        default=(None, {}),
-    )
-    signed = [best[metric] for metric in ("bleu", "chrf") if metric in best]
-    signatures = [each["signature"] for each in signed] or [validation.get("bleu_signature")]
-    state, step, seconds = (status.get(key) for key in ("state", "step", "elapsed_s"))
+    test = next((split for split in run.config.data.splits if split not in (TRAIN, VAL)), None)
+    of_test = [each for each in kept_scores(run, checkpoint=checkpoint) if each["split"] == test]
+    bleus = [each for each in of_test if each["metric"] == "bleu"]
+    bleu = max(bleus, key=lambda each: _number(each, "score") or 0.0, default={})
+    evaluation = bleu.get("evaluation")
+    chrfs = [each for each in of_test if each["metric"] == "chrf" and each["evaluation"] == evaluation]
+    signatures = [each["signature"] for each in (bleu, *chrfs) if each] or [validation.get("bleu_signature")]
+    state, seconds = status.get("state"), _number(status, "elapsed_s")
     return RunSummary(
         folder=run.folder,
-        state="killed" if state == "running" and not is_locked(run.folder) else str(state),
-        step=step if isinstance(step, int) else None,
+        state="killed" if state == "running" and not is_locked(run.folder) else str(state or "unknown"),
+        step=step if isinstance(step := status.get("step"), int) else None,
         val_bleu=_number(validation, "bleu"),
-        bleu=_number(best.get("bleu", {}), "score"),
-        chrf=_number(best.get("chrf", {}), "score"),
-        evaluation=name,
+        bleu=_number(bleu, "score"),
+        chrf=_number(chrfs[0], "score") if chrfs else None,
+        evaluation=None if evaluation is None else str(evaluation),
         signatures=[str(each) for each in signatures if each],
         num_parameters=num_parameters(run.parameter_shapes),
-        minutes=seconds / 60 if isinstance(seconds, int | float) else None,
+        minutes=None if seconds is None else seconds / 60,
         differs=differs,
     )
 
 
 def _number(record: Mapping[str, object], key: str) -> float | None:
-    value = record.get(key)
-    return float(value) if isinstance(value, int | float) else None
+    """The number under `key`, if there is one that can be true of a run."""
+    match record.get(key):
+        case bool():
+            return None
+        case int() | float() as number if 0 <= number < LARGEST:
+            return float(number)
+    return None
 
 
 def _odd_keys(configs: Sequence[Config]) -> list[dict[str, object]]:
-    """Of each config, the keys to which most of the others give another value."""
-    changed = [{path: value for path, (_, value) in differences(Config(), each).items()} for each in configs]
-    paths = dict.fromkeys(path for each in changed for path in each)
-    defaults = {path: before for each in configs for path, (before, _) in differences(Config(), each).items()}
-    usual = {}
-    for path in paths:
-        values = [each.get(path, defaults[path]) for each in changed]
-        most = Counter(map(repr, values)).most_common(1)[0][0]
-        usual[path] = next(value for value in values if repr(value) == most)
+    """For each config, the keys to which others give another value more often."""
+    changed = [differences(Config(), each) for each in configs]  # of the default, by path: both values
+    defaults = {path: default for each in changed for path, (default, _) in each.items()}
+    values = {
+        path: [each.get(path, (default, default))[1] for each in changed]
+        for path, default in defaults.items()
+    }
+    usual = {path: max(found, key=found.count) for path, found in values.items()}
     return [
-        {path: value for path in paths if (value := each.get(path, defaults[path])) != usual[path]}
-        for each in changed
+        {path: found[number] for path, found in values.items() if found[number] != usual[path]}
+        for number in range(len(configs))
     ]

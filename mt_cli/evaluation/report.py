@@ -84,7 +84,8 @@ def write_report(
     try:
         test_sets = choice.test_sets(systems[0], may_be_kept=True)
     except DataError as error:
-        if choice != EvalChoice() or len(systems) > 1:
+        has_scores = kept_scores(systems[0].run, checkpoint=systems[0].checkpoint)
+        if choice != EvalChoice() or len(systems) > 1 or not has_scores:
             raise
         log.warning("%s; the page has the scores that the run keeps, and no sentences", error)
         test_sets = []

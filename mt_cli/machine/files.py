@@ -281,8 +281,10 @@ def is_locked(folder: Path) -> bool:
     try:
         with FileLock(path, timeout=0):
             return False
-    except (Timeout, OSError):
+    except Timeout:
         return True
+    except OSError:  # another user's, or one that nobody can write to
+        return False
 
 
 def remove(path: Path) -> None:

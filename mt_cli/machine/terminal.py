@@ -252,10 +252,10 @@ def progress_shown(
         yield update
 
 
-def is_listened_to() -> bool:
-    """Whether messages of level INFO reach more than a file: not with `--quiet`, nor in a library."""
+def is_listened_to(level: int = logging.INFO) -> bool:
+    """Whether messages of `level` reach more than a file: INFO does not with `--quiet`, nor in a library."""
     handlers = logging.getLogger("mt_cli").handlers
-    return any(h.level <= logging.INFO and not isinstance(h, logging.FileHandler) for h in handlers)
+    return any(h.level <= level and not isinstance(h, logging.FileHandler) for h in handlers)
 
 
 def in_words(seconds: float) -> str:

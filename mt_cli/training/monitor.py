@@ -70,17 +70,13 @@ class Monitor:
         trainer: Trainer,
         *,
         elapsed_s: Callable[[], float],
-        num_samples: int = 0,
         events: "SummaryWriter | None" = None,
     ) -> None:
-        """`elapsed_s` gives the seconds of training so far, earlier sessions included.
-
-        So many samples of the last validation are shown.
-        """
+        """`elapsed_s` gives the seconds of training so far, earlier sessions included."""
         self.meter = Meter()
         self._run, self._trainer = run, trainer
         self._elapsed_s, self._events = elapsed_s, events
-        self._has_header, self._num_samples = False, num_samples
+        self._has_header = False
         self._last: Validation | None = None
         self._pace = ""
         self._screen = open_screen(total_steps=trainer.total_steps, head=HEAD)
@@ -138,8 +134,9 @@ class Monitor:
         def draw(count: int) -> None:
             nonlocal done
             done += count
-            self._draw(f"validating  {done:,} of {num_lines:,} lines")
+            self._draw(f"validating  {done:,} of {num_lines:,} lines", at_most_now_and_then=done > 0)
 
+        draw(0)
         yield draw
 
     def count(self, report: StepReport, *, limit_left_s: float = math.inf) -> None:
@@ -148,7 +145,7 @@ class Monitor:
         `limit_left_s` is what a time limit leaves.
         """
         self.meter.add(report)
-        self._draw()
+        self._draw(at_most_now_and_then=True)
         if self.meter.updates == UPDATES_FOR_AN_ESTIMATE:
             float(report.loss)  # waits for the device, once
             if left_s := self._left_s():
@@ -202,22 +199,22 @@ class Monitor:
             log.debug("%s", line)
         if self._screen is not None:
             self._screen.rows.append((row, is_best))
-            self._screen.samples = _sample_lines(validation.samples[: self._num_samples])
+            self._screen.samples = _sample_lines(validation.samples)
             self._draw()
 
-    def _draw(self, doing: str | None = None) -> None:
+    def _draw(self, doing: str | None = None, *, at_most_now_and_then: bool = False) -> None:
         if self._screen is None:
             return
         step, total, left_s = self._trainer.progress.step, self._trainer.total_steps, self._left_s()
         left = "" if left_s is None else f"  {in_words(left_s)} left"
         self._screen.step = step
         self._screen.doing = doing or f"step {step:,} of {total:,}  {self._pace}{left}"
-        self._screen.draw(at_most_now_and_then=True)
+        self._screen.draw(at_most_now_and_then=at_most_now_and_then)
 
     def tell_end(self) -> None:
         """Say what was won, and whether the model has overfitted."""
         if self._last is not None and self._screen is None:
-            for line in _sample_lines(self._last.samples[: self._num_samples]):
+            for line in _sample_lines(self._last.samples):
                 log.info("%s", line if len(line) <= COLUMNS else f"{line[: COLUMNS - 1]}…")
         validations = [each for each in self._run.metrics() if each["kind"] == "validation"]
         best = [each for each in validations if each["is_best"]]

@@ -99,7 +99,6 @@ class Session:
             run,
             self._trainer,
             elapsed_s=self._elapsed_s,
-            num_samples=num_samples,
             events=event_writer(run.folder, after_step=last_kept) if has_tensorboard else None,
         )
         if restored:

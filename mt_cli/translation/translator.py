@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 ALIGNED_AT_ONCE = 256
 """Translations whose attention is in memory at a time."""
-MOST_STRANGE = 0.5
-"""Share of a line's letters that the model may not know."""
-LEAST_TEXT, ENOUGH_LINES = 20, 100
-"""Characters of a line that tell its language, and lines that are asked."""
+LEAST_LETTERS, LEAST_TEXT = 5, 20
+"""Letters of a line that may be strange, and characters that tell its language; fewer say too little."""
+ENOUGH_LINES = 100
+"""Of which the language is asked."""
 RERANKED_AT_ONCE = 128
 """Lines that are searched, then reranked; their candidates are all that is in memory."""
 Weights = NDArray[np.float32]
@@ -130,6 +130,13 @@ class DecodingOptions:
     """Of the sampling."""
     reranking: "Reranking | None" = None
     """Which other run chooses among the beams."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> "DecodingOptions":
+        """Of fields by name, and of keys of `[decoding]`."""
+        search = {name: value for name, value in given.items() if name not in cls.__dataclass_fields__}
+        own: dict[str, Any] = {name: value for name, value in given.items() if name not in search}
+        return cls(**own, search=search)
 
     def checkpoints_of(self, runs: Sequence[Run]) -> list[str]:
         """Names of the checkpoints that are meant of `runs`; what `best` means may change later.
@@ -322,7 +329,7 @@ class Translator:
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """The log-probability of each of `targets` as the translation of its source (natural logarithm).
 
-        Minus infinity for what is impossible: a side that is too long, or a translation of an empty line.
+        Minus infinity for what is impossible: a side that is too long, or words as the translation of none.
 
         Raises:
             UsageError: there are not as many of both, or an exported model translates.
@@ -342,25 +349,28 @@ class Translator:
         )
         return [each.log_prob for each in scorer.score(*pairs)]
 
-    def doubt(self, lines: Sequence[str]) -> str | None:
-        """Why `lines` are probably no text for this model: its letters, or its language; None if they are."""
-        texts = [normalize(line) for line in lines]
-        for number, text in enumerate(texts, 1):
-            letters = [letter for letter in text if letter.isalpha()]
-            if sum(letter not in self._known_letters for letter in letters) > MOST_STRANGE * len(letters):
-                return f"the model does not know most letters of {visible(text)[:60]!r} (line {number})"
+    def doubt(self, lines: Sequence[str], *, first_line: int = 1) -> str | None:
+        """Why `lines` are probably not for this model: letters that it does not know, or another language.
+
+        None if nothing speaks against them. `first_line` is the number of the first.
+        """
+        texts = [normalize(line, lowercase=self._tokenizers.options.lowercase) for line in lines]
         lang = self._tokenizers.options.src_lang
         long = [text for text in texts if len(text) >= LEAST_TEXT][:ENOUGH_LINES]
-        told = [other_language(text, lang) for text in long]
-        others = list(filter(None, told))
-        if len(others) <= len(told) / 2:
-            return None
-        return f"the text looks like {', '.join(dict.fromkeys(others))}; the model translates {lang}"
+        others = [other for text in long if (other := other_language(text, lang))]
+        if len(others) > len(long) / 2:
+            return f"the text looks like {', '.join(dict.fromkeys(others))}; the model translates {lang}"
+        for number, text in enumerate(texts, first_line):
+            letters = [letter for letter in text if letter.isalpha()]
+            strange = [letter for letter in letters if letter not in self._known_letters]
+            if len(letters) >= LEAST_LETTERS and len(strange) > len(letters) / 2:
+                return f"line {number}: the model does not know most letters of {visible(text)[:60]!r}"
+        return None
 
     @cached_property
     def _known_letters(self) -> frozenset[str]:
-        lower = frozenset(letter for entry in self._tokenizers.src.entries for letter in entry)
-        return lower | {letter.upper() for letter in lower} if self._tokenizers.options.lowercase else lower
+        entries = self._tokenizers.src.entries[len(SPECIALS) :]
+        return frozenset(letter for entry in entries if not entry.startswith("<0x") for letter in entry)
 
     @property
     def model(self) -> "TranslationModel":

@@ -1,8 +1,10 @@
 """docs/serve.md against the real thing: its server answers."""
 
+import contextlib
 import socket
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -26,13 +28,21 @@ def test_the_server_answers_line_by_line(
     threading.Thread(target=exec, args=(code, {"__name__": "serve"}), daemon=True).start()
     lines = ["Ein Hund bellt.", "", "Zwei Männer schlafen."]
     data = "".join(f"{line}\n" for line in lines).encode()
-    for _ in range(100):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}", data=data, timeout=60) as answer:
-                found = answer.read().decode()
-            break
-        except OSError:
-            time.sleep(0.1)
+    found = answer_of(f"http://127.0.0.1:{port}", data)
     direct = workspace.call("translate", tmp_path / "runs" / "sample", stdin=data)
     assert found == direct.text
     assert found.split("\n")[1] == ""
+    assert answer_of(f"http://127.0.0.1:{port}", b"") == ""
+    assert answer_of(f"http://127.0.0.1:{port}", b"\xff Hund\nEin Hund.").count("\n") == 2
+
+
+def answer_of(url: str, data: bytes) -> str:
+    """What the server says, once it is there."""
+    for _ in range(100):
+        with (
+            contextlib.suppress(ConnectionRefusedError, urllib.error.URLError),
+            urllib.request.urlopen(url, data=data, timeout=60) as answer,
+        ):
+            return str(answer.read().decode())
+        time.sleep(0.1)
+    pytest.fail("the server does not answer")

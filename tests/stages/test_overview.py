@@ -64,3 +64,22 @@ def test_a_folder_without_runs_is_an_error(workspace: Workspace, tmp_path: Path)
     outcome = workspace.call("runs", tmp_path)
     assert (outcome.code, outcome.out) == (2, b"")
     assert "no run in it" in outcome.err
+
+
+def test_the_same_split_of_other_data_does_not_count(workspace: Workspace, folder: Path) -> None:
+    assert workspace.call("evaluate", folder / "a").code == 0
+    foreign = folder / "a" / "eval" / "test-81dfb4a6-greedy"
+    shutil.copytree(folder / "a" / "eval" / "test-greedy", foreign)
+    scores = json.loads(foreign.joinpath("scores.json").read_text())
+    del scores["split"]
+    scores["bleu"]["score"] = 99.0
+    foreign.joinpath("scores.json").write_text(json.dumps(scores))
+    first, _ = json.loads(workspace.call("runs", folder, "--json").text)["runs"]
+    assert first["evaluation"] == "test-greedy"
+
+
+def test_what_cannot_be_true_is_not_shown(workspace: Workspace, folder: Path) -> None:
+    change_json(folder / "a" / "status.json", elapsed_s=10**400, state=None)
+    first = workspace.call("runs", folder).lines[1]
+    assert first.split()[:2] == ["a", "unknown"]
+    assert first.split()[-1] == "-"

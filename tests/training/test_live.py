@@ -24,15 +24,17 @@ def frame(*, height: int, num_rows: int, best: int | None, width: int = 80) -> l
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 5, 40])
-@pytest.mark.parametrize(("height", "width"), [(24, 80), (50, 140), (24, 60)])
+@pytest.mark.parametrize(("height", "width"), [(24, 80), (50, 140), (24, 60), (16, 80), (10, 40), (4, 20)])
 def test_a_frame_fits_the_terminal(height: int, width: int, num_rows: int) -> None:
     lines = frame(height=height, width=width, num_rows=num_rows, best=num_rows - 1)
     assert len(lines) < height
     assert max(map(len, lines)) <= width
-    assert lines[0].startswith("run ")
-    assert any("step 3 of 250" in line for line in lines)
-    assert [line for line in lines if "Satz" in line] == SAMPLES
-    assert len([line for line in lines if line.startswith("row")]) >= min(num_rows, 5)
+    assert "step 3" in lines[-1] or width < 40
+    if height >= 10:
+        assert len([line for line in lines if line.startswith("row")]) >= min(num_rows, 5)
+    if height >= 24:
+        assert lines[0].startswith("run ")
+        assert [line for line in lines if "Satz" in line] == SAMPLES
 
 
 def test_facts_that_matter_least_give_way_to_validations() -> None:
