@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from mt_cli.cli.app import app, command
 from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings, prepare_command, prepared_dir
 from mt_cli.config.load import load_config
 from mt_cli.machine.terminal import print_result
+
+if TYPE_CHECKING:  # torch is imported when something is translated
+    from mt_cli.translation.pairs import MadePairs
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +58,11 @@ def prepare(
         print_result(text, {"splits": document}, as_json=output.as_json)
         return
     parent = run_with_tokenizer(loaded)
+    made: dict[str, MadePairs] = {}
+    if any(more.translate_with for more in loaded.data.more.values()):
+        from mt_cli.translation.pairs import make_pairs
+
+        made = make_pairs(loaded, source=source, offline=offline)
     result = prepare_corpus(
         loaded,
         out=prepared_dir(config),
@@ -64,6 +72,8 @@ def prepare(
         force=force,
         workers=workers,
         needed_by=runs_trained_on(prepared_dir(config)),
+        made={name: each.files for name, each in made.items()},
+        held_out={name: each.held_out for name, each in made.items()},
     )
     if not result.is_new:
         again = prepare_command(config, settings, *(() if source is None else ("--from", source)), "--force")

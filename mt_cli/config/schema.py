@@ -101,6 +101,7 @@ Precision = Literal["fp32", "bf16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16"]
 OptimizerKind = Literal["adam", "adamw"]
 TokenizerKind = Literal["spacy", "bpe", "unigram"]
+TranslateBy = Literal["greedy", "beam", "sample"]
 ExportTarget = Literal["ctranslate2", "run"]
 """What a run is exported to."""
 Quantization = Literal[
@@ -112,13 +113,9 @@ WIDEST, MOST_LAYERS, LONGEST, MOST_ENTRIES = 1 << 20, 1000, 1 << 16, (1 << 31) -
 MOST_EPOCHS, MOST_STEPS, MOST_AT_ONCE, MOST_BEAMS, MOST_THREADS = 1 << 20, 1 << 40, 1 << 31, 1 << 16, 1 << 16
 
 
-class FilesConfig(Section):
-    """The two sides of one split of the `files` corpus: files of lines, or columns of .tsv or .jsonl."""
+class ColumnsConfig(Section):
+    """Where the two sides stand in files that have columns."""
 
-    src: FilePaths
-    """Source text, one sentence a line, in a file or a list of files; plain, .gz or .zst."""
-    tgt: FilePaths
-    """Target text, line by line the translation of `src`; the same file, if it has both sides."""
     src_column: Column | None = None
     """Where `src` stands in .tsv or .jsonl files: a number from 1, a name in a .tsv's first line, or a key
     such as de or translation.de. Without it: column 1, or the key src."""
@@ -126,13 +123,47 @@ class FilesConfig(Section):
     """The same for `tgt`. Without it: column 2, or the key tgt."""
 
 
-class MorePairsConfig(FilesConfig):
-    """Training pairs beside the corpus's own, such as a model's translations of it."""
+class FilesConfig(ColumnsConfig):
+    """The two sides of one split of the `files` corpus: files of lines, or columns of .tsv or .jsonl."""
 
+    src: FilePaths
+    """Source text, one sentence a line, in a file or a list of files; plain, .gz or .zst."""
+    tgt: FilePaths
+    """Target text, line by line the translation of `src`; the same file, if it has both sides."""
+
+
+class MorePairsConfig(ColumnsConfig):
+    """Training pairs beside the corpus's own: files, or text of one side, of which a run makes the other.
+
+    With text of the target side, that is back-translation (Sennrich et al. 2016).
+    """
+
+    src: FilePaths | None = None
+    """Source text, as in [data.files.NAME]; not set where a run makes it."""
+    tgt: FilePaths | None = None
+    """Target text; not set where a run makes it."""
+    captions: Side | None = None
+    """The side whose text is Multi30k's captions (task 2), in place of files."""
+    translate_with: FilePath | None = None
+    """The run that makes the other side, of the direction that this takes."""
+    translate_by: TranslateBy = "greedy"
+    """How it searches: greedily, with a `beam` of 5, or it draws a `sample` at random."""
     share: float = Field(default=1.0, gt=0, le=100)
     """How much of them an epoch sees: 0.5 is half, other ones each time; 2 is all of them twice."""
     tag: str = Field(default="", pattern=TAG)
     """A word before each source line, by which the model tells them apart (Caswell et al. 2019)."""
+
+    @property
+    def given_side(self) -> Side:
+        """The side whose text is there, where a run makes the other."""
+        return self.captions or ("tgt" if self.src is None else "src")
+
+    def _complaints(self) -> Iterator[str]:
+        given = [each for each in (self.src, self.tgt, self.captions) if each is not None]
+        if self.translate_with is None and (self.src is None or self.tgt is None or self.captions):
+            yield "needs src and tgt; or one of src, tgt and captions, and translate_with for the other side"
+        elif self.translate_with is not None and len(given) != 1:
+            yield "translate_with makes one side; name the text of the other as src, tgt or captions"
 
 
 class FilterConfig(Section):
@@ -192,6 +223,9 @@ class DataConfig(Section):
                     yield f"corpus 'files' needs a [data.files.{name}] table with src and tgt"
         elif self.files:
             yield f"[data.files] belongs to corpus 'files', but the corpus is '{self.corpus}'"
+        for name, more in self.more.items():
+            if more.captions is not None and self.corpus != "multi30k":
+                yield f"more.{name}.captions are those of corpus 'multi30k', found '{self.corpus}'"
 
 
 class TokenizerConfig(Section):

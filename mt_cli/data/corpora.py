@@ -11,14 +11,23 @@ import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from itertools import zip_longest
 from pathlib import Path
 
 from mt_cli.config.load import shipped
-from mt_cli.config.schema import MORE, SIDES, TRAIN, Column, DataConfig, FilesConfig, Side
+from mt_cli.config.schema import (
+    MORE,
+    SIDES,
+    TRAIN,
+    Column,
+    DataConfig,
+    FilesConfig,
+    MorePairsConfig,
+    Side,
+)
 from mt_cli.errors import ConfigError, DataError, ResourceError
 from mt_cli.machine.files import sha256_bytes, sha256_file, write_atomically
 from mt_cli.text.normalize import decode_line, normalize, strip_line_end
@@ -86,8 +95,10 @@ class ParallelText:
     tgt: Text
 
     @staticmethod
-    def of(files: FilesConfig) -> "ParallelText":
-        """What `files` name."""
+    def of(files: FilesConfig | MorePairsConfig) -> "ParallelText":
+        """What `files` name; both sides have to be there."""
+        assert files.src is not None
+        assert files.tgt is not None
         return ParallelText(
             Text(files.src, files.src_column, "src"), Text(files.tgt, files.tgt_column, "tgt")
         )
@@ -114,19 +125,26 @@ def is_trained_on(name: str) -> bool:
     return name == TRAIN or name.startswith(MORE)
 
 
-def find_corpus(config: DataConfig, *, source: Path | None = None, offline: bool = False) -> Corpus:
+def find_corpus(
+    config: DataConfig,
+    *,
+    source: Path | None = None,
+    offline: bool = False,
+    made: Mapping[str, FilesConfig] | None = None,
+) -> Corpus:
     """The files of every split that `config` names; where they are pinned, they are verified.
 
     `source` is a folder that holds them. Without it, Multi30k is read from `DOWNLOADS`, or fetched into it.
+    Of pairs that a run makes, only those that are `made` are there.
 
     Raises:
         ConfigError: the corpus has no such split or language.
         DataError: a file is missing, or is not the pinned one.
         ResourceError: files have to be fetched and cannot be.
     """
-    named, more = _named_files(config), _existing(_more_pairs(config))
+    named, more = _named_files(config), _existing(_more_pairs(config, made or {}))
     if config.corpus == "multi30k" and source is None:
-        _fetch_missing(named, offline=offline)
+        _fetch_missing(files_of(named).values(), BASE_URL, GZIPPED_SHA256, offline=offline)
     homes = {"files": Path(), "multi30k": DOWNLOADS, "sample": shipped("data/sample")}
     folder = source or homes[config.corpus]
 
@@ -146,7 +164,32 @@ def find_corpus(config: DataConfig, *, source: Path | None = None, offline: bool
     return corpus
 
 
-def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
+def given_text(config: DataConfig, name: str, *, source: Path | None = None, offline: bool = False) -> Text:
+    """The text of `[data.more.NAME]` of which a run makes the other side.
+
+    Raises:
+        DataError: a file is missing, or is not the pinned one.
+        ResourceError: captions have to be fetched and cannot be.
+    """
+    more = config.more[name]
+    side = more.given_side
+    if more.captions is None:
+        paths, column = (more.src, more.src_column) if side == "src" else (more.tgt, more.tgt_column)
+        assert paths is not None
+        return _existing_text(Text(paths, column, side))
+    lang = config.src_lang if side == "src" else config.tgt_lang
+    files = [Path(f"train.{number}.{lang}") for number in range(1, 6)]
+    if str(files[0]) not in CAPTIONS_SHA256:
+        raise ConfigError(f"data.more.{name}.captions: multi30k has none in '{lang}'")
+    if source is None:
+        _fetch_missing(files, CAPTIONS_URL, CAPTIONS_SHA256, offline=offline)
+    text = _existing_text(Text(tuple((source or DOWNLOADS) / f"{file}.gz" for file in files), None, side))
+    for path in text.paths:
+        _check_hash(path, CAPTIONS_SHA256[path.stem])
+    return text
+
+
+def pinned_hashes(config: DataConfig, made: Mapping[str, FilesConfig] | None = None) -> dict[str, str] | None:
     """sha256 of each file, by `<split>.<side>`, known without the corpus's own files; None if not pinned.
 
     A pinned file has that of the gzipped one, so that plain and gzipped count as the same.
@@ -154,7 +197,7 @@ def pinned_hashes(config: DataConfig) -> dict[str, str] | None:
     if config.corpus != "multi30k":
         return None
     pinned = {key: GZIPPED_SHA256[str(name)] for key, name in files_of(_named_files(config)).items()}
-    return pinned | corpus_hashes(_existing(_more_pairs(config)))
+    return pinned | corpus_hashes(_existing(_more_pairs(config, made or {})))
 
 
 def corpus_hashes(corpus: Corpus) -> dict[str, str]:
@@ -204,18 +247,32 @@ def _named_files(config: DataConfig) -> Corpus:
     }
 
 
-def _more_pairs(config: DataConfig) -> Corpus:
-    return {f"{MORE}{name}": ParallelText.of(pairs) for name, pairs in config.more.items()}
+def _more_pairs(config: DataConfig, made: Mapping[str, FilesConfig]) -> Corpus:
+    pairs = {name: made.get(name, more) for name, more in config.more.items()}
+    return {
+        f"{MORE}{name}": ParallelText.of(each)
+        for name, each in pairs.items()
+        if each.src is not None and each.tgt is not None
+    }
 
 
 def _existing(corpus: Corpus) -> Corpus:
-    if missing := dict.fromkeys(str(path) for path in files_of(corpus).values() if not path.is_file()):
-        raise DataError(f"no such file: {', '.join(missing)}")
+    _check_exist(files_of(corpus).values())
     return corpus
 
 
-def _fetch_missing(named: Corpus, *, offline: bool) -> None:
-    paths = [DOWNLOADS / f"{name}.gz" for name in files_of(named).values()]
+def _existing_text(text: Text) -> Text:
+    _check_exist(text.paths)
+    return text
+
+
+def _check_exist(paths: Iterable[Path]) -> None:
+    if missing := dict.fromkeys(str(path) for path in paths if not path.is_file()):
+        raise DataError(f"no such file: {', '.join(missing)}")
+
+
+def _fetch_missing(names: Iterable[Path], base_url: str, hashes: Mapping[str, str], *, offline: bool) -> None:
+    paths = [DOWNLOADS / f"{name}.gz" for name in names]
     missing = [path for path in paths if not path.is_file()]
     if missing and offline:
         raise ResourceError(
@@ -223,9 +280,9 @@ def _fetch_missing(named: Corpus, *, offline: bool) -> None:
             f"{', '.join(path.name for path in missing)}; put them into a folder and name it with --from DIR"
         )
     for path in missing:
-        url = f"{BASE_URL}/{path.name}"
+        url = f"{base_url}/{path.name}"
         log.info("fetching %s", url)
-        download(url, path, sha256=GZIPPED_SHA256[path.stem], most=MOST_BYTES)
+        download(url, path, sha256=hashes[path.stem], most=MOST_BYTES)
 
 
 def _check_pin(path: Path) -> None:
@@ -234,6 +291,10 @@ def _check_pin(path: Path) -> None:
     expected = (GZIPPED_SHA256 if is_gzipped else PLAIN_SHA256).get(name)
     if expected is None:
         raise DataError(f"{path}: only {name}.gz can be verified; put that there instead")
+    _check_hash(path, expected)
+
+
+def _check_hash(path: Path, expected: str) -> None:
     if (found := sha256_file(path)) != expected:
         raise DataError(
             f"{path}: sha256 {found} found, {expected} expected; "
@@ -368,7 +429,10 @@ def _fetch(url: str, *, sha256: str, most: int) -> bytes:
 # downloaded and never redistributed.
 
 COMMIT = "a3d2e0d"
-BASE_URL = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}/data/task1/raw"
+BASE_URL, CAPTIONS_URL = (
+    f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}/data/{task}/raw"
+    for task in ("task1", "task2")
+)
 GZIPPED_SHA256 = {
     "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
     "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
@@ -384,6 +448,19 @@ GZIPPED_SHA256 = {
     "test_2018_flickr.en": "ef4f4844037d4c5dea75c9a8ed5fd78905967a26f67c255e230cc9780032654d",
 }
 """sha256 of the files as served, `<name>.gz`."""
+CAPTIONS_SHA256 = {
+    "train.1.de": "0002241b52aba5160c08d644ea0d64a9bf46a2dfffcf619c9e3cdaa55b357004",
+    "train.1.en": "a0e057f07a9733199c0d755d77f6d583dc6f40a3180734b1130a216e2fdf3a3b",
+    "train.2.de": "ac7c29258b90aec0b64d677c5bfc831fc402e6296d0aa9cc7a3433ddbff85c37",
+    "train.2.en": "d79dd70a9eafb2d1fe40151621278c4ae69b3c148c5052a53d7c7a41bf3ba023",
+    "train.3.de": "ec5e6508813814aa31311b34e26e24f903dd7701f8d0668313259b7f975d7aa0",
+    "train.3.en": "86e16fdcc699bcb6bca0f87c3cf1051f7de5ee3674dd588cedc5200194282749",
+    "train.4.de": "bcee8ac6eb47d8a7dc8cff47d9a0fbd80b4363cfda22021bacd297f9604221a4",
+    "train.4.en": "3771b84e010ad6197806d2a1188cb07c12149e3e0d178dd5966dee5763733686",
+    "train.5.de": "dccb0ca6ff25e0b1f0d385f59fb809184e0db89622d88371725e3ec46d43bfc0",
+    "train.5.en": "73988689307fe836994eae59735dc840c15da9775455fa76e6ed22606a042a91",
+}
+"""The same of task 2: five captions of each training image in both languages, which nobody translated."""
 MOST_BYTES = 1 << 20
 """Larger than any of them."""
 PLAIN_SHA256 = {

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.schema import MORE, TRAIN, Config, FilterConfig, TokenizerKind
+from mt_cli.config.schema import MORE, TRAIN, Config, FilesConfig, FilterConfig, TokenizerKind
 from mt_cli.data.corpora import (
     Corpus,
     ParallelText,
@@ -62,6 +62,8 @@ from mt_cli.text.words import split_words
 log = logging.getLogger(__name__)
 
 PAIRS_PER_JOB = 2000
+HELD_OUT = "held out"
+"""Why lines of text of one side are left out: val or a test has them."""
 MOST_WORKERS = 16
 """More would wait for the one process that reads and writes."""
 WORTH_SEVERAL_WORKERS = 1 << 25
@@ -88,12 +90,15 @@ def prepare_corpus(
     force: bool = False,
     workers: int = 1,
     needed_by: Sequence[Path] = (),
+    made: Mapping[str, FilesConfig] | None = None,
+    held_out: Mapping[str, int] | None = None,
 ) -> PrepareResult:
     """Prepare `config`'s corpus into the folder `out`, unless it is there already and nothing changed.
 
     Without `given` tokenizers, those of the run whose model is to be trained further, they are learned.
     `workers` processes do the work, 0 choosing by size; the result is the same to the byte. Without `force`,
-    data that are `needed_by` some runs are not replaced by others.
+    data that are `needed_by` some runs are not replaced by others. `made` are pairs of which a run has made a
+    side, by name, without so many lines that are `held_out`.
 
     Raises:
         UsageError: `out` holds something else, or what runs need, which must not be replaced.
@@ -110,11 +115,11 @@ def prepare_corpus(
                 log.warning("preparing again: %s", error)
         files = given.to_files() if given else {}
         taken = {f"{TOKENIZER}/{name}": sha256_bytes(data) for name, data in files.items()}
-        pinned = pinned_hashes(config.data)
+        pinned = pinned_hashes(config.data, made)
         # Pinned files are known without being at hand; those of --from are looked at all the same.
         if existing and pinned and source is None and existing.manifest.inputs == pinned | taken:
             return PrepareResult(out, is_new=False, report=existing.report())
-        corpus = find_corpus(config.data, source=source, offline=offline)
+        corpus = find_corpus(config.data, source=source, offline=offline, made=made)
         paths = files_of(corpus).values()
         check_outside(out, paths, way_out="copy it to another place")
         inputs = (pinned or corpus_hashes(corpus)) | taken
@@ -129,7 +134,9 @@ def prepare_corpus(
         examples = log_oddities(corpus, config.data)
         with built_beside(out) as folder:
             workers = _suited_workers(corpus, workers)
-            report = _build(config, corpus, folder, inputs=inputs, given=given, workers=workers)
+            report = _build(
+                config, corpus, folder, inputs=inputs, given=given, held_out=held_out or {}, workers=workers
+            )
     log.info("%s\n%s prepared in %.1f s\n%s", examples, out, time.monotonic() - started_at, report.as_text())
     return PrepareResult(out, is_new=True, report=report)
 
@@ -173,6 +180,7 @@ def _build(
     *,
     inputs: dict[str, str],
     given: Tokenizers | None,
+    held_out: Mapping[str, int],
     workers: int,
 ) -> CorpusReport:
     """Fill `folder`."""
@@ -201,6 +209,11 @@ def _build(
                 path = corpus[part].src
                 raise DataError(f"{path}: every training pair was dropped: {dict(of_part)}")
             splits[part] = _describe_split(whole, begin, end, part, surveys, of_part)
+            if num_held_out := held_out.get(part.removeprefix(MORE), 0):
+                dropped_too = {**splits[part].dropped, HELD_OUT: num_held_out}
+                splits[part] = replace(
+                    splits[part], lines=splits[part].lines + num_held_out, dropped=dropped_too
+                )
             begin = end
     report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits

@@ -211,7 +211,11 @@ class EncodedSample:
                 f"= {data.max_len} tokens, or left out by data.filter"
             )
         shares = {TRAIN: 1.0, **{f"{MORE}{name}": more.share for name, more in data.more.items()}}
-        whole = sum(share * sum(1 for _ in read_pairs(corpus[name])) for name, share in shares.items())
+        whole = sum(
+            share * sum(1 for _ in read_pairs(corpus[name]))
+            for name, share in shares.items()
+            if name in corpus
+        )
         return EncodedSample(given, split, whole / len(sample))
 
     @property

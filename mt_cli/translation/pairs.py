@@ -1,0 +1,149 @@
+"""Pairs from text of one side: a run makes the other side, once, and what it has made is kept.
+
+Lines of held-out splits are left out: whoever trains on them would know what is asked.
+"""
+
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from mt_cli.config.schema import Config, DataConfig, FilesConfig, MorePairsConfig, Side
+from mt_cli.data.corpora import Text, find_corpus, given_text, is_trained_on
+from mt_cli.decoding import Sampling
+from mt_cli.errors import UsageError
+from mt_cli.machine.device import fast_bf16
+from mt_cli.machine.files import locked, read_json, sha256_bytes, sha256_file, write_atomically, write_json
+from mt_cli.machine.terminal import progress_shown
+from mt_cli.runs.checkpoint import weights_sha256
+from mt_cli.runs.run import Run, open_run
+from mt_cli.text.normalize import decode_line, normalize
+from mt_cli.translation.translator import DecodingOptions, Translator
+
+log = logging.getLogger(__name__)
+FOLDER = Path("data/translated")
+GIVEN, MADE, REPORT = "given.txt", "made.txt", "report.json"
+UNFINISHED = "unfinished.txt"
+"""What is made so far; its last line may be cut."""
+LINES_AT_ONCE = 10_000
+"""Lines that are translated together, and so the most that a kill loses."""
+BEAM: dict[str, object] = {"beam_size": 5, "length_penalty": 1.0}
+
+
+@dataclass(frozen=True)
+class MadePairs:
+    """Pairs of which a run has made one side."""
+
+    files: FilesConfig
+    held_out: int
+    """Lines that were left out because a held-out split has them."""
+
+
+def make_pairs(config: Config, *, source: Path | None = None, offline: bool = False) -> dict[str, MadePairs]:
+    """The pairs of each `[data.more.NAME]` with `translate_with`: as they were kept, or made now.
+
+    A stopped translation goes on where it stopped.
+
+    Raises:
+        UsageError: a run is of another direction, or there is none.
+        DataError: a file is missing or damaged.
+        ResourceError: captions have to be fetched and cannot be, or memory or disk are full.
+    """
+    made, more_pairs = {}, config.data.more
+    for name, more in more_pairs.items():
+        if more.translate_with is not None:
+            text = given_text(config.data, name, source=source, offline=offline)
+            held_out = _held_out(config.data, text.side, source=source, offline=offline)
+            made[name] = _made(name, more, text, _run_for(config.data, name, more), held_out)
+    return made
+
+
+def _run_for(data: DataConfig, name: str, more: MorePairsConfig) -> Run:
+    """The run that makes the other side."""
+    assert more.translate_with is not None
+    run = open_run(more.translate_with)
+    languages = (data.src_lang, data.tgt_lang)
+    wanted = languages if more.given_side == "src" else languages[::-1]
+    found = (run.config.data.src_lang, run.config.data.tgt_lang)
+    if found != wanted:
+        raise UsageError(
+            f"data.more.{name}.translate_with: {run.folder} translates from {found[0]} to {found[1]}; a run "
+            f"from {wanted[0]} to {wanted[1]} is needed"
+        )
+    return run
+
+
+def _held_out(data: DataConfig, side: Side, *, source: Path | None, offline: bool) -> set[str]:
+    """What `_key` says of the lines of that side of val and the tests."""
+    corpus = find_corpus(data, source=source, offline=offline)
+    splits = [pair for name, pair in corpus.items() if not is_trained_on(name)]
+    texts = [pair.src if side == "src" else pair.tgt for pair in splits]
+    return {_key(decode_line(line)) for text in texts for line in text.lines()}
+
+
+def _key(line: str) -> str:
+    """`line` without what makes no other sentence of it: case, spaces and a full stop at the end."""
+    return normalize(line, lowercase=True).rstrip(" .")
+
+
+def _made(name: str, more: MorePairsConfig, text: Text, run: Run, held_out: set[str]) -> MadePairs:
+    inputs = {
+        "text": [sha256_file(path) for path in text.paths],
+        "column": text.column,
+        "held_out": sha256_bytes("\n".join(sorted(held_out)).encode()),
+        "weights": weights_sha256(run.checkpoint_folder("best")),
+        "tokenizer": run.tokenizer_hashes,
+        "by": more.translate_by,
+    }
+    folder = FOLDER / f"{name}-{sha256_bytes(json.dumps(inputs).encode())[:12]}"
+    if not (folder / REPORT).exists():
+        with locked(folder):
+            _make(folder, name, text, run, more, held_out)
+    given, made = ((folder / each,) for each in (GIVEN, MADE))
+    src, tgt = (given, made) if text.side == "src" else (made, given)
+    left_out = read_json(folder / REPORT).get("held_out")
+    return MadePairs(FilesConfig(src=src, tgt=tgt), left_out if isinstance(left_out, int) else 0)
+
+
+def _make(folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, held_out: set[str]) -> None:
+    """Fill `folder`, whose lock the caller holds."""
+    lines = [line for line in map(decode_line, text.lines()) if normalize(line)]
+    given = [line for line in lines if _key(line) not in held_out]
+    write_atomically(folder / GIVEN, "".join(f"{line}\n" for line in given).encode())
+    num_held_out = len(lines) - len(given)
+    if num_held_out:
+        log.info("%s: %d lines are left out, which val or a test has", name, num_held_out)
+    unfinished, whole = folder / UNFINISHED, folder / MADE
+    if not whole.exists():
+        done = _whole_lines(unfinished)
+        translator = Translator.of_runs([run], _options(more), quiet=True)
+        with (
+            progress_shown(f"translating {name}", unit="lines", total=len(given)) as update,
+            unfinished.open("ab") as file,
+        ):
+            update(done)
+            for begin in range(done, len(given), LINES_AT_ONCE):
+                made = translator.translate(given[begin : begin + LINES_AT_ONCE], on_progress=update)
+                file.write("".join(f"{line}\n" for line in made).encode())
+                file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(whole)
+    write_json(folder / REPORT, {"lines": len(given), "held_out": num_held_out, "run": str(run.folder)})
+
+
+def _options(more: MorePairsConfig) -> DecodingOptions:
+    search: dict[str, object] = {"precision": "bf16" if fast_bf16() else "fp32"}
+    search |= BEAM if more.translate_by == "beam" else {"beam_size": 1}
+    return DecodingOptions(search=search, sampling=Sampling() if more.translate_by == "sample" else None)
+
+
+def _whole_lines(path: Path) -> int:
+    """How many lines `path` has, after a cut one at its end is removed."""
+    if not path.exists():
+        return 0
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        write_atomically(path, whole)
+    return whole.count(b"\n")
