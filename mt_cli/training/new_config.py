@@ -107,8 +107,8 @@ class Recipe:
 # want few subwords (Sennrich and Zhang 2019), each of which must occur often enough to be learnt, and much
 # dropout (measured: docs/experiments.md).
 RECIPES = (
-    Recipe(60_000, 800, 128, 4, 2, 512, 0.3, 1024, 3e-3, 1_000),
-    Recipe(400_000, 1_000, 128, 4, 2, 512, 0.3, 2048, 3e-3, 2_000),
+    Recipe(60_000, 800, 128, 4, 2, 512, 0.3, 1024, 3e-3, 1_500),
+    Recipe(400_000, 1_000, 128, 4, 2, 512, 0.3, 2048, 3e-3, 2_700),
     Recipe(3_000_000, 8_000, 192, 6, 4, 512, 0.3, 2048, 2.5e-3, 7_000),
     Recipe(30_000_000, 16_000, 256, 8, 5, 1024, 0.3, 4096, 1.5e-3, 18_000),
     Recipe(float("inf"), 32_000, 512, 8, 6, 2048, 0.1, 8192, 7e-4, 100_000),
