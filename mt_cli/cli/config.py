@@ -108,14 +108,11 @@ def _parse_columns(text: str | None) -> tuple[Column | None, Column | None]:
     """The columns of both sides that `text`, such as `1,2` or `de,en`, names."""
     if text is None:
         return None, None
-    columns = [part.strip() for part in text.split(",")]
-    is_good = all(
-        each.isprintable() and each and int(each[:9] if each.isdecimal() else 1) for each in columns
-    )
-    if len(columns) != 2 or not is_good:
+    parts = [part.strip() for part in text.split(",")]
+    columns = [int(part) if part.isdecimal() and len(part) < 10 else part for part in parts]
+    if len(columns) != 2 or not all(columns) or not all(map(str.isprintable, parts)):
         raise UsageError(f"--columns {text!r}: expected two, such as 1,2 or de,en")
-    src, tgt = (int(each[:9]) if each.isdecimal() else each for each in columns)
-    return src, tgt
+    return columns[0], columns[1]
 
 
 @command(group, "config show sample", "config show runs/sample --set decoding.beam_size=5")

@@ -176,17 +176,19 @@ def given_text(config: DataConfig, name: str, *, source: Path | None = None, off
     if more.captions is None:
         paths, column = (more.src, more.src_column) if side == "src" else (more.tgt, more.tgt_column)
         assert paths is not None
-        return _existing_text(Text(paths, column, side))
+        _check_exist(paths)
+        return Text(paths, column, side)
     lang = config.src_lang if side == "src" else config.tgt_lang
     files = [Path(f"train.{number}.{lang}") for number in range(1, 6)]
     if str(files[0]) not in CAPTIONS_SHA256:
         raise ConfigError(f"data.more.{name}.captions: multi30k has none in '{lang}'")
     if source is None:
         _fetch_missing(files, CAPTIONS_URL, CAPTIONS_SHA256, offline=offline)
-    text = _existing_text(Text(tuple((source or DOWNLOADS) / f"{file}.gz" for file in files), None, side))
-    for path in text.paths:
+    paths = tuple((source or DOWNLOADS) / f"{file}.gz" for file in files)
+    _check_exist(paths)
+    for path in paths:
         _check_hash(path, CAPTIONS_SHA256[path.stem])
-    return text
+    return Text(paths, None, side)
 
 
 def pinned_hashes(config: DataConfig, made: Mapping[str, FilesConfig] | None = None) -> dict[str, str] | None:
@@ -259,11 +261,6 @@ def _more_pairs(config: DataConfig, made: Mapping[str, FilesConfig]) -> Corpus:
 def _existing(corpus: Corpus) -> Corpus:
     _check_exist(files_of(corpus).values())
     return corpus
-
-
-def _existing_text(text: Text) -> Text:
-    _check_exist(text.paths)
-    return text
 
 
 def _check_exist(paths: Iterable[Path]) -> None:

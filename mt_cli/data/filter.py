@@ -1,12 +1,17 @@
 """Which training pairs are left out by their text, before any tokenizer is learned."""
 
-from mt_cli.config.schema import FilterConfig
+from mt_cli.config.schema import DataConfig, FilterConfig
 from mt_cli.text.language import other_language
 from mt_cli.text.tokenizer import TextOptions
 
 KEPT, EMPTY, DUPLICATE = "", "empty", "duplicates"
 REASONS = (KEPT, EMPTY, "copies", "max_ratio", "min_chars", "max_chars", "languages", DUPLICATE)
 """Why a pair is left out: a side is empty, or a key of [data.filter]. Arrays hold places in this list."""
+
+
+def text_options(data: DataConfig) -> TextOptions:
+    """What `[data]` says of the text."""
+    return TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
 
 
 def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) -> str:

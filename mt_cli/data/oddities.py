@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from mt_cli.config.schema import TRAIN, DataConfig
 from mt_cli.data.corpora import Corpus, ParallelText, RawPair, is_trained_on, read_pairs
-from mt_cli.data.filter import KEPT, drop_reason
+from mt_cli.data.filter import KEPT, drop_reason, text_options
 from mt_cli.errors import DataError
 from mt_cli.text.language import is_known, other_language
 from mt_cli.text.normalize import decode_line, is_valid_utf8, normalize
-from mt_cli.text.tokenizer import TextOptions, sampled
+from mt_cli.text.tokenizer import sampled
 
 log = logging.getLogger(__name__)
 MOST_PAIRS = 10_000
@@ -114,7 +114,7 @@ def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Lo
     if len(found) > 1 and all(pair.src == pair.tgt for pair in found):
         raise DataError(f"{files}: both sides are the same text; name the translations of the one")
     if is_trained_on:
-        options = TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
+        options = text_options(data)
         if data.filter.duplicates:
             found = list({(pair.src, pair.tgt): pair for pair in reversed(found)}.values())[::-1]
         found = [p for p in found if drop_reason(p.src, p.tgt, data.filter, options) == KEPT]

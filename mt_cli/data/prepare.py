@@ -27,7 +27,7 @@ from mt_cli.data.corpora import (
     pinned_hashes,
     read_pairs,
 )
-from mt_cli.data.filter import DUPLICATE, EMPTY, KEPT, REASONS, drop_reason
+from mt_cli.data.filter import DUPLICATE, EMPTY, KEPT, REASONS, drop_reason, text_options
 from mt_cli.data.oddities import NUM_EXAMPLES, log_oddities, shown_pair
 from mt_cli.data.prepared import (
     TOKENIZER,
@@ -155,7 +155,7 @@ def _surveyed(
     config: Config, corpus: Corpus, name: str, *, kind: TokenizerKind | None = None, workers: int
 ) -> "Survey":
     filtered = config.data.filter if is_trained_on(name) else FilterConfig()
-    job = partial(survey_pairs, options=_text_options(config), filtered=filtered, kind=kind)
+    job = partial(survey_pairs, options=text_options(config.data), filtered=filtered, kind=kind)
     return survey_split(corpus[name], name, job, drops_repeats=filtered.duplicates, workers=workers)
 
 
@@ -169,10 +169,6 @@ def _suited_workers(corpus: Corpus, workers: int) -> int:
     return min(workers, MOST_WORKERS)
 
 
-def _text_options(config: Config) -> TextOptions:
-    return TextOptions(config.data.src_lang, config.data.tgt_lang, config.data.lowercase)
-
-
 def _build(
     config: Config,
     corpus: Corpus,
@@ -184,7 +180,7 @@ def _build(
     workers: int,
 ) -> CorpusReport:
     """Fill `folder`."""
-    options = _text_options(config)
+    options = text_options(config.data)
     surveys = {}
     for name in corpus:
         kind = config.tokenizer.kind if name == TRAIN and given is None else None

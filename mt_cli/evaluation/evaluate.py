@@ -302,10 +302,6 @@ class System:
         found = open_evaluation(self._folder(kept_as))
         return found if found is not None and self._made_by.items() <= found.record.items() else None
 
-    def _is_own(self, test_set: EvalSet) -> bool:
-        """Whether it is a split of the run's own data, under its own name."""
-        return test_set.data is not None and self._name_of(test_set) == test_set.name
-
     def _name_of(self, test_set: EvalSet) -> str:
         """Its name in `eval/`: another run's split must not take the place of this run's of that name."""
         if test_set.data is None or test_set.data is self.run.config.data:
@@ -324,7 +320,8 @@ class System:
         return self.run.folder / EVALUATIONS / f"{kept_as}-{self.decoding}"
 
     def _keep(self, test_set: EvalSet, assessment: Assessment) -> None:
-        folder = self._folder(self._name_of(test_set))
+        kept_as = self._name_of(test_set)
+        folder, is_own = self._folder(kept_as), test_set.data is not None and kept_as == test_set.name
         texts = zip(TEXTS, (test_set.sources, test_set.refs, assessment.hyps), strict=True)
         contents = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in texts}
         hashes = {name: sha256_bytes(content) for name, content in contents.items()}
@@ -332,7 +329,7 @@ class System:
             with built_beside(folder) as partial:
                 for name, content in contents.items():
                     write_atomically(partial / name, content)
-                own = {SPLIT: test_set.name} if self._is_own(test_set) else {}
+                own = {SPLIT: test_set.name} if is_own else {}
                 record = {**assessment.as_json(), **self._made_by, **own, "sha256": hashes}
                 write_json(partial / SCORES, record)
         except (ResourceError, DataError) as error:
@@ -342,7 +339,7 @@ class System:
             "%s: %d sentences, %.0f a second, translations in %s",
             test_set.name, len(assessment.hyps), assessment.sentences_per_s, folder,
         )  # fmt: skip
-        if self._is_own(test_set):
+        if is_own:
             write_card(self.run)
 
 

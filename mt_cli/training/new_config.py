@@ -28,6 +28,7 @@ from mt_cli.data.corpora import (
     find_corpus,
     read_pairs,
 )
+from mt_cli.data.filter import text_options
 from mt_cli.data.oddities import log_oddities
 from mt_cli.data.prepare import encode_pairs, survey_pairs
 from mt_cli.data.prepared import EncodedSplit
@@ -43,7 +44,7 @@ from mt_cli.machine.files import (
 from mt_cli.machine.terminal import in_words
 from mt_cli.runs.run import build_model, open_run, run_with_tokenizer
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
-from mt_cli.text.tokenizer import TextOptions, Tokenizers, learn_tokenizers, sampled
+from mt_cli.text.tokenizer import Tokenizers, learn_tokenizers, sampled
 from mt_cli.training.monitor import before_training
 
 log = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ class EncodedSample:
     def of(config: Config, corpus: Corpus, given: Tokenizers | None = None) -> "EncodedSample":
         """Tokenise the pairs that `config` trains on; without `given` tokenizers, learn them as it says."""
         data = config.data
-        options = TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
+        options = text_options(data)
         sample = sampled(read_pairs(corpus[TRAIN]), MOST_ENCODED, seed=0)
         kind = config.tokenizer.kind if given is None else None
         found = survey_pairs(sample, options=options, filtered=data.filter, kind=kind)

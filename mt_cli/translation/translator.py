@@ -361,6 +361,8 @@ class Translator:
         if len(others) > len(long) / 2:
             return f"the text looks like {', '.join(dict.fromkeys(others))}; the model translates {lang}"
         for number, text in enumerate(texts, first_line):
+            if self._known_letters.issuperset(text):  # nearly every line, at a glance
+                continue
             letters = [letter for letter in text if letter.isalpha()]
             strange = [letter for letter in letters if letter not in self._known_letters]
             if len(letters) >= LEAST_LETTERS and len(strange) > len(letters) / 2:
@@ -370,7 +372,7 @@ class Translator:
     @cached_property
     def _known_letters(self) -> frozenset[str]:
         entries = self._tokenizers.src.entries[len(SPECIALS) :]
-        return frozenset(letter for entry in entries if not entry.startswith("<0x") for letter in entry)
+        return frozenset(" ").union(*(entry for entry in entries if not entry.startswith("<0x")))
 
     @property
     def model(self) -> "TranslationModel":
