@@ -130,9 +130,10 @@ def left_out_if_ended(name: str) -> Iterator[None]:
 
 def machine(device: Device, threads: int) -> str:
     """What is measured on, in a line, and the precision that training chooses there."""
-    from mt_cli.machine.device import describe_machine, set_up_runtime
+    from mt_cli.machine.device import choose_runtime, describe_machine, set_up_process
 
-    facts = describe_machine(set_up_runtime(device=device, threads=threads))
+    set_up_process(threads=threads)
+    facts = describe_machine(choose_runtime(device=device))
     facts["training in"] = facts.pop("precision")
     names = ("processor", "cpu", "amx", "cores", "device", "gpu", "threads", "training in", "torch")
     return ", ".join(f"{name} {facts[name]}" for name in names if name in facts)
@@ -171,14 +172,13 @@ def training_of(
 ) -> "tuple[TranslationModel, EncodedSplit, TrainingConfig, Runtime]":
     """What every contender trains, on what, how and where."""
     from mt_cli.data.prepared import open_prepared
-    from mt_cli.machine.device import seed_everything, set_up_runtime
+    from mt_cli.machine.device import choose_runtime, seed_everything, set_up_process
     from mt_cli.model.translation_model import TranslationModel
 
     own = [f"model.backend={backend}", f"runtime.precision={precision}"]
     config = load_config(setting.config, [*setting.changes, *own, *changes])
-    runtime = set_up_runtime(
-        device=setting.device, precision=config.runtime.precision, threads=setting.threads
-    )
+    set_up_process(threads=setting.threads)
+    runtime = choose_runtime(device=setting.device, precision=config.runtime.precision)
     seed_everything(SEED)
     prepared = open_prepared(setting.data)
     model = TranslationModel(
@@ -319,10 +319,10 @@ class Row:
 
 def classic_decoding(row: Row, args: argparse.Namespace) -> Translate:
     """As tutorials do it: file order, and encoder and whole prefix computed anew for every token."""
-    from mt_cli.machine.device import set_up_runtime
+    from mt_cli.machine.device import set_up_process
     from mt_cli.runs.run import open_run
 
-    set_up_runtime(device=args.device, precision="fp32", threads=args.threads)
+    set_up_process(threads=args.threads)
     run = open_run(row.model)
     model = run.load_model(checkpoint="best", backend="torch").to(args.device).eval()
 

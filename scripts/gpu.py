@@ -75,9 +75,8 @@ def plan(out: Path, device: str, *, is_quick: bool) -> Iterator[Task]:
 
 def _train_and_evaluate(name: str, out: Path, device: str, *, is_quick: bool) -> Iterator[Task]:
     run, data = out / "runs" / name, Path("data/prepared") / name
-    options = ["--run", str(run), "--device", device]
+    options = ["--run", str(run), "--device", device, "--auto-resume"]
     options += ["--max-steps", "80"] if is_quick else []
-    options += ["--resume"] if (run / "manifest.json").exists() else []
     yield Task(f"train {name}", _mt_cli("train", f"configs/{name}.toml", *options), needs=data, run=run)
     for search, flags in {"greedy": (), "beam 5": ("--beam-size", "5", "--length-penalty", "1.4")}.items():
         command = _mt_cli("evaluate", str(run), "--device", device, *flags)

@@ -159,7 +159,7 @@ class DecodingFlags:
         flags = {name: getattr(self, name, None) for name in DecodingConfig.model_fields}
         search |= {name: value for name, value in flags.items() if value is not None}
         device, threads = self.device or "auto", self.threads or 0
-        return DecodingOptions(self.checkpoint, self.backend, device, threads, search)
+        return DecodingOptions(self.checkpoint, self.backend, device, threads, search, owns_process=True)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,9 @@ def train(
         Path | None, typer.Option(metavar="DIR", help="Run folder, by default runs/<config name>.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False,
+    auto_resume: Annotated[
+        bool, typer.Option("--auto-resume", help="Go on with the run if there is one, else start it.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     init_from: Annotated[
         Path | None,
@@ -74,11 +77,12 @@ def train(
 ) -> None:
     """Train a model on prepared data.
 
-    Its best and its last checkpoint are kept; --resume goes on from the last. --init-from starts with
+    Its best and its last checkpoint are kept; --resume goes on from the last. --auto-resume is for whatever
+    starts the same command again after a failure, such as torchrun or SLURM. --init-from starts with
     another run's weights, on other data (mt-cli config new --init-from writes a config for that) or with
     fewer layers. Prints the run folder's path; with --json, how training ended too.
     """
-    if resume and overwrite:
+    if (resume or auto_resume) and overwrite:
         raise UsageError("--resume goes on with a run and --overwrite replaces it; give one of them")
     if resume and init_from is not None:
         raise UsageError(
@@ -96,6 +100,7 @@ def train(
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value is not None]
     all_settings = [*(settings or ()), *given]
     loaded = load_config(config, all_settings)
+    from mt_cli.machine.files import MANIFEST
     from mt_cli.runs.run import STATUS, runs_trained_on
     from mt_cli.training.train import train_run
 
@@ -106,11 +111,12 @@ def train(
     words += [] if samples == 2 else ["--samples", str(samples)]
     again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
     try:
+        run_dir = run or Path("runs") / config_name(config)
         trained = train_run(
             loaded,
-            run_dir=run or Path("runs") / config_name(config),
+            run_dir=run_dir,
             prepared_dir=data or prepared_dir(config),
-            resume=resume,
+            resume=resume or (auto_resume and (run_dir / MANIFEST).exists()),
             overwrite=overwrite,
             validates_at_limit=validate,
             num_samples=samples,

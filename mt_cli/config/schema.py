@@ -97,8 +97,8 @@ CountOrShare = Annotated[int | float, BeforeValidator(_count_or_share)]
 
 Backend = Literal["torch", "scratch"]
 Device = Literal["auto", "cpu", "cuda"]
-Precision = Literal["fp32", "bf16"]
-PrecisionChoice = Literal["auto", "fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "fp16"]
+PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
 OptimizerKind = Literal["adam", "adamw"]
 TokenizerKind = Literal["spacy", "bpe", "unigram"]
 TranslateBy = Literal["greedy", "beam", "sample"]
@@ -373,7 +373,7 @@ class DecodingConfig(Section):
     batch_size: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
     """Sentences decoded together, of like length; 0 is as many as suit the device."""
     precision: Precision = "fp32"
-    """Of matrix products in decoding, scoring and validation. In `bf16`, a sentence may be translated
+    """Of matrix products in decoding, scoring and validation. In 16 bits, a sentence may be translated
     differently in another batch or on another machine."""
 
     def max_len(self, src_length: int) -> int:
@@ -387,7 +387,8 @@ class RuntimeConfig(Section):
     device: Device = "auto"
     """`auto` takes a GPU where there is one."""
     precision: PrecisionChoice = "auto"
-    """Of matrix products in training: `auto` is bf16 where the device is faster in it, else fp32."""
+    """Of the layers in training: `auto` is bf16 where the device is fast in it, else fp16 on a GPU that has
+    matrix units for it, else fp32."""
     threads: int = Field(default=0, ge=0, le=MOST_THREADS)
     """CPU threads; 0 is PyTorch's choice: one for each core, or what OMP_NUM_THREADS says."""
     seed: int = Field(default=1, ge=0, lt=2**63)

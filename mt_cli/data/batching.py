@@ -37,15 +37,11 @@ class PlannedBatch:
     """Pairs that go together, and the shape they are padded to."""
 
     indices: NDArray[np.int64]
-    """At least one."""
     shape: BatchShape
 
-    def shard(self, rank: int, *, of: int) -> "PlannedBatch | None":
-        """The shard of process `rank` among `of` processes; None if there are too few pairs."""
-        indices = self.indices[rank::of]
-        if not len(indices):
-            return None
-        return PlannedBatch(indices, replace(self.shape, rows=-(-self.shape.rows // of)))
+    def shard(self, rank: int, *, of: int) -> "PlannedBatch":
+        """The shard of process `rank` among `of` processes; without a pair if there are too few."""
+        return PlannedBatch(self.indices[rank::of], replace(self.shape, rows=-(-self.shape.rows // of)))
 
 
 @dataclass(frozen=True)

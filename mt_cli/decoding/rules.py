@@ -1,6 +1,6 @@
 """Rules on which tokens may follow a hypothesis, whatever the model's scores are.
 
-Letters: R rows, T length, V vocabulary, F forbidden ids, P pairs of a row and an id.
+Letters: R rows, T length, V vocabulary, F forbidden ids, P ids of a row.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,6 +8,17 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+Banned = tuple[Tensor, Tensor]
+"""Ids (R, P), and which of them may not follow their row, (R, P): picking those out would wait for a GPU."""
+
+
+def ban(logits: Tensor, banned: Banned | None) -> None:
+    """Overwrite with minus infinity what is `banned` in `logits` (R, V)."""
+    if banned is not None:
+        ids, is_banned = banned
+        most = torch.full_like(ids, torch.inf, dtype=logits.dtype).masked_fill_(is_banned, -torch.inf)
+        logits.scatter_reduce_(1, ids, most, "amin")
 
 
 @dataclass(frozen=True)
@@ -30,16 +41,14 @@ class Rules:
         later_ids, early_ids = (torch.tensor(ids, dtype=torch.long, device=device) for ids in (later, early))
         return lambda length: early_ids if length < self.min_len else later_ids
 
-    def repeating(self, hyps: Tensor) -> tuple[Tensor, Tensor]:
-        """Next ids that would repeat a sequence in `hyps` (R, T): rows (P,) and ids (P,)."""
+    def repeating(self, hyps: Tensor) -> Banned | None:
+        """Next ids that would repeat a sequence in `hyps` (R, T); None if none can be repeated yet."""
         n, T = self.no_repeat_ngram, hyps.shape[1]
         if not 0 < n <= T:
-            nothing = hyps.new_empty(0)
-            return nothing, nothing
+            return None
         windows = hyps.unfold(1, n, 1)  # (R, T-n+1, n)
         tail = hyps[:, T - n + 1 :].unsqueeze(1)  # (R, 1, n-1)
-        rows, places = (windows[..., :-1] == tail).all(-1).nonzero(as_tuple=True)
-        return rows, windows[rows, places, -1]
+        return windows[..., -1], (windows[..., :-1] == tail).all(-1)
 
     def hiding(self, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
         """A function that hides what a rule forbids after `hyps` (R, T) from `logits` (R, V).
@@ -50,9 +59,7 @@ class Rules:
 
         def hide(logits: Tensor, hyps: Tensor) -> Tensor:
             logits.index_fill_(1, forbidden(hyps.shape[1]), -torch.inf)
-            rows, ids = self.repeating(hyps)
-            if len(rows):
-                logits[rows, ids] = -torch.inf
+            ban(logits, self.repeating(hyps))
             return logits
 
         return hide

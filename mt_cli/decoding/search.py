@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.decoding import Hyp, penalty
-from mt_cli.decoding.rules import Rules
+from mt_cli.decoding.rules import Banned, Rules, ban
 
 STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8}
 """How often finished sentences may leave the batch. To see which they are, the host waits for a GPU."""
@@ -286,16 +286,16 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def top_log_probs(
-    logits: Tensor, k: int, *, forbidden: Tensor, banned: tuple[Tensor, Tensor]
+    logits: Tensor, k: int, *, forbidden: Tensor, banned: Banned | None = None
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids: both (R, k).
 
     Two kinds of ids are never returned, but keep their probability: those in `forbidden` (F,) for every row,
-    and those that `banned` names by row (P,) and id (P,). Overwrites `logits`.
+    and what is `banned`. Overwrites `logits`.
     """
-    if len(banned[0]) > 0:
+    if banned is not None:
         normalizer = logits.logsumexp(-1, keepdim=True)
-        logits[banned] = -torch.inf
+        ban(logits, banned)
         logits.index_fill_(1, forbidden, -torch.inf)
         best, ids = top_k(logits, k)
         return best - normalizer, ids

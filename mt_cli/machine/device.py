@@ -24,6 +24,9 @@ MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
 PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
 """Packages besides torch whose version may affect a result."""
+FIRST_MATRIX_UNITS = (7, 0)
+"""Compute capability of the first GPUs with tensor cores, which multiply fp16."""
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -34,6 +37,11 @@ class Runtime:
     device: torch.device
     precision: Precision
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the numbers that are multiplied."""
+        return DTYPES[self.precision]
+
     def without_gradients(self) -> contextlib.AbstractContextManager[object]:
         """A context in which nothing is kept for a backward pass."""
         # Inference mode is a little faster, but in it `autocast` would convert every matrix at every use.
@@ -43,18 +51,17 @@ class Runtime:
         """A context in which matrix products run in this precision."""
         if self.precision == "fp32":
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return torch.autocast(self.device.type, dtype=self.dtype)
 
 
-def set_up_runtime(
-    *, device: Device = "auto", precision: PrecisionChoice = "auto", threads: int = 0
-) -> Runtime:
-    """Choose device and precision, and set the number of CPU threads (0: PyTorch's choice).
+def set_up_process(*, threads: int = 0) -> None:
+    """Set what belongs to the whole process, which is the program's to do and no library's.
 
-    fp32 is full fp32: TensorFloat-32 is off, whatever the environment says.
+    CPU threads (0: PyTorch's choice), how memory is freed, and full fp32: TensorFloat-32 is off, whatever the
+    environment says.
 
     Raises:
-        ResourceError: there is no such device.
+        ResourceError: too many threads.
     """
     if threads > MOST_THREADS:  # torch takes no such number
         raise ResourceError(f"{threads} threads are more than any machine has; give ", Option("threads", 1))
@@ -62,16 +69,27 @@ def set_up_runtime(
         torch.set_num_threads(threads)
     _keep_freed_memory()
     torch.set_float32_matmul_precision("highest")
+    # cuDNN's attention makes a plan for each new shape, and sentences have many.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def choose_runtime(*, device: Device = "auto", precision: PrecisionChoice = "auto") -> Runtime:
+    """The device, and the precision that suits it.
+
+    Raises:
+        ResourceError: there is no such device.
+    """
     chosen = _choose_device(device)
-    if chosen.type == "cuda":
-        # cuDNN's attention makes a plan for each new shape, and sentences have many.
-        torch.backends.cuda.enable_cudnn_sdp(False)
-    if precision == "auto":
-        is_fast = bool(fast_bf16())
-        if chosen.type == "cuda":
-            is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = "bf16" if is_fast else "fp32"
-    return Runtime(chosen, precision)
+    return Runtime(chosen, best_precision(chosen) if precision == "auto" else precision)
+
+
+def best_precision(device: torch.device) -> Precision:
+    """The fastest that training can use on `device`."""
+    if device.type == "cpu":
+        return "bf16" if fast_bf16() else "fp32"
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bf16"
+    return "fp16" if torch.cuda.get_device_capability(device) >= FIRST_MATRIX_UNITS else "fp32"
 
 
 def _choose_device(device: Device) -> torch.device:
@@ -166,6 +184,9 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
             facts[name] = round(memory / GIB, 1)
     if runtime.device.type == "cuda":
         facts["gpu"] = torch.cuda.get_device_name(runtime.device)
+        facts["capability"] = ".".join(map(str, torch.cuda.get_device_capability(runtime.device)))
+        facts["cuda"] = torch.version.cuda or "none"
+        facts["driver"] = torch._C._cuda_getDriverVersion()  # type: ignore[attr-defined]
     return facts
 
 

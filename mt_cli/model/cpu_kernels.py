@@ -89,7 +89,7 @@ class _BF16Softmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, bias: Tensor, scale: float) -> Tensor:  # noqa: ANN401
-        weights = torch.add(bias, scores.float(), alpha=scale).softmax(-1).to(scores.dtype)
+        weights = torch.add(bias.float(), scores.float(), alpha=scale).softmax(-1).to(scores.dtype)
         ctx.save_for_backward(weights)
         ctx.scale = scale
         return weights

@@ -32,12 +32,18 @@ def causal_mask(length: int, *, device: torch.device) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
-def as_bias(mask: Tensor) -> Tensor:
-    """Convert the boolean `mask` to a term for the scores: 0 where True, minus infinity where False.
+def as_bias(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The logarithm of the boolean `mask`, to be added to scores: 0 where True, minus infinity where False.
 
-    Adding takes a tenth of the time of masking, so each mask is converted once and used often.
+    Adding takes a tenth of the time of masking, so each mask is converted once and used often. Rows begin at
+    multiples of `ALIGNMENT`: others, a GPU's attention would copy in every layer.
     """
-    return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -math.inf)
+    *others, keys = mask.shape
+    room = torch.empty(*others, -(-keys // ALIGNMENT) * ALIGNMENT, dtype=dtype, device=mask.device)
+    return torch.log(mask, out=room[..., :keys])
+
+
+ALIGNMENT = 8
 
 
 # Positions (3.5)
@@ -89,13 +95,16 @@ class ScaledDotProductAttention(nn.Module):
     A module, so that hooks can observe it. Dropout applies to the weights.
     """
 
-    def __init__(self, dropout: nn.Module) -> None:
+    def __init__(self, dropout: Dropout) -> None:
         super().__init__()
         self.dropout = dropout
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
         """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `attn_bias` (…, S) allows: (B, H, T, K)."""
         assert attn_bias.shape[-1] == k.shape[-2], "attn_bias needs one column for each key"
+        if q.is_cuda:  # all of it in one kernel
+            rate = self.dropout.p if self.training else 0.0
+            return F.scaled_dot_product_attention(q, k, v, attn_bias, dropout_p=rate)
         mean: Tensor = self.dropout(attention_weights(q, k, attn_bias)) @ v
         return mean
 
@@ -106,7 +115,7 @@ class MultiHeadAttention(nn.Module):
     The three input projections are packed in one (3·D, D) matrix, named as in nn.MultiheadAttention.
     """
 
-    def __init__(self, d_model: int, num_heads: int, dropout: nn.Module) -> None:
+    def __init__(self, d_model: int, num_heads: int, dropout: Dropout) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))  # filled by `initialise`
@@ -119,22 +128,29 @@ class MultiHeadAttention(nn.Module):
 
         `attn_bias` (…, S) is a mask converted by `as_bias`; it broadcasts to (B, H, T, S).
         """
-        D = x.shape[-1]
         if memory is None:
-            projected = F.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
-            q, k, v = (self._split_heads(each) for each in projected)
+            packed = F.linear(x, self.in_proj_weight, self.in_proj_bias)
+            q, k, v = (self._split_heads(each) for each in packed.chunk(3, dim=-1))
         else:
-            q = self._split_heads(F.linear(x, self.in_proj_weight[:D], self.in_proj_bias[:D]))
-            k, v = self.project_memory(memory)
+            of_query, of_memory = self._projections()
+            q = self._split_heads(F.linear(x, *of_query))
+            k, v = (self._split_heads(each) for each in F.linear(memory, *of_memory).chunk(2, dim=-1))
         heads = self.attention(q, k, v, attn_bias)  # (B, H, T, K)
         joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
         return joined
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of `memory` (B, S, D), each (B, H, S, K)."""
-        D = memory.shape[-1]
-        k, v = F.linear(memory, self.in_proj_weight[D:], self.in_proj_bias[D:]).chunk(2, dim=-1)
+        k, v = F.linear(memory, *self._projections()[1]).chunk(2, dim=-1)
         return self._split_heads(k), self._split_heads(v)
+
+    def _projections(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Weight and bias for queries, and those for keys and values."""
+        D = self.in_proj_weight.shape[1]
+        (q_weight, kv_weight), (q_bias, kv_bias) = (
+            torch.split(packed, [D, 2 * D]) for packed in (self.in_proj_weight, self.in_proj_bias)
+        )
+        return (q_weight, q_bias), (kv_weight, kv_bias)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         B, T, D = x.shape
@@ -263,19 +279,19 @@ class ScratchBackend(nn.Module):
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
         """Memory (B, S, D) of `src` (B, S, D) under `src_mask` (B, S)."""
-        memory: Tensor = self.encoder(src, _for_all(src_mask))
+        memory: Tensor = self.encoder(src, _for_all(src_mask, src.dtype))
         return memory
 
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
         """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D) under `src_mask` (B, S)."""
-        tgt_bias = as_bias(causal_mask(tgt.shape[1], device=tgt.device))  # (T, T)
-        out: Tensor = self.decoder(tgt, memory, tgt_bias, _for_all(src_mask))
+        tgt_bias = as_bias(causal_mask(tgt.shape[1], device=tgt.device), tgt.dtype)  # (T, T)
+        out: Tensor = self.decoder(tgt, memory, tgt_bias, _for_all(src_mask, tgt.dtype))
         return out
 
     def start(self, memory: Tensor, src_mask: Tensor) -> CachedState:
         """State with the memory's keys and values projected."""
         layers = cast("list[DecoderLayer]", list(self.decoder.layers))
-        return start(layers, memory, _for_all(src_mask))
+        return start(layers, memory, _for_all(src_mask, torch.float32))
 
     def step(self, tgt: Tensor, state: CachedState) -> Tensor:
         """Output (B, N, D) at the next position of each beam, embedded as `tgt` (B, N, D)."""
@@ -288,9 +304,9 @@ class ScratchBackend(nn.Module):
         return normed.view(B, N, D)
 
 
-def _for_all(src_mask: Tensor) -> Tensor:
+def _for_all(src_mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Bias (B, 1, 1, S) of `src_mask` (B, S), shared by all heads and queries."""
-    return as_bias(src_mask)[:, None, None, :]
+    return as_bias(src_mask[:, None, None, :], dtype)
 
 
 # What both backends promise

@@ -96,9 +96,19 @@ class TranslationModel(nn.Module):
         if not self.output.weight.is_meta:  # which has shapes and no numbers
             initialise(self, kind=init, d_model=d_model, generator=generator)
 
+    def compute_in(self, dtype: torch.dtype) -> "TranslationModel":
+        """This model, with layers that compute in `dtype`; embeddings and output layer stay in fp32."""
+        cast("nn.Module", self.backend).to(dtype)
+        return self
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """In which the layers compute."""
+        return next(cast("nn.Module", self.backend).parameters()).dtype
+
     def forward(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits (B, T, V) of the token after each position of `tgt_in` (B, T), given `src_ids` (B, S)."""
-        logits: Tensor = self.output(self.hidden(src_ids, tgt_in))
+        logits: Tensor = self.output(self.hidden(src_ids, tgt_in).to(self.output.weight.dtype))
         return logits
 
     def hidden(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
@@ -127,7 +137,7 @@ class TranslationModel(nn.Module):
     def _embed(self, embedding: nn.Embedding, positions: Positions, ids: Tensor) -> Tensor:
         self._check_length(ids.shape[1])
         out: Tensor = self.dropout(positions(embedding(ids) * self.scale))
-        return out
+        return out.to(self.dtype)
 
     def _check_length(self, length: int) -> None:
         if length > self.max_len:

@@ -1,7 +1,6 @@
 """Several processes that train one model together, as torchrun starts them.
 
-Gradients are added up after the backward pass, in one message with the losses. PyTorch's DDP sends them
-during the backward pass; a small model has so little to send that this would gain nothing.
+PyTorch's DistributedDataParallel averages the gradients during the backward pass.
 """
 
 import contextlib
@@ -11,14 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from mt_cli.errors import ResourceError, UsageError
+from mt_cli.errors import MEMORY, ResourceError, UsageError, shortage
+
+if TYPE_CHECKING:
+    from torch.nn.parallel import DistributedDataParallel
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -46,16 +48,46 @@ class World:
         """Whether this is the process that writes, scores and decides."""
         return self.rank == 0
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each of `tensors`, of any shape, by its sum over all processes."""
+    def share(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each of `tensors`, of any shape, by the first process's."""
+        if self.size > 1:
+            with _missing_peers_explained():
+                for tensor in tensors:
+                    dist.broadcast(tensor.detach(), 0, group=self.sums)
+
+    def averaging_gradients(self, module: nn.Module) -> nn.Module:
+        """`module`, with each gradient averaged over all processes during its backward pass."""
         if self.size == 1:
-            return
-        flat = torch.cat([tensor.flatten() for tensor in tensors])  # one message instead of hundreds
+            return module
+        from torch.nn.parallel import DistributedDataParallel
+
         with _missing_peers_explained():
-            dist.all_reduce(flat, group=self.sums)
-        totals = torch.split(flat, [tensor.numel() for tensor in tensors])
-        for tensor, total in zip(tensors, totals, strict=True):
-            tensor.copy_(total.view_as(tensor))
+            return DistributedDataParallel(module, process_group=self.sums)
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which gradients are averaged, and a missing process is told of as such."""
+        return contextlib.nullcontext() if self.size == 1 else _missing_peers_explained()
+
+    def apart(self, module: nn.Module) -> contextlib.AbstractContextManager[object]:
+        """A block in which what `averaging_gradients` gave adds gradients up, and averages none."""
+        return cast("DistributedDataParallel", module).no_sync()
+
+    def add_up(self, tensor: Tensor) -> Tensor:
+        """The sum of `tensor` over all processes; overwrites it."""
+        if self.size > 1:
+            with _missing_peers_explained():
+                dist.all_reduce(tensor, group=self.sums)
+        return tensor
+
+    def are_alike(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether every process holds the same bits in `tensors`, of four bytes a number; waits for a GPU."""
+        if self.size == 1:
+            return True
+        own = sum(int(tensor.detach().view(torch.int32).sum()) for tensor in tensors)
+        found = [torch.zeros(1, dtype=torch.long) for _ in range(self.size)]
+        with _missing_peers_explained():
+            dist.all_gather(found, torch.tensor([own]))
+        return len({int(each) for each in found}) == 1
 
     def after_first(self, by_first: Callable[[], Result], by_others: Callable[[], Result]) -> Result:
         """Run `by_first()` in the first process and then `by_others()` in all others.
@@ -106,6 +138,9 @@ def joined_world() -> Iterator[World]:
         log.info("waiting for %d processes", size)
     with _missing_peers_explained():
         store, rank, _ = next(rendezvous("env://", timeout=TIME_TO_MEET))
+        # torchrun keeps its store when it starts the processes again, with addresses that are gone.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
         sums = None
         if torch.cuda.is_available():
@@ -135,6 +170,8 @@ def _missing_peers_explained() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
+        if shortage(error) == MEMORY:
+            raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ResourceError(
             f"another process of this training cannot be reached ({reason}); "

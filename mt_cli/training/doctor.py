@@ -15,7 +15,7 @@ from mt_cli.config.schema import Backend, Device, Precision
 from mt_cli.data.batching import Batch
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
-from mt_cli.machine.device import Runtime, set_up_runtime
+from mt_cli.machine.device import Runtime, choose_runtime, set_up_process
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import open_run
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID, SPECIALS
@@ -23,7 +23,7 @@ from mt_cli.training.loss import batch_loss
 
 NUM_SENTENCES = 6
 LONGEST = 20
-TOLERANCES: Mapping[Precision, float] = {"fp32": 1e-3, "bf16": 0.5}
+TOLERANCES: Mapping[Precision, float] = {"fp32": 1e-3, "bf16": 0.5, "fp16": 0.1}
 """Of log-probabilities; a wrong mask or cache changes them by several units."""
 OVERFIT_PAIRS, OVERFIT_STEPS = 8, 400
 BACKENDS: tuple[Backend, ...] = ("scratch", "torch")
@@ -63,7 +63,8 @@ def examine_run(
     Raises:
         ResourceError: there is no such device.
     """
-    runtime = set_up_runtime(device=device, precision=precision)
+    set_up_process()
+    runtime = choose_runtime(device=device, precision=precision)
     run = open_run(run_dir)
     name = run.resolve_checkpoint(checkpoint)  # the same for both, should training go on meanwhile
     scratch, pytorch = (

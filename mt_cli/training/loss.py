@@ -70,18 +70,14 @@ def linear_cross_entropy(
 ) -> Loss:
     """Cross-entropy with smoothed labels (Szegedy et al. 2016, 7), summed over tokens, averaged over passes.
 
-    Logits are `hidden` (passes, tokens, D) times `weight` (V, D) transposed, plus `bias` (V,); `targets` are
-    (tokens,). Each label is 1 - `label_smoothing` on its token plus `label_smoothing` spread evenly over all
-    V. With `r_drop`, R-Drop's alpha, there are two passes, and the loss is half of the paper's (Liang et al.
-    2021, equation 3), so it is as large as that of one pass.
+    Logits are `hidden` (passes, tokens, D) times `weight` (V, D) transposed, multiplied in the type of
+    `hidden`, plus `bias` (V,); `targets` are (tokens,). Each label is 1 - `label_smoothing` on its token plus
+    `label_smoothing` spread evenly over all V. With `r_drop`, R-Drop's alpha, there are two passes, and the
+    loss is half of the paper's (Liang et al. 2021, equation 3), so it is as large as that of one pass.
     """
-    device = hidden.device.type
-    if torch.is_autocast_enabled(device):
-        hidden = hidden.to(torch.get_autocast_dtype(device))
-    with torch.autocast(device, enabled=False):
-        loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden, weight, bias, targets, label_smoothing, r_drop, torch.is_grad_enabled()
-        )
+    loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, bias, targets, label_smoothing, r_drop, torch.is_grad_enabled()
+    )
     return Loss(loss, nll)
 
 
@@ -110,10 +106,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         size = piece_size(num_tokens, most=PIECE_LOGITS[hidden.device.type] // (num_passes * V))
         grad_hidden = torch.empty_like(hidden) if needs_grad else hidden
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else weight
-        grad_bias = torch.zeros_like(weight[:, 0], dtype=torch.float32)
+        grad_bias = torch.empty(0) if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         loss, nll = hidden.new_zeros(2, dtype=torch.float32)
         low_weight, mean_row = weight.to(hidden.dtype), weight.mean(0).to(hidden.dtype)  # (V, D), (D,)
-        mean_bias = 0.0 if bias is None else bias.mean()
         for begin in range(0, num_tokens, size):
             piece = slice(begin, min(begin + size, num_tokens))
             n = piece.stop - begin
@@ -125,21 +120,23 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 loss += block.loss
                 nll += block.nll
                 if needs_grad:
-                    inverse_total[:, rows] = 1 / block.total
+                    torch.reciprocal(block.total, out=inverse_total[:, rows])
                     if bias is not None:
                         grad_bias += (block.gradient.mT @ inverse_total[:, rows]).sum(0).squeeze(1)
                     logits[:, rows] = block.gradient
-            means = (h @ mean_row).view(num_passes, size)[:, :n].float() + mean_bias  # of the logits
-            loss -= label_smoothing * means.sum()
+            means = (h @ mean_row).view(num_passes, size)[:, :n]  # of the logits, without the bias
+            loss.sub_(means.sum(dtype=torch.float32), alpha=label_smoothing)
             if needs_grad:
                 gradient = logits.flatten(0, 1)  # (passes·P, V)
                 product = (gradient @ low_weight).view(num_passes, size, D) * inverse_total
-                grad_hidden[:, piece] = product[:, :n].sub_(mean_row, alpha=label_smoothing)
-                _add_product(grad_weight, gradient.mT, (h * inverse_total.view(-1, 1)).to(h.dtype))
+                torch.sub(product[:, :n], mean_row, alpha=label_smoothing, out=grad_hidden[:, piece])
+                divided = torch.mul(h, inverse_total.view(-1, 1), out=torch.empty_like(h))
+                _add_product(grad_weight, gradient.mT, divided)
+        if bias is not None:
+            loss.sub_(bias.mean(), alpha=label_smoothing * num_passes * num_tokens)
+            grad_bias.sub_(label_smoothing / V * num_passes * num_tokens)
         if needs_grad:
-            uniform = label_smoothing / V
-            grad_weight.sub_(hidden.float().sum((0, 1)), alpha=uniform)
-            grad_bias.sub_(uniform * num_passes * num_tokens)
+            grad_weight.sub_(hidden.sum((0, 1), dtype=torch.float32), alpha=label_smoothing / V)
         loss, nll = loss / num_passes, nll / num_passes
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
@@ -213,13 +210,15 @@ def _block(
     exps = z.sub_(peak).exp_()
     total = exps.sum(-1, keepdim=True)
     logsumexp = total.log() + peak
-    loss = (logsumexp - (1 - label_smoothing) * logit_y).sum()
+    sum_y = logit_y.sum()
+    nll = logsumexp.sum() - sum_y
+    loss = torch.add(nll, sum_y, alpha=label_smoothing)
     gradient = exps
     if difference is not None:
         penalty, gradient = penalty_and_gradient(exps, total, difference, alpha=r_drop)
-        loss += penalty
+        loss = loss + penalty
     gradient.scatter_add_(-1, y, total * (label_smoothing - 1))
-    return _Block(loss, (logsumexp - logit_y).sum(), gradient, total)
+    return _Block(loss, nll, gradient, total)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

@@ -306,6 +306,7 @@ def check_tensorboard() -> None:
 
 # What happened between two log lines, and between two validations
 
+MOST_UNREAD = 1000
 WARM_UP, UPDATES_FOR_AN_ESTIMATE = 3, 20
 """The first updates of a session are slower and not timed: kernels are chosen and memory is taken."""
 
@@ -336,17 +337,18 @@ class Reading:
 class Meter:
     """Gathers step reports; its clock stands still outside of training steps.
 
-    Reads tensors only when asked, since reading waits for the device.
+    Reads their tensors only when asked, all at once: that waits for the device.
     """
 
     def __init__(self) -> None:
-        # On the updates' device, a row since the last log line and one since the last validation: loss and
-        # nll of the tokens, tokens, skipped updates, (2, 4). Their seconds are (2,).
+        # A row since the last log line and one since the last validation: loss and nll of the tokens, tokens,
+        # skipped updates, (2, 4). Their seconds are (2,).
         self._sums = torch.zeros(2, 4, dtype=torch.float64)
         self._seconds = torch.zeros(2, dtype=torch.float64)
         # (3,): norm of the last gradient that counted, skips in a row, all skips before those since the log
         self._last = torch.zeros(3, dtype=torch.float64)
         self._report: StepReport | None = None
+        self._unread: list[StepReport] = []
         self._counted_to: float | None = time.perf_counter()
         self.updates = 0
         """Of this session."""
@@ -359,13 +361,11 @@ class Meter:
         return self._session_s / max(1, self.updates - WARM_UP)
 
     def add(self, report: StepReport) -> None:
-        """Count one update; waits for nothing."""
-        row, was_skipped = _row_of(report), report.skipped > 0
-        self._sums = self._sums.to(row.device, non_blocking=True) + row
-        norm, in_a_row, before = self._last.to(row.device, non_blocking=True).unbind()
-        norm = torch.where(was_skipped, norm, report.grad_norm.double())
-        self._last = torch.stack([norm, (in_a_row + 1) * report.skipped, before])
+        """Count one update; waits for nothing, unless very many are unread."""
         self._report = report
+        self._unread.append(report)
+        if len(self._unread) == MOST_UNREAD:
+            self._fetch()
         self.updates += 1
         if self.updates == WARM_UP:
             self._count_seconds()
@@ -405,7 +405,8 @@ class Meter:
         return Reading(report.step, report.epoch, *means, skipped=int(before + skipped))
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that has been added up and not yet been read, by name; a resumed training logs on from it."""
+        """All that has been added up and not yet been told, by name; a resumed training logs on from it."""
+        self._fetch()
         self._count_seconds()
         return {"meter:sums": self._sums, "meter:seconds": self._seconds, "meter:last": self._last}
 
@@ -418,9 +419,19 @@ class Meter:
         self._sums, self._seconds, self._last = (tensors[name] for name in self.tensors())
 
     def _fetch(self) -> None:
-        """Bring all from the device, at once: each transfer waits for it."""
-        fetched = torch.cat([self._sums.flatten(), self._last]).cpu()
-        self._sums, self._last = fetched[:8].view(2, 4), fetched[8:]
+        """Add up what the unread reports hold."""
+        if not self._unread:
+            return
+        measured = [each for r in self._unread for each in (r.loss, r.nll, r.grad_norm, r.skipped)]
+        rows = torch.stack(measured).view(-1, 4).tolist()  # waits, once
+        for report, (loss, nll, norm, skipped) in zip(self._unread, rows, strict=True):
+            if skipped:
+                self._sums[:, 3] += 1
+                self._last[1] += 1
+            else:
+                self._sums += torch.tensor([loss, nll, 1.0, 0.0], dtype=torch.float64) * report.tgt_tokens
+                self._last[0], self._last[1] = norm, 0
+        self._unread.clear()
 
     def _count_seconds(self) -> None:
         """Add what the clock has run on, if it runs."""
@@ -431,20 +442,14 @@ class Meter:
             self._counted_to = now
 
 
-def _row_of(report: StepReport) -> Tensor:
-    """What one update adds to the sums, (4,): nothing but itself if it was skipped."""
-    one = torch.ones_like(report.loss)
-    summed = torch.stack([report.loss, report.nll, one]).double() * report.tgt_tokens
-    counted = torch.where(report.skipped > 0, 0.0, summed)
-    return torch.cat([counted, report.skipped.double().unsqueeze(0)])
-
-
 # Warnings: what will probably not work, and what has not
 
 FEW_UPDATES = 300
 """Fewer are seldom enough, even for a few hundred pairs."""
 ENOUGH_UPDATES = 1000
 """What is proposed in their place."""
+LEAST_SHARE = 2048
+"""Tokens of a batch that each of several processes needs."""
 FEWEST_TOKENS_AN_ENTRY = 10
 """An entry of the vocabulary that occurs less often stays close to its random start."""
 BYTES = 256
@@ -456,9 +461,15 @@ FEWEST_TO_COMPARE = 10
 
 
 def before_training(
-    config: Config, *, num_pairs: int, num_tokens: int, vocab_size: int, total_steps: int
+    config: Config,
+    *,
+    num_pairs: int,
+    num_tokens: int,
+    vocab_size: int,
+    total_steps: int,
+    num_processes: int = 1,
 ) -> Iterator[str]:
-    """What will probably keep a training of `total_steps` updates from working, a sentence each.
+    """What will probably keep a training of `total_steps` updates from working well, a sentence each.
 
     Tokens and vocabulary entries are those of both sides.
     """
@@ -482,6 +493,12 @@ def before_training(
         yield (
             f"{update} of training.tokens_per_batch = {training.tokens_per_batch} holds the whole corpus of "
             f"{pairs}; {cure} in fewer epochs"
+        )
+    share = training.tokens_per_batch // num_processes
+    if num_processes > 1 and share < LEAST_SHARE:
+        yield (
+            f"each of {num_processes} processes gets {share:,} tokens of a batch, too few to keep it busy; "
+            f"set training.tokens_per_batch = {num_processes * LEAST_SHARE}"
         )
     warmup_steps = training.num_warmup_steps(total_steps)
     if warmup_steps >= total_steps:

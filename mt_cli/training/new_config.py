@@ -248,11 +248,12 @@ class EncodedSample:
 
     def seconds_an_update(self, config: Config) -> float | None:
         """Train for a moment, and take the time; None if the moment is too short to tell."""
-        from mt_cli.machine.device import set_up_runtime
+        from mt_cli.machine.device import choose_runtime, set_up_process
         from mt_cli.training.trainer import Trainer
 
         asked = config.runtime
-        runtime = set_up_runtime(device=asked.device, precision=asked.precision, threads=asked.threads)
+        set_up_process(threads=asked.threads)
+        runtime = choose_runtime(device=asked.device, precision=asked.precision)
         model = build_model(config.model, self.tokenizers, seed=asked.seed).to(runtime.device)
         training = config.training.model_copy(update={"max_epochs": 1})
         trainer = Trainer(model, self.split, training, runtime=runtime, seed=asked.seed)

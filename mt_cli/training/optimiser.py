@@ -49,6 +49,8 @@ class Optimiser:
         mean or number of updates. The host does not wait for its value.
         """
         with_gradient = {name: p for name, p in self._parameters.items() if p.grad is not None}
+        all_steps = [self._states[name]["step"] for name in with_gradient]
+        torch._foreach_add_(all_steps, [1 - skipped] * len(all_steps))
         for decays, weight_decay in ((True, self._weight_decay), (False, 0.0)):
             names = [
                 name
@@ -59,8 +61,6 @@ class Optimiser:
                 continue
             parameters: list[Tensor] = [with_gradient[name] for name in names]
             steps, exp_avgs, exp_avg_sqs = ([self._states[name][key] for name in names] for key in STATE_KEYS)
-            torch._foreach_add_(steps, 1)
-            torch._foreach_sub_(steps, [skipped] * len(steps))
             self._kernel(
                 parameters,
                 [p.grad for p in parameters if p.grad is not None],

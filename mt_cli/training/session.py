@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Never
 
@@ -34,6 +35,7 @@ from mt_cli.runs.checkpoint import (
 from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
 from mt_cli.training.distributed import World
 from mt_cli.training.monitor import Monitor, Validation, after_training, before_training, event_writer
+from mt_cli.training.precision import HALVINGS
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.searcher import Searcher
@@ -81,8 +83,9 @@ class Session:
             num_tokens=len(split.src.ids) + len(split.tgt.ids),
             vocab_size=src_size if run.tokenizers.joint else src_size + tgt_size,
             total_steps=self._trainer.total_steps,
+            num_processes=world.size,
         )
-        self._validator = Validator(self.model, run, prepared, runtime=runtime, num_samples=num_samples)
+        self._prepared, self._num_samples = prepared, num_samples
         self._judged: Validation | None = None
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
         # Without a checkpoint, the score of the start is made anew too.
@@ -103,6 +106,12 @@ class Session:
         )
         if restored:
             self._monitor.meter.restore(restored)
+
+    @cached_property
+    def _validator(self) -> "Validator":
+        return Validator(
+            self.model, self._run, self._prepared, runtime=self._runtime, num_samples=self._num_samples
+        )
 
     def run(self, signals: StopSignals, *, config_path: Path) -> None:
         """Train until the end, a limit, or one of `signals`; `config_path` is where the config was read."""
@@ -148,6 +157,8 @@ class Session:
             return "early_stop"
         for report in self._trainer.run():
             reason = None
+            if self._is_due(report):
+                self._check_alike()
             if self._world.is_first:
                 try:
                     reason = self._after_update(report, signals)
@@ -166,8 +177,7 @@ class Session:
         if is_last or report.step % training.log_every == 0:
             self._check_finite(weights_too=False)
             self._monitor.tell_step()
-        every = training.validate_every
-        if is_last or (report.step % every == 0 if every else report.is_end_of_epoch):
+        if self._is_due(report):
             self._validate()
         if signals.received is not None:
             self._stop(signals.received)
@@ -181,6 +191,12 @@ class Session:
                     self._save()
             return "time_limit"
         return None
+
+    def _is_due(self, report: StepReport) -> bool:
+        """Whether a validation follows this update."""
+        every = self._run.config.training.validate_every
+        is_last = report.step == self._trainer.total_steps
+        return is_last or (report.step % every == 0 if every else report.is_end_of_epoch)
 
     def _is_out_of_patience(self) -> bool:
         return 0 < self._run.config.training.patience <= self._state.validations_without_gain
@@ -283,13 +299,25 @@ class Session:
         Waits for the device.
         """
         since_log, in_a_row = self._monitor.meter.skips()
-        if in_a_row >= MOST_SKIPS:
+        is_fp16 = self._runtime.precision == "fp16"  # where a scale that is too large is halved, and no more
+        if in_a_row >= MOST_SKIPS + is_fp16 * HALVINGS:
             self._give_up(f"the loss or the gradient is not finite, {in_a_row} times in a row")
-        if since_log and self._run.config.training.on_nonfinite == "stop":
+        if since_log and not is_fp16 and self._run.config.training.on_nonfinite == "stop":
             self._give_up("the loss or the gradient is not finite")
         tensors = [*self.model.parameters(), *self._trainer.tensors().values()]
         if weights_too and not torch.stack([each.isfinite().all() for each in tensors]).all():  # waits once
             self._give_up("the weights are not finite any more")
+
+    def _check_alike(self) -> None:
+        """Stop if some process holds other weights than the rest."""
+        if self._world.are_alike([*self.model.parameters(), *self._trainer.tensors().values()]):
+            return
+        if self._world.is_first:
+            self._write_status("diverged")
+        raise DivergedError(
+            f"step {self._trainer.progress.step}: the processes hold different weights, so one of them "
+            "computes wrongly; --resume goes on from the last checkpoint, which all had alike"
+        )
 
     def _give_up(self, found: str) -> Never:
         self._write_status("diverged")

@@ -22,9 +22,10 @@ from mt_cli.errors import DataError, UsageError, command_line
 from mt_cli.evaluation.card import write_card
 from mt_cli.machine.device import (
     check_fits_memory,
+    choose_runtime,
     describe_machine,
     memory_errors_explained,
-    set_up_runtime,
+    set_up_process,
 )
 from mt_cli.machine.files import locked, sha256_bytes
 from mt_cli.machine.processes import StopSignals, describe_checkout
@@ -92,10 +93,12 @@ def train_run(
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
             logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first one tells what happens
-        runtime = set_up_runtime(
-            device=config.runtime.device, precision=config.runtime.precision, threads=config.runtime.threads
+        set_up_process(threads=config.runtime.threads)
+        runtime = choose_runtime(device=config.runtime.device, precision=config.runtime.precision)
+        prepared = world.after_first(
+            lambda: open_prepared(prepared_dir, config),
+            lambda: open_prepared(prepared_dir, config, verify=False),
         )
-        prepared = open_prepared(prepared_dir, config)
         size = num_parameters(model_shapes(config.model, prepared.tokenizers))
         check_fits_memory(size, device=runtime.device, is_trained=True)  # before an old run makes room
         environment = {

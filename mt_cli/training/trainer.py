@@ -10,18 +10,19 @@ from itertools import chain, islice, pairwise
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.profiler import record_function
 
 from mt_cli.config.schema import TrainingConfig
-from mt_cli.data.batching import BatchShape, PlannedBatch, collate, plan_epoch
+from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, collate, plan_epoch
 from mt_cli.data.prepared import EncodedSplit
 from mt_cli.errors import MEMORY, shortage
 from mt_cli.machine.device import Runtime, release_memory, seed_everything
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.distributed import World
-from mt_cli.training.loss import batch_loss
+from mt_cli.training.loss import Loss, batch_loss
 from mt_cli.training.optimiser import Optimiser, learning_rate
+from mt_cli.training.precision import LossScale, WorkingCopy
 
 Update = list[PlannedBatch]
 """The batches of one update."""
@@ -87,6 +88,9 @@ class Trainer:
             eps=config.eps,
             weight_decay=config.weight_decay,
         )
+        self._working = WorkingCopy(model, runtime.dtype)
+        self._scale = LossScale(runtime.dtype, device=runtime.device)
+        self._objective: nn.Module = Objective(self._working, config)
         self._micro_batches = MicroBatches()
         self.shapes: set[BatchShape] = set()
         """Shapes of all batches, before they are divided among processes."""
@@ -95,8 +99,13 @@ class Trainer:
         self.total_steps = self._count_steps()
 
     def run(self) -> Iterator[StepReport]:
-        """Make the updates that are left, one for each report."""
+        """Make the updates that are left, one for each report.
+
+        Every process begins with the weights and the state of the first.
+        """
         progress = self.progress
+        self._world.share([*self.model.parameters(), *self.tensors().values()])
+        self._objective = self._world.averaging_gradients(Objective(self._working, self._config))
         while progress.step < self.total_steps:
             epoch = progress.epoch + 1
             left = islice(self._updates(epoch=progress.epoch), progress.update_of_epoch, None)
@@ -113,8 +122,8 @@ class Trainer:
             progress.epoch, progress.update_of_epoch = epoch, 0
 
     def tensors(self) -> dict[str, Tensor]:
-        """What the next update depends on besides the model's weights: the optimiser's state, by name."""
-        return self._optimiser.tensors()
+        """What the next update depends on besides the weights, by name: the optimiser's state, for one."""
+        return {**self._optimiser.tensors(), **self._scale.tensors()}
 
     def restore(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
         """Continue from a saved `progress` and the `tensors()` saved with it.
@@ -126,6 +135,7 @@ class Trainer:
         """
         self.progress = progress
         self._optimiser.restore(tensors)
+        self._scale.restore(tensors)
 
     def _count_steps(self) -> int:
         """Count the updates of the whole training and collect shapes; epochs differ by a few batches."""
@@ -151,20 +161,20 @@ class Trainer:
             yield update
 
     def _update(self, batches: Update, *, step: int, epoch: int, is_end_of_epoch: bool) -> StepReport:
-        self.model.train()
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
         tgt_tokens = sum(int((self._split.tgt.lengths_of(batch.indices) + 1).sum()) for batch in batches)
         shards = [batch.shard(self._world.rank, of=self._world.size) for batch in batches]
         # Dropout depends on the update, not on earlier draws, so a resumed run needs no generator state.
         mixed = np.random.SeedSequence((self._seed, step, self._world.rank))
         seed = int(mixed.generate_state(1, np.uint64)[0] >> 1)
-        own = [shard for shard in shards if shard is not None]
-        sums = self._sum_gradients(own, tgt_tokens=tgt_tokens, seed=seed)
+        self._working.refresh()
+        if not self._working.model.training:  # to say so again takes a third of a millisecond
+            self._working.model.train()
+        sums = self._sum_gradients(shards, tgt_tokens=tgt_tokens, seed=seed)
         with record_function("update"):
-            self._add_up_gradients(sums)
-            grad_norm = torch.nn.utils.clip_grad_norm_(
-                self.model.parameters(), self._config.clip_norm or float("inf")
-            )
+            parameters = list(self.model.parameters())
+            self._scale.remove_from(parameters)
+            grad_norm = torch.nn.utils.clip_grad_norm_(parameters, self._config.clip_norm or float("inf"))
             rate = learning_rate(
                 step,
                 schedule=self._config.schedule,
@@ -172,26 +182,30 @@ class Trainer:
                 warmup_steps=self._config.num_warmup_steps(self.total_steps),
                 total_steps=self.total_steps,
             )
-            # Decided on the device: one update that is not finite would spoil all weights for ever.
-            skipped = 1 - torch.isfinite(torch.stack([*sums.unbind(), grad_norm])).all().float()
+            # Decided on the device: one update that is not finite would spoil all weights for ever. And zero
+            # times what is not finite is no number.
+            skipped = (sums.sum() + grad_norm).mul_(0).nan_to_num_(1.0)
             self._optimiser.update(rate, skipped=skipped)
+            self._scale.update(overflowed=skipped)
         loss, nll = (sums / tgt_tokens).unbind()
         return StepReport(step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped)
 
     def _sum_gradients(self, shards: Update, *, tgt_tokens: int, seed: int) -> Tensor:
-        """Leave the summed gradient of `shards` in the model; returns their summed loss and nll, (2,).
+        """Leave the gradient of the update in the model; returns its summed loss and nll, (2,).
 
-        `seed` is that of the dropout.
+        `shards` are this process's; `seed` is that of the dropout.
 
         Where memory runs out, all of it begins anew with smaller micro-batches, because nobody knows how much
-        of a gradient had been added by then.
+        of a gradient had been added by then. Of several processes, the others would wait for ever: there it
+        is an error.
         """
         while True:
             seed_everything(seed)
             sums = self._try_gradients(shards, tgt_tokens=tgt_tokens)
             if sums is not None:
-                return sums
-            self.model.zero_grad(set_to_none=True)
+                return self._world.add_up(sums)
+            for model in (self.model, self._working.model):
+                model.zero_grad(set_to_none=True)
             release_memory(self._runtime.device)
 
     def _try_gradients(self, shards: Update, *, tgt_tokens: int) -> Tensor | None:
@@ -203,38 +217,44 @@ class Trainer:
         for shard in shards:
             try:
                 for micro_batch in self._micro_batches.of(shard):
-                    sums += self._accumulate(micro_batch, tgt_tokens=tgt_tokens)
+                    sums += self._accumulate(micro_batch, tgt_tokens=tgt_tokens, is_last=shard is shards[-1])
             except (MemoryError, RuntimeError) as error:
-                if shortage(error) != MEMORY or not self._micro_batches.divide(shard):
+                is_alone = self._world.size == 1
+                if not is_alone or shortage(error) != MEMORY or not self._micro_batches.divide(shard):
                     raise
                 return None
         return sums
 
-    def _accumulate(self, planned: PlannedBatch, *, tgt_tokens: int) -> Tensor:
-        """Add the gradient of one micro-batch; returns its summed loss and nll, (2,)."""
+    def _accumulate(self, planned: PlannedBatch, *, tgt_tokens: int, is_last: bool) -> Tensor:
+        """Add the gradient of one micro-batch; returns its summed loss and nll, (2,).
+
+        Processes average their gradients with the batch that `is_last` of their update.
+        """
         with record_function("collate"):
             batch = collate(self._split, planned.indices, planned.shape).to(self._runtime.device)
-        with record_function("forward"), self._runtime.autocast():
-            loss = batch_loss(
-                self.model,
-                batch,
-                label_smoothing=self._config.label_smoothing,
-                r_drop=self._config.r_drop,
-            )
-        with record_function("backward"):
-            (loss.minimised / tgt_tokens).backward()  # type: ignore[no-untyped-call]
+        is_shared = is_last or self._world.size == 1
+        with self._world.averaged() if is_shared else self._world.apart(self._objective):
+            with record_function("forward"):
+                loss: Loss = self._objective(batch)
+            with record_function("backward"):
+                gradient = self._scale.factor * (self._world.size / tgt_tokens)
+                torch.autograd.backward(loss.minimised, gradient)
+        if is_shared:
+            self._working.hand_over_gradients()
         return torch.stack([loss.minimised.detach(), loss.nll])
 
-    def _add_up_gradients(self, sums: Tensor) -> None:
-        """Sum the gradients and `sums` (2,) over all processes; each then has those of the whole update."""
-        if self._world.size == 1:
-            return
-        gradients = []
-        for parameter in self.model.parameters():
-            if parameter.grad is None:  # this process had no pairs
-                parameter.grad = torch.zeros_like(parameter)
-            gradients.append(parameter.grad)
-        self._world.add_up([*gradients, sums])
+
+class Objective(nn.Module):
+    """The loss as a module, which is what several processes can share."""
+
+    def __init__(self, working: WorkingCopy, config: TrainingConfig) -> None:
+        super().__init__()
+        self._model = working.model
+        self._label_smoothing, self._r_drop = config.label_smoothing, config.r_drop
+
+    def forward(self, batch: Batch) -> Loss:
+        """The loss of `batch`."""
+        return batch_loss(self._model, batch, label_smoothing=self._label_smoothing, r_drop=self._r_drop)
 
 
 @torch.no_grad()
@@ -242,17 +262,18 @@ def mean_nll(
     model: TranslationModel, split: EncodedSplit, *, tokens_per_batch: int, runtime: Runtime
 ) -> float:
     """Negative log-likelihood per target token of `split`, in nats, without dropout."""
-    was_training = model.training
-    model.eval()
+    working = WorkingCopy(model, runtime.dtype)
+    working.refresh()
+    was_training = working.model.training
+    working.model.eval()
     total = torch.zeros((), device=runtime.device)
     batches = plan_epoch(
         split, tokens_per_batch=tokens_per_batch, max_width=model.max_len, rng=np.random.default_rng(0)
     )
     for planned in batches:
         batch = collate(split, planned.indices, planned.shape).to(runtime.device)
-        with runtime.autocast():
-            total += batch_loss(model, batch, label_smoothing=0.0).nll
-    model.train(was_training)
+        total += batch_loss(working.model, batch, label_smoothing=0.0).nll
+    working.model.train(was_training)
     return float(total) / (len(split.tgt.ids) + len(split))
 
 
@@ -266,11 +287,11 @@ class MicroBatches:
         self._counts: dict[BatchShape, int] = {}
 
     def of(self, batch: PlannedBatch) -> Iterator[PlannedBatch]:
-        """The micro-batches of `batch`, which hold each of its pairs once."""
+        """The micro-batches of `batch`, which hold each of its pairs once; one at least."""
         count = self._counts.get(batch.shape, 1)
         for number in range(count):
             micro_batch = batch.shard(number, of=count)
-            if micro_batch is not None:
+            if number == 0 or len(micro_batch.indices):
                 yield micro_batch
 
     def divide(self, batch: PlannedBatch) -> bool:

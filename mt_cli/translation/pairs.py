@@ -135,7 +135,8 @@ def _make(folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, 
 def _options(more: MorePairsConfig) -> DecodingOptions:
     search: dict[str, object] = {"precision": "bf16" if fast_bf16() else "fp32"}
     search |= BEAM if more.translate_by == "beam" else {"beam_size": 1}
-    return DecodingOptions(search=search, sampling=Sampling() if more.translate_by == "sample" else None)
+    sampling = Sampling() if more.translate_by == "sample" else None
+    return DecodingOptions(search=search, sampling=sampling, owns_process=True)
 
 
 def _whole_lines(path: Path) -> int:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding import Ids
 from mt_cli.errors import UsageError
-from mt_cli.machine.device import Runtime, memory_errors_explained, set_up_runtime
+from mt_cli.machine.device import Runtime, memory_errors_explained
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import Run, open_run
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
@@ -69,7 +69,7 @@ class PairScorer:
             UsageError: no such checkpoint, or an option out of range.
         """
         config = options.config_of(runs[0])
-        runtime = set_up_runtime(device=options.device, precision=config.precision, threads=options.threads)
+        runtime = options.runtime(config)
         with memory_errors_explained("the model does not fit"):
             models = [
                 run.load_model(checkpoint=name, backend="scratch")

@@ -18,7 +18,7 @@ from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import sample_search
 from mt_cli.decoding.search import beam_search, greedy_search
 from mt_cli.errors import Option, OutOfMemoryError
-from mt_cli.machine.device import Runtime, memory_errors_explained, release_memory, set_up_runtime
+from mt_cli.machine.device import Runtime, memory_errors_explained, release_memory
 from mt_cli.model.cpu_kernels import lay_out_for_decoding
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.transformer import DecoderState
@@ -57,7 +57,9 @@ class Searcher(Engine):
         forbidden_ids: Ids,
         sampling: Sampling | None = None,
         seed: int = 1,
+        threads: int = 0,
     ) -> None:
+        """With `threads`, batches are searched in so many at once on a CPU; 0 is as many as PyTorch uses."""
         self.config, self.sampling, self.seed = config, sampling, seed
         self.device = str(runtime.device)
         self.longest_sentence = model.longest_sentence
@@ -71,7 +73,7 @@ class Searcher(Engine):
             no_repeat_ngram=config.no_repeat_ngram,
             min_len=config.min_len,
         )
-        self._threads = torch.get_num_threads()
+        self._threads = threads or torch.get_num_threads()
         # Kept, because every new thread takes memory that is not given back.
         self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
         too_many = "n_best" if sampling is not None else "beam_size" if config.beam_size > 1 else None
@@ -81,7 +83,7 @@ class Searcher(Engine):
     @classmethod
     def load(cls, runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions) -> "Searcher":
         """Searcher with the models of `runs` that `options` mean, where they say."""
-        runtime = set_up_runtime(device=options.device, precision=config.precision, threads=options.threads)
+        runtime = options.runtime(config)
         with memory_errors_explained("the model does not fit"):
             models = [
                 run.load_model(checkpoint=name, backend=options.backend)
@@ -98,6 +100,7 @@ class Searcher(Engine):
                 forbidden_ids=forbidden_ids(runs[0].tokenizers, config),
                 sampling=options.sampling,
                 seed=options.seed,
+                threads=options.threads,
             )
 
     def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
@@ -207,6 +210,7 @@ class Searcher(Engine):
         self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
     ) -> Generator[tuple[int, list[Found]], None, None]:
         """The number of each of `groups`, and what `search` finds for it, in the order in which they end."""
+        before = torch.get_num_threads()
         futures = {self._pool.submit(search, group): number for number, group in enumerate(groups)}
         try:
             for future in as_completed(futures):
@@ -215,7 +219,7 @@ class Searcher(Engine):
             for future in futures:
                 future.cancel()
             wait(futures)
-            torch.set_num_threads(self._threads)  # which the workers' own setting has changed in part
+            torch.set_num_threads(before)  # which the workers' own setting has changed in part
 
     def _batches(
         self, sources: Sequence[Ids], *, hyps_each: int, copies: int, workers: int

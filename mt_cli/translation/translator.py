@@ -40,6 +40,7 @@ from mt_cli.translation.lines import (
 )
 
 if TYPE_CHECKING:
+    from mt_cli.machine.device import Runtime
     from mt_cli.model.translation_model import TranslationModel
     from mt_cli.translation.attention import Attention, TeacherForced
     from mt_cli.translation.scorer import Reranker, Reranking
@@ -130,6 +131,20 @@ class DecodingOptions:
     """Of the sampling."""
     reranking: "Reranking | None" = None
     """Which other run chooses among the beams."""
+    owns_process: bool = False
+    """Whether threads and memory may be set for the whole process, as the program does."""
+
+    def runtime(self, config: DecodingConfig) -> "Runtime":
+        """Where, and in which precision.
+
+        Raises:
+            ResourceError: there is no such device, or too many threads are asked for.
+        """
+        from mt_cli.machine.device import choose_runtime, set_up_process
+
+        if self.owns_process:
+            set_up_process(threads=self.threads)
+        return choose_runtime(device=self.device, precision=config.precision)
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> "DecodingOptions":

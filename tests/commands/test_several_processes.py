@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -112,15 +113,46 @@ def test_slurm_script_trains_in_two_processes_with_the_losses_of_one_and_goes_on
     assert submit(f'exec {sys.executable} -m torch.distributed.run "$@"') == "runs/tiny\n"
     assert workspace.call("train", "tiny.toml", "--run", alone, *options, 12, *PLAIN).code == 0
     assert len(losses(together)) == 12
-    assert losses(together) == pytest.approx(losses(alone), abs=1e-4)
+    assert losses(together) == pytest.approx(losses(alone), abs=1e-6)
     assert json.loads((together / "env.json").read_text())["processes"] == 2
 
-    options[:0] = ["--run", "runs/another"]
-    assert "\n--resume\n" not in submit('printf "%s\\n" "$@"')
-    options[:2] = ["--run=runs/tiny", "--init-from", "elsewhere"]
-    _, _, command = submit('printf "%s\\n" "$@"').partition("\nmt_cli\n")
+    _, _, command = submit('printf "%s\n" "$@"').partition("\nmt_cli\n")
     assert workspace.call(*command.splitlines(), "--max-steps", 14, cwd=tmp_path).code == 0
     assert len(losses(together)) == 14
+
+
+def test_a_killed_worker_is_started_again_and_ends_with_the_weights_of_an_undisturbed_run(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    launcher += ["--nproc-per-node", "2", "--max-restarts", "1", "-m", "--"]
+    options = ["--auto-resume", "--max-steps", "300", "--set", "training.max_epochs=1000", *PLAIN]
+    for name in ("undisturbed", "killed"):
+        run = tmp_path / name
+        launched = subprocess.Popen(
+            [*launcher, "mt_cli", "train", "tiny.toml", "--run", str(run), *options],
+            cwd=workspace.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        if name == "killed":
+            after_updates(run, 110, partial(kill_last_child, launched.pid))
+        code, _, err = ending(launched)
+        assert code == 0, err
+    weights = [run_weights(tmp_path / name) for name in ("undisturbed", "killed")]
+    assert weights[0] == weights[1]
+    logs = [(tmp_path / name / "train.log").read_text() for name in ("undisturbed", "killed")]
+    assert [log.count(", resumed after update ") for log in logs] == [0, 1]
+
+
+def kill_last_child(parent: int) -> None:
+    """Kill the process that `parent` has started last."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    os.kill(int(children[-1]), signal.SIGKILL)
+
+
+def run_weights(run: Path) -> bytes:
+    """Of the last checkpoint."""
+    last = (run / "last.txt").read_text().strip()
+    return (run / "checkpoints" / last / "model.safetensors").read_bytes()
 
 
 def test_others_end_where_one_is_killed(

@@ -10,7 +10,7 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding import Hyp
-from mt_cli.decoding.rules import Rules
+from mt_cli.decoding.rules import Rules, ban
 from mt_cli.decoding.search import beam_search, greedy_search
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
@@ -42,11 +42,11 @@ def would_repeat(ids: Sequence[int], new: int, n: int) -> bool:
     st.integers(1, 5),
 )
 def test_banned_are_exactly_those_that_would_repeat(hyps: list[list[int]], n: int) -> None:
-    rows, ids = Rules(BOS_ID, EOS_ID, no_repeat_ngram=n).repeating(
-        torch.tensor(hyps, dtype=torch.long).view(len(hyps), -1)
-    )
+    logits = torch.zeros(len(hyps), 4)
+    rules = Rules(BOS_ID, EOS_ID, no_repeat_ngram=n)
+    ban(logits, rules.repeating(torch.tensor(hyps, dtype=torch.long).view(len(hyps), -1)))
     expected = {(row, i) for row, hyp in enumerate(hyps) for i in range(4) if would_repeat(hyp, i, n)}
-    assert set(zip(rows.tolist(), ids.tolist(), strict=True)) == expected
+    assert {(row, i) for row, i in logits.isinf().nonzero().tolist()} == expected
 
 
 def model_of(backend: str = "scratch") -> TranslationModel:

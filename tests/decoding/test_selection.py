@@ -82,9 +82,12 @@ def test_log_probabilities_are_those_of_log_softmax(
     logits = random_scores(num_rows, vocab_size, seed=seed) * std
     pairs = [(row, i) for row, i in banned if row < num_rows]
     rows, ids = torch.tensor(pairs, dtype=torch.long).view(-1, 2).unbind(1)
+    is_banned = torch.arange(num_rows).unsqueeze(1) == rows  # (R, P)
     never = torch.tensor(forbidden, dtype=torch.long)
     expected = expected_log_probs(logits, 4, forbidden=never, banned=(rows, ids))
-    values, found = top_log_probs(logits.clone(), 4, forbidden=never, banned=(rows, ids))
+    values, found = top_log_probs(
+        logits.clone(), 4, forbidden=never, banned=(ids.expand(num_rows, -1), is_banned)
+    )
     torch.testing.assert_close(values.double(), expected[0], rtol=1e-5, atol=1e-4)
     real = expected[0].isfinite()
     assert torch.equal(found[real], expected[1][real])
@@ -98,7 +101,7 @@ def test_what_is_not_allowed_keeps_its_probability(is_banned: bool) -> None:
         logits,
         2,
         forbidden=NONE if is_banned else one,
-        banned=(torch.tensor([0]), one) if is_banned else (NONE, NONE),
+        banned=(one.unsqueeze(0), torch.tensor([[True]])) if is_banned else None,
     )
     assert sorted(ids[0].tolist()) == [0, 2]
     assert values.exp().tolist() == [pytest.approx([0.2, 0.2])]
@@ -107,7 +110,5 @@ def test_what_is_not_allowed_keeps_its_probability(is_banned: bool) -> None:
 @pytest.mark.parametrize("forbidden", [[], [0]], ids=["largest allowed", "largest forbidden"])
 def test_large_logits_do_not_overflow(forbidden: list[int]) -> None:
     logits = torch.tensor([[1e4, 0.0, -1e4]])
-    values, _ = top_log_probs(
-        logits, 1, forbidden=torch.tensor(forbidden, dtype=torch.long), banned=(NONE, NONE)
-    )
+    values, _ = top_log_probs(logits, 1, forbidden=torch.tensor(forbidden, dtype=torch.long))
     assert values.tolist() == [[-1e4 if forbidden else 0.0]]

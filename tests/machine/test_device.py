@@ -8,7 +8,13 @@ import torch
 from processor import pretend_processor
 
 from mt_cli.errors import MEMORY, SHORTAGE_HINTS, THREADS, Option, ResourceError, shortage
-from mt_cli.machine.device import memory_errors_explained, seed_everything, set_up_runtime
+from mt_cli.machine.device import (
+    best_precision,
+    choose_runtime,
+    memory_errors_explained,
+    seed_everything,
+    set_up_process,
+)
 
 CPU = torch.device("cpu")
 
@@ -23,19 +29,19 @@ def _threads_as_before() -> Iterator[None]:
 def test_a_missing_gpu_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ResourceError, match=r"^no CUDA device found; use device='cpu', or auto$") as caught:
-        set_up_runtime(device="cuda", threads=1)
+        choose_runtime(device="cuda")
     assert caught.value.with_flags() == "no CUDA device found; use --device cpu, or auto"
 
 
 def test_a_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert set_up_runtime(precision="fp32", threads=1).device.type == "cuda"
-    assert set_up_runtime(device="cpu", precision="fp32", threads=1).device == CPU
+    assert choose_runtime(precision="fp32").device.type == "cuda"
+    assert choose_runtime(device="cpu", precision="fp32").device == CPU
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_are_as_many_as_asked_for(threads: int) -> None:
-    set_up_runtime(device="cpu", threads=threads)
+    set_up_process(threads=threads)
     assert torch.get_num_threads() == threads
 
 
@@ -47,7 +53,7 @@ def test_auto_precision_is_bf16_where_the_cpu_is_fast_in_it(
     monkeypatch: pytest.MonkeyPatch, amx: bool, avx512_bf16: bool, expected: str
 ) -> None:
     pretend_processor(monkeypatch, amx=amx, avx512_bf16=avx512_bf16)
-    assert set_up_runtime(device="cpu", threads=1).precision == expected
+    assert choose_runtime(device="cpu").precision == expected
 
 
 @pytest.mark.parametrize(
@@ -67,14 +73,34 @@ def test_auto_on_a_cpu_heeds_what_onednn_may_use(
 ) -> None:
     pretend_processor(monkeypatch, amx=True, avx512_bf16=True)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
-    assert set_up_runtime(device="cpu").precision == expected
+    assert choose_runtime(device="cpu").precision == expected
+
+
+@pytest.mark.parametrize(
+    ("gpu", "capability", "expected"),
+    [
+        ("H100", (9, 0), "bf16"),
+        ("A100", (8, 0), "bf16"),
+        ("RTX 3090", (8, 6), "bf16"),
+        ("T4", (7, 5), "fp16"),
+        ("V100", (7, 0), "fp16"),
+        ("P100", (6, 0), "fp32"),
+    ],
+)
+def test_auto_suits_each_kind_of_gpu(
+    monkeypatch: pytest.MonkeyPatch, gpu: str, capability: tuple[int, int], expected: str
+) -> None:
+    # What PyTorch answers: bf16 in hardware from 8.0 on.
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: capability >= (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert best_precision(torch.device("cuda")) == expected, gpu
 
 
 @pytest.mark.parametrize("amx", [True, False])
 def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPatch, amx: bool) -> None:
     pretend_processor(monkeypatch, amx=amx)
-    assert set_up_runtime(device="cpu", precision="fp32", threads=1).precision == "fp32"
-    assert set_up_runtime(device="cpu", precision="bf16", threads=1).precision == "bf16"
+    assert choose_runtime(device="cpu", precision="fp32").precision == "fp32"
+    assert choose_runtime(device="cpu", precision="bf16").precision == "bf16"
 
 
 def test_same_seed_gives_the_same_numbers() -> None:
@@ -105,7 +131,7 @@ def test_float32_is_computed_in_full() -> None:
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("high")  # TensorFloat-32, where there is any
-        set_up_runtime(device="cpu", threads=1)
+        set_up_process()
         assert torch.get_float32_matmul_precision() == "highest"
     finally:
         torch.set_float32_matmul_precision(before)
@@ -123,7 +149,7 @@ def test_each_process_of_a_launcher_takes_its_own_gpu(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: found)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    assert str(set_up_runtime(device="cuda", precision="fp32").device) == expected
+    assert str(choose_runtime(device="cuda", precision="fp32").device) == expected
 
 
 @pytest.mark.parametrize(
@@ -145,7 +171,7 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ResourceError, match=complaint):
-        set_up_runtime(device="cuda")
+        choose_runtime(device="cuda")
 
 
 @pytest.mark.parametrize(

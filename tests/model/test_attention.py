@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mt_cli.model.cpu_kernels import Dropout
 from mt_cli.model.transformer import (
     MultiHeadAttention,
     Positions,
@@ -45,13 +46,13 @@ def twins(*, d_model: int = 12, num_heads: int = 3) -> tuple[MultiHeadAttention,
     reference.load_state_dict(
         {name: random(*p.shape, seed=len(name)) for name, p in reference.state_dict().items()}
     )
-    ours = MultiHeadAttention(d_model, num_heads, nn.Identity()).double()
+    ours = MultiHeadAttention(d_model, num_heads, Dropout(0.0)).double()
     ours.load_state_dict(reference.state_dict())
     return ours, reference
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *, dropout: nn.Module | None = None) -> Tensor:
-    out: Tensor = ScaledDotProductAttention(dropout or nn.Identity())(q, k, v, bias)
+def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *, dropout: Dropout | None = None) -> Tensor:
+    out: Tensor = ScaledDotProductAttention(dropout or Dropout(0.0))(q, k, v, bias)
     return out
 
 

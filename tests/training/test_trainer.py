@@ -19,7 +19,7 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.training.distributed import World
 from mt_cli.training.loss import Loss, batch_loss
-from mt_cli.training.optimiser import learning_rate
+from mt_cli.training.optimiser import Optimiser, learning_rate
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 
 Pairs = list[tuple[list[int], list[int]]]
@@ -341,12 +341,19 @@ def test_each_batch_of_an_update_drops_other_elements(monkeypatch: pytest.Monkey
     assert len(set(found)) == 3
 
 
-def test_each_process_drops_other_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Each is alone with its shard, one of two equal pairs.
-    monkeypatch.setattr(World, "add_up", lambda *_: None)
+@pytest.fixture
+def alone_among_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process would hear from the other is left out."""
+    monkeypatch.setattr(World, "share", lambda *_: None)
+    monkeypatch.setattr(World, "averaging_gradients", lambda _, module: module)
+    monkeypatch.setattr(World, "add_up", lambda _, tensor: tensor)
+
+
+@pytest.mark.usefixtures("alone_among_two")
+def test_each_process_drops_other_elements() -> None:
     config = PLAIN.model_copy(update=STILL)
     found = set()
-    for rank in (0, 1):
+    for rank in (0, 1):  # each with its shard, one of two equal pairs
         trainer = Trainer(
             tiny_model(options=DROPPING),
             split_of([PAIRS[0]] * 2),
@@ -359,24 +366,31 @@ def test_each_process_drops_other_elements(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(found) == 2
 
 
-def test_gradients_of_all_processes_add_up_even_if_one_has_no_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[list[Tensor]] = []
-    monkeypatch.setattr(
-        World, "add_up", lambda _, tensors: found.append([tensor.detach().clone() for tensor in tensors])
-    )
-    pairs = PAIRS[:1]  # for the first of two processes
+@pytest.mark.usefixtures("alone_among_two")
+@pytest.mark.parametrize("num_pairs", [1, 5], ids=["one has no pair", "each has some"])
+def test_the_mean_of_all_processes_gradients_is_that_of_the_update(
+    monkeypatch: pytest.MonkeyPatch, num_pairs: int
+) -> None:
+    of_ranks: list[list[Tensor]] = []
+    losses = 0.0
+    pairs = PAIRS[:num_pairs]
     for rank in (0, 1):
         model = randomised(tiny_model())
+
+        def keep(_self: Optimiser, _rate: float, skipped: Tensor, model: TranslationModel = model) -> None:
+            of_ranks.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+
+        monkeypatch.setattr(Optimiser, "update", keep)
         trainer = Trainer(model, split_of(pairs), PLAIN, runtime=CPU, seed=1, world=World(rank, 2))
-        assert next(trainer.run()).tgt_tokens == num_targets(pairs)
-    of_first, of_second = found
-    assert all(not tensor.any() for tensor in of_second)
+        report = next(trainer.run())
+        assert report.tgt_tokens == num_targets(pairs)
+        losses += report.loss.item()
     model = randomised(tiny_model())
-    total = summed_loss(model, pairs, label_smoothing=0.1)
-    gradients = torch.autograd.grad(total / num_targets(pairs), list(model.parameters()))
-    *summed, sums = (first + second for first, second in zip(of_first, of_second, strict=True))
-    torch.testing.assert_close(summed, list(gradients), rtol=1e-4, atol=1e-6)
-    assert sums[0].item() == pytest.approx(total.item(), rel=1e-5)
+    mean = summed_loss(model, pairs, label_smoothing=0.1) / num_targets(pairs)
+    gradients = torch.autograd.grad(mean, list(model.parameters()))
+    averaged = [(first + second) / 2 for first, second in zip(*of_ranks, strict=True)]
+    torch.testing.assert_close(averaged, list(gradients), rtol=1e-4, atol=1e-6)
+    assert losses == pytest.approx(mean.item(), rel=1e-5)
 
 
 class LittleMemory:

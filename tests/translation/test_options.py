@@ -29,7 +29,7 @@ def pattern_of(complaint: str) -> str:
         ({"length_penalty": -3}, "decoding.length_penalty: …, found -3"),
         ({"length_penalty": float("nan")}, "decoding.length_penalty: …, found nan"),
         ({"batch_size": -1}, "decoding.batch_size: …, found -1"),
-        ({"precision": "fp16"}, "decoding.precision: …, found 'fp16'"),
+        ({"precision": "fp8"}, "decoding.precision: …, found 'fp8'"),
         ({"replace_unk": "no"}, "decoding.replace_unk: …, found 'no'"),
         ({"device": "gpu"}, "runtime.device: …, found 'gpu'"),
         ({"device": None}, "runtime.device: …, found null"),

@@ -1,0 +1,95 @@
+"""Training in 16 bits: a copy of the model computes, and the model's own weights stay in fp32.
+
+They are what Micikevicius et al. (2018) call master weights (3.1): an update is often too small to change a
+number of 16 bits.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from mt_cli.model.translation_model import TranslationModel
+
+HALVINGS = 16
+"""How often the first scale can be halved before it is 1."""
+UPDATES_BEFORE_GROWTH = 2000
+
+
+class WorkingCopy:
+    """The copy whose layers compute in a precision of their own; in fp32 it is the model itself.
+
+    Embeddings, and with them the output layer where it is tied, are the model's own: the gradient of a
+    frequent word is a sum of many terms.
+    """
+
+    def __init__(self, model: TranslationModel, dtype: torch.dtype) -> None:
+        self.model = model
+        self._masters, self._copies = list[Tensor](), list[Tensor]()
+        if dtype != model.dtype:
+            shared = {id(p): p for name, p in model.named_parameters() if not name.startswith("backend.")}
+            self.model = copy.deepcopy(model, shared).compute_in(dtype)
+            masters = dict(model.named_parameters())
+            for name, parameter in self.model.named_parameters():
+                if parameter is not masters[name]:
+                    self._masters.append(masters[name])
+                    self._copies.append(parameter)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take over the model's weights."""
+        if self._copies:
+            torch._foreach_copy_(self._copies, self._masters)
+
+    @torch.no_grad()
+    def hand_over_gradients(self) -> None:
+        """Add the copy's gradients to the model's, in fp32, and drop them."""
+        if not self._copies:
+            return
+        gradients = [torch.empty_like(master) for master in self._masters]
+        torch._foreach_copy_(gradients, _gradients(self._copies))
+        if self._masters[0].grad is not None:
+            torch._foreach_add_(gradients, _gradients(self._masters))
+        for master, own, gradient in zip(self._masters, self._copies, gradients, strict=True):
+            master.grad, own.grad = gradient, None
+
+
+def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
+    return [each.grad for each in parameters if each.grad is not None]
+
+
+class LossScale:
+    """A factor that keeps small gradients of fp16 from becoming zero (Micikevicius et al. 2018, 3.2).
+
+    It is halved where a gradient has overflowed, and doubled after many updates without that. It stays on
+    the device, so no update waits for its value. In other precisions it is 1.
+    """
+
+    def __init__(self, dtype: torch.dtype, *, device: torch.device) -> None:
+        self.is_used = dtype == torch.float16
+        self.factor = torch.full((), 2.0**HALVINGS if self.is_used else 1.0, device=device)
+        self._since_change = torch.zeros((), dtype=torch.int32, device=device)
+
+    def remove_from(self, parameters: Sequence[Tensor]) -> None:
+        """Divide the gradients of `parameters` by the factor."""
+        if self.is_used:
+            torch._foreach_mul_(_gradients(parameters), 1 / self.factor)
+
+    def update(self, *, overflowed: Tensor) -> None:
+        """Choose the factor of the next update; `overflowed` is a scalar, 1 or 0."""
+        if self.is_used:
+            torch._amp_update_scale_(
+                self.factor, self._since_change, overflowed, 2.0, 0.5, UPDATES_BEFORE_GROWTH
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state, by name."""
+        if not self.is_used:
+            return {}
+        return {"scale:factor": self.factor, "scale:since_change": self._since_change}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from what `tensors()` returned; from a training in another precision, begin anew."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(tensors.get(name, tensor))
