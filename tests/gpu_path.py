@@ -31,23 +31,29 @@ def trainer(model: TranslationModel, runtime: Runtime, **options: object) -> Tra
     return Trainer(model, split_of(PAIRS), config, runtime=runtime, seed=1)
 
 
-def update(backend: str, precision: Precision, **options: object) -> dict[str, object]:
-    """The average of a few updates, after the first."""
-    runtime = Runtime(CUDA, precision)
-    updates = trainer(moved(tiny_model(backend, options=LAYERS)), runtime, **options).run()
-    next(updates)
+def update(
+    backend: str, precision: Precision, *, graphs: bool = False, **options: object
+) -> dict[str, object]:
+    """The average of a few updates, after the first ones."""
+    runtime = Runtime(CUDA, precision, graphs=graphs)
+    model = moved(tiny_model(backend, options=LAYERS))
+    updates = trainer(model, runtime, **options).run()
+    for _ in range(MANY_UPDATES if graphs else 1):
+        next(updates)
     with counted() as counts:
         reports = list(islice(updates, UPDATES))
     assert len(reports) == UPDATES
     return {"launches": counts.launches.total() / UPDATES, "waits": dict(counts.waits)}
 
 
-def losses(backend: str, precision: Precision) -> dict[str, object]:
+def losses(backend: str, precision: Precision, *, graphs: bool = False) -> dict[str, object]:
     """Of many updates without dropout, on the device and on the CPU."""
     on_cpu, on_device = tiny_model(backend), moved(tiny_model(backend))
-    trainers = (trainer(on_device, Runtime(CUDA, precision)), trainer(on_cpu, Runtime(CPU.device, precision)))
-    found = [[float(r.loss) for r in islice(each.run(), MANY_UPDATES)] for each in trainers]
-    return {"device": found[0], "cpu": found[1]}
+    runtimes = Runtime(CUDA, precision, graphs=graphs), Runtime(CPU.device, precision)
+    trainers = [trainer(m, r) for m, r in zip((on_device, on_cpu), runtimes, strict=True)]
+    with counted() as counts:
+        found = [[float(r.loss) for r in islice(each.run(), MANY_UPDATES)] for each in trainers]
+    return {"device": found[0], "cpu": found[1], "replays": counts.launches["graph"]}
 
 
 def search(
@@ -87,6 +93,8 @@ def scenarios() -> Iterator[tuple[str, dict[str, object]]]:
             yield f"update, {backend}, {precision}", update(backend, precision)
         yield f"losses, {backend}, fp32", losses(backend, "fp32")
         yield f"losses, {backend}, bf16", losses(backend, "bf16")
+        yield f"losses, {backend}, graphs", losses(backend, "fp32", graphs=True)
+    yield "update, graph", update("scratch", "bf16", graphs=True)
     yield "update, two batches", update("scratch", "bf16", accumulation=2)
     yield "greedy", search()
     yield "beam", search(beam_size=5)

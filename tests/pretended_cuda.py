@@ -162,17 +162,73 @@ def _run(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         given["device"] = torch.device("cpu")
     given.pop("pin_memory", None)
     _count(name, args, given, is_there=is_there, stays=stays)
-    plain = tree_map(lambda x: x.held if isinstance(x, OnDevice) else x, (tuple(args), given))
-    out = call(*plain[0], **plain[1])
+    plain_args, plain_kwargs = tree_map(
+        lambda x: x.held if isinstance(x, OnDevice) else x, (tuple(args), given)
+    )
+    schema = call._schema
     written = [
-        i for i, x in enumerate(call._schema.arguments) if x.alias_info is not None and x.alias_info.is_write
+        args[i] if i < len(args) else kwargs[x.name]
+        for i, x in enumerate(schema.arguments)
+        if x.alias_info is not None and x.alias_info.is_write
     ]
-    returns = call._schema.returns
-    if written and returns and all(x.alias_info is not None for x in returns):  # in place: the same object
-        names = [call._schema.arguments[i].name for i in written]
-        own = [args[i] if i < len(args) else kwargs[n] for i, n in zip(written, names, strict=True)]
-        return own[0] if len(returns) == 1 else tuple(own)
+    out = (
+        _recorded(lambda: call(*plain_args, **plain_kwargs), written=written)
+        if stays
+        else call(*plain_args, **plain_kwargs)
+    )
+    if written and schema.returns and all(x.alias_info is not None for x in schema.returns):
+        return written[0] if len(schema.returns) == 1 else tuple(written)  # in place: the same objects
     return tree_map(lambda x: OnDevice(x) if isinstance(x, Tensor) else x, out) if stays else out
+
+
+class Graph:
+    """A CUDA graph: what the device did while it was captured, to be done again."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[Callable[[], Any], Any]] = []
+        self.before: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
+        """What capturing has changed, as it was, because a GPU does nothing yet."""
+
+    def pool(self) -> None:
+        """Its memory."""
+
+    def replay(self) -> None:
+        """Do it again, into the same memory."""
+        counts.launches["graph"] += 1
+        for compute, out in self.steps:
+            for new, old in zip(tree_leaves(compute()), tree_leaves(out), strict=True):
+                if isinstance(old, Tensor) and new.data_ptr() != old.data_ptr():
+                    old.copy_(new)
+
+
+recording: Graph | None = None
+
+
+@contextmanager
+def capture(graph: Graph, pool: None = None) -> Iterator[None]:
+    """Record in `graph` what happens in the block, and undo it."""
+    global recording  # noqa: PLW0603
+    recording = graph
+    try:
+        with counted():
+            yield
+    finally:
+        recording = None
+        for tensor, value in reversed(graph.before.values()):
+            tensor.copy_(value)
+
+
+def _recorded(compute: Callable[[], Any], *, written: Sequence[Any] = ()) -> Any:
+    """What `compute` gives; it writes to the tensors `written`."""
+    if recording is None:
+        return compute()
+    for each in tree_leaves(written):
+        if isinstance(each, OnDevice):
+            key = (each.held.data_ptr(), each.held.shape, each.held.stride())
+            recording.before.setdefault(key, (each.held, each.held.clone()))
+    out = compute()
+    recording.steps.append((compute, out))
+    return out
 
 
 def _count(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_there: bool, stays: bool) -> None:
@@ -238,23 +294,28 @@ class _FusedAttention(torch.autograd.Function):
         counts.launches["attention"] += 1
         if bias is not None and any(stride % 8 for stride in bias.stride()[:-1]):
             counts.launches["attention, bias copied"] += 2
-        with torch.enable_grad():
-            leaves = [each.held.detach().requires_grad_() for each in (q, k, v)]
-            out = F_ATTENTION(*leaves, None if bias is None else bias.held, is_causal=is_causal)
-        ctx.out, ctx.leaves = out, leaves
-        return _as_stored(out.detach())
+
+        def compute() -> Tensor:
+            with torch.enable_grad():
+                ctx.leaves = [each.held.detach().requires_grad_() for each in (q, k, v)]
+                ctx.out = F_ATTENTION(*ctx.leaves, None if bias is None else bias.held, is_causal=is_causal)
+            return _as_stored(ctx.out.detach())
+
+        return OnDevice(_recorded(compute))
 
     @staticmethod
     def backward(ctx: Any, grad: OnDevice) -> tuple[Tensor | None, ...]:
         """Gradients of q, k and v."""
         counts.launches["attention, backward"] += 1
-        grads = torch.autograd.grad(ctx.out, ctx.leaves, grad.held)
-        return (*(_as_stored(each) for each in grads), None, None)
+        grads = _recorded(
+            lambda: [_as_stored(x) for x in torch.autograd.grad(ctx.out, ctx.leaves, grad.held)]
+        )
+        return (*map(OnDevice, grads), None, None)
 
 
-def _as_stored(x: Tensor) -> OnDevice:
+def _as_stored(x: Tensor) -> Tensor:
     """`x` (B, H, T, K) as the kernel writes it, (B, T, H, K)."""
-    return OnDevice(x.transpose(1, 2).contiguous().transpose(1, 2))
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 F_ATTENTION: Callable[..., Tensor] = nn.functional.scaled_dot_product_attention
@@ -289,6 +350,8 @@ def pretended_cuda() -> Iterator[None]:
         (torch, "tensor", tensor),
         (torch.cuda, "_lazy_init", lambda: None),
         (torch.cuda, "is_available", lambda: True),
+        (torch.cuda, "CUDAGraph", Graph),
+        (torch.cuda, "graph", capture),
         (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
         (torch.cuda, "get_device_capability", lambda device=None: (9, 0)),
         (torch, "inference_mode", torch.no_grad),  # it keeps views from being wrapped

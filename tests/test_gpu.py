@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from mt_cli.training.trainer import Trainer
 pytestmark = pytest.mark.gpu
 
 PAIRS = random_pairs(60)
-DROPPING = {"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.1}
+DROPPING: dict[str, Any] = {"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.1}
 TRAINING = TrainingConfig(max_epochs=6, tokens_per_batch=60, warmup_steps=3, peak_lr=0.01, accumulation=2)
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -45,12 +46,19 @@ def deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def trainer_on(
-    device: torch.device, backend: str, *, precision: Precision = "fp32", r_drop: float = 0.0, **model: object
+    device: torch.device,
+    backend: str,
+    *,
+    precision: Precision = "fp32",
+    r_drop: float = 0.0,
+    graphs: bool | None = None,
+    **model: object,
 ) -> Trainer:
-    """A trainer that always begins with the same weights."""
+    """A trainer that always begins with the same weights; told of `graphs`, its updates have one batch."""
     started = tiny_model(backend, d_model=32, d_ff=64, options=model).to(device)
-    config = TRAINING.model_copy(update={"r_drop": r_drop})
-    return Trainer(started, split_of(PAIRS), config, runtime=Runtime(device, precision), seed=1)
+    config = TRAINING.model_copy(update={"r_drop": r_drop, "accumulation": 2 if graphs is None else 1})
+    runtime = Runtime(device, precision, graphs=bool(graphs))
+    return Trainer(started, split_of(PAIRS), config, runtime=runtime, seed=1)
 
 
 def losses(trainer: Trainer, most: int | None = None) -> list[float]:
@@ -88,6 +96,15 @@ def test_training_in_bf16_stays_close_to_fp32(device: torch.device, backend: str
     whole, rounded = (losses(trainer_on(device, backend, precision=each)) for each in precisions)
     assert rounded != whole
     assert rounded == pytest.approx(whole, rel=0.05)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_captured_updates_have_the_losses_of_others(device: torch.device, precision: Precision) -> None:
+    found = []
+    for graphs in (False, device.type == "cuda"):
+        trainer = trainer_on(device, "scratch", precision=precision, graphs=graphs, r_drop=1.0)
+        found.append(losses(trainer, 60))
+    assert found[1] == pytest.approx(found[0], rel=1e-5 if precision == "fp32" else 0.01)
 
 
 def test_an_update_waits_for_nothing(device: torch.device) -> None:

@@ -44,18 +44,26 @@ def test_an_update_launches_few_kernels_and_waits_for_none(
     assert update["launches"] <= UPDATES[backend, precision]
 
 
+def test_a_captured_update_is_one_launch_beside_those_that_bring_its_inputs(
+    measured: Mapping[str, Any],
+) -> None:
+    assert measured["update, graph"]["waits"] == {}
+    assert measured["update, graph"]["launches"] <= 14
+
+
 def test_an_update_of_two_batches_waits_for_neither(measured: Mapping[str, Any]) -> None:
     assert measured["update, two batches"]["waits"] == {}
 
 
 @pytest.mark.parametrize("backend", ["scratch", "torch"])
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 0.01)])
+@pytest.mark.parametrize(("way", "tolerance"), [("fp32", 1e-5), ("bf16", 0.01), ("graphs", 1e-5)])
 def test_losses_are_those_of_the_cpu(
-    measured: Mapping[str, Any], backend: str, precision: str, tolerance: float
+    measured: Mapping[str, Any], backend: str, way: str, tolerance: float
 ) -> None:
-    losses = measured[f"losses, {backend}, {precision}"]
+    losses = measured[f"losses, {backend}, {way}"]
     assert losses["device"] == pytest.approx(losses["cpu"], abs=tolerance)
     assert losses["cpu"][-1] < 0.8 * losses["cpu"][0]
+    assert (losses["replays"] > 10) == (way == "graphs"), "too few are captured to show anything"
 
 
 @pytest.mark.parametrize("search", STEPS)

@@ -99,6 +99,7 @@ Backend = Literal["torch", "scratch"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["fp32", "bf16", "fp16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
+GraphsChoice = Literal["auto", "off"]
 OptimizerKind = Literal["adam", "adamw"]
 TokenizerKind = Literal["spacy", "bpe", "unigram"]
 TranslateBy = Literal["greedy", "beam", "sample"]
@@ -389,6 +390,9 @@ class RuntimeConfig(Section):
     precision: PrecisionChoice = "auto"
     """Of the layers in training: `auto` is bf16 where the device is fast in it, else fp16 on a GPU that has
     matrix units for it, else fp32."""
+    graphs: GraphsChoice = "off"
+    """`auto` replays updates as CUDA graphs on a GPU: one launch each. It needs `training.accumulation = 1`,
+    one process and no `model.output_bias`; without them, updates are made as usual. No GPU has tried it."""
     threads: int = Field(default=0, ge=0, le=MOST_THREADS)
     """CPU threads; 0 is PyTorch's choice: one for each core, or what OMP_NUM_THREADS says."""
     seed: int = Field(default=1, ge=0, lt=2**63)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from mt_cli.data.prepared import EncodedSplit, Sentences
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
@@ -54,11 +55,21 @@ class Batch:
     """(B, T+1), each row between `<s>` and `</s>`."""
     real: Tensor
     """(M,): places of real tokens in `tgt_out`, flattened; found on the CPU, so as not to wait for a GPU."""
+    targets: Tensor
+    """(M,): the tokens at these places."""
 
     @classmethod
     def of(cls, src_ids: Tensor, tgt_ids: Tensor) -> "Batch":
         """The batch of `src_ids` (B, S) and `tgt_ids` (B, T+1)."""
-        return cls(src_ids, tgt_ids, (tgt_ids[:, 1:] != PAD_ID).flatten().nonzero().squeeze(1))
+        tgt_out = tgt_ids[:, 1:].flatten()
+        real = (tgt_out != PAD_ID).nonzero().squeeze(1)
+        return cls(src_ids, tgt_ids, real, tgt_out[real])
+
+    def filled_up(self) -> "Batch":
+        """The batch with a rung of places; those added name no position, but the one after the last."""
+        missing = (0, rung(len(self.real)) - len(self.real))
+        real = F.pad(self.real, missing, value=self.tgt_out.numel())
+        return replace(self, real=real, targets=F.pad(self.targets, missing))
 
     @property
     def tgt_in(self) -> Tensor:
@@ -71,11 +82,18 @@ class Batch:
         return self.tgt_ids[:, 1:]
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on `device`. A GPU copies it from pinned memory, so that the host does not wait."""
-        tensors = [self.src_ids, self.tgt_ids, self.real]
-        if device.type == "cuda":
-            tensors = [tensor.pin_memory() for tensor in tensors]
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+        """The batch on `device`."""
+        return Batch(*(sent(tensor, device) for tensor in self.tensors))
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """All of it."""
+        return self.src_ids, self.tgt_ids, self.real, self.targets
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """`tensor` on `device`. A GPU copies it from pinned memory, so that the host does not wait."""
+    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
 
 
 def plan_epoch(

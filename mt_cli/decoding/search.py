@@ -222,7 +222,7 @@ class _Beams:
     def _end(self, is_eos: Tensor) -> None:
         """Move live beams to the ended ones where `is_eos` (M, N) is True or the limit is reached."""
         length = self._ids.shape[-1]
-        ends = (is_eos | (self._limits == length).unsqueeze(1)) & self._log_probs.isfinite()  # (M, N)
+        ends = (is_eos | (self._limits == length).unsqueeze(1)) & (self._log_probs > -torch.inf)  # (M, N)
         last = self._ended_scores.shape[1] - 1
         slots = (last - self._free).unsqueeze(1) + ends.cumsum(1) - 1  # (M, N)
         slots, rows = slots.where(ends, last), self._rows.unsqueeze(1)
@@ -277,8 +277,9 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return scores.gather(1, places), places
     if 2 * k * BLOCK > V or scores.is_cuda:  # blocks would not help
         values, places = scores.topk(min(k, V))
-        missing = (0, k - values.shape[1])
-        return F.pad(values, missing, value=-torch.inf), F.pad(places, missing)
+        if k > V:
+            values, places = F.pad(values, (0, k - V), value=-torch.inf), F.pad(places, (0, k - V))
+        return values, places
     blocks = _block_maxima(scores).topk(k, sorted=False).indices  # (R, k): one of the k largest is in each
     places, entries = _open(blocks, scores)
     values, order = entries.topk(k)

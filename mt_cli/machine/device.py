@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from mt_cli.config.schema import MOST_THREADS, Device, Precision, PrecisionChoice
+from mt_cli.config.schema import MOST_THREADS, Device, GraphsChoice, Precision, PrecisionChoice
 from mt_cli.errors import MEMORY, Option, OutOfMemoryError, ResourceError, shortage
 
 GIB = 1 << 30
@@ -36,6 +36,8 @@ class Runtime:
 
     device: torch.device
     precision: Precision
+    graphs: bool = False
+    """Whether training replays its updates as CUDA graphs."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -73,14 +75,17 @@ def set_up_process(*, threads: int = 0) -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def choose_runtime(*, device: Device = "auto", precision: PrecisionChoice = "auto") -> Runtime:
-    """The device, and the precision that suits it.
+def choose_runtime(
+    *, device: Device = "auto", precision: PrecisionChoice = "auto", graphs: GraphsChoice = "off"
+) -> Runtime:
+    """The device, and what suits it.
 
     Raises:
         ResourceError: there is no such device.
     """
     chosen = _choose_device(device)
-    return Runtime(chosen, best_precision(chosen) if precision == "auto" else precision)
+    suited = best_precision(chosen) if precision == "auto" else precision
+    return Runtime(chosen, suited, graphs=graphs == "auto" and chosen.type == "cuda")
 
 
 def best_precision(device: torch.device) -> Precision:

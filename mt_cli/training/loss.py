@@ -6,6 +6,7 @@ Letters: B rows of a batch, T target positions, D d_model, V target vocabulary, 
 real, R tokens of a block.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,25 +21,37 @@ from mt_cli.model.translation_model import TranslationModel
 
 
 def batch_loss(
-    model: TranslationModel, batch: Batch, *, label_smoothing: float, r_drop: float = 0.0
+    model: TranslationModel,
+    batch: Batch,
+    *,
+    label_smoothing: float,
+    r_drop: float = 0.0,
+    is_filled_up: bool = False,
 ) -> "Loss":
     """Loss of `model` on `batch`, teacher-forced, over real tokens only.
 
     `r_drop` is R-Drop's alpha. With it, both passes are one batch of twice the rows; 0 makes one pass.
+    A batch that `is_filled_up` has places that name no position, if the output layer has no bias.
     """
     num_passes = 2 if r_drop else 1
     src_ids, tgt_in = (ids.repeat(num_passes, 1) for ids in (batch.src_ids, batch.tgt_in))
     hidden = model.hidden(src_ids, tgt_in)  # (passes·B, T, D)
-    begins = torch.arange(num_passes, device=batch.real.device)[:, None] * batch.tgt_out.numel()
-    places = (begins + batch.real).flatten()  # of the real tokens of all passes
-    return linear_cross_entropy(
-        hidden.flatten(0, 1).index_select(0, places).view(num_passes, -1, hidden.shape[-1]),
+    hidden = hidden.view(num_passes, -1, hidden.shape[-1])
+    if is_filled_up:
+        hidden = F.pad(hidden, (0, 0, 0, 1))
+    loss = linear_cross_entropy(
+        hidden.index_select(1, batch.real),
         model.output.weight,
         model.output.bias,
-        batch.tgt_out.flatten()[batch.real],
+        batch.targets,
         label_smoothing=label_smoothing,
         r_drop=r_drop,
     )
+    if is_filled_up:
+        # Where the hidden vector is zero, all logits are: the loss is log V, and no weight has a gradient.
+        spare = (batch.real == batch.tgt_out.numel()).sum() * math.log(len(model.output.weight))
+        loss = Loss(loss.minimised - spare, loss.nll - spare)
+    return loss
 
 
 PIECE_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 28}

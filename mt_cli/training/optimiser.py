@@ -42,7 +42,7 @@ class Optimiser:
         self._betas, self._eps, self._weight_decay = betas, eps, weight_decay
 
     @torch.no_grad()
-    def update(self, rate: float, *, skipped: Tensor) -> None:
+    def update(self, rate: float | Tensor, *, skipped: Tensor) -> None:
         """Update the parameters from their gradients at learning rate `rate`, then drop the gradients.
 
         If `skipped`, a scalar on the parameters' device, is 1 and not 0, nothing changes: no weight, running

@@ -94,7 +94,8 @@ def train_run(
         if not world.is_first:
             logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first one tells what happens
         set_up_process(threads=config.runtime.threads)
-        runtime = choose_runtime(device=config.runtime.device, precision=config.runtime.precision)
+        asked = config.runtime
+        runtime = choose_runtime(device=asked.device, precision=asked.precision, graphs=asked.graphs)
         prepared = world.after_first(
             lambda: open_prepared(prepared_dir, config),
             lambda: open_prepared(prepared_dir, config, verify=False),

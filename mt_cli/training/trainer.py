@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from mt_cli.config.schema import TrainingConfig
-from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, collate, plan_epoch
+from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, collate, plan_epoch, sent
 from mt_cli.data.prepared import EncodedSplit
 from mt_cli.errors import MEMORY, shortage
 from mt_cli.machine.device import Runtime, release_memory, seed_everything
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.distributed import World
+from mt_cli.training.graphs import Graphs
 from mt_cli.training.loss import Loss, batch_loss
 from mt_cli.training.optimiser import Optimiser, learning_rate
 from mt_cli.training.precision import LossScale, WorkingCopy
@@ -90,7 +91,9 @@ class Trainer:
         )
         self._working = WorkingCopy(model, runtime.dtype)
         self._scale = LossScale(runtime.dtype, device=runtime.device)
-        self._objective: nn.Module = Objective(self._working, config)
+        is_simple = config.accumulation == 1 and self._world.size == 1 and model.output.bias is None
+        self._graphs = Graphs(self._whole_update) if runtime.graphs and is_simple else None
+        self._objective: nn.Module = Objective(self._working, config, is_filled_up=self._graphs is not None)
         self._micro_batches = MicroBatches()
         self.shapes: set[BatchShape] = set()
         """Shapes of all batches, before they are divided among processes."""
@@ -99,13 +102,13 @@ class Trainer:
         self.total_steps = self._count_steps()
 
     def run(self) -> Iterator[StepReport]:
-        """Make the updates that are left, one for each report.
+        """Make the updates that are left, one for each report; to be called once.
 
         Every process begins with the weights and the state of the first.
         """
         progress = self.progress
         self._world.share([*self.model.parameters(), *self.tensors().values()])
-        self._objective = self._world.averaging_gradients(Objective(self._working, self._config))
+        self._objective = self._world.averaging_gradients(self._objective)
         while progress.step < self.total_steps:
             epoch = progress.epoch + 1
             left = islice(self._updates(epoch=progress.epoch), progress.update_of_epoch, None)
@@ -167,28 +170,51 @@ class Trainer:
         # Dropout depends on the update, not on earlier draws, so a resumed run needs no generator state.
         mixed = np.random.SeedSequence((self._seed, step, self._world.rank))
         seed = int(mixed.generate_state(1, np.uint64)[0] >> 1)
-        self._working.refresh()
+        rate = learning_rate(
+            step,
+            schedule=self._config.schedule,
+            peak_lr=self._config.peak_lr,
+            warmup_steps=self._config.num_warmup_steps(self.total_steps),
+            total_steps=self.total_steps,
+        )
         if not self._working.model.training:  # to say so again takes a third of a millisecond
             self._working.model.train()
-        sums = self._sum_gradients(shards, tgt_tokens=tgt_tokens, seed=seed)
+        if self._graphs is None:
+            sums = self._sum_gradients(shards, tgt_tokens=tgt_tokens, seed=seed)
+            measured = self._finish(sums, rate)
+        else:
+            seed_everything(seed)
+            batch = collate(self._split, batches[0].indices, batches[0].shape).filled_up()
+            numbers = sent(torch.tensor([rate, 1 / tgt_tokens]), self._runtime.device)
+            measured = self._graphs(*batch.to(self._runtime.device).tensors, numbers)
+        loss, nll, grad_norm, skipped = measured.unbind()
+        loss, nll = loss / tgt_tokens, nll / tgt_tokens
+        return StepReport(step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped)
+
+    def _whole_update(self, *inputs: Tensor) -> Tensor:
+        """What `_finish` gives for an update of one batch; what differs from the next one is in `inputs`."""
+        *batch, numbers = inputs
+        rate, per_token = numbers.unbind()
+        self._working.refresh()
+        sums = self._add_gradient(Batch(*batch), per_token=per_token)
+        self._working.hand_over_gradients()
+        return self._finish(sums, rate)
+
+    def _finish(self, sums: Tensor, rate: float | Tensor) -> Tensor:
+        """Update the weights from their gradients.
+
+        Gives `sums` (2,), the norm of the gradient, and 1 if nothing was updated or else 0: (4,).
+        """
         with record_function("update"):
             parameters = list(self.model.parameters())
             self._scale.remove_from(parameters)
             grad_norm = torch.nn.utils.clip_grad_norm_(parameters, self._config.clip_norm or float("inf"))
-            rate = learning_rate(
-                step,
-                schedule=self._config.schedule,
-                peak_lr=self._config.peak_lr,
-                warmup_steps=self._config.num_warmup_steps(self.total_steps),
-                total_steps=self.total_steps,
-            )
             # Decided on the device: one update that is not finite would spoil all weights for ever. And zero
             # times what is not finite is no number.
             skipped = (sums.sum() + grad_norm).mul_(0).nan_to_num_(1.0)
             self._optimiser.update(rate, skipped=skipped)
             self._scale.update(overflowed=skipped)
-        loss, nll = (sums / tgt_tokens).unbind()
-        return StepReport(step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped)
+            return torch.cat([sums, torch.stack([grad_norm, skipped])])
 
     def _sum_gradients(self, shards: Update, *, tgt_tokens: int, seed: int) -> Tensor:
         """Leave the gradient of the update in the model; returns its summed loss and nll, (2,).
@@ -199,6 +225,7 @@ class Trainer:
         of a gradient had been added by then. Of several processes, the others would wait for ever: there it
         is an error.
         """
+        self._working.refresh()
         while True:
             seed_everything(seed)
             sums = self._try_gradients(shards, tgt_tokens=tgt_tokens)
@@ -234,27 +261,38 @@ class Trainer:
             batch = collate(self._split, planned.indices, planned.shape).to(self._runtime.device)
         is_shared = is_last or self._world.size == 1
         with self._world.averaged() if is_shared else self._world.apart(self._objective):
-            with record_function("forward"):
-                loss: Loss = self._objective(batch)
-            with record_function("backward"):
-                gradient = self._scale.factor * (self._world.size / tgt_tokens)
-                torch.autograd.backward(loss.minimised, gradient)
+            sums = self._add_gradient(batch, per_token=self._world.size / tgt_tokens)
         if is_shared:
             self._working.hand_over_gradients()
+        return sums
+
+    def _add_gradient(self, batch: Batch, *, per_token: float | Tensor) -> Tensor:
+        """Add the gradient of `batch`, times `per_token`; returns the summed loss and nll, (2,)."""
+        with record_function("forward"):
+            loss: Loss = self._objective(batch)
+        with record_function("backward"):
+            torch.autograd.backward(loss.minimised, self._scale.factor * per_token)
         return torch.stack([loss.minimised.detach(), loss.nll])
 
 
 class Objective(nn.Module):
     """The loss as a module, which is what several processes can share."""
 
-    def __init__(self, working: WorkingCopy, config: TrainingConfig) -> None:
+    def __init__(self, working: WorkingCopy, config: TrainingConfig, *, is_filled_up: bool) -> None:
         super().__init__()
         self._model = working.model
         self._label_smoothing, self._r_drop = config.label_smoothing, config.r_drop
+        self._is_filled_up = is_filled_up
 
     def forward(self, batch: Batch) -> Loss:
         """The loss of `batch`."""
-        return batch_loss(self._model, batch, label_smoothing=self._label_smoothing, r_drop=self._r_drop)
+        return batch_loss(
+            self._model,
+            batch,
+            label_smoothing=self._label_smoothing,
+            r_drop=self._r_drop,
+            is_filled_up=self._is_filled_up,
+        )
 
 
 @torch.no_grad()

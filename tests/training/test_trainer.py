@@ -327,7 +327,7 @@ def test_each_update_drops_other_elements() -> None:
 def test_each_batch_of_an_update_drops_other_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[float] = []
 
-    def loss(model: TranslationModel, batch: Batch, **options: float) -> Loss:
+    def loss(model: TranslationModel, batch: Batch, **options: Any) -> Loss:  # noqa: ANN401
         of_batch = batch_loss(model, batch, **options)
         found.append(of_batch.minimised.item())
         return of_batch
@@ -399,7 +399,7 @@ class LittleMemory:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, most: int, error: Exception) -> None:
         self.rows: list[int] = []
 
-        def loss(model: TranslationModel, batch: Batch, **options: float) -> Loss:
+        def loss(model: TranslationModel, batch: Batch, **options: Any) -> Loss:  # noqa: ANN401
             self.rows.append(len(batch.src_ids))
             of_batch = batch_loss(model, batch, **options)  # what it has drawn is drawn
             if len(batch.src_ids) > most:

@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -54,7 +55,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def plant(steps: set[int], *, then: Callable[[], None] = lambda: None) -> None:
         made = 0
 
-        def spoiled(model: TranslationModel, batch: Batch, **options: float) -> Loss:
+        def spoiled(model: TranslationModel, batch: Batch, **options: Any) -> Loss:  # noqa: ANN401
             nonlocal made
             loss = batch_loss(model, batch, **options)
             if not loss.minimised.requires_grad:
@@ -179,7 +180,7 @@ def test_stop_within_a_log_window_changes_no_line_of_the_metrics(
     assert train(workspace, whole, *windows).code == 0
     made = 0
 
-    def stop_in_the_seventh(model: TranslationModel, batch: Batch, **options: float) -> Loss:
+    def stop_in_the_seventh(model: TranslationModel, batch: Batch, **options: Any) -> Loss:  # noqa: ANN401
         nonlocal made
         made += 1
         if made == 7:
