@@ -88,11 +88,12 @@ def validation() -> dict[str, object]:
 
 def scenarios() -> Iterator[tuple[str, dict[str, object]]]:
     """The name of each, and what was measured."""
+    for precision in ("fp32", "bf16", "fp16"):
+        yield f"update, scratch, {precision}", update("scratch", precision)
+    yield "update, torch, bf16", update("torch", "bf16")
+    yield "losses, scratch, fp32", losses("scratch", "fp32")
+    yield "losses, scratch, bf16", losses("scratch", "bf16")
     for backend in BACKENDS:
-        for precision in ("fp32", "bf16", "fp16"):
-            yield f"update, {backend}, {precision}", update(backend, precision)
-        yield f"losses, {backend}, fp32", losses(backend, "fp32")
-        yield f"losses, {backend}, bf16", losses(backend, "bf16")
         yield f"losses, {backend}, graphs", losses(backend, "fp32", graphs=True)
     yield "update, graph", update("scratch", "bf16", graphs=True)
     yield "update, two batches", update("scratch", "bf16", accumulation=2)

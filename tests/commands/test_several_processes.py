@@ -11,9 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from workspace import MT_CLI, TIMEOUT_S, Workspace
+
+from mt_cli.config.load import load_config
+from mt_cli.training.monitor import before_training
+from mt_cli.training.trainer import StepReport, Trainer
 
 pytestmark = pytest.mark.processes
 
@@ -206,3 +212,36 @@ def test_several_processes_without_torchrun_are_refused(
     assert outcome.code == 2
     assert f"no number is in {lacking}; start with torchrun" in outcome.err
     assert not (tmp_path / "run").exists()
+
+
+def test_replicas_that_drift_apart_end_the_training(
+    workspace: Workspace, tmp_path: Path, start_second: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    args = ("--run", run, "--max-steps", 60, *PLAIN)
+    second = start_second(*args)
+
+    def spoiled(trainer: Trainer, *given: Any, **named: Any) -> StepReport:  # noqa: ANN401
+        report = update(trainer, *given, **named)
+        if report.step == 30:  # in this process alone
+            with torch.no_grad():
+                next(trainer.model.parameters())[0, 0] += 1e-6
+        return report
+
+    update = Trainer._update
+    monkeypatch.setattr(Trainer, "_update", spoiled)
+    outcome = workspace.call("train", "tiny.toml", *args)
+    assert outcome.code == 4
+    assert "step 50: the processes hold different weights" in outcome.err
+    assert json.loads((run / "status.json").read_text())["state"] == "diverged"
+    assert (run / "last.txt").read_text() == "step-00000025\n"
+    assert ending(second)[0] == 4
+
+
+def test_processes_with_little_to_do_are_warned_of(workspace: Workspace) -> None:
+    config = load_config(workspace.folder / "tiny.toml", ["training.tokens_per_batch=5000"])
+    sizes = {"num_pairs": 10**6, "num_tokens": 10**8, "vocab_size": 100, "total_steps": 10**5}
+    (warning,) = before_training(config, **sizes, num_processes=4)
+    assert warning.startswith("each of 4 processes gets 1,250 tokens of a batch")
+    assert warning.endswith("set training.tokens_per_batch = 8192")
+    assert not list(before_training(config, **sizes, num_processes=2))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -222,3 +223,15 @@ def test_places_in_later_parts_follow_those_of_earlier_ones() -> None:
 
 def test_part_without_tokens_still_counts_in_the_source() -> None:
     assert joined([NOTHING, DOG]).alignment == ((1, 0), (2, 1), (3, 2))
+
+
+def test_a_translator_leaves_the_process_as_it_is(workspace: Workspace) -> None:
+    before = torch.get_num_threads()
+    torch.set_float32_matmul_precision("high")
+    try:
+        translator = Translator.load(workspace.run, device="cpu", threads=2)
+        translator.translate(["Ein Mann schläft ."] * 40)
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.get_num_threads() == before
+    finally:
+        torch.set_float32_matmul_precision("highest")
