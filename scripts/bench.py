@@ -349,7 +349,9 @@ def classic_decoding(row: Row, args: argparse.Namespace) -> Translate:
 def our_decoding(row: Row, args: argparse.Namespace) -> Translate:
     """The Translator that users get, of the run or of what was exported from it."""
     from mt_cli import Translator
+    from mt_cli.machine.device import set_up_process
 
+    set_up_process(threads=args.threads)
     translator = Translator.load(
         row.model,
         beam_size=row.beam_size,

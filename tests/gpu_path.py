@@ -11,6 +11,7 @@ from pretended_cuda import CUDA, counted, moved, pretended_cuda
 
 import torch  # isort: skip
 from tiny import BACKENDS, CPU, random_pairs, split_of, tiny_model
+from torch import Tensor, nn
 
 from mt_cli.config.schema import DecodingConfig, Precision, TrainingConfig
 from mt_cli.decoding import Sampling
@@ -86,6 +87,32 @@ def validation() -> dict[str, object]:
     return {"waits": dict(counts.waits), "device": nll, "cpu": expected}
 
 
+def planted() -> dict[str, object]:
+    """What is told of a wait and of a tensor on the CPU that are planted in an update."""
+
+    def wait(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        output.sum().item()
+
+    def mix(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return output + torch.ones(output.shape)
+
+    told: dict[str, object] = {}
+    for plant in (wait, mix):
+        model = moved(tiny_model())
+        updates = trainer(model, Runtime(CUDA, "fp32")).run()
+        next(module for module in model.modules() if isinstance(module, nn.LayerNorm)).register_forward_hook(
+            plant
+        )
+        with counted() as counts:
+            try:
+                next(updates)
+            except RuntimeError as error:
+                told[plant.__name__] = str(error)
+            else:
+                told[plant.__name__] = list(counts.waits)
+    return told
+
+
 def scenarios() -> Iterator[tuple[str, dict[str, object]]]:
     """The name of each, and what was measured."""
     for precision in ("fp32", "bf16", "fp16"):
@@ -102,6 +129,7 @@ def scenarios() -> Iterator[tuple[str, dict[str, object]]]:
     yield "sampling", search(sampling=Sampling(top_k=3))
     yield "no repeats", search(no_repeat_ngram=2)
     yield "validation", validation()
+    yield "planted", planted()
 
 
 torch.set_num_threads(1)

@@ -85,3 +85,8 @@ def test_a_search_launches_few_kernels_waits_seldom_and_finds_what_the_cpu_finds
 def test_a_validation_waits_once(measured: Mapping[str, Any]) -> None:
     assert sum(measured["validation"]["waits"].values()) == 1
     assert measured["validation"]["device"] == pytest.approx(measured["validation"]["cpu"], abs=1e-6)
+
+
+def test_what_is_planted_in_an_update_is_found(measured: Mapping[str, Any]) -> None:
+    assert any("_local_scalar_dense" in wait for wait in measured["planted"]["wait"])
+    assert "are on the CPU, others on cuda:0" in measured["planted"]["mix"]

@@ -127,7 +127,9 @@ class DecodingFlags:
     ] = None
     precision: Annotated[
         Precision | None,
-        typer.Option(help="Precision of decoding; the run's own by default. bf16 may differ with the batch."),
+        typer.Option(
+            help="Precision of decoding; the run's own by default. 16 bits may differ with the batch."
+        ),
     ] = None
     decoding_settings: Annotated[
         list[str] | None,

@@ -72,7 +72,8 @@ def train(
     ] = False,
     threads: Threads = None,
     precision: Annotated[
-        PrecisionChoice | None, typer.Option(help="Precision of training; auto is bf16 where that is faster.")
+        PrecisionChoice | None,
+        typer.Option(help="Precision of training; auto is what the device is fast in."),
     ] = None,
 ) -> None:
     """Train a model on prepared data.
@@ -100,7 +101,6 @@ def train(
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value is not None]
     all_settings = [*(settings or ()), *given]
     loaded = load_config(config, all_settings)
-    from mt_cli.machine.files import MANIFEST
     from mt_cli.runs.run import STATUS, runs_trained_on
     from mt_cli.training.train import train_run
 
@@ -111,12 +111,12 @@ def train(
     words += [] if samples == 2 else ["--samples", str(samples)]
     again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
     try:
-        run_dir = run or Path("runs") / config_name(config)
         trained = train_run(
             loaded,
-            run_dir=run_dir,
+            run_dir=run or Path("runs") / config_name(config),
             prepared_dir=data or prepared_dir(config),
-            resume=resume or (auto_resume and (run_dir / MANIFEST).exists()),
+            resume=resume,
+            auto_resume=auto_resume,
             overwrite=overwrite,
             validates_at_limit=validate,
             num_samples=samples,

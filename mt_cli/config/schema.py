@@ -338,7 +338,7 @@ class TrainingConfig(Section):
     """Largest norm of an update's gradient; 0 is no limit."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """After an update whose loss or gradient is NaN or infinite, which never changes the weights: `stop`
-    training, or `skip` the update and go on, unless several fail in a row."""
+    training, or `skip` the update and go on, unless several fail in a row. fp16 always skips."""
     validate_every: int = Field(default=0, ge=0, le=MOST_STEPS)
     """Updates between validations; 0 is once an epoch."""
     best_by: Literal["bleu", "loss"] = "bleu"

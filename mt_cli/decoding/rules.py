@@ -17,8 +17,8 @@ def ban(logits: Tensor, banned: Banned | None) -> None:
     """Overwrite with minus infinity what is `banned` in `logits` (R, V)."""
     if banned is not None:
         ids, is_banned = banned
-        most = torch.full_like(ids, torch.inf, dtype=logits.dtype).masked_fill_(is_banned, -torch.inf)
-        logits.scatter_reduce_(1, ids, most, "amin")
+        upper_bounds = torch.full_like(ids, torch.inf, dtype=logits.dtype).masked_fill_(is_banned, -torch.inf)
+        logits.scatter_reduce_(1, ids, upper_bounds, "amin")
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threa
         # Of all searches, greedy alone is the same in both: what differs comes from the weights.
         precision = "fp32" if run.exported_from is None else None
         search = {"beam_size": 1, "length_penalty": 0.0, "precision": precision}
-        options = DecodingOptions(checkpoint, device="cpu", threads=threads, search=search)
+        options = DecodingOptions(checkpoint, device="cpu", threads=threads, search=search, owns_process=True)
         return Translator.of_runs([run], options, quiet=run is exported)
 
     name = "the copy" if exported.exported_from is None else ENGINE

@@ -26,7 +26,7 @@ PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
 """Packages besides torch whose version may affect a result."""
 FIRST_MATRIX_UNITS = (7, 0)
 """Compute capability of the first GPUs with tensor cores, which multiply fp16."""
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -38,11 +38,23 @@ class Runtime:
     precision: Precision
     graphs: bool = False
     """Whether training replays its updates as CUDA graphs."""
+    threads: int = 0
+    """CPU threads for each piece of work, in a process that is somebody else's; 0 is as many as it has."""
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of the numbers that are multiplied."""
         return DTYPES[self.precision]
+
+    @contextlib.contextmanager
+    def limited(self) -> Iterator[None]:
+        """A block in which PyTorch uses so many `threads`; its end also undoes what workers set."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads or before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
     def without_gradients(self) -> contextlib.AbstractContextManager[object]:
         """A context in which nothing is kept for a backward pass."""

@@ -106,7 +106,8 @@ def _fast_attention(x: Tensor) -> AbstractContextManager[None]:
     with AMX). Without it, training is seven times as fast. Decoding keeps it: the switch is one for all
     threads.
     """
-    if x.is_cpu and x.dtype == torch.bfloat16 and torch.is_grad_enabled():
+    is_bf16 = x.dtype == torch.bfloat16 or torch.is_autocast_enabled(x.device.type)
+    if x.is_cpu and is_bf16 and torch.is_grad_enabled():
         return sdpa_kernel(SDPBackend.MATH)
     return nullcontext()
 

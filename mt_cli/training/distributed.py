@@ -1,6 +1,8 @@
 """Several processes that train one model together, as torchrun starts them.
 
-PyTorch's DistributedDataParallel averages the gradients during the backward pass.
+Gradients are added up after the backward pass, in fp32, in one message with the losses. PyTorch's DDP would
+send them during the backward pass. But it arranges them anew after the first update of a session, so that
+sums of more than two processes are rounded otherwise, and a resumed training would not be exact.
 """
 
 import contextlib
@@ -10,17 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from mt_cli.errors import MEMORY, ResourceError, UsageError, shortage
-
-if TYPE_CHECKING:
-    from torch.nn.parallel import DistributedDataParallel
+from mt_cli.errors import ResourceError, UsageError
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -41,12 +40,23 @@ class World:
     rank: int = 0
     size: int = 1
     sums: "dist.ProcessGroup | None" = None
-    """The group that adds up tensors; None is the one that all else goes through."""
+    """The group through which tensors go; None is the one that all else goes through."""
 
     @property
     def is_first(self) -> bool:
         """Whether this is the process that writes, scores and decides."""
         return self.rank == 0
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each of `tensors`, of any shape, by its sum over all processes."""
+        if self.size == 1:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])  # one message instead of hundreds
+        with _missing_peers_explained():
+            dist.all_reduce(flat, group=self.sums)
+        totals = torch.split(flat, [tensor.numel() for tensor in tensors])
+        for tensor, total in zip(tensors, totals, strict=True):
+            tensor.copy_(total.view_as(tensor))
 
     def share(self, tensors: Sequence[Tensor]) -> None:
         """Replace each of `tensors`, of any shape, by the first process's."""
@@ -54,30 +64,6 @@ class World:
             with _missing_peers_explained():
                 for tensor in tensors:
                     dist.broadcast(tensor.detach(), 0, group=self.sums)
-
-    def averaging_gradients(self, module: nn.Module) -> nn.Module:
-        """`module`, with each gradient averaged over all processes during its backward pass."""
-        if self.size == 1:
-            return module
-        from torch.nn.parallel import DistributedDataParallel
-
-        with _missing_peers_explained():
-            return DistributedDataParallel(module, process_group=self.sums)
-
-    def averaged(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which gradients are averaged, and a missing process is told of as such."""
-        return contextlib.nullcontext() if self.size == 1 else _missing_peers_explained()
-
-    def apart(self, module: nn.Module) -> contextlib.AbstractContextManager[object]:
-        """A block in which what `averaging_gradients` gave adds gradients up, and averages none."""
-        return cast("DistributedDataParallel", module).no_sync()
-
-    def add_up(self, tensor: Tensor) -> Tensor:
-        """The sum of `tensor` over all processes; overwrites it."""
-        if self.size > 1:
-            with _missing_peers_explained():
-                dist.all_reduce(tensor, group=self.sums)
-        return tensor
 
     def are_alike(self, tensors: Sequence[Tensor]) -> bool:
         """Whether every process holds the same bits in `tensors`, of four bytes a number; waits for a GPU."""
@@ -114,12 +100,16 @@ class World:
 
     def agree(self, *, goes_on: bool) -> bool:
         """The first process's `goes_on`, in every process; the others wait for it."""
+        return bool(self.told(int(goes_on)))
+
+    def told(self, number: int) -> int:
+        """The first process's `number`, in every process; the others wait for it."""
         if self.size == 1:
-            return goes_on
-        word = torch.tensor(int(goes_on))
+            return number
+        word = torch.tensor(number)
         with _missing_peers_explained():
             dist.broadcast(word, 0)
-        return bool(word)
+        return int(word)
 
 
 @contextmanager
@@ -170,8 +160,6 @@ def _missing_peers_explained() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        if shortage(error) == MEMORY:
-            raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ResourceError(
             f"another process of this training cannot be reached ({reason}); "

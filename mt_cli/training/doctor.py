@@ -20,6 +20,7 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import open_run
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID, SPECIALS
 from mt_cli.training.loss import batch_loss
+from mt_cli.training.precision import WorkingCopy
 
 NUM_SENTENCES = 6
 LONGEST = 20
@@ -72,8 +73,7 @@ def examine_run(
     )
     checks = list(examine(scratch, pytorch, runtime=runtime))
     if is_slow:
-        with runtime.autocast():
-            checks.append(check_overfits(run.build_model(seed=1).to(runtime.device)))
+        checks.append(check_overfits(run.build_model(seed=1).to(runtime.device), runtime.dtype))
     return checks
 
 
@@ -141,17 +141,23 @@ CLAIMS: Mapping[str, Callable[[TranslationModel, Tensor, Tensor], float]] = {
 }
 
 
-def check_overfits(model: TranslationModel) -> Check:
-    """Trained on eight pairs, with an optimiser of its own, the model must learn them by heart."""
+def check_overfits(model: TranslationModel, dtype: torch.dtype = torch.float32) -> Check:
+    """Trained on eight pairs, with an optimiser of its own, the model must learn them by heart.
+
+    Its layers compute in `dtype`, as they do in training.
+    """
     torch.manual_seed(1)
     src_ids, tgt_in = _random_batch(model, num_sentences=OVERFIT_PAIRS)
     ends = torch.full_like(tgt_in[:, :1], EOS_ID)
     batch = Batch.of(src_ids, torch.cat([tgt_in, ends], dim=1))
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-4)
+    working = WorkingCopy(model, dtype)
     for _ in range(OVERFIT_STEPS):
-        loss = batch_loss(model.train(), batch, label_smoothing=0.0).minimised / batch.tgt_out.numel()
+        working.refresh()
+        loss = batch_loss(working.model.train(), batch, label_smoothing=0.0).minimised / batch.tgt_out.numel()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        working.hand_over_gradients()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
     with torch.no_grad():

@@ -107,9 +107,12 @@ class Monitor:
             threads=f"{torch.get_num_threads()}{each}",
             pairs=f"{num_train:,} to train on, {num_val:,} to validate on",
             parameters=f"{sum(parameter.numel() for parameter in trainer.model.parameters()):,}",
-            updates=f"{total:,}, {ends[0]:,} in an epoch; validation {every}"
-            if ends
-            else f"{total:,}, less than an epoch",
+            updates=(
+                f"{total:,}, {ends[0]:,} in an epoch; validation {every}"
+                if ends
+                else f"{total:,}, less than an epoch"
+            )
+            + ("; CUDA graphs" if trainer.uses_graphs else ""),
             batches=f"{training.tokens_per_batch:,} tokens a side at most{summed}, "
             f"in {len(trainer.shapes)} shapes",
             BLEU=score_bleu([""], [""], lowercase=self._run.config.data.lowercase).signature,

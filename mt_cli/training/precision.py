@@ -5,7 +5,8 @@ number of 16 bits.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -20,8 +21,8 @@ UPDATES_BEFORE_GROWTH = 2000
 class WorkingCopy:
     """The copy whose layers compute in a precision of their own; in fp32 it is the model itself.
 
-    Embeddings, and with them the output layer where it is tied, are the model's own: the gradient of a
-    frequent word is a sum of many terms.
+    All but the encoder's and the decoder's layers is the model's own. The gradient of a frequent word's
+    embedding, for one, is a sum of very many terms.
     """
 
     def __init__(self, model: TranslationModel, dtype: torch.dtype) -> None:
@@ -47,16 +48,19 @@ class WorkingCopy:
         """Add the copy's gradients to the model's, in fp32, and drop them."""
         if not self._copies:
             return
-        gradients = [torch.empty_like(master) for master in self._masters]
-        torch._foreach_copy_(gradients, _gradients(self._copies))
+        added = [torch.empty_like(master) for master in self._masters]
+        torch._foreach_copy_(added, gradients(self._copies))
         if self._masters[0].grad is not None:
-            torch._foreach_add_(gradients, _gradients(self._masters))
-        for master, own, gradient in zip(self._masters, self._copies, gradients, strict=True):
+            torch._foreach_add_(added, gradients(self._masters))
+        for master, own, gradient in zip(self._masters, self._copies, added, strict=True):
             master.grad, own.grad = gradient, None
 
 
-def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
-    return [each.grad for each in parameters if each.grad is not None]
+def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Of each of `parameters`; all must have one."""
+    found = [each.grad for each in parameters]
+    assert all(each is not None for each in found)
+    return cast("list[Tensor]", found)
 
 
 class LossScale:
@@ -74,7 +78,7 @@ class LossScale:
     def remove_from(self, parameters: Sequence[Tensor]) -> None:
         """Divide the gradients of `parameters` by the factor."""
         if self.is_used:
-            torch._foreach_mul_(_gradients(parameters), 1 / self.factor)
+            torch._foreach_mul_(gradients(parameters), 1 / self.factor)
 
     def update(self, *, overflowed: Tensor) -> None:
         """Choose the factor of the next update; `overflowed` is a scalar, 1 or 0."""

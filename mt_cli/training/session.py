@@ -157,8 +157,9 @@ class Session:
             return "early_stop"
         for report in self._trainer.run():
             reason = None
-            if self._is_due(report):
-                self._check_alike()
+            if self._is_due(report) and not self._trainer.are_alike():
+                log.warning("the processes' weights have drifted apart; all go on with those of the first")
+                self._trainer.share()
             if self._world.is_first:
                 try:
                     reason = self._after_update(report, signals)
@@ -299,25 +300,16 @@ class Session:
         Waits for the device.
         """
         since_log, in_a_row = self._monitor.meter.skips()
-        is_fp16 = self._runtime.precision == "fp16"  # where a scale that is too large is halved, and no more
-        if in_a_row >= MOST_SKIPS + is_fp16 * HALVINGS:
+        is_fp16 = (
+            self._runtime.precision == "fp16"
+        )  # whose loss has a scale, which may have to be halved often
+        if in_a_row >= (MOST_SKIPS + HALVINGS if is_fp16 else MOST_SKIPS):
             self._give_up(f"the loss or the gradient is not finite, {in_a_row} times in a row")
         if since_log and not is_fp16 and self._run.config.training.on_nonfinite == "stop":
             self._give_up("the loss or the gradient is not finite")
         tensors = [*self.model.parameters(), *self._trainer.tensors().values()]
         if weights_too and not torch.stack([each.isfinite().all() for each in tensors]).all():  # waits once
             self._give_up("the weights are not finite any more")
-
-    def _check_alike(self) -> None:
-        """Stop if some process holds other weights than the rest."""
-        if self._world.are_alike([*self.model.parameters(), *self._trainer.tensors().values()]):
-            return
-        if self._world.is_first:
-            self._write_status("diverged")
-        raise DivergedError(
-            f"step {self._trainer.progress.step}: the processes hold different weights, so one of them "
-            "computes wrongly; --resume goes on from the last checkpoint, which all had alike"
-        )
 
     def _give_up(self, found: str) -> Never:
         self._write_status("diverged")

@@ -21,13 +21,14 @@ from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import DataError, UsageError, command_line
 from mt_cli.evaluation.card import write_card
 from mt_cli.machine.device import (
+    DTYPES,
     check_fits_memory,
     choose_runtime,
     describe_machine,
     memory_errors_explained,
     set_up_process,
 )
-from mt_cli.machine.files import locked, sha256_bytes
+from mt_cli.machine.files import MANIFEST, locked, sha256_bytes
 from mt_cli.machine.processes import StopSignals, describe_checkout
 from mt_cli.machine.terminal import logged_to
 from mt_cli.runs.checkpoint import read_weights, weights_sha256
@@ -63,6 +64,7 @@ def train_run(
     run_dir: Path,
     prepared_dir: Path,
     resume: bool = False,
+    auto_resume: bool = False,
     overwrite: bool = False,
     validates_at_limit: bool = True,
     num_samples: int = 2,
@@ -71,6 +73,8 @@ def train_run(
     has_tensorboard: bool = False,
 ) -> Run | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
+
+    With `auto_resume`, it does so if there is one.
 
     Where a time limit ends training, the model is validated if `validates_at_limit`. `num_samples` sentences
     of each validation are shown.
@@ -95,7 +99,9 @@ def train_run(
             logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first one tells what happens
         set_up_process(threads=config.runtime.threads)
         asked = config.runtime
-        runtime = choose_runtime(device=asked.device, precision=asked.precision, graphs=asked.graphs)
+        own = choose_runtime(device=asked.device, precision=asked.precision, graphs=asked.graphs)
+        precisions = list(DTYPES)
+        runtime = replace(own, precision=precisions[world.told(precisions.index(own.precision))])
         prepared = world.after_first(
             lambda: open_prepared(prepared_dir, config),
             lambda: open_prepared(prepared_dir, config, verify=False),
@@ -114,7 +120,7 @@ def train_run(
             if resume:
                 open_run(run_dir)  # or nothing there is worth a lock
             stack.enter_context(locked(run_dir))
-            if resume:
+            if resume or (auto_resume and (run_dir / MANIFEST).exists()):
                 return _resumed_run(run_dir, config, prepared)
             folder = config.training.init_from
             parent = None if folder is None else fitting_parent(folder, config, prepared, run_dir=run_dir)

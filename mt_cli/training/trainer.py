@@ -10,7 +10,7 @@ from itertools import chain, islice, pairwise
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.profiler import record_function
 
 from mt_cli.config.schema import TrainingConfig
@@ -21,9 +21,9 @@ from mt_cli.machine.device import Runtime, release_memory, seed_everything
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.distributed import World
 from mt_cli.training.graphs import Graphs
-from mt_cli.training.loss import Loss, batch_loss
+from mt_cli.training.loss import batch_loss
 from mt_cli.training.optimiser import Optimiser, learning_rate
-from mt_cli.training.precision import LossScale, WorkingCopy
+from mt_cli.training.precision import LossScale, WorkingCopy, gradients
 
 Update = list[PlannedBatch]
 """The batches of one update."""
@@ -93,7 +93,6 @@ class Trainer:
         self._scale = LossScale(runtime.dtype, device=runtime.device)
         is_simple = config.accumulation == 1 and self._world.size == 1 and model.output.bias is None
         self._graphs = Graphs(self._whole_update) if runtime.graphs and is_simple else None
-        self._objective: nn.Module = Objective(self._working, config, is_filled_up=self._graphs is not None)
         self._micro_batches = MicroBatches()
         self.shapes: set[BatchShape] = set()
         """Shapes of all batches, before they are divided among processes."""
@@ -102,13 +101,15 @@ class Trainer:
         self.total_steps = self._count_steps()
 
     def run(self) -> Iterator[StepReport]:
-        """Make the updates that are left, one for each report; to be called once.
+        """Make the updates that are left, one for each report.
 
-        Every process begins with the weights and the state of the first.
+        Every process begins where the first stands, with its weights and its state.
         """
         progress = self.progress
-        self._world.share([*self.model.parameters(), *self.tensors().values()])
-        self._objective = self._world.averaging_gradients(self._objective)
+        progress.step, progress.epoch, progress.update_of_epoch = (
+            self._world.told(number) for number in (progress.step, progress.epoch, progress.update_of_epoch)
+        )
+        self.share()
         while progress.step < self.total_steps:
             epoch = progress.epoch + 1
             left = islice(self._updates(epoch=progress.epoch), progress.update_of_epoch, None)
@@ -139,6 +140,19 @@ class Trainer:
         self.progress = progress
         self._optimiser.restore(tensors)
         self._scale.restore(tensors)
+
+    @property
+    def uses_graphs(self) -> bool:
+        """Whether updates are replayed as CUDA graphs."""
+        return self._graphs is not None
+
+    def share(self) -> None:
+        """Give the weights and the state of the first process to all."""
+        self._world.share([*self.model.parameters(), *self.tensors().values()])
+
+    def are_alike(self) -> bool:
+        """Whether all processes have the same weights and the same state."""
+        return self._world.are_alike([*self.model.parameters(), *self.tensors().values()])
 
     def _count_steps(self) -> int:
         """Count the updates of the whole training and collect shapes; epochs differ by a few batches."""
@@ -177,27 +191,38 @@ class Trainer:
             warmup_steps=self._config.num_warmup_steps(self.total_steps),
             total_steps=self.total_steps,
         )
-        if not self._working.model.training:  # to say so again takes a third of a millisecond
+        if not self._working.model.training:  # train() takes 0.3 ms
             self._working.model.train()
-        if self._graphs is None:
+        measured = self._replay(shards, rate, tgt_tokens=tgt_tokens, seed=seed)
+        if measured is None:
             sums = self._sum_gradients(shards, tgt_tokens=tgt_tokens, seed=seed)
             measured = self._finish(sums, rate)
-        else:
-            seed_everything(seed)
-            batch = collate(self._split, batches[0].indices, batches[0].shape).filled_up()
-            numbers = sent(torch.tensor([rate, 1 / tgt_tokens]), self._runtime.device)
-            measured = self._graphs(*batch.to(self._runtime.device).tensors, numbers)
         loss, nll, grad_norm, skipped = measured.unbind()
         loss, nll = loss / tgt_tokens, nll / tgt_tokens
         return StepReport(step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped)
+
+    def _replay(self, shards: Update, rate: float, *, tgt_tokens: int, seed: int) -> Tensor | None:
+        """What `_finish` gives for an update by CUDA graph; None without graphs, or if memory has run out."""
+        if self._graphs is None:
+            return None
+        seed_everything(seed)
+        batch = collate(self._split, shards[0].indices, shards[0].shape).filled_up()
+        numbers = sent(torch.tensor([rate, 1 / tgt_tokens]), self._runtime.device)
+        try:
+            return self._graphs(*batch.to(self._runtime.device).tensors, numbers)
+        except (MemoryError, RuntimeError) as error:
+            if shortage(error) != MEMORY:
+                raise
+            self._graphs = None
+            self._forget_gradients()
+            return None
 
     def _whole_update(self, *inputs: Tensor) -> Tensor:
         """What `_finish` gives for an update of one batch; what differs from the next one is in `inputs`."""
         *batch, numbers = inputs
         rate, per_token = numbers.unbind()
         self._working.refresh()
-        sums = self._add_gradient(Batch(*batch), per_token=per_token)
-        self._working.hand_over_gradients()
+        sums = self._add_gradient(Batch(*batch), per_token=per_token, is_filled_up=True)
         return self._finish(sums, rate)
 
     def _finish(self, sums: Tensor, rate: float | Tensor) -> Tensor:
@@ -209,8 +234,8 @@ class Trainer:
             parameters = list(self.model.parameters())
             self._scale.remove_from(parameters)
             grad_norm = torch.nn.utils.clip_grad_norm_(parameters, self._config.clip_norm or float("inf"))
-            # Decided on the device: one update that is not finite would spoil all weights for ever. And zero
-            # times what is not finite is no number.
+            # Decided on the device: one update that is not finite would spoil all weights for ever. Zero
+            # times inf or NaN is NaN.
             skipped = (sums.sum() + grad_norm).mul_(0).nan_to_num_(1.0)
             self._optimiser.update(rate, skipped=skipped)
             self._scale.update(overflowed=skipped)
@@ -222,18 +247,22 @@ class Trainer:
         `shards` are this process's; `seed` is that of the dropout.
 
         Where memory runs out, all of it begins anew with smaller micro-batches, because nobody knows how much
-        of a gradient had been added by then. Of several processes, the others would wait for ever: there it
-        is an error.
+        of a gradient had been added by then.
         """
         self._working.refresh()
         while True:
             seed_everything(seed)
             sums = self._try_gradients(shards, tgt_tokens=tgt_tokens)
             if sums is not None:
-                return self._world.add_up(sums)
-            for model in (self.model, self._working.model):
-                model.zero_grad(set_to_none=True)
-            release_memory(self._runtime.device)
+                self._world.add_up([*gradients(self.model.parameters()), sums])
+                return sums
+            self._forget_gradients()
+
+    def _forget_gradients(self) -> None:
+        """Make room after memory has run out."""
+        for model in (self.model, self._working.model):
+            model.zero_grad(set_to_none=True)
+        release_memory(self._runtime.device)
 
     def _try_gradients(self, shards: Update, *, tgt_tokens: int) -> Tensor | None:
         """Summed loss and nll of `shards`, (2,), with their gradient left in the model.
@@ -244,55 +273,30 @@ class Trainer:
         for shard in shards:
             try:
                 for micro_batch in self._micro_batches.of(shard):
-                    sums += self._accumulate(micro_batch, tgt_tokens=tgt_tokens, is_last=shard is shards[-1])
+                    with record_function("collate"):
+                        batch = collate(self._split, micro_batch.indices, micro_batch.shape)
+                        batch = batch.to(self._runtime.device)
+                    sums += self._add_gradient(batch, per_token=1 / tgt_tokens)
             except (MemoryError, RuntimeError) as error:
-                is_alone = self._world.size == 1
-                if not is_alone or shortage(error) != MEMORY or not self._micro_batches.divide(shard):
+                if shortage(error) != MEMORY or not self._micro_batches.divide(shard):
                     raise
                 return None
         return sums
 
-    def _accumulate(self, planned: PlannedBatch, *, tgt_tokens: int, is_last: bool) -> Tensor:
-        """Add the gradient of one micro-batch; returns its summed loss and nll, (2,).
-
-        Processes average their gradients with the batch that `is_last` of their update.
-        """
-        with record_function("collate"):
-            batch = collate(self._split, planned.indices, planned.shape).to(self._runtime.device)
-        is_shared = is_last or self._world.size == 1
-        with self._world.averaged() if is_shared else self._world.apart(self._objective):
-            sums = self._add_gradient(batch, per_token=self._world.size / tgt_tokens)
-        if is_shared:
-            self._working.hand_over_gradients()
-        return sums
-
-    def _add_gradient(self, batch: Batch, *, per_token: float | Tensor) -> Tensor:
+    def _add_gradient(self, batch: Batch, *, per_token: float | Tensor, is_filled_up: bool = False) -> Tensor:
         """Add the gradient of `batch`, times `per_token`; returns the summed loss and nll, (2,)."""
         with record_function("forward"):
-            loss: Loss = self._objective(batch)
+            loss = batch_loss(
+                self._working.model,
+                batch,
+                label_smoothing=self._config.label_smoothing,
+                r_drop=self._config.r_drop,
+                is_filled_up=is_filled_up,
+            )
         with record_function("backward"):
             torch.autograd.backward(loss.minimised, self._scale.factor * per_token)
+            self._working.hand_over_gradients()
         return torch.stack([loss.minimised.detach(), loss.nll])
-
-
-class Objective(nn.Module):
-    """The loss as a module, which is what several processes can share."""
-
-    def __init__(self, working: WorkingCopy, config: TrainingConfig, *, is_filled_up: bool) -> None:
-        super().__init__()
-        self._model = working.model
-        self._label_smoothing, self._r_drop = config.label_smoothing, config.r_drop
-        self._is_filled_up = is_filled_up
-
-    def forward(self, batch: Batch) -> Loss:
-        """The loss of `batch`."""
-        return batch_loss(
-            self._model,
-            batch,
-            label_smoothing=self._label_smoothing,
-            r_drop=self._r_drop,
-            is_filled_up=self._is_filled_up,
-        )
 
 
 @torch.no_grad()

@@ -57,15 +57,13 @@ class Searcher(Engine):
         forbidden_ids: Ids,
         sampling: Sampling | None = None,
         seed: int = 1,
-        threads: int = 0,
     ) -> None:
-        """With `threads`, batches are searched in so many at once on a CPU; 0 is as many as PyTorch uses."""
         self.config, self.sampling, self.seed = config, sampling, seed
         self.device = str(runtime.device)
         self.longest_sentence = model.longest_sentence
         self._model = model
         self.models = model.models if isinstance(model, Ensemble) else [model]
-        self._runtime = runtime
+        self.runtime = runtime
         self._rules = Rules(
             BOS_ID,
             EOS_ID,
@@ -73,7 +71,7 @@ class Searcher(Engine):
             no_repeat_ngram=config.no_repeat_ngram,
             min_len=config.min_len,
         )
-        self._threads = threads or torch.get_num_threads()
+        self._threads = runtime.threads or torch.get_num_threads()
         # Kept, because every new thread takes memory that is not given back.
         self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
         too_many = "n_best" if sampling is not None else "beam_size" if config.beam_size > 1 else None
@@ -100,7 +98,6 @@ class Searcher(Engine):
                 forbidden_ids=forbidden_ids(runs[0].tokenizers, config),
                 sampling=options.sampling,
                 seed=options.seed,
-                threads=options.threads,
             )
 
     def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
@@ -129,8 +126,8 @@ class Searcher(Engine):
         return [found[i] for i in range(len(pairs))]
 
     def _cross_attention(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[Weights]:
-        src_ids = _with_ends([src for src, _ in pairs]).to(self._runtime.device)
-        tgt_in = pad_ids([[BOS_ID, *hyp] for _, hyp in pairs]).to(self._runtime.device)
+        src_ids = _with_ends([src for src, _ in pairs]).to(self.runtime.device)
+        tgt_in = pad_ids([[BOS_ID, *hyp] for _, hyp in pairs]).to(self.runtime.device)
         (maps,) = attention_maps(
             self.models[0], src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
         ).values()
@@ -167,7 +164,7 @@ class Searcher(Engine):
             hyps = sample_search(
                 self._model.step,
                 state,
-                torch.from_numpy(np.stack(draws)).to(self._runtime.device),
+                torch.from_numpy(np.stack(draws)).to(self.runtime.device),
                 limits,
                 sampling,
                 self._rules,
@@ -190,7 +187,7 @@ class Searcher(Engine):
         Whole batches side by side keep the cores busier than both working on one: small operations are
         never split, and nobody waits.
         """
-        workers = self._threads if self._runtime.device.type == "cpu" else 1
+        workers = self._threads if self.runtime.device.type == "cpu" else 1
         batches = self._batches(sources, hyps_each=hyps_each, copies=copies, workers=workers)
         search = partial(self._halving.map, search)
         groups = ([sources[i] for i in batch] for batch in batches)
@@ -199,7 +196,7 @@ class Searcher(Engine):
         else:
             searched = self._side_by_side(search, groups)
         found: dict[int, Found] = {}
-        with closing(searched):
+        with self.runtime.limited(), closing(searched):
             for number, of_batch in searched:
                 found.update(zip(batches[number], of_batch, strict=True))
                 if on_done is not None:
@@ -210,7 +207,6 @@ class Searcher(Engine):
         self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
     ) -> Generator[tuple[int, list[Found]], None, None]:
         """The number of each of `groups`, and what `search` finds for it, in the order in which they end."""
-        before = torch.get_num_threads()
         futures = {self._pool.submit(search, group): number for number, group in enumerate(groups)}
         try:
             for future in as_completed(futures):
@@ -219,7 +215,6 @@ class Searcher(Engine):
             for future in futures:
                 future.cancel()
             wait(futures)
-            torch.set_num_threads(before)  # which the workers' own setting has changed in part
 
     def _batches(
         self, sources: Sequence[Ids], *, hyps_each: int, copies: int, workers: int
@@ -228,7 +223,7 @@ class Searcher(Engine):
 
         `copies` is how often the search reads each source.
         """
-        device = self._runtime.device.type
+        device = self.runtime.device.type
         most = self.config.batch_size or min(
             SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // hyps_each)
         )
@@ -248,9 +243,9 @@ class Searcher(Engine):
     @contextmanager
     def _ready(self, sources: Sequence[Ids]) -> Iterator[tuple[DecoderState, Tensor]]:
         """The state of a search over `sources`, and the longest that each translation may be, (B,)."""
-        src_ids = _with_ends(sources).to(self._runtime.device)
+        src_ids = _with_ends(sources).to(self.runtime.device)
         self._model.eval()
-        with self._runtime.without_gradients(), self._runtime.autocast():
+        with self.runtime.without_gradients(), self.runtime.autocast():
             limits = [self.limit(len(ids)) for ids in sources]
             yield self._model.start(src_ids), torch.tensor(limits, device=src_ids.device)
 

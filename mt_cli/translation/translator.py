@@ -7,12 +7,12 @@ it.
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mt_cli.model.translation_model import TranslationModel
     from mt_cli.translation.attention import Attention, TeacherForced
     from mt_cli.translation.scorer import Reranker, Reranking
+    from mt_cli.translation.searcher import Searcher
 
 log = logging.getLogger(__name__)
 ALIGNED_AT_ONCE = 256
@@ -138,13 +139,14 @@ class DecodingOptions:
         """Where, and in which precision.
 
         Raises:
-            ResourceError: there is no such device, or too many threads are asked for.
+            ResourceError: there is no such device, or so many threads cannot be set.
         """
         from mt_cli.machine.device import choose_runtime, set_up_process
 
         if self.owns_process:
             set_up_process(threads=self.threads)
-        return choose_runtime(device=self.device, precision=config.precision)
+        chosen = choose_runtime(device=self.device, precision=config.precision)
+        return chosen if self.owns_process else replace(chosen, threads=self.threads)
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> "DecodingOptions":
@@ -349,19 +351,15 @@ class Translator:
         Raises:
             UsageError: there are not as many of both, or an exported model translates.
         """
-        from mt_cli.machine.device import Runtime
         from mt_cli.translation.scorer import PairScorer
 
         pairs = [checked_lines(side) for side in (sources, targets)]
         if len(pairs[0]) != len(pairs[1]):
             raise UsageError(f"expected a target for each source, found {len(pairs[1])} for {len(pairs[0])}")
-        device, config = next(self.model.parameters()).device, self.engine.config
-        scorer = PairScorer(
-            self.engine.models,
-            self._tokenizers,
-            runtime=Runtime(device, config.precision),
-            batch_size=config.batch_size,
-        )
+        models = (self.model, *self.engine.models[1:])
+        engine = cast("Searcher", self.engine)  # an exported model has been refused by now
+        size = engine.config.batch_size
+        scorer = PairScorer(models, self._tokenizers, runtime=engine.runtime, batch_size=size)
         return [each.log_prob for each in scorer.score(*pairs)]
 
     def doubt(self, lines: Sequence[str], *, first_line: int = 1) -> str | None:

@@ -214,11 +214,11 @@ def test_several_processes_without_torchrun_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_replicas_that_drift_apart_end_the_training(
+def test_replicas_that_drift_apart_are_told_of_and_made_equal(
     workspace: Workspace, tmp_path: Path, start_second: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    args = ("--run", run, "--max-steps", 60, *PLAIN)
+    args = ("--run", run, "--max-steps", 100, *PLAIN)
     second = start_second(*args)
 
     def spoiled(trainer: Trainer, *given: Any, **named: Any) -> StepReport:  # noqa: ANN401
@@ -231,11 +231,11 @@ def test_replicas_that_drift_apart_end_the_training(
     update = Trainer._update
     monkeypatch.setattr(Trainer, "_update", spoiled)
     outcome = workspace.call("train", "tiny.toml", *args)
-    assert outcome.code == 4
-    assert "step 50: the processes hold different weights" in outcome.err
-    assert json.loads((run / "status.json").read_text())["state"] == "diverged"
-    assert (run / "last.txt").read_text() == "step-00000025\n"
-    assert ending(second)[0] == 4
+    assert outcome.code == 0
+    assert (
+        outcome.err.count("the processes' weights have drifted apart; all go on with those of the first") == 1
+    )
+    assert ending(second)[0] == 0
 
 
 def test_processes_with_little_to_do_are_warned_of(workspace: Workspace) -> None:

@@ -19,10 +19,11 @@ def test_one_process_is_a_world_of_its_own() -> None:
     with joined_world() as world:
         tensor = torch.ones(2)
         world.share([tensor])
+        world.add_up([tensor])
         assert world.are_alike([tensor])
         assert world == World(0, 1)
         assert world.is_first
-        assert world.add_up(tensor).tolist() == [1, 1]
+        assert tensor.tolist() == [1, 1]
         assert world.agree(goes_on=True)
         assert not world.agree(goes_on=False)
 
@@ -45,7 +46,7 @@ def test_a_process_that_never_comes_is_not_waited_for_for_ever(monkeypatch: pyte
 @pytest.mark.parametrize(
     "act",
     [
-        lambda: LEFT_ALONE.add_up(torch.ones(1)),
+        lambda: LEFT_ALONE.add_up([torch.ones(1)]),
         lambda: LEFT_ALONE.agree(goes_on=True),
         lambda: LEFT_ALONE.after_first(lambda: 1, lambda: 2),
     ],

@@ -19,7 +19,7 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.training.distributed import World
 from mt_cli.training.loss import Loss, batch_loss
-from mt_cli.training.optimiser import Optimiser, learning_rate
+from mt_cli.training.optimiser import learning_rate
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 
 Pairs = list[tuple[list[int], list[int]]]
@@ -342,11 +342,15 @@ def test_each_batch_of_an_update_drops_other_elements(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def alone_among_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process would hear from the other is left out."""
+def alone_among_two(monkeypatch: pytest.MonkeyPatch) -> list[list[Tensor]]:
+    """What each process would add up with the other; nothing else is sent."""
+    sent: list[list[Tensor]] = []
     monkeypatch.setattr(World, "share", lambda *_: None)
-    monkeypatch.setattr(World, "averaging_gradients", lambda _, module: module)
-    monkeypatch.setattr(World, "add_up", lambda _, tensor: tensor)
+    monkeypatch.setattr(World, "told", lambda _, number: number)
+    monkeypatch.setattr(
+        World, "add_up", lambda _, tensors: sent.append([t.detach().clone() for t in tensors])
+    )
+    return sent
 
 
 @pytest.mark.usefixtures("alone_among_two")
@@ -366,31 +370,22 @@ def test_each_process_drops_other_elements() -> None:
     assert len(found) == 2
 
 
-@pytest.mark.usefixtures("alone_among_two")
 @pytest.mark.parametrize("num_pairs", [1, 5], ids=["one has no pair", "each has some"])
-def test_the_mean_of_all_processes_gradients_is_that_of_the_update(
-    monkeypatch: pytest.MonkeyPatch, num_pairs: int
-) -> None:
-    of_ranks: list[list[Tensor]] = []
-    losses = 0.0
+def test_gradients_of_all_processes_add_up(num_pairs: int, alone_among_two: list[list[Tensor]]) -> None:
     pairs = PAIRS[:num_pairs]
     for rank in (0, 1):
-        model = randomised(tiny_model())
-
-        def keep(_self: Optimiser, _rate: float, skipped: Tensor, model: TranslationModel = model) -> None:
-            of_ranks.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-
-        monkeypatch.setattr(Optimiser, "update", keep)
-        trainer = Trainer(model, split_of(pairs), PLAIN, runtime=CPU, seed=1, world=World(rank, 2))
-        report = next(trainer.run())
-        assert report.tgt_tokens == num_targets(pairs)
-        losses += report.loss.item()
+        trainer = Trainer(
+            randomised(tiny_model()), split_of(pairs), PLAIN, runtime=CPU, seed=1, world=World(rank, 2)
+        )
+        assert next(trainer.run()).tgt_tokens == num_targets(pairs)
+    of_first, of_second = alone_among_two
+    assert any(tensor.any() for tensor in of_second) == (num_pairs > 1)
     model = randomised(tiny_model())
-    mean = summed_loss(model, pairs, label_smoothing=0.1) / num_targets(pairs)
-    gradients = torch.autograd.grad(mean, list(model.parameters()))
-    averaged = [(first + second) / 2 for first, second in zip(*of_ranks, strict=True)]
-    torch.testing.assert_close(averaged, list(gradients), rtol=1e-4, atol=1e-6)
-    assert losses == pytest.approx(mean.item(), rel=1e-5)
+    total = summed_loss(model, pairs, label_smoothing=0.1)
+    gradients = torch.autograd.grad(total / num_targets(pairs), list(model.parameters()))
+    *summed, sums = (first + second for first, second in zip(of_first, of_second, strict=True))
+    torch.testing.assert_close(summed, list(gradients), rtol=1e-4, atol=1e-6)
+    assert sums[0].item() == pytest.approx(total.item(), rel=1e-5)
 
 
 class LittleMemory:
