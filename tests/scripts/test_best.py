@@ -99,7 +99,7 @@ def test_strong_and_best_are_trained_and_scored_with_each_seed(tmp_path: Path) -
     outcome = best(with_script(tmp_path, mt_cli='echo "$@"'), "--seeds", "3")
     assert outcome.returncode == 0, outcome.stderr
     trained = re.findall(
-        r"^train configs/(\S+)\.toml --run runs/(\S+) --seed (\d)$", outcome.stdout, re.MULTILINE
+        r"^train configs/(\S+)\.toml --run runs/(\S+) --seed (\d) --auto-resume$", outcome.stdout, re.MULTILINE
     )
     further = [(name, f"{name}-seed{n}", n) for n in "23" for name in ("multi30k-strong", "multi30k-best")]
     assert trained == [(f"multi30k-{name}",) * 2 + ("1",) for name in ("strong", "reverse", "best")] + further
