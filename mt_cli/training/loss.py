@@ -138,7 +138,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                         grad_bias += (block.gradient.mT @ inverse_total[:, rows]).sum(0).squeeze(1)
                     logits[:, rows] = block.gradient
             means = (h @ mean_row).view(num_passes, size)[:, :n]  # of the logits, without the bias
-            loss.sub_(means.sum(dtype=torch.float32), alpha=label_smoothing)
+            loss -= label_smoothing * means.sum(dtype=torch.float32)
             if needs_grad:
                 gradient = logits.flatten(0, 1)  # (passes·P, V)
                 product = (gradient @ low_weight).view(num_passes, size, D) * inverse_total
@@ -223,15 +223,13 @@ def _block(
     exps = z.sub_(peak).exp_()
     total = exps.sum(-1, keepdim=True)
     logsumexp = total.log() + peak
-    sum_y = logit_y.sum()
-    nll = logsumexp.sum() - sum_y
-    loss = torch.add(nll, sum_y, alpha=label_smoothing)
+    loss = (logsumexp - (1 - label_smoothing) * logit_y).sum()
     gradient = exps
     if difference is not None:
         penalty, gradient = penalty_and_gradient(exps, total, difference, alpha=r_drop)
-        loss = loss + penalty
+        loss += penalty
     gradient.scatter_add_(-1, y, total * (label_smoothing - 1))
-    return _Block(loss, nll, gradient, total)
+    return _Block(loss, (logsumexp - logit_y).sum(), gradient, total)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
