@@ -81,25 +81,27 @@ def test_the_last_model_is_trained_on_what_the_first_two_said(project: Path) -> 
     # strong and best, greedily and with a beam, and the system of all three
     assert scored == ["test_2016", "test_2017"] * 5
 
-    prepared, translated = project / "data" / "prepared", project / "data" / "translated"
-    inputs = json.loads((prepared / "multi30k-best" / "manifest.json").read_bytes())["inputs"]
-    assert inputs["train+forward.src"] == sha256(prepared / "multi30k-strong" / "train.src.txt")
-    assert inputs["train+forward.tgt"] == sha256(translated / "train.en")
-    assert inputs["train+backward.src"] == sha256(translated / "train.de")
-    assert inputs["train+backward.tgt"] == sha256(prepared / "multi30k-reverse" / "train.src.txt")
+    reports = [
+        json.loads(path.read_bytes()) for path in sorted(project.glob("data/translated/*/report.json"))
+    ]
+    assert [report["run"] for report in reports] == ["runs/multi30k-reverse", "runs/multi30k-strong"]
+    num_pairs = len((project / "data/prepared/multi30k-strong/train.src.txt").read_bytes().splitlines())
+    assert [report["lines"] + report["held_out"] for report in reports] == [num_pairs, num_pairs]
 
-    kept = [*sorted(translated.iterdir()), *project.glob("runs/*/metrics.jsonl")]
-    before = [(sha256(path), path.stat().st_mtime_ns) for path in kept[:2]]
+    kept = sorted(project.glob("data/translated/*/made.txt"))
+    before = [(sha256(path), path.stat().st_mtime_ns) for path in kept]
     again = best(project)
     assert again.stdout == first.stdout
-    assert [(sha256(path), path.stat().st_mtime_ns) for path in kept[:2]] == before
+    assert [(sha256(path), path.stat().st_mtime_ns) for path in kept] == before
 
 
 def test_strong_and_best_are_trained_and_scored_with_each_seed(tmp_path: Path) -> None:
     outcome = best(with_script(tmp_path, mt_cli='echo "$@"'), "--seeds", "3")
     assert outcome.returncode == 0, outcome.stderr
     trained = re.findall(
-        r"^train configs/(\S+)\.toml --run runs/(\S+) --seed (\d) --auto-resume$", outcome.stdout, re.MULTILINE
+        r"^train configs/(\S+)\.toml --run runs/(\S+) --seed (\d) --auto-resume$",
+        outcome.stdout,
+        re.MULTILINE,
     )
     further = [(name, f"{name}-seed{n}", n) for n in "23" for name in ("multi30k-strong", "multi30k-best")]
     assert trained == [(f"multi30k-{name}",) * 2 + ("1",) for name in ("strong", "reverse", "best")] + further
