@@ -156,18 +156,8 @@ class Commands:
 def train(job: Job, commands: Commands, side_by_side: int) -> None:
     """Train until the end, continuing where an earlier call stopped."""
     if job.status["state"] not in OVER:
-        args = [
-            "train",
-            job.config,
-            "--run",
-            job.run,
-            "--data",
-            job.data,
-            "--seed",
-            job.seed,
-            "--quiet",
-            "--auto-resume",
-        ]
+        args = ["train", job.config, "--run", job.run, "--data", job.data, "--seed", job.seed]
+        args += ["--quiet", "--auto-resume"]
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         args += ["--threads", max(1, cores // side_by_side)] if side_by_side > 1 else []
         commands.run(*args, allowed=(0, DIVERGED))

@@ -148,11 +148,14 @@ class Trainer:
 
     def share(self) -> None:
         """Give the weights and the state of the first process to all."""
-        self._world.share([*self.model.parameters(), *self.tensors().values()])
+        self._world.share(self._everything())
 
     def are_alike(self) -> bool:
         """Whether all processes have the same weights and the same state."""
-        return self._world.are_alike([*self.model.parameters(), *self.tensors().values()])
+        return self._world.are_alike(self._everything())
+
+    def _everything(self) -> list[Tensor]:
+        return [*self.model.parameters(), *self.tensors().values()]
 
     def _count_steps(self) -> int:
         """Count the updates of the whole training and collect shapes; epochs differ by a few batches."""
@@ -305,7 +308,6 @@ def mean_nll(
 ) -> float:
     """Negative log-likelihood per target token of `split`, in nats, without dropout."""
     working = WorkingCopy(model, runtime.dtype)
-    working.refresh()
     was_training = working.model.training
     working.model.eval()
     total = torch.zeros((), device=runtime.device)
