@@ -22,6 +22,8 @@ from mt_cli.translation.searcher import Searcher
 
 LAYERS = {"encoder_layers": 4, "decoder_layers": 4, "tie": "all", "max_len": 64, "dropout": 0.3}
 """As many as configs/multi30k-strong.toml has; launches do not depend on the width."""
+FEW_LAYERS = {**LAYERS, "decoder_layers": 2}
+"""As many as configs/multi30k-tiny-student.toml has in its decoder."""
 PAIRS = random_pairs(60)
 TRAINING = TrainingConfig(max_epochs=20, tokens_per_batch=60, warmup_steps=3, peak_lr=0.01, r_drop=1.0)
 UPDATES, MANY_UPDATES, SENTENCES, STEPS = 1, 20, 12, 16
@@ -66,8 +68,8 @@ def search(
     sources = [[4 + (i + j) % 7 for j in range(8)] for i in range(SENTENCES)]
     found = []
     for runtime, model in (
-        (Runtime(CUDA, precision), moved(tiny_model(options=LAYERS))),
-        (Runtime(CPU.device, precision), tiny_model(options=LAYERS)),
+        (Runtime(CUDA, precision), moved(tiny_model(options=FEW_LAYERS))),
+        (Runtime(CPU.device, precision), tiny_model(options=FEW_LAYERS)),
     ):
         searcher = Searcher(model, config, runtime=runtime, forbidden_ids=(), sampling=sampling)
         with counted() as counts:
@@ -125,6 +127,7 @@ def scenarios() -> Iterator[tuple[str, dict[str, object]]]:
     yield "update, graph", update("scratch", "bf16", graphs=True)
     yield "update, two batches", update("scratch", "bf16", accumulation=2)
     yield "greedy", search()
+    yield "greedy, bf16", search(precision="bf16")
     yield "beam", search(beam_size=5)
     yield "sampling", search(sampling=Sampling(top_k=3))
     yield "no repeats", search(no_repeat_ngram=2)

@@ -292,6 +292,7 @@ class _FusedAttention(torch.autograd.Function):
         ):
             raise RuntimeError("attention: inputs of several devices or types")
         counts.launches["attention"] += 1
+        counts.launches["attention, input copied"] += sum(each.stride(-1) != 1 for each in (q, k, v))
         if bias is not None and any(stride % 8 for stride in bias.stride()[:-1]):
             counts.launches["attention, bias copied"] += 2
 
@@ -332,6 +333,10 @@ def _attention(
     if not q.is_cuda:
         return F_ATTENTION(q, k, v, attn_mask, dropout_p, is_causal)
     assert dropout_p == 0.0, "not pretended"
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        q, k, v = (each.to(dtype) for each in (q, k, v))
+        attn_mask = None if attn_mask is None else attn_mask.to(dtype)
     return _FusedAttention.apply(q, k, v, attn_mask, is_causal)  # type: ignore[no-any-return, no-untyped-call]
 
 

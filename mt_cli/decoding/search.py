@@ -83,11 +83,11 @@ def extend_until_end(
     for length in range(hyps.shape[1]):
         ids = choose(step(ids.unsqueeze(1), state).squeeze(1), hyps[:, :length], rows)
         hyps[:, length] = ids
-        is_live &= ids != rules.eos_id
-        if length + 1 >= lowest_limit:
-            is_live &= length + 1 < limits
         if (length + 1) % check_every:
             continue
+        is_live &= (hyps[:, length + 1 - check_every : length + 1] != rules.eos_id).all(1)
+        if length + 1 >= lowest_limit:
+            is_live &= length + 1 < limits
         num_live = int(is_live.sum())
         if num_live == 0:
             break
@@ -163,6 +163,7 @@ class _Beams:
         self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
         self._limits = max_lens  # (M,)
         self._free = torch.full((B,), beam_size, device=device)  # (M,): beams not yet ended
+        self._ranks = torch.arange(beam_size, device=device)
         self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
         self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
         # Beams that have not ended are written too, to the last slot: then nothing waits to learn which have.
@@ -184,14 +185,13 @@ class _Beams:
         log-probabilities. Returns for each new beam the beam that it continues, (M, beam_size), and its new
         id, (M, beam_size).
         """
-        M, _, beam_size = log_probs.shape
+        beam_size = log_probs.shape[2]
         total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, N·beam_size)
         best, places = total.topk(beam_size)  # (M, beam_size), the likeliest first
-        ranks = torch.arange(beam_size, device=total.device)
-        self._log_probs = best.masked_fill(ranks >= self._free.unsqueeze(1), -torch.inf)
+        self._log_probs = best.masked_fill(self._ranks >= self._free.unsqueeze(1), -torch.inf)
         beams, ids = places // beam_size, next_ids.flatten(1).gather(1, places)
-        sentences = torch.arange(M, device=total.device).unsqueeze(1)
-        self._ids = torch.cat([self._ids[sentences, beams], ids.unsqueeze(-1)], dim=-1)
+        so_far = self._ids.gather(1, beams.unsqueeze(-1).expand(-1, -1, self._ids.shape[-1]))
+        self._ids = torch.cat([so_far, ids.unsqueeze(-1)], dim=-1)
         self._end(ids == self._eos_id)
         return beams, ids
 
@@ -224,13 +224,13 @@ class _Beams:
         length = self._ids.shape[-1]
         ends = (is_eos | (self._limits == length).unsqueeze(1)) & (self._log_probs > -torch.inf)  # (M, N)
         last = self._ended_scores.shape[1] - 1
-        slots = (last - self._free).unsqueeze(1) + ends.cumsum(1) - 1  # (M, N)
-        slots, rows = slots.where(ends, last), self._rows.unsqueeze(1)
+        slots = (last - 1 - self._free).unsqueeze(1) + ends.cumsum(1)  # (M, N)
+        go_on = ~ends
+        slots, rows = slots.masked_fill(go_on, last), self._rows.unsqueeze(1)
         self._ended_ids[rows, slots, :length] = self._ids
         self._ended_log_probs[rows, slots] = self._log_probs
-        self._ended_scores[rows, slots] = (self._log_probs / penalty(length, self._alpha)).where(
-            ends, -torch.inf
-        )
+        scores = self._log_probs / penalty(length, self._alpha)
+        self._ended_scores[rows, slots] = scores.masked_fill(go_on, -torch.inf)
         self._free = self._free - ends.sum(1)
         self._log_probs = self._log_probs.masked_fill(ends, -torch.inf)
 
@@ -294,12 +294,11 @@ def top_log_probs(
     Two kinds of ids are never returned, but keep their probability: those in `forbidden` (F,) for every row,
     and what is `banned`. Overwrites `logits`.
     """
-    if banned is not None:
-        normalizer = logits.logsumexp(-1, keepdim=True)
-        ban(logits, banned)
-        logits.index_fill_(1, forbidden, -torch.inf)
-        best, ids = top_k(logits, k)
-        return best - normalizer, ids
+    if banned is not None or logits.is_cuda:
+        log_probs = logits.log_softmax(-1)
+        ban(log_probs, banned)
+        log_probs.index_fill_(1, forbidden, -torch.inf)
+        return top_k(log_probs, k)
     passed_over = logits[:, forbidden]  # (R, F)
     logits.index_fill_(1, forbidden, -torch.inf)
     best, ids = top_k(logits, k)

@@ -52,8 +52,7 @@ class CachedState:
 
         No key or value is copied: beams with a common past share its slots, and `past` records who sees them.
         """
-        sentences = torch.arange(len(beams), device=beams.device).unsqueeze(1)  # (B, 1)
-        self.past = self.past[sentences, beams]
+        self.past = self.past.gather(1, beams.unsqueeze(-1).expand(-1, -1, self.past.shape[-1]))
 
     def advance(self, num_beams: int) -> None:
         """Add one slot for each of `num_beams` beams, which only that beam sees."""
@@ -71,8 +70,10 @@ class CachedState:
 def start(layers: "list[DecoderLayer]", memory: Tensor, src_bias: Tensor) -> CachedState:
     """State of the decoder `layers` over `memory` (B, S, D); `src_bias` (B, 1, 1, S) hides padding."""
     cached = [CachedLayer(layer, memory) for layer in layers]
-    every_head = pad_bias(src_bias).expand(-1, cached[0].num_heads, -1, -1).contiguous()
-    return CachedState(cached, every_head, memory.new_empty(len(memory), 1, 0))
+    every_head = pad_bias(src_bias).expand(-1, cached[0].num_heads, -1, -1)
+    dtype = cached[0].memory_v.dtype
+    past = memory.new_empty(len(memory), 1, 0, dtype=dtype)
+    return CachedState(cached, every_head.to(dtype).contiguous(), past)
 
 
 class CachedLayer:
@@ -85,7 +86,9 @@ class CachedLayer:
         k, v = pad_keys(*cross_attn.project_memory(memory))  # each (B, H, S, K)
         B, H, _, K = k.shape
         self.num_heads = H
-        self.memory_k, self.memory_v = k.mT.contiguous(), v.contiguous()  # (B, H, K, S) and (B, H, S, K)
+        # Keys are (B, H, K, S), values (B, H, S, K).
+        self.memory_k = k.contiguous().mT if k.is_cuda else k.mT.contiguous()
+        self.memory_v = v.contiguous()
         # Of the target so far: one slot for each position of each beam, in order of arrival.
         self.self_k, self.self_v = k.new_empty(B, H, K, 0), k.new_empty(B, H, 0, K)
         self._refresh_views(0)
@@ -146,7 +149,8 @@ class CachedLayer:
             # Doubling the room copies each entry about once. Empty slots are hidden, but must be numbers: a
             # NaN would still spread.
             room = max(shown, 2 * room)
-            k, v = self.self_k.new_zeros(B, H, K, room), self.self_v.new_zeros(B, H, room, K)
+            v = self.self_v.new_zeros(B, H, room, K)
+            k = torch.zeros_like(v).mT if v.is_cuda else v.new_zeros(B, H, K, room)
             k[..., :filled] = self.self_k[..., :filled]
             v[:, :, :filled] = self.self_v[:, :, :filled]
             self.self_k, self.self_v = k, v
@@ -166,9 +170,14 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
     `attn_bias` (B·H, 1 or N, S) is a mask converted by `as_bias`.
     """
     B, N, H, K = q.shape
-    q = q.transpose(1, 2).reshape(B * H, N, K)
-    weights = torch.baddbmm(attn_bias, q, k, alpha=1 / math.sqrt(K)).softmax(-1)  # (B·H, N, S)
-    heads = torch.bmm(weights, v).view(B, H, N, K)
+    q = q.transpose(1, 2)  # (B, H, N, K)
+    if q.is_cuda:  # all of it in one kernel, which reads the keys of a position together
+        k, v, attn_bias = (each.view(B, H, *each.shape[1:]) for each in (k.mT, v, attn_bias))
+        heads = F.scaled_dot_product_attention(q, k, v, attn_bias)
+    else:
+        q = q.reshape(B * H, N, K)
+        weights = torch.baddbmm(attn_bias, q, k, alpha=1 / math.sqrt(K)).softmax(-1)  # (B·H, N, S)
+        heads = torch.bmm(weights, v).view(B, H, N, K)
     return heads.transpose(1, 2).reshape(B * N, H * K)
 
 
@@ -214,5 +223,9 @@ def pad_bias(bias: Tensor) -> Tensor:
 
 
 def _missing_keys(number: int, *, device: str) -> int:
-    """Keys to append: up to one full vector register, or under autocast up to a multiple (fewer sizes)."""
-    return -number % SIMD_FLOATS if torch.is_autocast_enabled(device) else max(0, SIMD_FLOATS - number)
+    """Keys to append: up to one full vector register, or under autocast up to a multiple (fewer sizes).
+
+    A GPU's attention would copy a bias whose rows begin elsewhere than at multiples.
+    """
+    in_multiples = device == "cuda" or torch.is_autocast_enabled(device)
+    return -number % SIMD_FLOATS if in_multiples else max(0, SIMD_FLOATS - number)

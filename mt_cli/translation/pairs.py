@@ -1,11 +1,13 @@
 """Pairs from text of one side: a run makes the other side, once, and what it has made is kept.
 
-Lines of held-out splits are left out: whoever trains on them would know what is asked.
+Lines of held-out splits are left out: whoever trains on them would know what is asked. So are translations
+that loop: whoever trains on them learns to loop.
 """
 
 import json
 import logging
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,8 @@ UNFINISHED = "unfinished.txt"
 """What is made so far; its last line may be cut."""
 LINES_AT_ONCE = 10_000
 """Lines that are translated together, and so the most that a kill loses."""
+LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
+"""A letter four times in a row, or anything longer three times."""
 BEAM: dict[str, object] = {"beam_size": 5, "length_penalty": 1.0}
 
 
@@ -95,6 +99,7 @@ def _made(name: str, more: MorePairsConfig, text: Text, run: Run, held_out: set[
         "weights": weights_sha256(run.checkpoint_folder("best")),
         "tokenizer": run.tokenizer_hashes,
         "by": more.translate_by,
+        "loop": LOOP.pattern,
     }
     folder = FOLDER / f"{name}-{sha256_bytes(json.dumps(inputs).encode())[:12]}"
     if not (folder / REPORT).exists():
@@ -125,7 +130,7 @@ def _make(folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, 
             update(done)
             for begin in range(done, len(given), LINES_AT_ONCE):
                 made = translator.translate(given[begin : begin + LINES_AT_ONCE], on_progress=update)
-                file.write("".join(f"{line}\n" for line in made).encode())
+                file.write("".join("\n" if LOOP.search(line) else f"{line}\n" for line in made).encode())
                 file.flush()
             os.fsync(file.fileno())
         unfinished.replace(whole)

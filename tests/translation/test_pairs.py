@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.device import fast_bf16
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.translation import pairs
-from mt_cli.translation.pairs import make_pairs
+from mt_cli.translation.pairs import LOOP, make_pairs
 from mt_cli.translation.translator import Translator
 
 OWN = ["Ein Hund bellt.", "", "Zwei Männer schlafen.", "Eine Frau singt."]
@@ -30,6 +31,7 @@ Call = Callable[..., Outcome]
 def folder(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with text of one side: lines of our own, and one of val in capitals, without its full stop."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pairs, "LOOP", re.compile("(?!)"))  # which a model as small as the workspace's does
     known = workspace.corpus("val.de").read_text(encoding="utf-8").split("\n")[0]
     lines = [*OWN[:2], known.upper().rstrip("."), *OWN[2:]]
     tmp_path.joinpath("mono.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -75,6 +77,26 @@ def test_prepare_trains_on_them_and_counts_what_is_held_out(workspace: Workspace
     assert len(open_prepared(Path("data/prepared/more")).split("train")) > 3
     again = workspace.call("prepare", "more.toml", cwd=Path.cwd())
     assert "nothing has changed" in again.err
+
+
+def test_translations_that_loop_are_left_out_and_counted(
+    workspace: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "LOOP", LOOP)
+    translations = ["A dog barks.", "Two meshhhhh men.", "A woman the woman the woman the woman."]
+    monkeypatch.setattr(Translator, "translate", lambda *_, **__: translations)
+    made = make_pairs(config_of(workspace))["mono"]
+    assert lines_of(made.files.tgt[0]) == ["A dog barks.", "", ""]
+    assert workspace.call("prepare", "more.toml", cwd=folder).code == 0
+    report = json.loads(folder.joinpath("data/prepared/more/report.json").read_text())["splits"]["train+mono"]
+    assert (report["pairs"], report["dropped"]) == (1, {"held out": 1, "empty": 2})
+
+
+@pytest.mark.parametrize(
+    "line", ["No one, no, no.", "Ha ha!", "A red, red wall.", "1000 feet", "He walks and walks and jumps."]
+)
+def test_what_people_say_twice_is_no_loop(line: str) -> None:
+    assert not LOOP.search(line)
 
 
 @pytest.mark.usefixtures("folder")
