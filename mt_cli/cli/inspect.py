@@ -186,7 +186,8 @@ def export(
     to: Annotated[
         ExportTarget,
         typer.Option(
-            help="ctranslate2 is a faster engine, whose package it needs; run is a small copy of RUN."
+            help="ctranslate2 is a faster engine, whose package it needs; argos adds a package for Argos "
+            "Translate and LibreTranslate; run is a small copy of RUN."
         ),
     ],
     output: OutputFlags,

@@ -103,7 +103,7 @@ GraphsChoice = Literal["auto", "off"]
 OptimizerKind = Literal["adam", "adamw"]
 TokenizerKind = Literal["spacy", "bpe", "unigram"]
 TranslateBy = Literal["greedy", "beam", "sample"]
-ExportTarget = Literal["ctranslate2", "run"]
+ExportTarget = Literal["ctranslate2", "argos", "run"]
 """What a run is exported to."""
 Quantization = Literal[
     "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"

@@ -1,13 +1,15 @@
-"""`export`: a run's model for CTranslate2, or a small copy of the run; and proof that it translates alike.
+"""`export`: a run's model for another engine, or a small copy of the run; and proof that it translates alike.
 
 The README.md of what is exported stands in export.md, a template.
 
 Letters: D d_model.
 """
 
+import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +37,7 @@ from mt_cli.machine.files import (
     write_json,
 )
 from mt_cli.machine.terminal import progress_shown
+from mt_cli.model.transformer import Positions
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.checkpoint import STATE, read_state, read_weights, save_checkpoint, weights_sha256
 from mt_cli.runs.run import (
@@ -67,11 +70,11 @@ SPLIT = "val"
 FAITHFUL = 0.9
 """Share of identical lines that unquantised weights reach; rounding alone leaves 0.99 of them."""
 WARM_UP_LINES = 64
-OWN_FILES: Mapping[ExportTarget, tuple[str, ...]] = {
-    "ctranslate2": (EXPORTED_MODEL, "config.json", "tokenizer/tokenizer.json"),
-    "run": (MANIFEST, RUN_CONFIG, "last.txt"),
-}
+CTRANSLATE2_CUTS_AT = 1024
+"""Tokens of an input, unless it is told otherwise."""
+OWN_FILES = (EXPORTED_MODEL, "config.json", "tokenizer/tokenizer.json")
 """By which what was exported is known; every other CTranslate2 model has the first two of its files."""
+OWN_FILES_OF_COPY = (MANIFEST, RUN_CONFIG, "last.txt")
 OF_RUNS = ("none", "float16")
 """What the weights of a copied run can be stored as."""
 
@@ -128,29 +131,16 @@ def export_run(
 
     Raises:
         ResourceError: CTranslate2 is not installed, or the folder cannot be written.
-        UsageError: no such run or checkpoint; the folder exists, and `overwrite` is off or it is no export.
+        UsageError: no such run or checkpoint; the folder exists, and `overwrite` is off or it is no export;
+            Argos Translate cannot use such a tokenizer.
         DataError: `data_dir` does not hold the data of the run.
     """
-    if to == "ctranslate2":
-        check_installed("export")
-    elif quantization not in OF_RUNS:
-        raise UsageError(
-            f"a run's weights are not stored as {quantization}; take ",
-            Option("quantization"),
-            f" {' or '.join(OF_RUNS)}, or --to ctranslate2",
-        )
-    check_replaceable(
-        folder,
-        is_wanted=overwrite,
-        own_files=OWN_FILES[to],
-        kind="an exported model",
-        ways_out="--overwrite replaces an exported model, or name another folder",
-    )
-    if any(folder.glob(f"{CHECKPOINTS}/*/{STATE}")):
-        raise UsageError(f"{folder} holds the state of a training: --overwrite leaves it alone; name another")
+    _check_wishes(folder, to=to, quantization=quantization, overwrite=overwrite)
     run = open_run(run_dir)
+    if to == "argos":
+        check_fits_argos(run)
     name = run.resolve_checkpoint(checkpoint)
-    needs_proof = to == "ctranslate2" or quantization != "none"
+    needs_proof = to != "run" or quantization != "none"
     prepared = None
     try:
         if needs_proof:
@@ -163,26 +153,39 @@ def export_run(
         if to == "run":
             copy_run(run, partial, checkpoint=name, has_halves=quantization == "float16")
         else:
-            _convert(run, partial, checkpoint=name, quantization=quantization)
+            _convert(run, partial, checkpoint=name, quantization=quantization, to=to)
         proof = None
         if prepared is not None:
             exported = open_run(partial, may_be_exported=True)
             proof = prove(run, name, exported, prepared, threads=threads)
-        if to == "ctranslate2":
-            readme = render_markdown(
-                "export.md",
-                run=run,
-                checkpoint=name,
-                version=__version__,
-                weights="float32" if quantization == "none" else quantization,
-                batch_size=run.config.decoding.batch_size or SENTENCES_AT_ONCE["cpu"],
-                proof=proof,
-            )
-            write_atomically(partial / "README.md", readme.encode(errors="backslashreplace"))
+        if to != "run":
+            _write_readme(run, partial, checkpoint=name, quantization=quantization, proof=proof)
+        if to == "argos":
+            pack_for_argos(run, partial)
     if to == "run":
         write_card(open_run(folder))  # which says where it is
     log.info("%s of %s exported to %s", name, run_dir, folder)
     return Export(folder, name, quantization, proof)
+
+
+def _check_wishes(folder: Path, *, to: ExportTarget, quantization: Quantization, overwrite: bool) -> None:
+    if to != "run":
+        check_installed("export")
+    elif quantization not in OF_RUNS:
+        raise UsageError(
+            f"a run's weights are not stored as {quantization}; take ",
+            Option("quantization"),
+            f" {' or '.join(OF_RUNS)}, or --to ctranslate2",
+        )
+    check_replaceable(
+        folder,
+        is_wanted=overwrite,
+        own_files=OWN_FILES_OF_COPY if to == "run" else OWN_FILES,
+        kind="an exported model",
+        ways_out="--overwrite replaces an exported model, or name another folder",
+    )
+    if any(folder.glob(f"{CHECKPOINTS}/*/{STATE}")):
+        raise UsageError(f"{folder} holds the state of a training: --overwrite leaves it alone; name another")
 
 
 def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threads: int) -> Proof:
@@ -221,11 +224,18 @@ def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threa
     return Proof(identical / n, "\n".join(texts), document)
 
 
-def _convert(run: Run, folder: Path, *, checkpoint: str, quantization: Quantization) -> None:
+def _convert(
+    run: Run, folder: Path, *, checkpoint: str, quantization: Quantization, to: ExportTarget
+) -> None:
     """Write the model of `checkpoint` of `run` into `folder` as CTranslate2 loads it, and what it is."""
+    model = run.load_model(checkpoint=checkpoint, backend="scratch")
+    if to == "argos":  # which splits no long sentences: CTranslate2 would fail where positions end
+        model.src_positions = model.tgt_positions = Positions(
+            CTRANSLATE2_CUTS_AT, run.config.model.d_model, learned=False
+        )
     write_model(
         folder,
-        run.load_model(checkpoint=checkpoint, backend="scratch"),
+        model,
         run.config.model,
         src_tokens=run.tokenizers.src.entries,
         tgt_tokens=run.tokenizers.tgt.entries,
@@ -245,6 +255,60 @@ def _convert(run: Run, folder: Path, *, checkpoint: str, quantization: Quantizat
         exported_from=ExportReference(str(run.folder), checkpoint, weights, quantization),
     )
     write_json(folder / MANIFEST, manifest.model_dump(exclude_none=True))
+
+
+def _write_readme(
+    run: Run, folder: Path, *, checkpoint: str, quantization: Quantization, proof: Proof | None
+) -> None:
+    """Tell in `folder` how its model is used."""
+    readme = render_markdown(
+        "export.md",
+        run=run,
+        checkpoint=checkpoint,
+        version=__version__,
+        weights="float32" if quantization == "none" else quantization,
+        batch_size=run.config.decoding.batch_size or SENTENCES_AT_ONCE["cpu"],
+        proof=proof,
+    )
+    write_atomically(folder / "README.md", readme.encode(errors="backslashreplace"))
+
+
+# A package for Argos Translate, which LibreTranslate uses too
+
+
+def check_fits_argos(run: Run) -> None:
+    """Argos Translate has one SentencePiece model for both sides, changes no letter, splits no sentence.
+
+    Raises:
+        UsageError: the model of `run` needs other things.
+    """
+    found, config = run.tokenizers, run.config
+    wanted = {
+        "tokenizer.kind bpe or unigram": found.kind != "spacy",
+        "tokenizer.joint true": found.joint,
+        "data.lowercase false": not found.options.lowercase,
+        "model.positions sinusoidal": config.model.positions == "sinusoidal",
+    }
+    if missing := [name for name, is_so in wanted.items() if not is_so]:
+        raise UsageError(f"{run.folder}: Argos Translate needs a model trained with {', '.join(missing)}")
+
+
+def pack_for_argos(run: Run, folder: Path) -> None:
+    """Put the model in `folder`, exported of `run`, into a package there: a zip of a folder."""
+    import spacy
+
+    options = run.tokenizers.options
+    metadata: dict[str, object] = {"package_version": "1.0", "argos_version": "1.9", "links": []}
+    for side, code in (("from", options.src_lang), ("to", options.tgt_lang)):
+        metadata |= {f"{side}_code": code, f"{side}_name": spacy.util.get_lang_class(code).__name__}
+    name = f"translate-{options.src_lang}_{options.tgt_lang}"
+    model = [path for path in folder.glob("*") if path.suffix in (".bin", ".json") and path.name != MANIFEST]
+    with zipfile.ZipFile(folder / f"{name}.argosmodel", "w", zipfile.ZIP_DEFLATED) as package:
+        package.writestr(f"{name}/metadata.json", json.dumps(metadata, indent=2))
+        package.write(folder / "README.md", f"{name}/README.md")
+        package.write(folder / TOKENIZER / "joint.model", f"{name}/sentencepiece.model")
+        for path in sorted(model):
+            package.write(path, f"{name}/model/{path.name}")
 
 
 # A copy of a run, small and as usable as the run
