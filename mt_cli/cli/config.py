@@ -53,6 +53,13 @@ def new(
     init_from: Annotated[
         Path | None, typer.Option(metavar="RUN", help="A run to go on from, on these pairs.")
     ] = None,
+    teacher: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What another model made of training's sources, by line: a small student learns it too.",
+        ),
+    ] = None,
     file: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Config to write; stdout by default."),
@@ -89,6 +96,7 @@ def new(
         src_lang=src_lang,
         tgt_lang=tgt_lang,
         parent=init_from,
+        teacher=teacher,
         output=file,
         overwrite=overwrite,
     )

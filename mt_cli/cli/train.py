@@ -67,9 +67,6 @@ def train(
     samples: Annotated[
         int, typer.Option(min=0, metavar="N", help="Translations shown of the last validation.")
     ] = 2,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard's event files into the run folder too.")
-    ] = False,
     threads: Threads = None,
     precision: Annotated[
         PrecisionChoice | None,
@@ -106,7 +103,6 @@ def train(
 
     repeated = {"--run": run, "--data": data, "--time-limit": time_limit}
     words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
-    words += ["--tensorboard"] if tensorboard else []
     words += [] if validate else ["--no-validate"]
     words += [] if samples == 2 else ["--samples", str(samples)]
     again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
@@ -122,7 +118,6 @@ def train(
             num_samples=samples,
             time_limit_s=limit_s,
             config_path=config,
-            has_tensorboard=tensorboard,
         )
     except PreparedDataError as error:
         # prepare knows one place for a config's data, which --data may have led away from

@@ -96,13 +96,14 @@ CountOrShare = Annotated[int | float, BeforeValidator(_count_or_share)]
 
 
 Backend = Literal["torch", "scratch"]
-Device = Literal["auto", "cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["fp32", "bf16", "fp16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
 GraphsChoice = Literal["auto", "off"]
 OptimizerKind = Literal["adam", "adamw"]
 TokenizerKind = Literal["spacy", "bpe", "unigram"]
 TranslateBy = Literal["greedy", "beam", "sample"]
+TrackerName = Literal["none", "tensorboard", "trackio", "wandb"]
 ExportTarget = Literal["ctranslate2", "argos", "run"]
 """What a run is exported to."""
 Quantization = Literal[
@@ -386,7 +387,7 @@ class RuntimeConfig(Section):
     """`[runtime]`: on what it runs."""
 
     device: Device = "auto"
-    """`auto` takes a GPU where there is one."""
+    """`auto` takes a CUDA GPU where there is one."""
     precision: PrecisionChoice = "auto"
     """Of the layers in training: `auto` is bf16 where the device is fast in it, else fp16 on a GPU that has
     matrix units for it, else fp32."""
@@ -395,6 +396,9 @@ class RuntimeConfig(Section):
     one process and no `model.output_bias`; without them, updates are made as usual. No GPU has tried it."""
     threads: int = Field(default=0, ge=0, le=MOST_THREADS)
     """CPU threads; 0 is PyTorch's choice: one for each core, or what OMP_NUM_THREADS says."""
+    track: TrackerName = "none"
+    """Who shows curves too: `tensorboard` reads the run folder, `trackio` what it keeps on this machine,
+    `wandb` what it sends to Weights & Biases. Each is a package: `pip install 'mt_cli[trackio]'`."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of everything that is random."""
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from mt_cli.decoding import Hyp, penalty
 from mt_cli.decoding.rules import Banned, Rules, ban
 
-STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8}
+STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8, "mps": 8}
 """How often finished sentences may leave the batch. To see which they are, the host waits for a GPU."""
 SHARE_THAT_STAYS = 0.05
 """Finished rows stay in the batch until they are more than this share: moving the others costs more than

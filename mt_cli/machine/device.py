@@ -102,8 +102,8 @@ def choose_runtime(
 
 def best_precision(device: torch.device) -> Precision:
     """The fastest that training can use on `device`."""
-    if device.type == "cpu":
-        return "bf16" if fast_bf16() else "fp32"
+    if device.type != "cuda":
+        return "bf16" if device.type == "cpu" and fast_bf16() else "fp32"
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return "bf16"
     return "fp16" if torch.cuda.get_device_capability(device) >= FIRST_MATRIX_UNITS else "fp32"
@@ -113,6 +113,12 @@ def _choose_device(device: Device) -> torch.device:
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
         raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
+    if device == "mps":  # only where asked for: nobody has tried it
+        if not torch.backends.mps.is_available():
+            raise ResourceError(
+                "no GPU of an Apple computer found; use ", Option("device", "cpu"), ", or auto"
+            )
+        return torch.device("mps")
     if device == "cpu" or not has_cuda:
         return torch.device("cpu")
     local_rank = os.environ.get("LOCAL_RANK")  # torchrun starts a process for each GPU
@@ -144,6 +150,8 @@ def _keep_freed_memory() -> None:
 
 def seed_everything(seed: int) -> None:
     """Seed torch's generators that dropout draws from: the CPU's, and the GPU's where one is in use."""
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed(seed)
@@ -245,8 +253,8 @@ def check_fits_memory(
 
 def release_memory(device: torch.device) -> None:
     """Give back what PyTorch keeps for later of `device`'s memory, so that it can be had in other pieces."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    if device.type != "cpu":
+        torch.get_device_module(device).empty_cache()
 
 
 @contextlib.contextmanager

@@ -54,9 +54,9 @@ def batch_loss(
     return loss
 
 
-PIECE_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 28}
+PIECE_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 28, "mps": 1 << 28}
 """Logits of one matrix product: they bound memory, and are enough to keep the device busy."""
-BLOCK_LOGITS = {"cpu": 1 << 19, "cuda": 1 << 26}
+BLOCK_LOGITS = {"cpu": 1 << 19, "cuda": 1 << 26, "mps": 1 << 26}
 """Logits that are turned into gradients at a time, in fp32: on a CPU, few enough for its caches."""
 PIECE_STEP = 32
 """Piece sizes are multiples of this many tokens, so that there are few sizes."""

@@ -1,4 +1,4 @@
-"""What is told while a model is trained: to people, to train.log, to metrics.jsonl and to TensorBoard.
+"""What is told while a model is trained: to people, to train.log, to metrics.jsonl and to a tracker.
 
 Nothing follows from it for the training.
 """
@@ -12,22 +12,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mt_cli.config.schema import Config
-from mt_cli.errors import ResourceError
 from mt_cli.evaluation.scoring import Score, score_bleu
 from mt_cli.machine.device import Runtime, describe_processor
 from mt_cli.machine.terminal import in_words, progress_shown, visible
 from mt_cli.runs.run import Run, number_in
 from mt_cli.training.live import open_screen
+from mt_cli.training.track import Tracker
 from mt_cli.training.trainer import StepReport, Trainer
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +39,6 @@ Sample = tuple[str, str, str]
 """A source, its translation and its reference."""
 OVERFITTED = 0.1
 """Nats a token that the loss on val has risen again where the model is said to overfit."""
-TENSORBOARD = "tensorboard"
-"""Folder of its event files, in that of the run."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +64,12 @@ class Monitor:
         trainer: Trainer,
         *,
         elapsed_s: Callable[[], float],
-        events: "SummaryWriter | None" = None,
+        tracker: Tracker | None = None,
     ) -> None:
         """`elapsed_s` gives the seconds of training so far, earlier sessions included."""
         self.meter = Meter()
         self._run, self._trainer = run, trainer
-        self._elapsed_s, self._events = elapsed_s, events
+        self._elapsed_s, self._tracker = elapsed_s, tracker
         self._has_header = False
         self._last: Validation | None = None
         self._pace = ""
@@ -122,8 +116,12 @@ class Monitor:
     def watching(self) -> Iterator[None]:
         """Show how far training has come, where stderr is a terminal, for as long as the block lasts."""
         screen = nullcontext() if self._screen is None else self._screen.shown()
-        with screen, self._events or nullcontext():
-            yield
+        try:
+            with screen:
+                yield
+        finally:
+            if self._tracker is not None:
+                self._tracker.finish()
 
     @contextmanager
     def validating(self, num_lines: int) -> Iterator[Callable[[int], None]]:
@@ -164,9 +162,9 @@ class Monitor:
             return
         elapsed = self._elapsed_s()
         self._run.append_metrics({"kind": "step", **asdict(reading), "elapsed_s": elapsed})
-        if self._events is not None:
-            for name in ("loss", "nll", "lr", "grad_norm", "tgt_tokens_per_s"):
-                self._events.add_scalar(f"train/{name}", getattr(reading, name), reading.step)
+        if self._tracker is not None:
+            names = ("loss", "nll", "lr", "grad_norm", "tgt_tokens_per_s")
+            self._tracker.log({f"train/{name}": getattr(reading, name) for name in names}, step=reading.step)
         log.log(self._level, "%s  elapsed %.0f s", reading, elapsed)
         self._pace = f"loss {reading.loss:.3f}  {reading.tgt_tokens_per_s:,.0f} tok/s"
 
@@ -187,11 +185,9 @@ class Monitor:
                 "validation_s": validation_s,
             }
         )
-        if self._events is not None:
-            self._events.add_scalar("val/nll", validation.nll, validation.step)
-            # A score never travels without its signature.
-            self._events.add_scalar(f"val/BLEU ({bleu.signature})", bleu.score, validation.step)
-            self._events.flush()
+        if self._tracker is not None:  # a score never travels without its signature
+            found = {"val/nll": validation.nll, f"val/BLEU ({bleu.signature})": bleu.score}
+            self._tracker.log(found, step=validation.step)
         log.debug("validation at step %d  nll %.4f  %s", validation.step, validation.nll, bleu)
         if not self._has_header:
             self._has_header = True
@@ -283,28 +279,6 @@ def _row(
     cells = [epoch, str(validation.step), loss, nll, bleu, lr, rate, *times]
     row = "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS.values(), strict=True))
     return f"{row}  {'*' if is_best else ''}".rstrip()
-
-
-def event_writer(run_folder: Path, *, after_step: int) -> "SummaryWriter":
-    """Writer of TensorBoard's event files, which hides what a kill lost of later updates."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(run_folder / TENSORBOARD), purge_step=after_step + 1)
-
-
-def check_tensorboard() -> None:
-    """Make sure that TensorBoard can be imported, before anything is made.
-
-    Raises:
-        ResourceError: it is not installed.
-    """
-    try:
-        import torch.utils.tensorboard  # noqa: F401
-    except ImportError as error:
-        raise ResourceError(
-            f"--tensorboard needs the package tensorboard, which cannot be imported ({error}); "
-            "run: pip install 'mt_cli[tensorboard]'"
-        ) from error
 
 
 # What happened between two log lines, and between two validations

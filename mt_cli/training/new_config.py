@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +95,8 @@ class Recipe:
     vocab_size: int
     d_model: int
     num_heads: int
-    num_layers: int
+    encoder_layers: int
+    decoder_layers: int
     d_ff: int
     dropout: float
     tokens_per_batch: int
@@ -103,16 +104,33 @@ class Recipe:
     num_updates: int
     """Updates after which such a model has mostly learnt what there is."""
 
+    def of_student(self) -> "Recipe":
+        """Keys for a small, fast model that learns from a teacher's translations (Kim and Rush 2016).
+
+        They are simpler than people's, so that less of a model learns them, and needs less dropout. Most of
+        its layers are in the encoder, which reads a sentence once (Kasai et al. 2021). Of the third recipe,
+        configs/multi30k-tiny-student.toml comes out.
+        """
+        d_model = max(128, self.d_model * 2 // 3 // 64 * 64)
+        return replace(
+            self,
+            d_model=d_model,
+            num_heads=d_model * self.num_heads // self.d_model,
+            encoder_layers=self.encoder_layers + 2,
+            decoder_layers=self.decoder_layers // 2,
+            dropout=0.1,
+        )
+
 
 # The third row is configs/multi30k-strong.toml, the last the base model of Vaswani et al. (2017). Few pairs
 # want few subwords (Sennrich and Zhang 2019), each of which must occur often enough to be learnt, and much
 # dropout (measured: docs/experiments.md).
 RECIPES = (
-    Recipe(60_000, 800, 128, 4, 2, 512, 0.3, 1024, 3e-3, 1_500),
-    Recipe(400_000, 1_000, 128, 4, 2, 512, 0.3, 2048, 3e-3, 2_700),
-    Recipe(3_000_000, 8_000, 192, 6, 4, 512, 0.3, 2048, 2.5e-3, 7_000),
-    Recipe(30_000_000, 16_000, 256, 8, 5, 1024, 0.3, 4096, 1.5e-3, 18_000),
-    Recipe(float("inf"), 32_000, 512, 8, 6, 2048, 0.1, 8192, 7e-4, 100_000),
+    Recipe(60_000, 800, 128, 4, 2, 2, 512, 0.3, 1024, 3e-3, 1_500),
+    Recipe(400_000, 1_000, 128, 4, 2, 2, 512, 0.3, 2048, 3e-3, 2_700),
+    Recipe(3_000_000, 8_000, 192, 6, 4, 4, 512, 0.3, 2048, 2.5e-3, 7_000),
+    Recipe(30_000_000, 16_000, 256, 8, 5, 5, 1024, 0.3, 4096, 1.5e-3, 18_000),
+    Recipe(float("inf"), 32_000, 512, 8, 6, 6, 2048, 0.1, 8192, 7e-4, 100_000),
 )
 SPARE_ENTRIES = 260
 """Bytes and special symbols, which every subword vocabulary has."""
@@ -131,22 +149,21 @@ def recipe_for(size: CorpusSize) -> Recipe:
     return next(recipe for recipe in RECIPES if size.num_bytes // BYTES_PER_TOKEN <= recipe.most_tokens)
 
 
-def suited_model(size: CorpusSize, parent: Config | None = None) -> Tables:
+def suited_model(size: CorpusSize, recipe: Recipe, parent: Config | None = None) -> Tables:
     """Keys of [tokenizer] and [model] for a new model, or those of a `parent`, whose weights fix them."""
     if parent is not None:
         return {
             name: getattr(parent, name).model_dump(mode="json", exclude_none=True)
             for name in ("tokenizer", "model")
         }
-    recipe = recipe_for(size)
     # No more entries than the corpus has words, and enough to spell them.
     letters = SPARE_ENTRIES + size.num_letters
     vocab_size = max(letters + FEWEST_MERGES, min(recipe.vocab_size, letters + size.num_words))
     model: dict[str, object] = {
         "d_model": recipe.d_model,
         "num_heads": recipe.num_heads,
-        "encoder_layers": recipe.num_layers,
-        "decoder_layers": recipe.num_layers,
+        "encoder_layers": recipe.encoder_layers,
+        "decoder_layers": recipe.decoder_layers,
         "d_ff": recipe.d_ff,
         "dropout": recipe.dropout,
     }
@@ -154,10 +171,9 @@ def suited_model(size: CorpusSize, parent: Config | None = None) -> Tables:
 
 
 def suited_training(
-    size: CorpusSize, pairs: "EncodedSample", config: Config, parent: Config | None = None
+    recipe: Recipe, pairs: "EncodedSample", config: Config, parent: Config | None = None
 ) -> dict[str, object]:
     """Keys of [training] for `config`'s model on `pairs`, or to go on from `parent`'s weights."""
-    recipe = recipe_for(size)
     num_updates, peak_lr = recipe.num_updates, recipe.peak_lr
     if parent is not None:
         num_updates, peak_lr = round(num_updates * FINE_TUNING), parent.training.peak_lr * FINE_TUNING
@@ -278,6 +294,7 @@ def new_config(
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     parent: Path | None = None,
+    teacher: Path | None = None,
     output: Path | None = None,
     overwrite: bool = False,
 ) -> tuple[str, dict[str, int]]:
@@ -285,19 +302,30 @@ def new_config(
 
     Gives its text, and how many pairs each split has that was cut off the corpus: if `val` or `test` is
     missing, it is cut off the training pairs, into a folder beside `output`. With a `parent` run, the config
-    goes on from that run's weights, with its tokenizer.
+    goes on from that run's weights, with its tokenizer. With the lines that a `teacher` wrote for the
+    training sources, the model is a student of it, and sees its pairs as often as the others.
 
     Raises:
         UsageError: a place is taken, a name is not UTF-8, or a flag is missing.
         DataError: the files are missing, do not align, or hold too few pairs.
     """
-    for place in (output, parent, *(path for pair in files.values() for path in (*pair.src, *pair.tgt))):
+    for place in (
+        output,
+        parent,
+        teacher,
+        *(path for pair in files.values() for path in (*pair.src, *pair.tgt)),
+    ):
         if place is not None and str(place) != str(place).encode(errors="replace").decode():
             raise UsageError(f"{place}: its name is not UTF-8, and a config cannot hold it; rename it")
     if output is not None and output.exists() and not overwrite:
         raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
     trained = None if parent is None else open_run(parent).config
     data, pairs = DataConfig(), dict[str, int]()
+    if teacher is not None and not files.keys() >= {TRAIN, VAL}:
+        raise UsageError(
+            "--teacher needs --train SRC TGT and --val SRC TGT: it may have translated what would be "
+            "cut off; config new without it cuts the pairs"
+        )
     if files:
         if TRAIN not in files:
             raise UsageError(
@@ -308,15 +336,15 @@ def new_config(
             src_lang or _language_of(train.src[0], train.src_column, flag="--src-lang"),
             tgt_lang or _language_of(train.tgt[0], train.tgt_column, flag="--tgt-lang"),
         )
-        data = _data_config(files, languages)
-        given = {name: pair for name, pair in find_corpus(data).items() if name in files}
+        data = _data_config(files, languages, teacher)
+        given = {name: pair for name, pair in find_corpus(data).items() if name in files or MORE in name}
         examples = log_oddities(given, data)
         if missing := [name for name in (VAL, TEST) if name not in files]:
             cut, pairs = _cut_off(find_corpus(data), missing, languages, output=output, overwrite=overwrite)
-            data = _data_config({**files, **cut}, languages)
+            data = _data_config({**files, **cut}, languages, teacher)
         log.info("%s", examples)
     try:
-        config, sample = _sized(data, trained, parent)
+        config, sample = _sized(data, trained, parent, is_student=teacher is not None)
     except MtCliError:
         if pairs:
             remove(data.files[TRAIN].src[0].parent)
@@ -330,11 +358,17 @@ def new_config(
     return text, pairs
 
 
-def _sized(data: DataConfig, trained: Config | None, parent: Path | None) -> tuple[Config, EncodedSample]:
+def _sized(
+    data: DataConfig, trained: Config | None, parent: Path | None, *, is_student: bool
+) -> tuple[Config, EncodedSample]:
     """A config for the pairs of `data`, or to go on from the `parent` run, whose config `trained` is."""
     corpus = find_corpus(data)
     size = measure(read_pairs(corpus[TRAIN]))
-    tables: Tables = {"data": data.model_dump(mode="json"), **suited_model(size, trained)}
+    recipe = recipe_for(size).of_student() if is_student else recipe_for(size)
+    tables: Tables = {
+        "data": data.model_dump(mode="json", exclude_none=True),
+        **suited_model(size, recipe, trained),
+    }
     if trained is not None:
         tables["tokenizer"]["from_run"] = str(parent)
         tables["training"] = {"init_from": str(parent)}
@@ -342,7 +376,7 @@ def _sized(data: DataConfig, trained: Config | None, parent: Path | None) -> tup
     config = parse_config(tables, origin="config new")
     tokenized_by = run_with_tokenizer(config)  # which says if a parent's does not suit
     sample = EncodedSample.of(config, corpus, None if tokenized_by is None else tokenized_by.tokenizers)
-    tables["training"] = {**tables.get("training", {}), **suited_training(size, sample, config, trained)}
+    tables["training"] = {**tables.get("training", {}), **suited_training(recipe, sample, config, trained)}
     return parse_config(tables, origin="config new"), sample
 
 
@@ -357,7 +391,9 @@ def _expected(sample: EncodedSample, config: Config, total_steps: int) -> str:
     return "" if seconds is None else f", about {in_words(seconds * total_steps)} here, without validations"
 
 
-def _data_config(files: Mapping[str, FilesConfig], languages: tuple[str, str]) -> DataConfig:
+def _data_config(
+    files: Mapping[str, FilesConfig], languages: tuple[str, str], teacher: Path | None = None
+) -> DataConfig:
     """[data] for `files`, of which the training pairs stand for `val` until it is cut off them."""
     named = {TRAIN: files[TRAIN], VAL: files[TRAIN], **files}
     tables: Tables = {
@@ -369,6 +405,9 @@ def _data_config(files: Mapping[str, FilesConfig], languages: tuple[str, str]) -
             "tgt_lang": languages[1],
         }
     }
+    if teacher is not None:
+        own = files[TRAIN].model_dump(mode="json", include={"src", "src_column"}, exclude_none=True)
+        tables["data"]["more"] = {"teacher": {**own, "tgt": str(teacher)}}
     return parse_config(tables, origin="config new").data
 
 

@@ -34,8 +34,9 @@ from mt_cli.runs.checkpoint import (
 )
 from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
 from mt_cli.training.distributed import World
-from mt_cli.training.monitor import Monitor, Validation, after_training, before_training, event_writer
+from mt_cli.training.monitor import Monitor, Validation, after_training, before_training
 from mt_cli.training.precision import HALVINGS
+from mt_cli.training.track import open_tracker
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.searcher import Searcher
@@ -62,7 +63,6 @@ class Session:
         time_limit_s: float | None,
         validates_at_limit: bool,
         num_samples: int,
-        has_tensorboard: bool,
     ) -> None:
         """In a `world` of several processes, the first scores, saves and decides, and the others follow.
 
@@ -102,7 +102,7 @@ class Session:
             run,
             self._trainer,
             elapsed_s=self._elapsed_s,
-            events=event_writer(run.folder, after_step=last_kept) if has_tensorboard else None,
+            tracker=open_tracker(run, after_step=last_kept) if world.is_first else None,
         )
         if restored:
             self._monitor.meter.restore(restored)

@@ -43,8 +43,8 @@ from mt_cli.runs.run import (
     open_run,
 )
 from mt_cli.training.distributed import joined_world
-from mt_cli.training.monitor import check_tensorboard
 from mt_cli.training.session import Session
+from mt_cli.training.track import check_tracker
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,6 @@ def train_run(
     num_samples: int = 2,
     time_limit_s: float | None = None,
     config_path: Path | None = None,
-    has_tensorboard: bool = False,
 ) -> Run | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
 
@@ -78,7 +77,7 @@ def train_run(
 
     Where a time limit ends training, the model is validated if `validates_at_limit`. `num_samples` sentences
     of each validation are shown.
-    `config_path` is where `config` was read, for the log. `has_tensorboard` also writes event files.
+    `config_path` is where `config` was read, for the log.
 
     Gives the run, whose status.json says how training ended: `finished`, `early_stop` or `time_limit`.
     Where torchrun has started several processes they train together; all but the first give None.
@@ -89,11 +88,10 @@ def train_run(
         DataError: the data are not prepared, or not as `config` wants them.
         DivergedError: the loss is NaN or infinite.
         StoppedError: a signal came; the state is saved.
-        ResourceError: out of memory, another process is gone, or TensorBoard is not installed.
+        ResourceError: out of memory, another process is gone, or what `runtime.track` names is not installed.
     """
     started_at = time.monotonic()
-    if has_tensorboard:
-        check_tensorboard()
+    check_tracker(config.runtime.track)
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
             logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first one tells what happens
@@ -148,7 +146,6 @@ def train_run(
             time_limit_s=time_limit_s,
             validates_at_limit=validates_at_limit,
             num_samples=num_samples,
-            has_tensorboard=has_tensorboard and world.is_first,
         )
         if run.init_from is not None and not run.checkpoints:
             load_parent(run, session.model)

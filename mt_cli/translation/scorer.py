@@ -26,9 +26,9 @@ from mt_cli.translation.translator import DecodingOptions
 
 log = logging.getLogger(__name__)
 
-TOKENS_AT_ONCE = {"cpu": 1 << 11, "cuda": 1 << 15}
+TOKENS_AT_ONCE = {"cpu": 1 << 11, "cuda": 1 << 15, "mps": 1 << 15}
 """Positions of a batch, padding included."""
-LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
+LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28, "mps": 1 << 28}
 """At each position, the whole vocabulary is predicted."""
 
 

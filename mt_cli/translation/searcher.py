@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192}
+HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192, "mps": 8192}
 """Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches (measured)."""
-SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192}
-TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18}
+SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192, "mps": 8192}
+TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18, "mps": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
 FEWEST_SENTENCES = 8
 """Fewest sentences of a batch that is split so that every core has one."""

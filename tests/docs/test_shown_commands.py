@@ -25,7 +25,7 @@ from mt_cli.cli.app import app
 from mt_cli.config.load import parse_config
 
 WORKFLOW = ROOT / ".github" / "workflows" / "checks.yml"
-PROGRAMS = {"cat", "cd", "git", "head", "mt-cli", "sbatch", "torchrun"}
+PROGRAMS = {"argospm", "cat", "cd", "docker", "git", "head", "hf", "mt-cli", "pip", "sbatch", "torchrun"}
 """What a page may call beside our scripts."""
 
 LINES = [(name_of(page), shown) for page in PAGES for shown in shown_in(read(page))]
@@ -113,6 +113,17 @@ def test_named_configs_exist(page: Path) -> None:
 def test_workflow_calls_mt_cli_as_it_can_be_called(line: str) -> None:
     (words,) = simple_commands(line)
     parse(arguments_of(words) or [])
+
+
+def test_the_image_is_set_up_as_the_readme_says() -> None:
+    text = read(ROOT / "Dockerfile")
+    of_readme = {shown.line for page, shown in LINES if page == "README.md"}
+    runs = re.findall(r"^RUN (.*)$", text, re.MULTILINE)
+    assert runs
+    assert set(runs) <= of_readme
+    assert re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE) == ['["mt-cli"]']
+    (command,) = re.findall(r"docker run .* (mt-cli .*)$", text, re.MULTILINE)
+    parse(command.split()[1:])
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """The machine: device, precision, threads, and random numbers that can be repeated."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import get_args
 
 import pytest
 import torch
 from processor import pretend_processor
 
+from mt_cli.config.schema import Device
+from mt_cli.decoding import search
 from mt_cli.errors import MEMORY, SHORTAGE_HINTS, THREADS, Option, ResourceError, shortage
 from mt_cli.machine.device import (
     best_precision,
@@ -15,8 +18,14 @@ from mt_cli.machine.device import (
     seed_everything,
     set_up_process,
 )
+from mt_cli.training import loss
+from mt_cli.translation import scorer, searcher
 
 CPU = torch.device("cpu")
+TABLES = (
+    loss.PIECE_LOGITS, loss.BLOCK_LOGITS, search.STEPS_BETWEEN_CHECKS, scorer.TOKENS_AT_ONCE,
+    scorer.LOGITS_AT_ONCE, searcher.HYPS_AT_ONCE, searcher.SENTENCES_AT_ONCE, searcher.TOKENS_AT_ONCE,
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +46,25 @@ def test_a_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert choose_runtime(precision="fp32").device.type == "cuda"
     assert choose_runtime(device="cpu", precision="fp32").device == CPU
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_gpu_of_an_apple_computer_is_taken_only_if_asked_for(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: is_there)
+    assert choose_runtime().device.type == "cpu"
+    if is_there:
+        chosen = choose_runtime(device="mps")
+        assert (chosen.device.type, chosen.precision) == ("mps", "fp32")
+    else:
+        with pytest.raises(ResourceError, match="no GPU of an Apple computer"):
+            choose_runtime(device="mps")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_each_device_has_its_numbers(table: Mapping[str, int]) -> None:
+    assert {"auto", *table} == set(get_args(Device))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

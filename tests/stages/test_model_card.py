@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from damage import change_json
+from huggingface_hub import ModelCard
 from safetensors import safe_open
 from workspace import Workspace
 
@@ -36,6 +37,15 @@ def test_card_of_training_says_what_its_files_say(run: Path) -> None:
     assert rows["updates"] == [f"{status['step']:,} of {status['total_steps']:,}, {status['state']}"]
     assert rows["seed"] == ["4"]  # workspace.CONFIG
     assert rows[f"val, step {status['best_step']} BLE"][0] == f"BLEU {status['best_score']:.2f}"
+
+
+def test_the_hub_reads_the_cards_front_matter(workspace: Workspace, run: Path) -> None:
+    assert workspace.call("evaluate", run).code == 0
+    data = ModelCard.load(run / "README.md", ignore_metadata_errors=False).data
+    assert (data.language, data.pipeline_tag) == (["de", "en"], "translation")
+    scores = json.loads(run.joinpath("eval/test-greedy/scores.json").read_bytes())
+    found = {(each.dataset_split, each.metric_type): each.metric_value for each in data.eval_results}
+    assert found["test", "bleu"] == pytest.approx(scores["bleu"]["score"], abs=0.01)
 
 
 def test_card_gains_what_is_evaluated(workspace: Workspace, run: Path) -> None:

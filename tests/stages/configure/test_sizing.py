@@ -16,7 +16,14 @@ from mt_cli.data.prepare import prepare_corpus
 from mt_cli.data.prepared import EncodedSplit, Sentences, open_prepared
 from mt_cli.machine.device import Runtime
 from mt_cli.runs.run import build_model
-from mt_cli.training.new_config import CorpusSize, EncodedSample, new_config, suited_model, suited_training
+from mt_cli.training.new_config import (
+    CorpusSize,
+    EncodedSample,
+    new_config,
+    recipe_for,
+    suited_model,
+    suited_training,
+)
 from mt_cli.training.trainer import Trainer
 
 TOKENIZERS = learn_tokenizers(
@@ -41,8 +48,9 @@ def sample_of(num_pairs: int) -> EncodedSample:
 
 def config_for(num_pairs: int, parent: Config | None = None) -> Config:
     size = size_of(num_pairs)
-    tables = suited_model(size, parent)
-    training = suited_training(size, sample_of(num_pairs), parse_config(tables), parent)
+    recipe = recipe_for(size)
+    tables = suited_model(size, recipe, parent)
+    training = suited_training(recipe, sample_of(num_pairs), parse_config(tables), parent)
     return parse_config({**tables, "training": training})
 
 
@@ -70,6 +78,23 @@ def test_fine_tuning_keeps_the_model_and_lowers_the_rate() -> None:
     suited = config_for(775, parent)
     assert (suited.model, suited.tokenizer) == (parent.model, parent.tokenizer)
     assert suited.training.peak_lr == 5e-4
+
+
+def test_a_student_of_as_many_pairs_is_the_ready_models_recipe() -> None:
+    student = recipe_for(size_of(29_000)).of_student()
+    config = load_config(Path(__file__).resolve().parents[3] / "configs/multi30k-tiny-student.toml")
+    for key in ("d_model", "num_heads", "encoder_layers", "decoder_layers", "d_ff", "dropout"):
+        assert getattr(student, key) == getattr(config.model, key)
+    assert student.vocab_size == config.tokenizer.vocab_size
+
+
+@pytest.mark.parametrize("num_pairs", SIZES)
+def test_every_student_is_a_model_that_can_be_made(num_pairs: int) -> None:
+    size = size_of(num_pairs)
+    tables = suited_model(size, recipe_for(size).of_student())
+    model = parse_config(tables).model
+    assert model.decoder_layers < model.encoder_layers
+    assert model.d_model <= recipe_for(size).d_model
 
 
 def test_updates_are_announced_as_training_will_make_them(

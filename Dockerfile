@@ -1,0 +1,12 @@
+# mt-cli on CPUs, with its ready model:
+#   docker build --build-arg PIP_EXTRA_INDEX_URL=ADDRESS -t mt-cli .
+#   docker run --rm -it -v "$PWD:/work" mt-cli translate /mt_cli/data/models/multi30k-tiny
+# ADDRESS is PyTorch's index of CPU builds (docs/gpu.md#without-a-gpu); without it, CUDA's gigabytes come along.
+FROM python:3.12-slim
+ARG PIP_EXTRA_INDEX_URL
+WORKDIR /mt_cli
+COPY . .
+RUN scripts/setup
+ENV PATH="/mt_cli/.venv/bin:$PATH"
+WORKDIR /work
+ENTRYPOINT ["mt-cli"]
