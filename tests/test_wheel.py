@@ -62,7 +62,8 @@ def as_on_windows(name, globals=None, *rest, **others):
 builtins.__import__ = as_on_windows
 for module, names in NAMES.items():
     for name in names:
-        delattr(module, name)
+        if hasattr(module, name):
+            delattr(module, name)
 """
 """Python runs a `sitecustomize.py` before the program: this one hides from it what Windows does not have."""
 
@@ -71,6 +72,9 @@ def test_the_four_commands_of_the_wheel_need_an_empty_folder_and_nothing_of_posi
     installed: Path, tmp_path: Path
 ) -> None:
     installed.joinpath("sitecustomize.py").write_text(WITHOUT_POSIX)
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    is_hidden = "import os, sys; sys.exit(hasattr(os, 'fork'))"
+    subprocess.run([sys.executable, "-c", is_hidden], env=environment, check=True)
     for args, printed in (
         (("prepare", "sample"), "data/prepared/sample\n"),
         (("train", "sample", "--max-steps", "2", "--device", "cpu"), "runs/sample\n"),

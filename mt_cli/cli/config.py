@@ -57,7 +57,7 @@ def new(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What another model made of training's sources, by line: a small student learns it too.",
+            help="What another model made of training's sources, by line: a student learns it too.",
         ),
     ] = None,
     file: Annotated[

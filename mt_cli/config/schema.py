@@ -399,8 +399,8 @@ class RuntimeConfig(Section):
     threads: int = Field(default=0, ge=0, le=MOST_THREADS)
     """CPU threads; 0 is PyTorch's choice: one for each core, or what OMP_NUM_THREADS says."""
     track: TrackerName = "none"
-    """Who shows curves too: `tensorboard` reads the run folder, `trackio` what it keeps on this machine,
-    `wandb` what it sends to Weights & Biases. Each is a package: `pip install 'mt_cli[trackio]'`."""
+    """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder), `trackio` (on
+    this machine) or `wandb` (Weights & Biases). Each is a package: `pip install 'mt_cli[trackio]'`."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of everything that is random."""
 

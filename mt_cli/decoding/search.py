@@ -292,7 +292,7 @@ def top_log_probs(
     """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids: both (R, k).
 
     Two kinds of ids are never returned, but keep their probability: those in `forbidden` (F,) for every row,
-    and what is `banned`. Overwrites `logits`.
+    and what is `banned`. May overwrite `logits`.
     """
     if banned is not None or logits.is_cuda:
         log_probs = logits.log_softmax(-1)

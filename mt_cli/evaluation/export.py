@@ -10,6 +10,7 @@ import logging
 import time
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,7 +133,7 @@ def export_run(
     Raises:
         ResourceError: CTranslate2 is not installed, or the folder cannot be written.
         UsageError: no such run or checkpoint; the folder exists, and `overwrite` is off or it is no export;
-            Argos Translate cannot use such a tokenizer.
+            Argos Translate cannot use such a model.
         DataError: `data_dir` does not hold the data of the run.
     """
     _check_wishes(folder, to=to, quantization=quantization, overwrite=overwrite)
@@ -231,7 +232,7 @@ def _convert(
     model = run.load_model(checkpoint=checkpoint, backend="scratch")
     if to == "argos":  # which splits no long sentences: CTranslate2 would fail where positions end
         model.src_positions = model.tgt_positions = Positions(
-            CTRANSLATE2_CUTS_AT, run.config.model.d_model, learned=False
+            max(CTRANSLATE2_CUTS_AT, model.max_len), run.config.model.d_model, learned=False
         )
     write_model(
         folder,
@@ -298,14 +299,16 @@ def pack_for_argos(run: Run, folder: Path) -> None:
     import spacy
 
     options = run.tokenizers.options
-    metadata: dict[str, object] = {"package_version": "1.0", "argos_version": "1.9", "links": []}
+    metadata: dict[str, object] = {"package_version": "1.0", "argos_version": "1.11", "links": []}
     for side, code in (("from", options.src_lang), ("to", options.tgt_lang)):
-        metadata |= {f"{side}_code": code, f"{side}_name": spacy.util.get_lang_class(code).__name__}
+        name = code
+        with suppress(ImportError):  # spaCy does not know every language
+            name = spacy.util.get_lang_class(code).__name__
+        metadata |= {f"{side}_code": code, f"{side}_name": name}
     name = f"translate-{options.src_lang}_{options.tgt_lang}"
     model = [path for path in folder.glob("*") if path.suffix in (".bin", ".json") and path.name != MANIFEST]
     with zipfile.ZipFile(folder / f"{name}.argosmodel", "w", zipfile.ZIP_DEFLATED) as package:
         package.writestr(f"{name}/metadata.json", json.dumps(metadata, indent=2))
-        package.write(folder / "README.md", f"{name}/README.md")
         package.write(folder / TOKENIZER / "joint.model", f"{name}/sentencepiece.model")
         for path in sorted(model):
             package.write(path, f"{name}/model/{path.name}")

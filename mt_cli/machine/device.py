@@ -150,8 +150,6 @@ def _keep_freed_memory() -> None:
 
 def seed_everything(seed: int) -> None:
     """Seed torch's generators that dropout draws from: the CPU's, and the GPU's where one is in use."""
-    if torch.backends.mps.is_available():
-        torch.mps.manual_seed(seed)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed(seed)

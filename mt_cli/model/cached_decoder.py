@@ -86,9 +86,7 @@ class CachedLayer:
         k, v = pad_keys(*cross_attn.project_memory(memory))  # each (B, H, S, K)
         B, H, _, K = k.shape
         self.num_heads = H
-        # Keys are (B, H, K, S), values (B, H, S, K).
-        self.memory_k = k.contiguous().mT if k.is_cuda else k.mT.contiguous()
-        self.memory_v = v.contiguous()
+        self.memory_k, self.memory_v = _stored(k), v.contiguous()  # (B, H, K, S) and (B, H, S, K)
         # Of the target so far: one slot for each position of each beam, in order of arrival.
         self.self_k, self.self_v = k.new_empty(B, H, K, 0), k.new_empty(B, H, 0, K)
         self._refresh_views(0)
@@ -150,7 +148,7 @@ class CachedLayer:
             # NaN would still spread.
             room = max(shown, 2 * room)
             v = self.self_v.new_zeros(B, H, room, K)
-            k = torch.zeros_like(v).mT if v.is_cuda else v.new_zeros(B, H, K, room)
+            k = _stored(torch.zeros_like(v))
             k[..., :filled] = self.self_k[..., :filled]
             v[:, :, :filled] = self.self_v[:, :, :filled]
             self.self_k, self.self_v = k, v
@@ -162,6 +160,11 @@ class CachedLayer:
         self._past_k = self.self_k.flatten(0, 1)[..., :shown]
         self._past_v = self.self_v.flatten(0, 1)[:, :shown]
         self._cross_k, self._cross_v = self.memory_k.flatten(0, 1), self.memory_v.flatten(0, 1)
+
+
+def _stored(k: Tensor) -> Tensor:
+    """Keys `k` (B, H, S, K) as (B, H, K, S), in memory as the device multiplies queries by them."""
+    return k.contiguous().mT if k.is_cuda else k.mT.contiguous()
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
@@ -212,7 +215,7 @@ def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     extra = _missing_keys(k.shape[2], device=k.device.type)
     if not extra:
         return k, v
-    # Keys are stored as (B, H, K, S), the layout in which queries are multiplied by them.
+    # A CPU keeps them as (B, H, K, S): see `_stored`.
     return F.pad(k.mT, (0, extra)).mT, F.pad(v, (0, 0, 0, extra))
 
 

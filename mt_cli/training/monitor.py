@@ -64,12 +64,12 @@ class Monitor:
         trainer: Trainer,
         *,
         elapsed_s: Callable[[], float],
-        tracker: Tracker | None = None,
     ) -> None:
         """`elapsed_s` gives the seconds of training so far, earlier sessions included."""
         self.meter = Meter()
         self._run, self._trainer = run, trainer
-        self._elapsed_s, self._tracker = elapsed_s, tracker
+        self._elapsed_s = elapsed_s
+        self._tracker: Tracker | None = None
         self._has_header = False
         self._last: Validation | None = None
         self._pace = ""
@@ -113,15 +113,14 @@ class Monitor:
         )
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Show how far training has come, where stderr is a terminal, for as long as the block lasts."""
-        screen = nullcontext() if self._screen is None else self._screen.shown()
-        try:
-            with screen:
-                yield
-        finally:
-            if self._tracker is not None:
-                self._tracker.finish()
+    def watching(self, tracker: Tracker | None) -> Iterator[None]:
+        """Show how far training has come, where stderr is a terminal, for as long as the block lasts.
+
+        A `tracker` gets what is measured meanwhile.
+        """
+        self._tracker = tracker
+        with nullcontext() if self._screen is None else self._screen.shown():
+            yield
 
     @contextmanager
     def validating(self, num_lines: int) -> Iterator[Callable[[int], None]]:

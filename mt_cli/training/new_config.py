@@ -321,10 +321,12 @@ def new_config(
         raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
     trained = None if parent is None else open_run(parent).config
     data, pairs = DataConfig(), dict[str, int]()
-    if teacher is not None and not files.keys() >= {TRAIN, VAL}:
+    if teacher is not None and parent is not None:
+        raise UsageError("--teacher makes a small model and --init-from keeps the run's; give one of them")
+    if teacher is not None and not files.keys() >= {TRAIN, VAL, TEST}:
         raise UsageError(
-            "--teacher needs --train SRC TGT and --val SRC TGT: it may have translated what would be "
-            "cut off; config new without it cuts the pairs"
+            "--teacher needs --train, --val and --test SRC TGT: it has translated what would be cut off; "
+            "config new without it cuts the pairs"
         )
     if files:
         if TRAIN not in files:

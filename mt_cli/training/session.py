@@ -36,7 +36,7 @@ from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
 from mt_cli.training.distributed import World
 from mt_cli.training.monitor import Monitor, Validation, after_training, before_training
 from mt_cli.training.precision import HALVINGS
-from mt_cli.training.track import open_tracker
+from mt_cli.training.track import tracking
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.searcher import Searcher
@@ -89,20 +89,19 @@ class Session:
         self._judged: Validation | None = None
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
         # Without a checkpoint, the score of the start is made anew too.
-        last_kept, restored = -1, {}
+        self._last_kept, restored = -1, {}
         if run.checkpoints:
             restored = self._restore()
-            last_kept = self._state.step
+            self._last_kept = self._state.step
         self._elapsed_before_s = self._state.elapsed_s
         if world.is_first:
-            run.forget_metrics_after(last_kept)
+            run.forget_metrics_after(self._last_kept)
             if self._state.step < self._trainer.total_steps and not self._is_out_of_patience():
                 run.note_resumption(environment, after_step=self._state.step)
         self._monitor = Monitor(
             run,
             self._trainer,
             elapsed_s=self._elapsed_s,
-            tracker=open_tracker(run, after_step=last_kept) if world.is_first else None,
         )
         if restored:
             self._monitor.meter.restore(restored)
@@ -131,7 +130,10 @@ class Session:
             log.info("nothing is left to train; to train longer, raise training.max_epochs")
         self._write_status("running")
         try:
-            with self._monitor.watching():
+            with (
+                tracking(self._run, after_step=self._last_kept) as tracker,
+                self._monitor.watching(tracker),
+            ):
                 reason = self.loop(signals)
         except (StoppedError, DivergedError):
             raise

@@ -18,7 +18,7 @@ from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, differences
 from mt_cli.config.schema import Config
 from mt_cli.data.prepared import Prepared, open_prepared
-from mt_cli.errors import DataError, UsageError, command_line
+from mt_cli.errors import DataError, Option, ResourceError, UsageError, command_line
 from mt_cli.evaluation.card import write_card
 from mt_cli.machine.device import (
     DTYPES,
@@ -98,6 +98,8 @@ def train_run(
         set_up_process(threads=config.runtime.threads)
         asked = config.runtime
         own = choose_runtime(device=asked.device, precision=asked.precision, graphs=asked.graphs)
+        if own.device.type == "mps":  # PyTorch's Adam would let an update through that is not finite
+            raise ResourceError("an Apple GPU translates, but does not train; use ", Option("device", "cpu"))
         precisions = list(DTYPES)
         runtime = replace(own, precision=precisions[world.told(precisions.index(own.precision))])
         prepared = world.after_first(

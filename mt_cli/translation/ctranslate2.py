@@ -75,7 +75,7 @@ class ExportedSearcher(Engine):
         self._tgt_tokens = run.tokenizers.tgt.entries
         self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
         has_cuda = options.device != "cpu" and ctranslate2.get_cuda_device_count() > 0
-        if options.device == "cuda" and not has_cuda:
+        if options.device in ("cuda", "mps") and not has_cuda:
             raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
         self.config, self.sampling, self.seed = config, options.sampling, options.seed
         self.device = "cuda" if has_cuda else "cpu"

@@ -32,6 +32,14 @@ LINES_AT_ONCE = 10_000
 """Lines that are translated together, and so the most that a kill loses."""
 LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
 """A letter four times in a row, or anything longer three times."""
+
+
+def loops(made: str, given: str) -> bool:
+    """Whether a translation repeats words or letters again and again, as what it translates does not."""
+    found = LOOP.search(made)
+    return found is not None and any(map(str.isalpha, found[0])) and not LOOP.search(given)
+
+
 BEAM: dict[str, object] = {"beam_size": 5, "length_penalty": 1.0}
 
 
@@ -129,11 +137,16 @@ def _make(folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, 
         ):
             update(done)
             for begin in range(done, len(given), LINES_AT_ONCE):
-                made = translator.translate(given[begin : begin + LINES_AT_ONCE], on_progress=update)
-                file.write("".join("\n" if LOOP.search(line) else f"{line}\n" for line in made).encode())
+                sources = given[begin : begin + LINES_AT_ONCE]
+                made = translator.translate(sources, on_progress=update)
+                kept = ["" if loops(*pair) else pair[0] for pair in zip(made, sources, strict=True)]
+                file.write("".join(f"{line}\n" for line in kept).encode())
                 file.flush()
             os.fsync(file.fileno())
         unfinished.replace(whole)
+    num_empty = whole.read_bytes().split(b"\n").count(b"") - 1
+    if num_empty:
+        log.info("%s: %d translations are left out, which loop or are empty", name, num_empty)
     write_json(folder / REPORT, {"lines": len(given), "held_out": num_held_out, "run": str(run.folder)})
 
 

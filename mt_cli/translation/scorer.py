@@ -137,7 +137,7 @@ class PairScorer:
                 of_models.append(-losses.view_as(tgt_out))
             # The mean of the models' probabilities, as `Ensemble` searches with.
             mean = torch.stack(of_models).logsumexp(0) - math.log(len(self._models))  # (B, T)
-        log_probs: list[float] = mean.double().masked_fill(tgt_out == PAD_ID, 0.0).sum(-1).tolist()
+        log_probs: list[float] = mean.masked_fill(tgt_out == PAD_ID, 0.0).cpu().double().sum(-1).tolist()
         return log_probs
 
 

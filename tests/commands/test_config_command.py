@@ -190,15 +190,16 @@ def test_a_student_sees_what_its_teacher_made_of_the_training_sources(
 
 
 def test_a_student_needs_held_out_pairs_that_its_teacher_has_not_translated(call: Call, folder: Path) -> None:
-    outcome = call("new", "--train", *PAIR, "--teacher", "corpus.en", "-o", "student.toml")
+    outcome = call("new", "--train", *PAIR, "--val", *PAIR, "--teacher", "corpus.en", "-o", "student.toml")
     assert outcome.code == 2
-    assert "--teacher needs --train SRC TGT and --val SRC TGT" in outcome.err
+    assert "--teacher needs --train, --val and --test SRC TGT" in outcome.err
     assert not folder.joinpath("student.toml").exists()
 
 
 def test_a_teacher_with_other_lines_than_the_corpus_is_refused(call: Call, folder: Path) -> None:
     folder.joinpath("teacher.en").write_text("only one line\n")
-    outcome = call("new", "--train", *PAIR, "--val", *PAIR, "--teacher", "teacher.en", "-o", "student.toml")
+    held_out = ("--val", *PAIR, "--test", *PAIR)
+    outcome = call("new", "--train", *PAIR, *held_out, "--teacher", "teacher.en", "-o", "student.toml")
     assert outcome.code == 3
     assert "teacher.en" in outcome.err
     assert not folder.joinpath("student.toml").exists()

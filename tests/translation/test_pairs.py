@@ -20,7 +20,7 @@ from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.device import fast_bf16
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.translation import pairs
-from mt_cli.translation.pairs import LOOP, make_pairs
+from mt_cli.translation.pairs import LOOP, loops, make_pairs
 from mt_cli.translation.translator import Translator
 
 OWN = ["Ein Hund bellt.", "", "Zwei Männer schlafen.", "Eine Frau singt."]
@@ -31,7 +31,7 @@ Call = Callable[..., Outcome]
 def folder(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with text of one side: lines of our own, and one of val in capitals, without its full stop."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pairs, "LOOP", re.compile("(?!)"))  # which a model as small as the workspace's does
+    monkeypatch.setattr(pairs, "LOOP", re.compile("(?!)"))  # a model as small as the workspace's loops
     known = workspace.corpus("val.de").read_text(encoding="utf-8").split("\n")[0]
     lines = [*OWN[:2], known.upper().rstrip("."), *OWN[2:]]
     tmp_path.joinpath("mono.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -93,10 +93,18 @@ def test_translations_that_loop_are_left_out_and_counted(
 
 
 @pytest.mark.parametrize(
-    "line", ["No one, no, no.", "Ha ha!", "A red, red wall.", "1000 feet", "He walks and walks and jumps."]
+    ("made", "given"),
+    [
+        ("No one, no, no.", "Niemand, nein, nein."),
+        ("A red, red wall.", "Eine rote, rote Wand."),
+        ("He walks and walks and jumps.", "Er läuft und läuft und springt."),
+        ("7000000000 people | - | - | - | ......", "7000000000 Menschen | - | - | - | ......"),
+        ("1000000 euros", "Eine Million Euro"),
+        ("A very very very big dog.", "Ein sehr sehr sehr großer Hund."),
+    ],
 )
-def test_what_people_say_twice_is_no_loop(line: str) -> None:
-    assert not LOOP.search(line)
+def test_what_people_say_is_no_loop(made: str, given: str) -> None:
+    assert not loops(made, given)
 
 
 @pytest.mark.usefixtures("folder")

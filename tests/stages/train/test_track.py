@@ -1,6 +1,8 @@
 """`runtime.track`: what curves are told, and by whom; stand-ins take the place of missing packages."""
 
 import importlib.util
+import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,18 +29,25 @@ class Curves:
     def __init__(self) -> None:
         self.opened: list[dict[str, object]] = []
         self.logged: dict[int, list[str]] = {}
-        self.is_finished = False
+        self.finished: list[dict[str, object]] = []
+        self.fails_at = ""
+
+    def fail(self, where: str) -> None:
+        if where == self.fails_at:
+            raise OSError("no network")
 
     def init(self, **options: object) -> None:
         print("what a service prints of itself")
+        self.fail("init")
         self.opened.append(options)
-        self.is_finished = False
 
     def log(self, values: dict[str, float], *, step: int) -> None:
+        self.fail("log")
         self.logged.setdefault(step, []).extend(values)
 
-    def finish(self) -> None:
-        self.is_finished = True
+    def finish(self, **options: object) -> None:
+        self.fail("finish")
+        self.finished.append(options)
 
 
 @pytest.fixture(params=SERVICES)
@@ -54,28 +63,59 @@ def test_a_service_is_told_what_metrics_jsonl_is_told(
 ) -> None:
     name, curves = service
     assert train(workspace, tmp_path / "mine", name)[0] == 0
-    assert curves.is_finished
+    assert curves.finished == [{"exit_code": 0} if name == "wandb" else {}]
     assert set(curves.logged) == {10, 20, 30, 40}
     assert "train/loss" in curves.logged[10]
     nll, bleu = curves.logged[40][-2:]
     assert nll == "val/nll"
     assert bleu.startswith("val/BLEU (nrefs:1|case:mixed|")
     (opened,) = curves.opened
-    assert (opened["project"], opened["name"]) == ("mt_cli", "mine")
+    assert opened["project"] == "mt_cli"
+    assert re.fullmatch("mine-[0-9a-f]{8}", str(opened["name"]))
 
 
-def test_a_resumed_run_goes_on_under_its_name(
+@pytest.mark.parametrize("where", ["log", "finish"])
+def test_training_goes_on_where_a_service_fails(
+    workspace: Workspace, service: tuple[str, Curves], tmp_path: Path, where: str
+) -> None:
+    name, curves = service
+    curves.fails_at = where
+    code, err = train(workspace, tmp_path / "mine", name)
+    assert code == 0
+    assert err.count(f"warning: {name} gets no more curves: no network\n") == 1
+    status = json.loads(tmp_path.joinpath("mine", "status.json").read_bytes())
+    assert status["state"] == "finished"
+
+
+def test_a_service_that_cannot_be_reached_is_an_error_of_the_machine(
+    workspace: Workspace, service: tuple[str, Curves], tmp_path: Path
+) -> None:
+    name, curves = service
+    curves.fails_at = "init"
+    code, err = train(workspace, tmp_path / "mine", name)
+    assert (code, err.splitlines()[-1]) == (5, f"error: runtime.track '{name}': no network")
+
+
+def test_a_diverged_run_is_a_failed_one(
+    workspace: Workspace, service: tuple[str, Curves], tmp_path: Path
+) -> None:
+    name, curves = service
+    broken = ("--set", "training.peak_lr=1e30", "--set", "training.clip_norm=0")
+    assert train(workspace, tmp_path / "mine", name, *broken)[0] != 0
+    assert curves.finished == [{"exit_code": 1} if name == "wandb" else {}]
+
+
+def test_a_resumed_run_keeps_its_name_and_another_gets_its_own(
     workspace: Workspace, service: tuple[str, Curves], tmp_path: Path
 ) -> None:
     name, curves = service
     train(workspace, tmp_path / "mine", name)
     assert train(workspace, tmp_path / "mine", name, "--max-steps", 60, "--resume")[0] == 0
-    first, second = curves.opened
-    assert {key: first[key] for key in first if key != "config"} == {
-        key: second[key] for key in second if key != "config"
-    }
-    assert second["resume"] == "allow"
     assert max(curves.logged) == 60
+    train(workspace, tmp_path / "mine", name, "--overwrite")
+    first, second, other = (options["name"] for options in curves.opened)
+    assert first == second != other
+    assert curves.opened[1]["resume"] == "allow"
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -108,4 +148,4 @@ def test_trackio_reads_what_was_written(
     import trackio
 
     (run,) = trackio.Api().runs("mt_cli")
-    assert run.name == "mine"
+    assert run.name.startswith("mine-")
