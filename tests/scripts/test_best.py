@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from itertools import product
 from pathlib import Path
 
 import pytest
 import tomli_w
 from workspace import CONFIG, TIMEOUT_S, Workspace
-
-from mt_cli.config.load import read_toml
 
 pytestmark = pytest.mark.processes
 
@@ -28,7 +27,7 @@ test_2017_flickr = { src = "corpus/test.de", tgt = "corpus/test.en" }
 
 @pytest.fixture
 def project(workspace: Workspace, tmp_path: Path) -> Path:
-    """A project whose three configs are tiny ones, the best one's added pairs those of the real one."""
+    """A project whose three configs are tiny ones; the last learns from others as the real one does."""
     forward = re.sub(r"max_epochs = \d+", "max_epochs = 4", CONFIG)
     forward = forward.replace('test = { src = "corpus/test.de", tgt = "corpus/test.en" }', TESTS)
     forward = forward.replace(
@@ -37,10 +36,15 @@ def project(workspace: Workspace, tmp_path: Path) -> Path:
     reverse = forward.replace("[data]", '[data]\nsrc_lang = "en"\ntgt_lang = "de"')
     for old, new in ((".de", ".x"), (".en", ".de"), (".x", ".en")):
         reverse = reverse.replace(old, new)
-    best = read_toml(ROOT / "configs" / "multi30k-best.toml")
-    assert isinstance(best["data"], dict)
-    added = tomli_w.dumps({"data": {"more": best["data"]["more"]}}).replace("[data]\n", "")
-    for name, text in (("strong", forward), ("reverse", reverse), ("best", f"{forward}\n{added}")):
+    real = tomllib.loads((ROOT / "configs" / "multi30k-captions.toml").read_text(encoding="utf-8"))
+    last = tomllib.loads(forward)
+    last["tokenizer"] = real["tokenizer"]
+    last["training"]["init_from"] = real["training"]["init_from"]
+    last["data"]["more"] = real["data"]["more"]
+    for more in last["data"]["more"].values():
+        if side := more.pop("captions", None):
+            more[side] = "corpus/train.de" if side == "src" else "corpus/train.en"
+    for name, text in (("strong", forward), ("reverse", reverse), ("captions", tomli_w.dumps(last))):
         path = tmp_path / "configs" / f"multi30k-{name}.toml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -78,15 +82,15 @@ def test_the_last_model_is_trained_on_what_the_first_two_said(project: Path) -> 
     first = best(project)
     assert first.returncode == 0, first.stderr
     scored = re.findall(r"^(test_201[67])_flickr  BLEU [\d.]+  ", first.stdout, flags=re.MULTILINE)
-    # strong and best, greedily and with a beam, and the system of all three
+    # strong and captions, greedily and with a beam, and the system of all three
     assert scored == ["test_2016", "test_2017"] * 5
 
     reports = [
         json.loads(path.read_bytes()) for path in sorted(project.glob("data/translated/*/report.json"))
     ]
-    assert [report["run"] for report in reports] == ["runs/multi30k-reverse", "runs/multi30k-strong"]
+    assert [report["run"] for report in reports] == ["runs/multi30k-reverse", "runs/multi30k-strong"] * 2
     num_pairs = len((project / "data/prepared/multi30k-strong/train.src.txt").read_bytes().splitlines())
-    assert [report["lines"] + report["held_out"] for report in reports] == [num_pairs, num_pairs]
+    assert [report["lines"] + report["held_out"] for report in reports[2:]] == [num_pairs, num_pairs]
 
     kept = sorted(project.glob("data/translated/*/made.txt"))
     before = [(sha256(path), path.stat().st_mtime_ns) for path in kept]
@@ -95,7 +99,7 @@ def test_the_last_model_is_trained_on_what_the_first_two_said(project: Path) -> 
     assert [(sha256(path), path.stat().st_mtime_ns) for path in kept] == before
 
 
-def test_strong_and_best_are_trained_and_scored_with_each_seed(tmp_path: Path) -> None:
+def test_strong_and_captions_are_trained_and_scored_with_each_seed(tmp_path: Path) -> None:
     outcome = best(with_script(tmp_path, mt_cli='echo "$@"'), "--seeds", "3")
     assert outcome.returncode == 0, outcome.stderr
     trained = re.findall(
@@ -103,11 +107,16 @@ def test_strong_and_best_are_trained_and_scored_with_each_seed(tmp_path: Path) -
         outcome.stdout,
         re.MULTILINE,
     )
-    further = [(name, f"{name}-seed{n}", n) for n in "23" for name in ("multi30k-strong", "multi30k-best")]
-    assert trained == [(f"multi30k-{name}",) * 2 + ("1",) for name in ("strong", "reverse", "best")] + further
+    further = [
+        (name, f"{name}-seed{n}", n) for n in "23" for name in ("multi30k-strong", "multi30k-captions")
+    ]
+    assert (
+        trained
+        == [(f"multi30k-{name}",) * 2 + ("1",) for name in ("strong", "reverse", "captions")] + further
+    )
     scored = re.findall(r"^evaluate runs/(\S+)( --beam-size 5)?", outcome.stdout, re.MULTILINE)
-    folders = ["multi30k-strong", "multi30k-best", *(folder for _, folder, _ in further)]
-    assert scored == [*product(folders, ("", " --beam-size 5")), ("multi30k-best", "")]
+    folders = ["multi30k-strong", "multi30k-captions", *(folder for _, folder, _ in further)]
+    assert scored == [*product(folders, ("", " --beam-size 5")), ("multi30k-captions", "")]
 
 
 @pytest.mark.parametrize(
