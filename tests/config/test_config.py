@@ -238,7 +238,7 @@ def test_a_size_that_no_machine_has_is_refused(key: str, value: int, limit: int)
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_dumped_config_loads_as_the_same(path: Path, tmp_path: Path) -> None:
     awkward = ['data.files.train={src = "a\u00a0b\\"ä.de", tgt = "b"}', 'data.corpus="files"']
-    awkward += ['data.splits=["train", "val"]', 'data.files.val={src = "c", tgt = "d"}']
+    awkward += ['data.splits=["train", "val"]', 'data.files.val={src = "c", tgt = "d"}', "data.more={}"]
     for overrides in ([], [*awkward, "training.peak_lr=1e-30", "training.max_steps=7"]):
         config = load_config(path, overrides)
         assert load_config(write(tmp_path, dump_config(config))) == config
