@@ -295,16 +295,16 @@ def check_fits_argos(run: Run) -> None:
 
 
 def pack_for_argos(run: Run, folder: Path) -> None:
-    """Put the model in `folder`, exported of `run`, into a package there: a zip of a folder."""
+    """Write a package of the model in `folder`, which was exported from `run`, beside it there: a zip."""
     import spacy
 
     options = run.tokenizers.options
     metadata: dict[str, object] = {"package_version": "1.0", "argos_version": "1.11", "links": []}
     for side, code in (("from", options.src_lang), ("to", options.tgt_lang)):
-        name = code
+        language = code
         with suppress(ImportError):  # spaCy does not know every language
-            name = spacy.util.get_lang_class(code).__name__
-        metadata |= {f"{side}_code": code, f"{side}_name": name}
+            language = spacy.util.get_lang_class(code).__name__
+        metadata |= {f"{side}_code": code, f"{side}_name": language}
     name = f"translate-{options.src_lang}_{options.tgt_lang}"
     model = [path for path in folder.glob("*") if path.suffix in (".bin", ".json") and path.name != MANIFEST]
     with zipfile.ZipFile(folder / f"{name}.argosmodel", "w", zipfile.ZIP_DEFLATED) as package:

@@ -58,13 +58,7 @@ class Validation:
 class Monitor:
     """Tells how training goes: on a terminal in a screen that stays, elsewhere line by line."""
 
-    def __init__(
-        self,
-        run: Run,
-        trainer: Trainer,
-        *,
-        elapsed_s: Callable[[], float],
-    ) -> None:
+    def __init__(self, run: Run, trainer: Trainer, *, elapsed_s: Callable[[], float]) -> None:
         """`elapsed_s` gives the seconds of training so far, earlier sessions included."""
         self.meter = Meter()
         self._run, self._trainer = run, trainer

@@ -343,10 +343,10 @@ def new_config(
         examples = log_oddities(given, data)
         if missing := [name for name in (VAL, TEST) if name not in files]:
             cut, pairs = _cut_off(find_corpus(data), missing, languages, output=output, overwrite=overwrite)
-            data = _data_config({**files, **cut}, languages, teacher)
+            data = _data_config({**files, **cut}, languages)
         log.info("%s", examples)
     try:
-        config, sample = _sized(data, trained, parent, is_student=teacher is not None)
+        config, sample = _sized(data, trained, parent)
     except MtCliError:
         if pairs:
             remove(data.files[TRAIN].src[0].parent)
@@ -360,13 +360,11 @@ def new_config(
     return text, pairs
 
 
-def _sized(
-    data: DataConfig, trained: Config | None, parent: Path | None, *, is_student: bool
-) -> tuple[Config, EncodedSample]:
+def _sized(data: DataConfig, trained: Config | None, parent: Path | None) -> tuple[Config, EncodedSample]:
     """A config for the pairs of `data`, or to go on from the `parent` run, whose config `trained` is."""
     corpus = find_corpus(data)
     size = measure(read_pairs(corpus[TRAIN]))
-    recipe = recipe_for(size).of_student() if is_student else recipe_for(size)
+    recipe = recipe_for(size).of_student() if data.more else recipe_for(size)
     tables: Tables = {
         "data": data.model_dump(mode="json", exclude_none=True),
         **suited_model(size, recipe, trained),

@@ -98,11 +98,7 @@ class Session:
             run.forget_metrics_after(self._last_kept)
             if self._state.step < self._trainer.total_steps and not self._is_out_of_patience():
                 run.note_resumption(environment, after_step=self._state.step)
-        self._monitor = Monitor(
-            run,
-            self._trainer,
-            elapsed_s=self._elapsed_s,
-        )
+        self._monitor = Monitor(run, self._trainer, elapsed_s=self._elapsed_s)
         if restored:
             self._monitor.meter.restore(restored)
 

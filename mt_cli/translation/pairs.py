@@ -33,13 +33,6 @@ LINES_AT_ONCE = 10_000
 LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
 """A letter four times in a row, or anything longer three times."""
 
-
-def loops(made: str, given: str) -> bool:
-    """Whether a translation repeats words or letters again and again, as what it translates does not."""
-    found = LOOP.search(made)
-    return found is not None and any(map(str.isalpha, found[0])) and not LOOP.search(given)
-
-
 BEAM: dict[str, object] = {"beam_size": 5, "length_penalty": 1.0}
 
 
@@ -148,6 +141,12 @@ def _make(folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, 
     if num_empty:
         log.info("%s: %d translations are left out, which loop or are empty", name, num_empty)
     write_json(folder / REPORT, {"lines": len(given), "held_out": num_held_out, "run": str(run.folder)})
+
+
+def loops(made: str, given: str) -> bool:
+    """Whether a translation repeats words or letters again and again, as what it translates does not."""
+    found = LOOP.search(made)
+    return found is not None and any(map(str.isalpha, found[0])) and not LOOP.search(given)
 
 
 def _options(more: MorePairsConfig) -> DecodingOptions:
