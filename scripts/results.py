@@ -34,6 +34,8 @@ END = "<!-- end of the figures of recorded trainings -->"
 SEARCH = re.compile(r"(greedy|beam\d+-alpha[\d.]+)(-norepeat\d+)?(-no-replace-unk)?(-bf16)?", re.ASCII)
 """A search by the best checkpoint of a run; other checkpoints and backends have other names."""
 VAL = "val"
+MARKS = (38, 41, 43)
+"""BLEU on val, as training searches: the table says how soon a training got there."""
 TRIALS = 10_000
 Counts = NDArray[np.int64]
 """(N, 10): of each of N sentences its length, its reference's, matches and n-grams of orders 1 to 4."""
@@ -93,6 +95,8 @@ class Record:
     """env.json: versions, device, processor, precision of training, threads."""
     evaluations: tuple[Evaluation, ...]
     prepared_sha256: str | None = None
+    validations: tuple[tuple[float, float], ...] = ()
+    """Of each: seconds since training began, and BLEU."""
 
     @property
     def seed(self) -> int:
@@ -103,6 +107,10 @@ class Record:
     def precision(self) -> str:
         """Of training."""
         return str(self.environment.get("precision", "unknown"))
+
+    def minutes_to(self, bleu: float) -> str:
+        """How long it trained until a validation found `bleu`."""
+        return next((f"{seconds / 60:.1f}" for seconds, found in self.validations if found >= bleu), "–")
 
     @property
     def corpus(self) -> str:
@@ -199,7 +207,15 @@ def take_record(run: Path, config_name: str) -> Record:
         environment=environment,
         evaluations=evaluations,
         prepared_sha256=manifest["prepared"]["sha256"],
+        validations=tuple(_validations(run / "metrics.jsonl")),
     )
+
+
+def _validations(metrics: Path) -> Iterator[tuple[float, float]]:
+    for line in metrics.read_bytes().splitlines():
+        told = json.loads(line)
+        if told["kind"] == "validation":
+            yield round(told["elapsed_s"], 1), told["bleu"]
 
 
 def _evaluations(run: Path, data: Mapping[str, object], checkpoint: str) -> Iterator[Evaluation]:
@@ -279,7 +295,8 @@ def p_value(one: Counts, other: Counts) -> float:
 EXPLANATION = """\
 - ± is half of BLEU's 95 % bootstrap interval: chance of test sentences, not of seeds. sd is over seeds.
 - p is of paired approximate randomisation on the first test set, against the nearest row above with as many
-  beams and the same seeds."""
+  beams and the same seeds.
+- "To 38" are the minutes until a validation while training found that BLEU on val, validations included."""
 OTHER_DATA = "[1] The seeds were trained on data that were prepared apart, and may differ."
 
 
@@ -389,9 +406,13 @@ def _training_table(records: Sequence[Record], marks: Mapping[tuple[str, ...], s
         assert isinstance(resumptions, list)
         commits = [record.commit, *(str(each["commit"]) for each in resumptions if "commit" in each)]
         shown = ", ".join(f"`{commit[:9]}`" for commit in commits)
-        rows.append([marks[record.system], str(record.seed), f"{minutes:.0f}", _machine(record), shown])
+        reached = [record.minutes_to(mark) for mark in MARKS]
+        rows.append(
+            [marks[record.system], str(record.seed), f"{minutes:.0f}", *reached, _machine(record), shown]
+        )
     precisions = " or ".join(sorted({record.precision for record in records}))
-    return _table(["model", "seed", "minutes", f"{precisions} on", "commit"], rows)
+    heads = ["model", "seed", "minutes", *(f"to {mark}" for mark in MARKS), f"{precisions} on", "commit"]
+    return _table(heads, rows)
 
 
 def _machine(record: Record) -> str:

@@ -208,6 +208,13 @@ def test_systems_of_several_runs_name_their_helpers(record: Record) -> None:
     assert "| `tiny`, a, b, reranked by c (0.3, 2) | beam 20, alpha 1.4 | 4 |" in part
 
 
+def test_page_says_how_soon_a_training_got_to_a_score(record: Record, run: Path) -> None:
+    told = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [bleu for _, bleu in record.validations] == [each["bleu"] for each in told if "bleu" in each]
+    found = replace(record, validations=((60.0, 37.9), (120.0, 38.0), (180.0, 37.0), (240.0, 41.5)))
+    assert "| 2.0 | 4.0 | – |" in page_part([found])
+
+
 def test_counts_give_bleu_as_sacrebleu_does() -> None:
     score = corpus_bleu(HYPS, [REFS]).score
     assert bleu_of(counts_of(HYPS, REFS, lowercase=False).sum(0)) == pytest.approx(score)
