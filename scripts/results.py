@@ -296,7 +296,8 @@ EXPLANATION = """\
 - ± is half of BLEU's 95 % bootstrap interval: chance of test sentences, not of seeds. sd is over seeds.
 - p is of paired approximate randomisation on the first test set, against the nearest row above with as many
   beams and the same seeds.
-- "To 38" are the minutes until a validation while training found that BLEU on val, validations included."""
+- "To 38" are the minutes until a validation while training found that BLEU on val, validations
+  included. –: none did, or the record does not say."""
 OTHER_DATA = "[1] The seeds were trained on data that were prepared apart, and may differ."
 
 
