@@ -26,6 +26,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from mt_cli.config.load import load_config
 from mt_cli.errors import DataError, MtCliError, UsageError
+from mt_cli.runs.run import number_in, open_run
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, RECORDS = Path("docs", "results.md"), Path("docs", "records")
@@ -108,10 +109,6 @@ class Record:
         """Of training."""
         return str(self.environment.get("precision", "unknown"))
 
-    def minutes_to(self, bleu: float) -> str:
-        """How long it trained until a validation found `bleu`."""
-        return next((f"{seconds / 60:.1f}" for seconds, found in self.validations if found >= bleu), "–")
-
     @property
     def corpus(self) -> str:
         """And the direction."""
@@ -122,6 +119,10 @@ class Record:
     def system(self) -> tuple[str, ...]:
         """Records that are seeds of one system have this in common."""
         return self.config_name, self.precision, self.init_from or ""
+
+    def minutes_to(self, bleu: float) -> str:
+        """How long it trained until a validation found `bleu`."""
+        return next((f"{seconds / 60:.1f}" for seconds, found in self.validations if found >= bleu), "–")
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -207,15 +208,12 @@ def take_record(run: Path, config_name: str) -> Record:
         environment=environment,
         evaluations=evaluations,
         prepared_sha256=manifest["prepared"]["sha256"],
-        validations=tuple(_validations(run / "metrics.jsonl")),
+        validations=tuple(
+            (number_in(told, "elapsed_s", path=run), number_in(told, "bleu", path=run))
+            for told in open_run(run).metrics()
+            if told["kind"] == "validation"
+        ),
     )
-
-
-def _validations(metrics: Path) -> Iterator[tuple[float, float]]:
-    for line in metrics.read_bytes().splitlines():
-        told = json.loads(line)
-        if told["kind"] == "validation":
-            yield round(told["elapsed_s"], 1), told["bleu"]
 
 
 def _evaluations(run: Path, data: Mapping[str, object], checkpoint: str) -> Iterator[Evaluation]:
