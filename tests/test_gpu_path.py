@@ -50,8 +50,9 @@ def test_a_captured_update_is_one_launch_beside_those_that_bring_its_inputs(
     assert measured["update, graph"]["launches"] <= 14
 
 
-def test_an_update_of_two_batches_waits_for_neither(measured: Mapping[str, Any]) -> None:
-    assert measured["update, two batches"]["waits"] == {}
+@pytest.mark.parametrize("kind", ["two batches", "muon"])
+def test_other_updates_wait_for_nothing_either(measured: Mapping[str, Any], kind: str) -> None:
+    assert measured[f"update, {kind}"]["waits"] == {}
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["fp32", "bf16", "fp16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
 GraphsChoice = Literal["auto", "off"]
-OptimizerKind = Literal["adam", "adamw"]
+OptimizerKind = Literal["adam", "adamw", "muon"]
 TokenizerKind = Literal["spacy", "bpe", "unigram"]
 TranslateBy = Literal["greedy", "beam", "sample"]
 TrackerName = Literal["none", "tensorboard", "trackio", "wandb"]
@@ -317,7 +317,8 @@ class TrainingConfig(Section):
     accumulation: int = Field(default=1, ge=1, le=MOST_AT_ONCE)
     """Batches summed into one update."""
     optimizer: OptimizerKind = "adamw"
-    """Adam (Kingma and Ba 2015), or the same with decoupled weight decay (Loshchilov and Hutter 2019)."""
+    """Adam (Kingma and Ba 2015), the same with decoupled weight decay (Loshchilov and Hutter 2019), or Muon
+    (Jordan et al. 2024) for the matrices of encoder and decoder, with AdamW for all else."""
     betas: Decays = (0.9, 0.98)
     """Decay of the optimiser's two running means."""
     eps: float = Field(default=1e-9, gt=0)
@@ -335,6 +336,8 @@ class TrainingConfig(Section):
     r_drop: float = Field(default=0.0, ge=0)
     """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, and both passes must agree, for 2 to 2.5
     times the time; 0 is off."""
+    r_drop_after: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the updates that are made before R-Drop begins."""
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
     on_nonfinite: Literal["stop", "skip"] = "stop"

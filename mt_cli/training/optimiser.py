@@ -1,6 +1,7 @@
 """The optimiser and its learning rate: how each parameter is updated."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Literal
 
@@ -11,13 +12,18 @@ from mt_cli.config.schema import OptimizerKind
 
 STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 """Adam's state of a parameter: number of updates, running means of its gradient and of the square."""
+MOMENTUM = 0.95
+"""Decay of Muon's running mean of a gradient."""
+RMS = 0.2
+"""Size of the numbers in Muon's update at learning rate 1: about that of Adam's (Liu et al. 2025, 2.2)."""
 
 
 class Optimiser:
-    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019), by PyTorch's fused kernels.
+    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019), by PyTorch's fused kernels, or Muon.
 
-    Weight decay applies only to matrices that are not embeddings or positions. `torch.optim` is not used: it
-    loads PyTorch's compiler, which takes more than a second at the start of every training.
+    Muon (Jordan et al. 2024) is for the matrices of encoder and decoder; AdamW then updates all else. Weight
+    decay applies only to matrices that are not embeddings or positions. `torch.optim` is not used: it loads
+    PyTorch's compiler, which takes more than a second at the start of every training.
     """
 
     def __init__(
@@ -28,10 +34,20 @@ class Optimiser:
         betas: tuple[float, float],
         eps: float,
         weight_decay: float,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
+        """`dtype` is that of Muon's matrix products."""
         self._parameters = dict(model.named_parameters())
+        self._by_muon = [
+            name
+            for name, parameter in self._parameters.items()
+            if optimizer == "muon" and parameter.dim() == 2 and name.startswith("backend.")
+        ]
+        self._dtype = dtype
         self._states = {
-            name: {
+            name: {"exp_avg": torch.zeros_like(parameter)}
+            if name in self._by_muon
+            else {
                 "step": torch.zeros((), device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),
                 "exp_avg_sq": torch.zeros_like(parameter),
@@ -49,6 +65,9 @@ class Optimiser:
         mean or number of updates. The host does not wait for its value.
         """
         with_gradient = {name: p for name, p in self._parameters.items() if p.grad is not None}
+        if self._by_muon:
+            self._update_by_muon(rate, 1 - skipped)
+            with_gradient = {name: p for name, p in with_gradient.items() if name not in self._by_muon}
         all_steps = [self._states[name]["step"] for name in with_gradient]
         torch._foreach_add_(all_steps, [1 - skipped] * len(all_steps))
         for decays, weight_decay in ((True, self._weight_decay), (False, 0.0)):
@@ -77,8 +96,28 @@ class Optimiser:
                 maximize=False,
                 found_inf=skipped,
             )
-        for parameter in with_gradient.values():
+        for parameter in self._parameters.values():
             parameter.grad = None
+
+    def _update_by_muon(self, rate: float | Tensor, share: Tensor) -> None:
+        """Take Muon's step for its matrices, times `share`: a scalar, 1, or 0 if nothing may change."""
+        alike = defaultdict[tuple[bool, torch.Size], list[str]](list)
+        for name in self._by_muon:
+            if self._parameters[name].grad is not None:
+                alike[name.endswith("in_proj_weight"), self._parameters[name].shape].append(name)
+        for (is_packed, shape), names in alike.items():
+            weights: list[Tensor] = [self._parameters[name] for name in names]
+            means = [self._states[name]["exp_avg"] for name in names]
+            gradient = torch.stack([p.grad for p in weights if p.grad is not None]).nan_to_num_(0.0, 0.0, 0.0)
+            mean = torch.stack(means).lerp_(gradient, (1 - MOMENTUM) * share)
+            torch._foreach_copy_(means, mean.unbind())
+            direction = gradient.lerp(mean, MOMENTUM)  # Nesterov's; (N, rows, columns)
+            if is_packed:  # the projections of queries, keys and values are three matrices
+                direction = direction.view(-1, shape[0] // 3, shape[1])
+            step = orthogonal(direction.to(self._dtype)).float()
+            step *= rate * share * (RMS * math.sqrt(max(direction.shape[1:])))
+            torch._foreach_mul_(weights, 1 - rate * share * self._weight_decay)
+            torch._foreach_sub_(weights, step.view_as(gradient).unbind())
 
     def tensors(self) -> dict[str, Tensor]:
         """The state, keyed `<parameter name>:<state key>`."""
@@ -94,6 +133,21 @@ class Optimiser:
         """
         for key, tensor in self.tensors().items():
             tensor.copy_(tensors[key])
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """About the nearest orthogonal matrix of each, (N, rows, columns): singular values become 0.7 to 1.2.
+
+    Five iterations of Newton and Schulz, with the coefficients of Jordan et al. (2024).
+    """
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if is_tall else matrices
+    x = x / (torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(5):
+        square = x @ x.mT
+        factor = torch.baddbmm(square, square, square, beta=-4.775, alpha=2.0315)
+        x = torch.baddbmm(x, factor, x, beta=3.4445)
+    return x.mT if is_tall else x
 
 
 def learning_rate(

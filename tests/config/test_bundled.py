@@ -40,7 +40,7 @@ def test_unknown_name_lists_those_that_there_are() -> None:
         "no_such: no such config file, and no config of that name comes with mt-cli; these do: classic/note, "
     )
     assert str(caught.value).startswith(text)
-    assert str(caught.value).endswith("multi30k-words, sample")
+    assert str(caught.value).endswith("multi30k-words, sample, speedrun")
 
 
 def test_config_is_called_as_its_file(empty_folder: Path) -> None:

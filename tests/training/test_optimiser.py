@@ -1,23 +1,29 @@
 """The optimiser: what decays, by how much, and how its state is kept."""
 
-from typing import Literal
-
 import pytest
 import torch
 from tiny import random_ids, randomised, tiny_model
 from torch import Tensor
 
+from mt_cli.config.schema import OptimizerKind
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.training.optimiser import Optimiser
+from mt_cli.training.optimiser import Optimiser, orthogonal
 
-Kind = Literal["adam", "adamw"]
-KINDS: tuple[Kind, ...] = ("adam", "adamw")
+KINDS: tuple[OptimizerKind, ...] = ("adam", "adamw", "muon")
 LR = 0.01
 NO = torch.zeros(())
 
 
-def optimiser_of(model: TranslationModel, *, kind: Kind = "adamw", weight_decay: float = 0.0) -> Optimiser:
-    return Optimiser(model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay)
+def optimiser_of(
+    model: TranslationModel,
+    *,
+    kind: OptimizerKind = "adamw",
+    weight_decay: float = 0.0,
+    dtype: torch.dtype = torch.float32,
+) -> Optimiser:
+    return Optimiser(
+        model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay, dtype=dtype
+    )
 
 
 def gradients(model: TranslationModel, *, seed: int) -> dict[str, Tensor]:
@@ -33,7 +39,7 @@ def update(model: TranslationModel, optimiser: Optimiser, *, seed: int = 0) -> d
     return found
 
 
-def after_an_update_without_gradient(kind: Kind, **options: object) -> dict[str, Tensor]:
+def after_an_update_without_gradient(kind: OptimizerKind, **options: object) -> dict[str, Tensor]:
     """How many times its old value each parameter has, after an update of pure decay."""
     model = randomised(tiny_model(options=options))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -59,7 +65,7 @@ def test_adam_takes_decay_for_a_gradient() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_matrices_outside_embeddings_decay(kind: Kind) -> None:
+def test_only_matrices_outside_embeddings_decay(kind: OptimizerKind) -> None:
     ratios = after_an_update_without_gradient(kind, positions="learned", output_bias=True)
     in_layers = ("in_proj_weight", "out_proj.weight", "linear1.weight", "linear2.weight")
     expected = {name for name in ratios if name.endswith(in_layers)} | {"output.weight"}
@@ -73,7 +79,7 @@ def test_a_tied_output_layer_is_an_embedding_and_does_not_decay(tie: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restored_optimiser_goes_on_as_the_first_would(kind: Kind) -> None:
+def test_a_restored_optimiser_goes_on_as_the_first_would(kind: OptimizerKind) -> None:
     model = randomised(tiny_model())
     optimiser = optimiser_of(model, kind=kind, weight_decay=0.1)
     update(model, optimiser)
@@ -88,7 +94,7 @@ def test_a_restored_optimiser_goes_on_as_the_first_would(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_incomplete_state_is_refused(kind: Kind) -> None:
+def test_incomplete_state_is_refused(kind: OptimizerKind) -> None:
     model = tiny_model()
     optimiser = optimiser_of(model, kind=kind)
     update(model, optimiser)
@@ -100,7 +106,7 @@ def test_incomplete_state_is_refused(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spoiled", [float("nan"), float("inf")])
-def test_skipped_update_leaves_weights_and_state_untouched(kind: Kind, spoiled: float) -> None:
+def test_skipped_update_leaves_weights_and_state_untouched(kind: OptimizerKind, spoiled: float) -> None:
     model = randomised(tiny_model())
     optimiser = optimiser_of(model, kind=kind, weight_decay=0.1)
     update(model, optimiser)
@@ -114,9 +120,9 @@ def test_skipped_update_leaves_weights_and_state_untouched(kind: Kind, spoiled: 
     assert all(p.grad is None for p in model.parameters())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
 @pytest.mark.parametrize("tie", ["none", "all"])
-def test_an_update_of_every_parameter_is_the_formula_of_the_paper(tie: str, kind: Kind) -> None:
+def test_an_update_of_every_parameter_is_the_formula_of_the_paper(tie: str, kind: OptimizerKind) -> None:
     model = randomised(tiny_model(tie=tie, positions="learned"))
     before = {name: p.detach().clone().double() for name, p in model.named_parameters()}
     optimiser = optimiser_of(model, kind=kind)
@@ -130,3 +136,51 @@ def test_an_update_of_every_parameter_is_the_formula_of_the_paper(tie: str, kind
         expected[name] = weight - 0.01 * g / (g.abs() + 1e-9) - 0.01 * m / (v.sqrt() + 1e-9)
     found = {name: p.detach().double() for name, p in model.named_parameters()}
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_muon_makes_the_updates_of_pytorchs() -> None:
+    model = randomised(tiny_model())
+    ours = optimiser_of(model, kind="muon", weight_decay=0.1, dtype=torch.bfloat16)
+    names = [name for name, p in model.named_parameters() if p.dim() == 2 and name.startswith("backend.")]
+    # A packed projection is three matrices.
+    copies = {
+        name: [part.detach().clone() for part in model.get_parameter(name).chunk(1 + 2 * ("in_proj" in name))]
+        for name in names
+    }
+    theirs = torch.optim.Muon(
+        [part for parts in copies.values() for part in parts],
+        lr=LR,
+        weight_decay=0.1,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    assert len(copies) < len(theirs.param_groups[0]["params"])
+    for seed in (0, 5, 10):
+        found = update(model, ours, seed=seed)
+        for name, parts in copies.items():
+            for part, gradient in zip(parts, found[name].chunk(len(parts)), strict=True):
+                part.grad = gradient
+        theirs.step()  # type: ignore[no-untyped-call]
+    for name, parts in copies.items():
+        torch.testing.assert_close(
+            model.get_parameter(name).detach(), torch.cat(parts), rtol=0, atol=LR / 50, msg=name
+        )
+
+
+def test_what_is_no_matrix_of_a_layer_is_updated_as_by_adamw() -> None:
+    models = [randomised(tiny_model(tie="none", positions="learned")) for _ in range(2)]
+    for model, kind in zip(models, KINDS[1:], strict=True):
+        update(model, optimiser_of(model, kind=kind, weight_decay=0.1))
+    for (name, first), second in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
+        is_like_adamw = torch.equal(first, second)
+        assert is_like_adamw == (first.dim() < 2 or not name.startswith("backend.")), name
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (4, 16), (16, 4)])
+def test_orthogonal_keeps_directions_and_evens_out_their_lengths(shape: tuple[int, int]) -> None:
+    matrices = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
+    found = orthogonal(matrices)
+    u, _, v = torch.linalg.svd(matrices, full_matrices=False)
+    in_their_directions = u.mT @ found @ v.mT
+    lengths = in_their_directions.diagonal(dim1=1, dim2=2)
+    assert 0.6 < lengths.min() < lengths.max() < 1.3
+    torch.testing.assert_close(in_their_directions, torch.diag_embed(lengths), rtol=0, atol=1e-4)

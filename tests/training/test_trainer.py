@@ -222,7 +222,22 @@ def resumable(model: TranslationModel) -> Trainer:
         clip_norm=0.5,
         weight_decay=0.1,
         accumulation=2,
+        r_drop=1.0,
+        r_drop_after=0.5,
     )
+
+
+def test_r_drop_begins_after_its_share_of_the_updates() -> None:
+    def trained(**options: float) -> list[float]:
+        model = tiny_model(options={"dropout": 0.3})
+        trainer = trainer_of(model, tokens_per_batch=60, max_steps=8, max_epochs=3, **options)
+        return losses(list(trainer.run()))
+
+    plain, late, always = trained(), trained(r_drop=5.0, r_drop_after=0.5), trained(r_drop=5.0)
+    assert len(plain) == 8
+    assert late[:4] == plain[:4]
+    assert [late[0], late[4]] != pytest.approx([always[0], plain[4]])
+    assert late[4] > plain[4]  # the same weights, and a penalty
 
 
 def interrupted(
