@@ -60,7 +60,7 @@ def plan(out: Path, device: str, *, is_quick: bool) -> Iterator[Task]:
     for precision in ("fp32", "bf16"):
         args = (str(READY_MODEL), "--device", device, "--precision", precision)
         yield Task(f"doctor, {precision}", _mt_cli("doctor", *args), 120)
-    first, *others = ["sample"] if is_quick else ["multi30k-strong", "multi30k-best"]
+    first, *others = ["sample"] if is_quick else ["speedrun", "multi30k-strong"]
     yield from _train_and_evaluate(first, out, device, is_quick=is_quick)
     run, data = out / "runs" / first, Path("data/prepared") / first
     lines = ("--split", "test", "--rounds", "1", "--lines", "20") if is_quick else ("--rounds", "2")

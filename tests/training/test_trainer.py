@@ -228,12 +228,14 @@ def resumable(model: TranslationModel) -> Trainer:
 
 
 def test_r_drop_begins_after_its_share_of_the_updates() -> None:
-    def trained(**options: float) -> list[float]:
+    def trained(r_drop: float, r_drop_after: float = 0.0) -> list[float]:
         model = tiny_model(options={"dropout": 0.3})
-        trainer = trainer_of(model, tokens_per_batch=60, max_steps=8, max_epochs=3, **options)
+        limits = {"tokens_per_batch": 60, "max_steps": 8, "max_epochs": 3}
+        config = PLAIN.model_copy(update={**limits, "r_drop": r_drop, "r_drop_after": r_drop_after})
+        trainer = Trainer(model, split_of(PAIRS), config, runtime=CPU, seed=1)
         return losses(list(trainer.run()))
 
-    plain, late, always = trained(), trained(r_drop=5.0, r_drop_after=0.5), trained(r_drop=5.0)
+    plain, late, always = trained(0.0), trained(5.0, 0.5), trained(5.0)
     assert len(plain) == 8
     assert late[:4] == plain[:4]
     assert [late[0], late[4]] != pytest.approx([always[0], plain[4]])
