@@ -336,8 +336,6 @@ class TrainingConfig(Section):
     r_drop: float = Field(default=0.0, ge=0)
     """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, and both passes must agree, for 2 to 2.5
     times the time; 0 is off."""
-    r_drop_after: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the updates that are made before R-Drop begins."""
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
     on_nonfinite: Literal["stop", "skip"] = "stop"

@@ -94,7 +94,6 @@ class Trainer:
         self._scale = LossScale(runtime.dtype, device=runtime.device)
         is_simple = config.accumulation == 1 and self._world.size == 1 and model.output.bias is None
         self._graphs = Graphs(self._whole_update) if runtime.graphs and is_simple else None
-        self._r_drop = 0.0
         self._micro_batches = MicroBatches()
         self.shapes: set[BatchShape] = set()
         """Shapes of all batches, before they are divided among processes."""
@@ -196,10 +195,6 @@ class Trainer:
             warmup_steps=self._config.num_warmup_steps(self.total_steps),
             total_steps=self.total_steps,
         )
-        r_drop = self._config.r_drop if step > self._config.r_drop_after * self.total_steps else 0.0
-        if r_drop != self._r_drop:
-            self._r_drop = r_drop
-            self._graphs = self._graphs and Graphs(self._whole_update)  # those captured are of other updates
         if not self._working.model.training:  # train() takes 0.3 ms
             self._working.model.train()
         measured = self._replay(shards, rate, tgt_tokens=tgt_tokens, seed=seed)
@@ -299,7 +294,7 @@ class Trainer:
                 self._working.model,
                 batch,
                 label_smoothing=self._config.label_smoothing,
-                r_drop=self._r_drop,
+                r_drop=self._config.r_drop,
                 is_filled_up=is_filled_up,
             )
         with record_function("backward"):

@@ -222,24 +222,7 @@ def resumable(model: TranslationModel) -> Trainer:
         clip_norm=0.5,
         weight_decay=0.1,
         accumulation=2,
-        r_drop=1.0,
-        r_drop_after=0.5,
     )
-
-
-def test_r_drop_begins_after_its_share_of_the_updates() -> None:
-    def trained(r_drop: float, r_drop_after: float = 0.0) -> list[float]:
-        model = tiny_model(options={"dropout": 0.3})
-        limits = {"tokens_per_batch": 60, "max_steps": 8, "max_epochs": 3}
-        config = PLAIN.model_copy(update={**limits, "r_drop": r_drop, "r_drop_after": r_drop_after})
-        trainer = Trainer(model, split_of(PAIRS), config, runtime=CPU, seed=1)
-        return losses(list(trainer.run()))
-
-    plain, late, always = trained(0.0), trained(5.0, 0.5), trained(5.0)
-    assert len(plain) == 8
-    assert late[:4] == plain[:4]
-    assert [late[0], late[4]] != pytest.approx([always[0], plain[4]])
-    assert late[4] > plain[4]  # the same weights, and a penalty
 
 
 def interrupted(
