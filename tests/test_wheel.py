@@ -41,7 +41,7 @@ def test_installed_wheel_names_its_configs(installed: Path, tmp_path: Path) -> N
     assert outcome.returncode == 2
     assert outcome.stderr.startswith("error: no_such: no such config file, and no config of that name comes ")
     assert "; these do: classic/note, " in outcome.stderr
-    assert outcome.stderr.endswith(", multi30k-words, sample\n")
+    assert outcome.stderr.endswith(", multi30k-words, sample, speedrun\n")
 
 
 WITHOUT_POSIX = """

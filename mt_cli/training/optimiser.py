@@ -114,7 +114,7 @@ class Optimiser:
             direction = gradient.lerp(mean, MOMENTUM)  # Nesterov's; (N, rows, columns)
             if is_packed:  # the projections of queries, keys and values are three matrices
                 direction = direction.view(-1, shape[0] // 3, shape[1])
-            step = orthogonal(direction.to(self._dtype)).float()
+            step = orthogonal(direction, products_in=self._dtype)
             step *= rate * share * (RMS * math.sqrt(max(direction.shape[1:])))
             torch._foreach_mul_(weights, 1 - rate * share * self._weight_decay)
             torch._foreach_sub_(weights, step.view_as(gradient).unbind())
@@ -135,19 +135,20 @@ class Optimiser:
             tensor.copy_(tensors[key])
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
+def orthogonal(matrices: Tensor, *, products_in: torch.dtype = torch.float32) -> Tensor:
     """About the nearest orthogonal matrix of each, (N, rows, columns): singular values become 0.7 to 1.2.
 
     Five iterations of Newton and Schulz, with the coefficients of Jordan et al. (2024).
     """
     is_tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if is_tall else matrices
-    x = x / (torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True) + 1e-7)
+    norms = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
+    x = (x / (norms + 1e-7)).to(products_in)  # fp16 would lose a small gradient before it is divided
     for _ in range(5):
         square = x @ x.mT
         factor = torch.baddbmm(square, square, square, beta=-4.775, alpha=2.0315)
         x = torch.baddbmm(x, factor, x, beta=3.4445)
-    return x.mT if is_tall else x
+    return (x.mT if is_tall else x).to(matrices.dtype)
 
 
 def learning_rate(

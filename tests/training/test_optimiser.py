@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny import random_ids, randomised, tiny_model
 from torch import Tensor
+from torch.optim import _muon
 
 from mt_cli.config.schema import OptimizerKind
 from mt_cli.model.translation_model import TranslationModel
@@ -19,11 +20,8 @@ def optimiser_of(
     *,
     kind: OptimizerKind = "adamw",
     weight_decay: float = 0.0,
-    dtype: torch.dtype = torch.float32,
 ) -> Optimiser:
-    return Optimiser(
-        model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay, dtype=dtype
-    )
+    return Optimiser(model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay)
 
 
 def gradients(model: TranslationModel, *, seed: int) -> dict[str, Tensor]:
@@ -138,9 +136,11 @@ def test_an_update_of_every_parameter_is_the_formula_of_the_paper(tie: str, kind
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-def test_muon_makes_the_updates_of_pytorchs() -> None:
+def test_muon_makes_the_updates_of_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # PyTorch's orthogonal matrices are made in bf16; those of both are compared in the next test.
+    monkeypatch.setattr(_muon, "_zeropower_via_newtonschulz", lambda g, *_: orthogonal(g[None])[0])
     model = randomised(tiny_model())
-    ours = optimiser_of(model, kind="muon", weight_decay=0.1, dtype=torch.bfloat16)
+    ours = optimiser_of(model, kind="muon", weight_decay=0.1)
     names = [name for name, p in model.named_parameters() if p.dim() == 2 and name.startswith("backend.")]
     # A packed projection is three matrices.
     copies = {
@@ -161,9 +161,14 @@ def test_muon_makes_the_updates_of_pytorchs() -> None:
                 part.grad = gradient
         theirs.step()  # type: ignore[no-untyped-call]
     for name, parts in copies.items():
-        torch.testing.assert_close(
-            model.get_parameter(name).detach(), torch.cat(parts), rtol=0, atol=LR / 50, msg=name
-        )
+        torch.testing.assert_close(model.get_parameter(name).detach(), torch.cat(parts), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (4, 16), (16, 4)])
+def test_orthogonal_is_what_pytorch_makes_in_bf16(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(2))
+    expected = _muon._zeropower_via_newtonschulz(matrix, (3.4445, -4.775, 2.0315), 5, 1e-7)
+    torch.testing.assert_close(orthogonal(matrix[None])[0], expected.float(), rtol=0, atol=0.02)
 
 
 def test_what_is_no_matrix_of_a_layer_is_updated_as_by_adamw() -> None:
@@ -175,12 +180,16 @@ def test_what_is_no_matrix_of_a_layer_is_updated_as_by_adamw() -> None:
         assert is_like_adamw == (first.dim() < 2 or not name.startswith("backend.")), name
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-5])
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-4), (torch.float16, 0.02)])
 @pytest.mark.parametrize("shape", [(8, 8), (4, 16), (16, 4)])
-def test_orthogonal_keeps_directions_and_evens_out_their_lengths(shape: tuple[int, int]) -> None:
-    matrices = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
-    found = orthogonal(matrices)
+def test_orthogonal_keeps_directions_and_evens_out_their_lengths(
+    shape: tuple[int, int], dtype: torch.dtype, error: float, size: float
+) -> None:
+    matrices = size * torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
+    found = orthogonal(matrices, products_in=dtype)
     u, _, v = torch.linalg.svd(matrices, full_matrices=False)
     in_their_directions = u.mT @ found @ v.mT
     lengths = in_their_directions.diagonal(dim1=1, dim2=2)
     assert 0.6 < lengths.min() < lengths.max() < 1.3
-    torch.testing.assert_close(in_their_directions, torch.diag_embed(lengths), rtol=0, atol=1e-4)
+    torch.testing.assert_close(in_their_directions, torch.diag_embed(lengths), rtol=0, atol=error)
