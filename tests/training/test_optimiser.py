@@ -168,7 +168,7 @@ def test_muon_makes_the_updates_of_pytorchs(monkeypatch: pytest.MonkeyPatch) -> 
 def test_orthogonal_is_what_pytorch_makes_in_bf16(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(2))
     expected = _muon._zeropower_via_newtonschulz(matrix, (3.4445, -4.775, 2.0315), 5, 1e-7)
-    torch.testing.assert_close(orthogonal(matrix[None])[0], expected.float(), rtol=0, atol=0.02)
+    torch.testing.assert_close(orthogonal(matrix[None])[0], expected.float(), rtol=0, atol=0.05)
 
 
 def test_what_is_no_matrix_of_a_layer_is_updated_as_by_adamw() -> None:
