@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_cli.config.schema import OptimizerKind
+from mt_cli.training.precision import gradients
 
 STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 """Adam's state of a parameter: number of updates, running means of its gradient and of the square."""
@@ -38,11 +39,16 @@ class Optimiser:
     ) -> None:
         """`dtype` is that of Muon's matrix products."""
         self._parameters = dict(model.named_parameters())
-        self._by_muon = [
+        self._by_muon = {
             name
             for name, parameter in self._parameters.items()
             if optimizer == "muon" and parameter.dim() == 2 and name.startswith("backend.")
-        ]
+        }
+        # Matrices of one shape are updated together, packed projections apart from others of their shape.
+        self._alike = defaultdict[tuple[bool, torch.Size], list[str]](list)
+        for name, parameter in self._parameters.items():
+            if name in self._by_muon:
+                self._alike[name.endswith("in_proj_weight"), parameter.shape].append(name)
         self._dtype = dtype
         self._states = {
             name: {"exp_avg": torch.zeros_like(parameter)}
@@ -64,10 +70,12 @@ class Optimiser:
         If `skipped`, a scalar on the parameters' device, is 1 and not 0, nothing changes: no weight, running
         mean or number of updates. The host does not wait for its value.
         """
-        with_gradient = {name: p for name, p in self._parameters.items() if p.grad is not None}
-        if self._by_muon:
-            self._update_by_muon(rate, 1 - skipped)
-            with_gradient = {name: p for name, p in with_gradient.items() if name not in self._by_muon}
+        self._update_by_muon(rate, 1 - skipped)
+        with_gradient = {
+            name: p
+            for name, p in self._parameters.items()
+            if p.grad is not None and name not in self._by_muon
+        }
         all_steps = [self._states[name]["step"] for name in with_gradient]
         torch._foreach_add_(all_steps, [1 - skipped] * len(all_steps))
         for decays, weight_decay in ((True, self._weight_decay), (False, 0.0)):
@@ -101,14 +109,10 @@ class Optimiser:
 
     def _update_by_muon(self, rate: float | Tensor, share: Tensor) -> None:
         """Take Muon's step for its matrices, times `share`: a scalar, 1, or 0 if nothing may change."""
-        alike = defaultdict[tuple[bool, torch.Size], list[str]](list)
-        for name in self._by_muon:
-            if self._parameters[name].grad is not None:
-                alike[name.endswith("in_proj_weight"), self._parameters[name].shape].append(name)
-        for (is_packed, shape), names in alike.items():
+        for (is_packed, shape), names in self._alike.items():
             weights: list[Tensor] = [self._parameters[name] for name in names]
             means = [self._states[name]["exp_avg"] for name in names]
-            gradient = torch.stack([p.grad for p in weights if p.grad is not None]).nan_to_num_(0.0, 0.0, 0.0)
+            gradient = torch.stack(gradients(weights)).nan_to_num_(0.0, 0.0, 0.0)
             mean = torch.stack(means).lerp_(gradient, (1 - MOMENTUM) * share)
             torch._foreach_copy_(means, mean.unbind())
             direction = gradient.lerp(mean, MOMENTUM)  # Nesterov's; (N, rows, columns)

@@ -16,10 +16,7 @@ NO = torch.zeros(())
 
 
 def optimiser_of(
-    model: TranslationModel,
-    *,
-    kind: OptimizerKind = "adamw",
-    weight_decay: float = 0.0,
+    model: TranslationModel, *, kind: OptimizerKind = "adamw", weight_decay: float = 0.0
 ) -> Optimiser:
     return Optimiser(model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay)
 
