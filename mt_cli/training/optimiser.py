@@ -70,14 +70,15 @@ class Optimiser:
         If `skipped`, a scalar on the parameters' device, is 1 and not 0, nothing changes: no weight, running
         mean or number of updates. The host does not wait for its value.
         """
-        self._update_by_muon(rate, 1 - skipped)
+        share = 1 - skipped
+        self._update_by_muon(rate, share)
         with_gradient = {
             name: p
             for name, p in self._parameters.items()
             if p.grad is not None and name not in self._by_muon
         }
         all_steps = [self._states[name]["step"] for name in with_gradient]
-        torch._foreach_add_(all_steps, [1 - skipped] * len(all_steps))
+        torch._foreach_add_(all_steps, [share] * len(all_steps))
         for decays, weight_decay in ((True, self._weight_decay), (False, 0.0)):
             names = [
                 name
