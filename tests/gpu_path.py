@@ -127,6 +127,7 @@ def scenarios() -> Iterator[tuple[str, dict[str, object]]]:
     yield "update, graph", update("scratch", "bf16", graphs=True)
     yield "update, two batches", update("scratch", "bf16", accumulation=2)
     yield "update, muon", update("scratch", "bf16", optimizer="muon")
+    yield "update, muon, graph", update("scratch", "bf16", optimizer="muon", graphs=True)
     yield "greedy", search()
     yield "greedy, bf16", search(precision="bf16")
     yield "beam", search(beam_size=5)

@@ -320,9 +320,9 @@ class TrainingConfig(Section):
     """Adam (Kingma and Ba 2015), the same with decoupled weight decay (Loshchilov and Hutter 2019), or Muon
     (Jordan et al. 2024) for the matrices of encoder and decoder, with AdamW for all else."""
     betas: Decays = (0.9, 0.98)
-    """Decay of the optimiser's two running means."""
+    """Decay of Adam's two running means; Muon's one decays by 0.95."""
     eps: float = Field(default=1e-9, gt=0)
-    """Added to the optimiser's denominator."""
+    """Added to Adam's denominator."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decay of matrices; vectors and embeddings are left alone."""
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
@@ -390,8 +390,8 @@ class RuntimeConfig(Section):
     device: Device = "auto"
     """`auto` takes a CUDA GPU where there is one."""
     precision: PrecisionChoice = "auto"
-    """Of the layers in training: `auto` is bf16 where the device is fast in it, else fp16 on a GPU that has
-    matrix units for it, else fp32."""
+    """Of the layers in training, and of Muon's matrix products: `auto` is bf16 where the device is fast in
+    it, else fp16 on a GPU that has matrix units for it, else fp32."""
     graphs: GraphsChoice = "off"
     """`auto` replays updates as CUDA graphs on a GPU: one launch each. It needs `training.accumulation = 1`,
     one process and no `model.output_bias`; without them, updates are made as usual. No GPU has tried it."""

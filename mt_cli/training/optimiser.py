@@ -35,31 +35,23 @@ class Optimiser:
         betas: tuple[float, float],
         eps: float,
         weight_decay: float,
-        dtype: torch.dtype = torch.float32,
+        products_in: torch.dtype = torch.float32,
     ) -> None:
-        """`dtype` is that of Muon's matrix products."""
+        """Muon multiplies matrices in the type `products_in`."""
         self._parameters = dict(model.named_parameters())
-        self._by_muon = {
-            name
-            for name, parameter in self._parameters.items()
-            if optimizer == "muon" and parameter.dim() == 2 and name.startswith("backend.")
-        }
+        self._states = dict[str, dict[str, Tensor]]()
+        self._by_adam: list[str] = []
         # Matrices of one shape are updated together, packed projections apart from others of their shape.
-        self._alike = defaultdict[tuple[bool, torch.Size], list[str]](list)
+        self._by_muon = defaultdict[tuple[bool, torch.Size], list[str]](list)
         for name, parameter in self._parameters.items():
-            if name in self._by_muon:
-                self._alike[name.endswith("in_proj_weight"), parameter.shape].append(name)
-        self._dtype = dtype
-        self._states = {
-            name: {"exp_avg": torch.zeros_like(parameter)}
-            if name in self._by_muon
-            else {
-                "step": torch.zeros((), device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
-            for name, parameter in self._parameters.items()
-        }
+            self._states[name] = {"exp_avg": torch.zeros_like(parameter)}
+            if optimizer == "muon" and parameter.dim() == 2 and name.startswith("backend."):
+                self._by_muon[name.endswith("in_proj_weight"), parameter.shape].append(name)
+            else:
+                self._by_adam.append(name)
+                self._states[name]["step"] = torch.zeros((), device=parameter.device)
+                self._states[name]["exp_avg_sq"] = torch.zeros_like(parameter)
+        self._products_in = products_in
         self._kernel = torch._fused_adam_ if optimizer == "adam" else torch._fused_adamw_
         self._betas, self._eps, self._weight_decay = betas, eps, weight_decay
 
@@ -72,26 +64,17 @@ class Optimiser:
         """
         share = 1 - skipped
         self._update_by_muon(rate, share)
-        with_gradient = {
-            name: p
-            for name, p in self._parameters.items()
-            if p.grad is not None and name not in self._by_muon
-        }
-        all_steps = [self._states[name]["step"] for name in with_gradient]
+        all_steps = [self._states[name]["step"] for name in self._by_adam]
         torch._foreach_add_(all_steps, [share] * len(all_steps))
         for decays, weight_decay in ((True, self._weight_decay), (False, 0.0)):
-            names = [
-                name
-                for name, p in with_gradient.items()
-                if (p.dim() > 1 and "embedding" not in name and "positions" not in name) == decays
-            ]
+            names = [name for name in self._by_adam if self._decays(name) == decays]
             if not names:  # the kernels take no empty list
                 continue
-            parameters: list[Tensor] = [with_gradient[name] for name in names]
+            parameters: list[Tensor] = [self._parameters[name] for name in names]
             steps, exp_avgs, exp_avg_sqs = ([self._states[name][key] for name in names] for key in STATE_KEYS)
             self._kernel(
                 parameters,
-                [p.grad for p in parameters if p.grad is not None],
+                gradients(parameters),
                 exp_avgs,
                 exp_avg_sqs,
                 [],
@@ -108,9 +91,12 @@ class Optimiser:
         for parameter in self._parameters.values():
             parameter.grad = None
 
+    def _decays(self, name: str) -> bool:
+        return self._parameters[name].dim() > 1 and "embedding" not in name and "positions" not in name
+
     def _update_by_muon(self, rate: float | Tensor, share: Tensor) -> None:
         """Take Muon's step for its matrices, times `share`: a scalar, 1, or 0 if nothing may change."""
-        for (is_packed, shape), names in self._alike.items():
+        for (is_packed, shape), names in self._by_muon.items():
             weights: list[Tensor] = [self._parameters[name] for name in names]
             means = [self._states[name]["exp_avg"] for name in names]
             gradient = torch.stack(gradients(weights)).nan_to_num_(0.0, 0.0, 0.0)
@@ -119,7 +105,7 @@ class Optimiser:
             direction = gradient.lerp(mean, MOMENTUM)  # Nesterov's; (N, rows, columns)
             if is_packed:  # the projections of queries, keys and values are three matrices
                 direction = direction.view(-1, shape[0] // 3, shape[1])
-            step = orthogonal(direction, products_in=self._dtype)
+            step = orthogonal(direction, products_in=self._products_in)
             step *= rate * share * (RMS * math.sqrt(max(direction.shape[1:])))
             torch._foreach_mul_(weights, 1 - rate * share * self._weight_decay)
             torch._foreach_sub_(weights, step.view_as(gradient).unbind())
@@ -141,9 +127,10 @@ class Optimiser:
 
 
 def orthogonal(matrices: Tensor, *, products_in: torch.dtype = torch.float32) -> Tensor:
-    """About the nearest orthogonal matrix of each, (N, rows, columns): singular values become 0.7 to 1.2.
+    """About the nearest orthogonal matrix of each, (N, rows, columns).
 
-    Five iterations of Newton and Schulz, with the coefficients of Jordan et al. (2024).
+    Singular values become 0.7 to 1.2; very small ones stay below. Five iterations of Newton and Schulz, with
+    the coefficients of Jordan et al. (2024).
     """
     is_tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if is_tall else matrices

@@ -88,7 +88,7 @@ class Trainer:
             betas=config.betas,
             eps=config.eps,
             weight_decay=config.weight_decay,
-            dtype=runtime.dtype,
+            products_in=runtime.dtype,
         )
         self._working = WorkingCopy(model, runtime.dtype)
         self._scale = LossScale(runtime.dtype, device=runtime.device)
