@@ -40,7 +40,7 @@ class Optimiser:
         """Muon multiplies matrices in the type `products_in`."""
         self._parameters = dict(model.named_parameters())
         self._states = dict[str, dict[str, Tensor]]()
-        self._by_adam: list[str] = []
+        self._by_adam = defaultdict[float, list[str]](list)  # by their weight decay
         # Matrices of one shape are updated together, packed projections apart from others of their shape.
         self._by_muon = defaultdict[tuple[bool, torch.Size], list[str]](list)
         for name, parameter in self._parameters.items():
@@ -48,7 +48,8 @@ class Optimiser:
             if optimizer == "muon" and parameter.dim() == 2 and name.startswith("backend."):
                 self._by_muon[name.endswith("in_proj_weight"), parameter.shape].append(name)
             else:
-                self._by_adam.append(name)
+                decays = parameter.dim() > 1 and "embedding" not in name and "positions" not in name
+                self._by_adam[weight_decay if decays else 0.0].append(name)
                 self._states[name]["step"] = torch.zeros((), device=parameter.device)
                 self._states[name]["exp_avg_sq"] = torch.zeros_like(parameter)
         self._products_in = products_in
@@ -64,14 +65,10 @@ class Optimiser:
         """
         share = 1 - skipped
         self._update_by_muon(rate, share)
-        all_steps = [self._states[name]["step"] for name in self._by_adam]
-        torch._foreach_add_(all_steps, [share] * len(all_steps))
-        for decays, weight_decay in ((True, self._weight_decay), (False, 0.0)):
-            names = [name for name in self._by_adam if self._decays(name) == decays]
-            if not names:  # the kernels take no empty list
-                continue
+        for weight_decay, names in self._by_adam.items():
             parameters: list[Tensor] = [self._parameters[name] for name in names]
             steps, exp_avgs, exp_avg_sqs = ([self._states[name][key] for name in names] for key in STATE_KEYS)
+            torch._foreach_add_(steps, [share] * len(steps))
             self._kernel(
                 parameters,
                 gradients(parameters),
@@ -90,9 +87,6 @@ class Optimiser:
             )
         for parameter in self._parameters.values():
             parameter.grad = None
-
-    def _decays(self, name: str) -> bool:
-        return self._parameters[name].dim() > 1 and "embedding" not in name and "positions" not in name
 
     def _update_by_muon(self, rate: float | Tensor, share: Tensor) -> None:
         """Take Muon's step for its matrices, times `share`: a scalar, 1, or 0 if nothing may change."""
