@@ -121,7 +121,9 @@ class Record:
         return self.config_name, self.precision, self.init_from or ""
 
     def minutes_to(self, bleu: float) -> str:
-        """How long it trained until a validation found `bleu`."""
+        """How long it trained, from random weights, until a validation found `bleu`."""
+        if self.init_from is not None:
+            return "–"
         return next((f"{seconds / 60:.1f}" for seconds, found in self.validations if found >= bleu), "–")
 
 
@@ -295,7 +297,7 @@ EXPLANATION = """\
 - p is of paired approximate randomisation on the first test set, against the nearest row above with as many
   beams and the same seeds.
 - "To 38" are the minutes until a validation while training found that BLEU on val, validations
-  included. –: none did, or the record does not say."""
+  included. –: none did, the record does not say, or it began with trained weights."""
 OTHER_DATA = "[1] The seeds were trained on data that were prepared apart, and may differ."
 
 

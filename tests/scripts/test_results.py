@@ -213,6 +213,7 @@ def test_page_says_how_soon_a_training_got_to_a_score(record: Record, run: Path)
     assert [bleu for _, bleu in record.validations] == [each["bleu"] for each in told if "bleu" in each]
     found = replace(record, validations=((60.0, 37.9), (120.0, 38.0), (180.0, 37.0), (240.0, 41.5)))
     assert "| 2.0 | 4.0 | – |" in page_part([found])
+    assert "| – | – | – |" in page_part([replace(found, init_from="runs/trained")])
 
 
 def test_counts_give_bleu_as_sacrebleu_does() -> None:
