@@ -89,7 +89,7 @@ def test_the_last_model_is_trained_on_what_the_others_said(project: Path) -> Non
     reports = [
         json.loads(path.read_bytes()) for path in sorted(project.glob("data/translated/*/report.json"))
     ]
-    # the captions and the pairs; what the back-translations are made of is asked for twice, and made once
+    # of the captions, then of the pairs; two configs ask for the back-translations, which are made once
     assert [report["run"] for report in reports] == ["runs/multi30k-reverse", "runs/multi30k-back"] * 2
     num_pairs = len((project / "data/prepared/speedrun/train.src.txt").read_bytes().splitlines())
     assert [report["lines"] + report["held_out"] for report in reports[2:]] == [num_pairs, num_pairs]
