@@ -9,7 +9,6 @@ import argparse
 import itertools
 import json
 import multiprocessing
-import os
 import resource
 import statistics
 import subprocess
@@ -34,6 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mt_cli.config.load import load_config
 from mt_cli.errors import MtCliError
+from mt_cli.machine.processes import usable_cores
 
 if TYPE_CHECKING:  # each contender imports what it measures
     from mt_cli.config.schema import TrainingConfig
@@ -47,7 +47,7 @@ Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "bf16"]
 PAD_ID, BOS_ID, EOS_ID = 0, 2, 3
 MB = 10**6
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+CORES = usable_cores()
 
 
 # Contenders

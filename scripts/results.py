@@ -165,7 +165,7 @@ def add(runs: Iterable[Path], *, config_name: str, replaces: bool) -> None:
         taken[path] = record
     for path, record in taken.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"format": 1, **asdict(record)}, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(asdict(record), indent=2) + "\n", encoding="utf-8")
         print(path)
 
 

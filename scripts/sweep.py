@@ -7,7 +7,6 @@ with the runs that are not finished. The sweep is a TOML file: `config`, `seeds`
 
 import argparse
 import json
-import os
 import re
 import signal
 import statistics
@@ -25,6 +24,7 @@ import tomli_w
 
 from mt_cli.config.load import load_config
 from mt_cli.errors import MtCliError, UsageError
+from mt_cli.machine.processes import usable_cores
 
 NOTICEABLE = 0.6
 """BLEU: what seeds alone make; a smaller difference is none, unless the paired test says otherwise."""
@@ -78,6 +78,16 @@ def lay_out(sweep: Path, out: Path) -> tuple[list[Job], dict[Path, Path]]:
         before = tomllib.loads(base.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{sweep}: cannot be used: {error}") from error
+    is_shaped = (
+        isinstance(seeds, list)
+        and all(type(seed) is int for seed in seeds)
+        and isinstance(variants, dict)
+        and all(isinstance(changes, dict) for changes in variants.values())
+    )
+    if not is_shaped:
+        raise UsageError(
+            f"{sweep}: seeds is a list of whole numbers, and each variant a table [variants.NAME]"
+        )
     bad = [name for name in variants if not re.fullmatch(r"[\w-]+", name)]
     unknown = [*(file.keys() - {"config", "seeds", "all", "variants"}), *bad]
     if unknown or not variants or len(set(seeds)) != len(seeds):
@@ -158,8 +168,7 @@ def train(job: Job, commands: Commands, side_by_side: int) -> None:
     if job.status["state"] not in OVER:
         args = ["train", job.config, "--run", job.run, "--data", job.data, "--seed", job.seed]
         args += ["--quiet", "--auto-resume"]
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        args += ["--threads", max(1, cores // side_by_side)] if side_by_side > 1 else []
+        args += ["--threads", max(1, usable_cores() // side_by_side)] if side_by_side > 1 else []
         commands.run(*args, allowed=(0, DIVERGED))
         print(f"{job.run}: {job.status['state']}", file=sys.stderr)
 

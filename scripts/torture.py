@@ -351,7 +351,7 @@ def check_same(found: Path, expected: Path) -> None:
 
 
 OF_THE_MOMENT = ("README.md", "train.log", "status.json", "env.json")
-CLOCKS = re.compile(rb'"(elapsed_s|[a-z_]+_s|seal)": *("[^"]*"|[^,}\n]*)|"sha256": *\{[^}]*\}')
+CLOCKS = re.compile(rb'"(elapsed_s|[a-z_]+_s)": *("[^"]*"|[^,}\n]*)|"sha256": *\{[^}]*\}')
 """What tells time in JSON, and hashes of that."""
 
 
@@ -534,8 +534,6 @@ def _check_told(ended: Ended, strike: Strike) -> None:
 
 def follow_up(target: Target, case: Case) -> None:
     """Make sure that all is as it was or as it should be, and that the next command makes it so."""
-    for partial in case.folder.rglob(".*.partial"):  # of one that is new, the maker might be alive
-        os.utime(partial, (0, 0), follow_symlinks=False)
     place, old, new = (folder / target.place for folder in (case.folder, target.start, target.end))
     aside = place.with_name(f".{place.name}.old")
     if aside.exists() and not place.exists():  # whoever opens the folder puts it back

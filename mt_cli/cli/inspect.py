@@ -150,14 +150,11 @@ def runs(
     print_result("\n".join(lines), {"runs": found}, as_json=output.as_json)
 
 
-@command(app, "doctor runs/sample", "doctor runs/sample --slow")
+@command(app, "doctor runs/sample")
 def doctor(
     run: RunPath,
     output: OutputFlags,
     checkpoint: Checkpoint = "best",
-    slow: Annotated[
-        bool, typer.Option("--slow", help="Also overfit eight pairs, from fresh weights.")
-    ] = False,
     device: Annotated[Device, typer.Option(help="Device to check on.")] = "cpu",
     precision: Annotated[
         Precision, typer.Option(help="Precision to check in; bf16 may differ more, by its rounding.")
@@ -167,9 +164,9 @@ def doctor(
 
     What published Transformers got wrong is computed and compared; a failed check is exit code 6.
     """
-    from mt_cli.training.doctor import examine_run
+    from mt_cli.evaluation.doctor import examine_run
 
-    checks = examine_run(run, checkpoint=checkpoint, is_slow=slow, device=device, precision=precision)
+    checks = examine_run(run, checkpoint=checkpoint, device=device, precision=precision)
     document = {"checks": [{**vars(check), "passed": check.passed} for check in checks]}
     print_result("\n".join(str(check) for check in checks), document, as_json=output.as_json)
     failed = [check.name for check in checks if not check.passed]

@@ -64,13 +64,10 @@ def train(
     validate: Annotated[
         bool, typer.Option("--validate/--no-validate", help="Score the model at a time limit too.")
     ] = True,
-    samples: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Translations shown of the last validation.")
-    ] = 2,
     threads: Threads = None,
     precision: Annotated[
         PrecisionChoice | None,
-        typer.Option(help="Precision of training; auto is what the device is fast in."),
+        typer.Option(help="Precision of training; auto takes 16 bits where the device is fast in them."),
     ] = None,
 ) -> None:
     """Train a model on prepared data.
@@ -95,7 +92,9 @@ def train(
         "training.max_steps": max_steps,
         "training.init_from": None if init_from is None else str(init_from),
     }
-    given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value is not None]
+    given = [
+        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None
+    ]
     all_settings = [*(settings or ()), *given]
     loaded = load_config(config, all_settings)
     from mt_cli.runs.run import STATUS, runs_trained_on
@@ -104,7 +103,6 @@ def train(
     repeated = {"--run": run, "--data": data, "--time-limit": time_limit}
     words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
     words += [] if validate else ["--no-validate"]
-    words += [] if samples == 2 else ["--samples", str(samples)]
     again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
     try:
         trained = train_run(
@@ -115,7 +113,6 @@ def train(
             auto_resume=auto_resume,
             overwrite=overwrite,
             validates_at_limit=validate,
-            num_samples=samples,
             time_limit_s=limit_s,
             config_path=config,
         )

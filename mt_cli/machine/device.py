@@ -39,7 +39,7 @@ class Runtime:
     graphs: bool = False
     """Whether training replays its updates as CUDA graphs."""
     threads: int = 0
-    """CPU threads for each piece of work, in a process that is somebody else's; 0 is as many as it has."""
+    """CPU threads while we compute inside a caller's process; 0 keeps the caller's number."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -48,7 +48,7 @@ class Runtime:
 
     @contextlib.contextmanager
     def limited(self) -> Iterator[None]:
-        """A block in which PyTorch uses so many `threads`; its end also undoes what workers set."""
+        """Use `threads` CPU threads in the block, then restore the number from before."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads or before)
         try:
@@ -69,7 +69,7 @@ class Runtime:
 
 
 def set_up_process(*, threads: int = 0) -> None:
-    """Set what belongs to the whole process, which is the program's to do and no library's.
+    """Make settings that hold for the whole process: for a program, not for a library call.
 
     CPU threads (0: PyTorch's choice), how memory is freed, and full fp32: TensorFloat-32 is off, whatever the
     environment says.
@@ -202,10 +202,10 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
     }
-    for name, device in (("memory_gib", torch.device("cpu")), ("gpu_memory_gib", runtime.device)):
-        if (name == "memory_gib" or device.type == "cuda") and (memory := memory_of(device)) is not None:
-            facts[name] = round(memory / GIB, 1)
+    if memory := memory_of(torch.device("cpu")):
+        facts["memory_gib"] = round(memory / GIB, 1)
     if runtime.device.type == "cuda":
+        facts["gpu_memory_gib"] = round((memory_of(runtime.device) or 0) / GIB, 1)
         facts["gpu"] = torch.cuda.get_device_name(runtime.device)
         facts["capability"] = ".".join(map(str, torch.cuda.get_device_capability(runtime.device)))
         facts["cuda"] = torch.version.cuda or "none"

@@ -264,10 +264,13 @@ def locked(folder: Path) -> Iterator[None]:
         except Timeout:  # an OSError too, of which this is none
             raise UsageError(f"{folder}: another process is at work there; wait for its end") from None
     try:
-        recover(place)
-        beside = [_beside(place, what) for what in ("partial", "old") if what != "old" or place.exists()]
-        for leftover in (*beside, *place.rglob(".*.partial"), *place.rglob(".*.old")):
-            remove(leftover)
+        for old in (_beside(place, "old"), *place.rglob(".*.old")):
+            folder_of = old.with_name(old.name[1 : -len(".old")])
+            recover(folder_of)
+            if folder_of.exists() and old.is_dir():
+                remove(old)
+        for partial in (_beside(place, "partial"), *place.rglob(".*.partial")):
+            remove(partial)
         yield
     finally:
         lock.release()

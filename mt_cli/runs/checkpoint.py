@@ -68,7 +68,7 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint to `folder`, which appears under its name only when complete.
 
-    `tensors` are what resuming needs beside the weights; without them, it can be used and not be trained on.
+    `tensors` are what resuming needs beside the weights; without them, training cannot go on from it.
 
     Raises:
         ResourceError: it cannot be written; nothing that was there before is lost.

@@ -121,7 +121,7 @@ class Run:
     """sha256 of the files that every command loads, by relative path; already checked."""
     init_from: ParentReference | None = None
     exported_from: ExportReference | None = None
-    """None unless it is an exported model; that has none of what follows the model here."""
+    """Set for an exported model, which has no checkpoints, metrics or evaluations."""
 
     @cached_property
     def tokenizers(self) -> Tokenizers:

@@ -40,7 +40,7 @@ class World:
     rank: int = 0
     size: int = 1
     sums: "dist.ProcessGroup | None" = None
-    """The group through which tensors go; None is the one that all else goes through."""
+    """Process group for tensors; None is the default group, which carries all else."""
 
     @property
     def is_first(self) -> bool:

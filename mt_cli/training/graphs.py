@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 Shapes = tuple[torch.Size, ...]
+MOST = 64
+"""Graphs that are kept, for each holds memory; inputs of further shapes are computed as usual."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Graphs:
     def __call__(self, *inputs: Tensor) -> Tensor:
         """What the function gives for `inputs`."""
         shapes = tuple(each.shape for each in inputs)
-        if shapes not in self._seen:
+        is_full = shapes not in self._captured and len(self._captured) == MOST
+        if is_full or shapes not in self._seen:
             self._seen.add(shapes)
             return self._compute(*inputs)
         if shapes not in self._captured:

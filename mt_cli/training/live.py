@@ -101,8 +101,8 @@ def last_rows(rows: Sequence[tuple[str, bool]], most: int) -> list[tuple[str, bo
     """The last of `rows`, of which only the very best is marked, and that one first if it is an older one."""
     best = max((place for place, (_, is_best) in enumerate(rows) if is_best), default=-1)
     marked = [(row, place == best) for place, (row, _) in enumerate(rows)]
-    shown = marked[-most:]
-    return [marked[best], *shown[1:]] if 0 <= best < len(rows) - most else shown
+    shown = marked[max(0, len(rows) - most) :]
+    return [marked[best], *shown[1:]] if shown and 0 <= best < len(rows) - most else shown
 
 
 def open_screen(*, total_steps: int, head: str) -> Screen | None:

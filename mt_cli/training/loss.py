@@ -31,7 +31,8 @@ def batch_loss(
     """Loss of `model` on `batch`, teacher-forced, over real tokens only.
 
     `r_drop` is R-Drop's alpha. With it, both passes are one batch of twice the rows; 0 makes one pass.
-    A batch that `is_filled_up` has places that name no position, if the output layer has no bias.
+    `is_filled_up`: the batch is padded by `Batch.filled_up`. The loss of its extra targets is subtracted,
+    which needs an output layer without bias.
     """
     num_passes = 2 if r_drop else 1
     src_ids, tgt_in = (ids.repeat(num_passes, 1) for ids in (batch.src_ids, batch.tgt_in))

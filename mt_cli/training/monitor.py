@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -22,6 +23,7 @@ from mt_cli.machine.device import Runtime, describe_processor
 from mt_cli.machine.terminal import in_words, progress_shown, visible
 from mt_cli.runs.run import Run, number_in
 from mt_cli.training.live import open_screen
+from mt_cli.training.precision import copy_into
 from mt_cli.training.track import Tracker
 from mt_cli.training.trainer import StepReport, Trainer
 
@@ -68,7 +70,7 @@ class Monitor:
         self._last: Validation | None = None
         self._pace = ""
         self._screen = open_screen(total_steps=trainer.total_steps, head=HEAD)
-        # What the screen shows need not be told again, but in train.log.
+        # With a screen, these lines go to train.log only.
         self._level = logging.INFO if self._screen is None else logging.DEBUG
         timed = [each for each in run.metrics() if "validation_s" in each]
         self._validation_s = number_in(timed[-1], "validation_s", path=run.metrics_path) if timed else 0.0
@@ -138,15 +140,16 @@ class Monitor:
 
         `limit_left_s` is what a time limit leaves.
         """
+        is_time = self.meter.updates + 1 == UPDATES_FOR_AN_ESTIMATE
+        if is_time:
+            float(report.loss)  # waits for the device, once
         self.meter.add(report)
         self._draw(at_most_now_and_then=True)
-        if self.meter.updates == UPDATES_FOR_AN_ESTIMATE:
-            float(report.loss)  # waits for the device, once
-            if left_s := self._left_s():
-                end = "the end" if left_s <= limit_left_s else "the time limit"
-                if end == "the end" and not self._validation_s:
-                    end = "the end, without validations"
-                self._tell_facts(expected=f"{in_words(max(0.0, min(left_s, limit_left_s)))} to {end}")
+        if is_time and (left_s := self._left_s()):
+            end = "the end" if left_s <= limit_left_s else "the time limit"
+            if end == "the end" and not self._validation_s:
+                end = "the end, without validations"
+            self._tell_facts(expected=f"{in_words(max(0.0, min(left_s, limit_left_s)))} to {end}")
 
     def tell_step(self) -> None:
         """Note what was measured of the updates since the last time, if any of them counts."""
@@ -279,6 +282,8 @@ def _row(
 MOST_UNREAD = 1000
 WARM_UP, UPDATES_FOR_AN_ESTIMATE = 3, 20
 """The first updates of a session are slower and not timed: kernels are chosen and memory is taken."""
+RECENT = 200
+"""Updates whose speed tells how long the others will take."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +310,7 @@ class Reading:
 
 
 class Meter:
-    """Gathers step reports; its clock stands still outside of training steps.
+    """Gathers step reports; its clock runs from `resume` to `pause`: in training steps alone.
 
     Reads their tensors only when asked, all at once: that waits for the device.
     """
@@ -319,16 +324,17 @@ class Meter:
         self._last = torch.zeros(3, dtype=torch.float64)
         self._report: StepReport | None = None
         self._unread: list[StepReport] = []
-        self._counted_to: float | None = time.perf_counter()
+        self._counted_to: float | None = None
         self.updates = 0
         """Of this session."""
         self._session_s = 0.0
+        self._ends = deque[float](maxlen=RECENT + 1)
+        """Seconds of this session after each of its latest updates, without the first ones."""
 
     @property
     def seconds_an_update(self) -> float:
-        """Of this session, validations not included."""
-        self._count_seconds()
-        return self._session_s / max(1, self.updates - WARM_UP)
+        """Of the latest updates, validations not included."""
+        return (self._ends[-1] - self._ends[0]) / max(1, len(self._ends) - 1) if self._ends else 0.0
 
     def add(self, report: StepReport) -> None:
         """Count one update; waits for nothing, unless very many are unread."""
@@ -337,9 +343,9 @@ class Meter:
         if len(self._unread) == MOST_UNREAD:
             self._fetch()
         self.updates += 1
-        if self.updates == WARM_UP:
+        if self.updates >= WARM_UP:
             self._count_seconds()
-            self._session_s = 0.0
+            self._ends.append(self._session_s)
 
     def pause(self) -> None:
         """Stop the clock, for a validation say."""
@@ -385,8 +391,9 @@ class Meter:
 
         Raises:
             KeyError: a tensor is missing.
+            ValueError: one has another shape.
         """
-        self._sums, self._seconds, self._last = (tensors[name] for name in self.tensors())
+        copy_into(self.tensors(), tensors)
 
     def _fetch(self) -> None:
         """Add up what the unread reports hold."""

@@ -10,14 +10,24 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.load import commented_toml, parse_config
-from mt_cli.config.schema import MORE, TRAIN, VAL, Column, Config, DataConfig, FilesConfig, TrainingConfig
+from mt_cli.config.schema import (
+    MORE,
+    TRAIN,
+    VAL,
+    Column,
+    Config,
+    DataConfig,
+    FilesConfig,
+    ModelConfig,
+    TrainingConfig,
+)
 from mt_cli.data.batching import plan_epoch
 from mt_cli.data.corpora import (
     Corpus,
@@ -159,14 +169,7 @@ def suited_model(size: CorpusSize, recipe: Recipe, parent: Config | None = None)
     # No more entries than the corpus has words, and enough to spell them.
     letters = SPARE_ENTRIES + size.num_letters
     vocab_size = max(letters + FEWEST_MERGES, min(recipe.vocab_size, letters + size.num_words))
-    model: dict[str, object] = {
-        "d_model": recipe.d_model,
-        "num_heads": recipe.num_heads,
-        "encoder_layers": recipe.encoder_layers,
-        "decoder_layers": recipe.decoder_layers,
-        "d_ff": recipe.d_ff,
-        "dropout": recipe.dropout,
-    }
+    model = {key: value for key, value in asdict(recipe).items() if key in ModelConfig.model_fields}
     return {"tokenizer": {"vocab_size": vocab_size}, "model": model}
 
 
@@ -528,7 +531,7 @@ def _choose(
     size = num_held_out(num_different)
     chosen: dict[int, str] = {}
     seen: set[tuple[int, int]] = set()
-    # By hash. Both sides decide, so that of several pairs with one source it is not the file's order.
+    # In order of hash, source first, then target: the choice does not depend on the file's order.
     for index in np.lexsort((hashes[:, 1], hashes[:, 0])).tolist():
         sides = set(enumerate(hashes[index].tolist()))
         if len(chosen) == size * len(names):
@@ -551,7 +554,10 @@ def num_held_out(num_pairs: int) -> int:
 
 
 def check_config(config: Config) -> list[str]:
-    """What will probably not work, as far as text tells that has no tokens yet."""
+    """Warnings for a training of `config`; the corpus, or a sample of it, is tokenised to find them.
+
+    A corpus that is not downloaded yet gives none.
+    """
     try:
         parent = run_with_tokenizer(config)
         corpus = find_corpus(config.data, offline=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mt_cli.config.schema import OptimizerKind
-from mt_cli.training.precision import gradients
+from mt_cli.training.precision import copy_into, gradients
 
 STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 """Adam's state of a parameter: number of updates, running means of its gradient and of the square."""
@@ -115,9 +115,9 @@ class Optimiser:
 
         Raises:
             KeyError: a tensor is missing.
+            ValueError: one has another shape.
         """
-        for key, tensor in self.tensors().items():
-            tensor.copy_(tensors[key])
+        copy_into(self.tensors(), tensors)
 
 
 def orthogonal(matrices: Tensor, *, products_in: torch.dtype = torch.float32) -> Tensor:

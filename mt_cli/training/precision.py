@@ -21,8 +21,8 @@ UPDATES_BEFORE_GROWTH = 2000
 class WorkingCopy:
     """The copy whose layers compute in a precision of their own; in fp32 it is the model itself.
 
-    All but the encoder's and the decoder's layers is the model's own. The gradient of a frequent word's
-    embedding, for one, is a sum of very many terms.
+    Encoder and decoder layers are copied. Embeddings and output layer are the model's own: the gradient of a
+    frequent word's embedding is a sum of very many terms.
     """
 
     def __init__(self, model: TranslationModel, dtype: torch.dtype) -> None:
@@ -63,6 +63,19 @@ def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
     return cast("list[Tensor]", found)
 
 
+def copy_into(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Fill each tensor of `own` from the one that is called the same in `saved`.
+
+    Raises:
+        KeyError: a tensor is missing.
+        ValueError: one has another shape.
+    """
+    for name, tensor in own.items():
+        if saved[name].shape != tensor.shape:
+            raise ValueError(f"{name} has shape {tuple(saved[name].shape)}, expected {tuple(tensor.shape)}")
+        tensor.copy_(saved[name])
+
+
 class LossScale:
     """A factor that keeps small gradients of fp16 from becoming zero (Micikevicius et al. 2018, 3.2).
 
@@ -95,5 +108,4 @@ class LossScale:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from what `tensors()` returned; from a training in another precision, begin anew."""
-        for name, tensor in self.tensors().items():
-            tensor.copy_(tensors.get(name, tensor))
+        copy_into(self.tensors(), {**self.tensors(), **tensors})

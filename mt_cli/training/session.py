@@ -34,7 +34,7 @@ from mt_cli.runs.checkpoint import (
 )
 from mt_cli.runs.run import CHECKPOINTS, STATUS, Run
 from mt_cli.training.distributed import World
-from mt_cli.training.monitor import Monitor, Validation, after_training, before_training
+from mt_cli.training.monitor import Meter, Monitor, Validation, after_training, before_training
 from mt_cli.training.precision import HALVINGS
 from mt_cli.training.track import tracking
 from mt_cli.training.trainer import Progress, StepReport, Trainer, mean_nll
@@ -46,6 +46,9 @@ log = logging.getLogger(__name__)
 
 MOST_SKIPS = 10
 """Skipped updates in a row after which even a training that may skip them ends: it would not recover."""
+
+NUM_SAMPLES = 2
+"""Translations that are shown after a validation."""
 
 
 class Session:
@@ -62,11 +65,10 @@ class Session:
         started_at: float,
         time_limit_s: float | None,
         validates_at_limit: bool,
-        num_samples: int,
     ) -> None:
         """In a `world` of several processes, the first scores, saves and decides, and the others follow.
 
-        The config is that of `run`, and the `model` as its last checkpoint, if there is one.
+        The config is `run.config`. Weights and state come from the run's newest usable checkpoint, if any.
         """
         self._run, self._runtime, self._world = run, runtime, world
         self._started_at, self._limit_s = started_at, math.inf if time_limit_s is None else time_limit_s
@@ -85,7 +87,7 @@ class Session:
             total_steps=self._trainer.total_steps,
             num_processes=world.size,
         )
-        self._prepared, self._num_samples = prepared, num_samples
+        self._prepared = prepared
         self._judged: Validation | None = None
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
         # Without a checkpoint, the score of the start is made anew too.
@@ -104,9 +106,7 @@ class Session:
 
     @cached_property
     def _validator(self) -> "Validator":
-        return Validator(
-            self.model, self._run, self._prepared, runtime=self._runtime, num_samples=self._num_samples
-        )
+        return Validator(self.model, self._run, self._prepared, runtime=self._runtime)
 
     def run(self, signals: StopSignals, *, config_path: Path) -> None:
         """Train until the end, a limit, or one of `signals`; `config_path` is where the config was read."""
@@ -123,7 +123,7 @@ class Session:
             for warning in self._warnings:
                 log.warning("%s", warning)
         if self._trainer.progress.step >= self._trainer.total_steps:
-            log.info("nothing is left to train; to train longer, raise training.max_epochs")
+            log.info("nothing is left to train; to train longer, raise training.max_epochs or max_steps")
         self._write_status("running")
         try:
             with (
@@ -153,6 +153,7 @@ class Session:
             self._world.after_first((lambda: None) if has_score else self._validate, lambda: None)
         if self._is_out_of_patience():
             return "early_stop"
+        self._monitor.meter.resume()
         for report in self._trainer.run():
             reason = None
             if self._is_due(report) and not self._trainer.are_alike():
@@ -203,7 +204,8 @@ class Session:
     def _validate(self, *, is_extra: bool = False) -> None:
         """Score the model, save a checkpoint, and remember whether it is the best.
 
-        One that `is_extra`, which an uninterrupted training would not make, does not count for its patience.
+        One that `is_extra`, which an uninterrupted training would not make, is not held against its patience,
+        but may be the best.
         """
         self._check_finite()
         self._monitor.meter.pause()
@@ -269,9 +271,13 @@ class Session:
                 tensors = read_training_tensors(folder, run.parameter_shapes)
                 self.model.load_state_dict(read_weights(folder, run.parameter_shapes), strict=False)
                 self._trainer.restore(Progress(state.step, state.epoch, state.update_of_epoch), tensors)
-            except (DataError, KeyError) as error:
-                lacks = f"{folder}: its training state lacks {error}"
-                failures.append(lacks if isinstance(error, KeyError) else str(error))
+                Meter().restore(tensors)
+            except DataError as error:
+                failures.append(str(error))
+                continue
+            except (KeyError, ValueError) as error:
+                lacks = "its training state lacks " if isinstance(error, KeyError) else ""
+                failures.append(f"{folder}: {lacks}{error}")
                 continue
             for failure in failures:
                 log.warning("%s", failure)
@@ -361,9 +367,8 @@ class Validator:
         prepared: Prepared,
         *,
         runtime: Runtime,
-        num_samples: int = 2,
     ) -> None:
-        self._model, self._num_samples = model, num_samples
+        self._model = model
         self._config = run.config
         self._runtime = replace(runtime, precision=run.config.decoding.precision)
         self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
@@ -387,8 +392,8 @@ class Validator:
         )
         hyps = self._translator.translate(self.sources, on_progress=on_progress)
         bleu = score_bleu(hyps, self._refs, lowercase=self._config.data.lowercase)
-        spread = range(0, len(hyps), max(1, len(hyps) // max(1, self._num_samples)))
-        samples = [(self.sources[i], hyps[i], self._refs[i]) for i in spread[: self._num_samples]]
+        spread = range(0, len(hyps), max(1, len(hyps) // NUM_SAMPLES))[:NUM_SAMPLES]
+        samples = [(self.sources[i], hyps[i], self._refs[i]) for i in spread]
         return Validation(step, nll, bleu, hyps, samples)
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from mt_cli.config.schema import TrackerName
-from mt_cli.errors import ResourceError
+from mt_cli.errors import ResourceError, StoppedError
 from mt_cli.machine.files import write_atomically
 from mt_cli.runs.run import Run
 
@@ -74,6 +74,9 @@ def tracking(run: Run, *, after_step: int) -> Iterator[Tracker | None]:
     try:
         yield tracker
         has_failed = False
+    except StoppedError:  # it is saved, and goes on later
+        has_failed = False
+        raise
     finally:
         tracker.finish(has_failed=has_failed)
 
@@ -86,12 +89,13 @@ class _Service:
 
     def __init__(self, module: ModuleType, run: Run) -> None:
         self._module: Any = module
+        self._is_wandb = module.__name__ == "wandb"  # which also wants an id, a folder and how it ended
         place = run.folder / NAME
         if not place.exists():  # a name of its own, for other runs have this folder's name too
             stem = re.sub(r"[^\w.-]", "_", run.folder.resolve().name)
             write_atomically(place, f"{stem}-{secrets.token_hex(4)}\n".encode())
         name = place.read_text(encoding="utf-8").strip()
-        where = {"id": name, "dir": str(run.folder)} if module.__name__ == "wandb" else {}
+        where = {"id": name, "dir": str(run.folder)} if self._is_wandb else {}
         config = run.config.model_dump(mode="json")
         try:
             with redirect_stdout(sys.stderr):
@@ -106,7 +110,7 @@ class _Service:
 
     def finish(self, *, has_failed: bool) -> None:
         """Tell the service that no more comes."""
-        self._call("finish", **({"exit_code": int(has_failed)} if self._module.__name__ == "wandb" else {}))
+        self._call("finish", **({"exit_code": int(has_failed)} if self._is_wandb else {}))
 
     def _call(self, name: str, *args: object, **options: object) -> None:
         if self._has_failed:

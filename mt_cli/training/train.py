@@ -67,17 +67,14 @@ def train_run(
     auto_resume: bool = False,
     overwrite: bool = False,
     validates_at_limit: bool = True,
-    num_samples: int = 2,
     time_limit_s: float | None = None,
     config_path: Path | None = None,
 ) -> Run | None:
-    """Train `config`'s model on `prepared_dir` into `run_dir`; `resume` goes on where a run stopped.
+    """Train `config`'s model on `prepared_dir` into `run_dir`.
 
-    With `auto_resume`, it does so if there is one.
-
-    Where a time limit ends training, the model is validated if `validates_at_limit`. `num_samples` sentences
-    of each validation are shown.
-    `config_path` is where `config` was read, for the log.
+    `resume` goes on where a run stopped; `auto_resume` does so if the run exists, and starts it otherwise.
+    Where a time limit ends training, the model is validated if `validates_at_limit`. `config_path` is where
+    `config` was read, for the log.
 
     Gives the run, whose status.json says how training ended: `finished`, `early_stop` or `time_limit`.
     Where torchrun has started several processes they train together; all but the first give None.
@@ -147,7 +144,6 @@ def train_run(
             started_at=started_at,
             time_limit_s=time_limit_s,
             validates_at_limit=validates_at_limit,
-            num_samples=num_samples,
         )
         if run.init_from is not None and not run.checkpoints:
             load_parent(run, session.model)

@@ -137,6 +137,7 @@ class Trainer:
 
         Raises:
             KeyError: a tensor is missing.
+            ValueError: one has another shape.
         """
         self.progress = progress
         self._optimiser.restore(tensors)
@@ -206,7 +207,10 @@ class Trainer:
         return StepReport(step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped)
 
     def _replay(self, shards: Update, rate: float, *, tgt_tokens: int, seed: int) -> Tensor | None:
-        """What `_finish` gives for an update by CUDA graph; None without graphs, or if memory has run out."""
+        """Make the update by CUDA graph and return what `_finish` returns.
+
+        None: there are no graphs, or memory ran out and they are now off.
+        """
         if self._graphs is None:
             return None
         seed_everything(seed)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.files import built_beside, write_atomically
+from mt_cli.machine.files import built_beside, locked, write_atomically
 
 
 def full_disk(_: int) -> None:
@@ -39,3 +39,19 @@ def test_leftovers_beside_a_folder_are_removed(tmp_path: Path) -> None:
     with built_beside(tmp_path / "ref"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == [".other.old", "ref"]
+
+
+def test_whoever_takes_a_folder_puts_back_what_a_kill_has_moved_aside_in_it(tmp_path: Path) -> None:
+    # `kept` was moved aside and its successor never came; that of `renewed` did; `.notes.old` is the user's.
+    for name in (
+        "eval/.kept.old/x",
+        "eval/.renewed.old/x",
+        "eval/renewed/y",
+        ".half.partial/z",
+        ".notes.old",
+    ):
+        write_atomically(tmp_path / "run" / name, b"1")
+    with locked(tmp_path / "run"):
+        pass
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left - {".run.lock"} == {"run/eval/kept/x", "run/eval/renewed/y", "run/.notes.old"}

@@ -8,12 +8,12 @@ from tiny import CPU, randomised, tiny_model
 from torch import Tensor
 from workspace import Workspace
 
+from mt_cli.evaluation.doctor import examine
 from mt_cli.machine.device import Runtime
 from mt_cli.model import torch_backend as pytorch
 from mt_cli.model import transformer as scratch
 from mt_cli.model import translation_model
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.training.doctor import examine
 
 BF16 = Runtime(torch.device("cpu"), "bf16")
 

@@ -48,6 +48,7 @@ def test_the_best_row_stays_and_is_the_only_one_marked() -> None:
     assert last_rows(rows, 4) == [("a", False), ("b", True), ("c", False), ("d", False)]
     assert last_rows(rows, 2) == [("b", True), ("d", False)]
     assert last_rows(rows, 1) == [("b", True)]
+    assert last_rows(rows, 0) == []
     assert last_rows([("a", False)], 3) == [("a", False)]
 
 

@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,11 +32,13 @@ class Curves:
         self.opened: list[dict[str, object]] = []
         self.logged: dict[int, list[str]] = {}
         self.finished: list[dict[str, object]] = []
-        self.fails_at = ""
+        self.fails_at = self.stops_at = ""
 
     def fail(self, where: str) -> None:
         if where == self.fails_at:
             raise OSError("no network")
+        if where == self.stops_at:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def init(self, **options: object) -> None:
         print("what a service prints of itself")
@@ -103,6 +107,15 @@ def test_a_diverged_run_is_a_failed_one(
     broken = ("--set", "training.peak_lr=1e30", "--set", "training.clip_norm=0")
     assert train(workspace, tmp_path / "mine", name, *broken)[0] != 0
     assert curves.finished == [{"exit_code": 1} if name == "wandb" else {}]
+
+
+def test_a_stopped_run_is_no_failed_one(
+    workspace: Workspace, service: tuple[str, Curves], tmp_path: Path
+) -> None:
+    name, curves = service
+    curves.stops_at = "log"
+    assert train(workspace, tmp_path / "mine", name)[0] == 128 + signal.SIGTERM
+    assert curves.finished == [{"exit_code": 0} if name == "wandb" else {}]
 
 
 def test_a_resumed_run_keeps_its_name_and_another_gets_its_own(

@@ -37,7 +37,7 @@ def train(workspace: Workspace, run: Path, *args: object, data: Path | None = No
 def records(run: Path, kind: str) -> list[dict[str, float]]:
     """Lines of metrics.jsonl, without what a clock says."""
     lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
-    dropped = ("kind", "elapsed_s", "tgt_tokens_per_s", "validation_s", "seal")
+    dropped = ("kind", "elapsed_s", "tgt_tokens_per_s", "validation_s")
     return [{k: v for k, v in line.items() if k not in dropped} for line in lines if line["kind"] == kind]
 
 
