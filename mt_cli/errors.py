@@ -124,6 +124,7 @@ DEMANDS = {
     r"less than or equal to (\S+)": r"\1 or less",
     r"greater than (\S+)": r"more than \1",
     r"less than (\S+)": r"less than \1",
+    r"have at most (\d+) items.*": r"at most \1 values",
     r"(.*)": r"\1",
 }
 """Pydantic's words for what a value should be, and ours, which name no types of Python."""

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 from mt_cli.cli.app import app, command, new_app
 from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings
-from mt_cli.config.load import differences, dump_config, load_config
+from mt_cli.config.load import differences, dump_config, explain, load_config
 from mt_cli.config.schema import Column, FilesConfig
 from mt_cli.errors import ConfigError, UsageError
 from mt_cli.machine.terminal import print_result
@@ -82,12 +83,19 @@ def new(
             raise UsageError(f"{path}: expected a .tsv or .jsonl file; two files of lines follow --train")
     if paired and train is not None:
         raise UsageError("training pairs are named by --train or by FILE; give one of them")
+    if not (paired or train or val or test) and (columns or src_lang or tgt_lang):
+        raise UsageError(
+            "--columns, --src-lang and --tgt-lang describe files; name some with --train SRC TGT, or as FILE"
+        )
     src_column, tgt_column = _parse_columns(columns)
     own = (tuple(paired),) * 2 if paired else _files(train)
     splits: dict[str, FilesConfig] = {}
     for name, sides in {"train": own, "val": _files(val), "test": _files(test)}.items():
         if sides:
-            splits[name] = FilesConfig(src=sides[0], tgt=sides[1])
+            try:
+                splits[name] = FilesConfig(src=sides[0], tgt=sides[1])
+            except ValidationError as error:
+                raise UsageError(f"--{name}: {'; '.join(explain(error))}") from error
             if columns and (name == "train" or any(map(has_columns, (*sides[0], *sides[1])))):
                 of_columns = {"src_column": src_column, "tgt_column": tgt_column}
                 splits[name] = splits[name].model_copy(update=of_columns)

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from mt_cli.cli.app import app, command
 from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings, prepare_command, prepared_dir
 from mt_cli.config.load import load_config
 from mt_cli.machine.terminal import print_result
-
-if TYPE_CHECKING:  # torch is imported when something is translated
-    from mt_cli.translation.pairs import MadePairs
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +27,12 @@ def prepare(
         Path | None, typer.Option("--from", metavar="DIR", help="Folder that holds the corpus files already.")
     ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Use no network.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Prepare again though nothing has changed.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Prepare again even if nothing has changed, or if runs need the old data."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say which pairs [data.filter] would leave out.")
     ] = False,
@@ -39,12 +41,13 @@ def prepare(
     ] = 0,
     settings: Settings = None,
 ) -> None:
-    """Encode a corpus, and build its vocabularies.
+    """Get, clean and encode a corpus.
 
-    Gets it, cleans and tokenises it, builds vocabularies and writes encoded splits.
+    Downloads or finds it, filters it, learns its vocabularies, and writes encoded splits.
     Prints the prepared folder's path; with --json, the report on the corpus too.
     """
     loaded = load_config(config, settings or ())
+    from mt_cli.data.corpora import MadePairs
     from mt_cli.data.prepare import prepare_corpus, preview_filter
     from mt_cli.runs.run import run_with_tokenizer, runs_trained_on
 
@@ -58,11 +61,14 @@ def prepare(
         print_result(text, {"splits": document}, as_json=output.as_json)
         return
     parent = run_with_tokenizer(loaded)
-    made: dict[str, MadePairs] = {}
-    if any(more.translate_with for more in loaded.data.more.values()):
-        from mt_cli.translation.pairs import make_pairs
 
-        made = make_pairs(loaded, source=source, offline=offline)
+    def made() -> dict[str, MadePairs]:
+        if not any(more.translate_with for more in loaded.data.more.values()):
+            return {}
+        from mt_cli.translation.pairs import make_pairs  # which imports torch
+
+        return make_pairs(loaded, source=source, offline=offline)
+
     result = prepare_corpus(
         loaded,
         out=prepared_dir(config),
@@ -72,8 +78,7 @@ def prepare(
         force=force,
         workers=workers,
         needed_by=runs_trained_on(prepared_dir(config)),
-        made={name: each.files for name, each in made.items()},
-        held_out={name: each.held_out for name, each in made.items()},
+        make_pairs=made,
     )
     if not result.is_new:
         again = prepare_command(config, settings, *(() if source is None else ("--from", source)), "--force")

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,9 +35,9 @@ def find_config(name: Path) -> Path:
     """
     bundled = bundled_configs()
     for path in (name / RUN_CONFIG, name, Path(f"{name}.toml"), bundled.get(name.as_posix(), name)):
-        if path.is_file():
+        if os.path.isfile(path):  # noqa: PTH113 — text may be too long for a name
             return path
-    if name.suffix or name.is_dir():
+    if name.suffix or os.path.isdir(name):  # noqa: PTH112
         return name  # whoever reads it says what is wrong with that
     raise ConfigError(
         f"{name}: no such config file, and no config of that name comes with mt-cli; "
@@ -47,7 +48,7 @@ def find_config(name: Path) -> Path:
 def config_name(name: Path) -> str:
     """What the prepared data and the run of the config `name` are called: as the file, without its ending.
 
-    The config in a run folder, which may be moved, is called as the folder.
+    For a run's own config.toml: the name of its folder.
 
     Raises:
         ConfigError: there is no such config.

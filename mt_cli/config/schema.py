@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
 
 TRAIN, VAL = "train", "val"
 """The splits that every corpus has."""
@@ -40,7 +48,7 @@ class Section(BaseModel):
         return self
 
     def _complaints(self) -> Iterator[str]:
-        """What is wrong with keys that are right each by itself."""
+        """What is wrong with keys that are each valid alone."""
         yield from ()
 
 
@@ -71,6 +79,12 @@ def _number_or_name(value: object) -> object:
     return value
 
 
+def _utf8(path: Path) -> Path:
+    if str(path) != str(path).encode(errors="replace").decode():
+        raise ValueError("its name is not UTF-8, and a config cannot hold it; rename it")
+    return path
+
+
 def _one_or_several(paths: tuple[Path, ...]) -> str | list[str]:
     return str(paths[0]) if len(paths) == 1 else list(map(str, paths))
 
@@ -79,7 +93,7 @@ SplitName = Annotated[str, Field(pattern=SPLIT)]
 Language = Annotated[str, Field(pattern=LANGUAGE)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 # TOML has neither paths nor tuples, the two places where strictness gives way.
-FilePath = Annotated[Path, Field(strict=False)]
+FilePath = Annotated[Path, Field(strict=False), AfterValidator(_utf8)]
 FilePaths = Annotated[
     tuple[FilePath, ...],
     Field(strict=False),
@@ -147,11 +161,11 @@ class MorePairsConfig(ColumnsConfig):
     captions: Side | None = None
     """The side whose text is Multi30k's captions (task 2), in place of files."""
     translate_with: FilePath | None = None
-    """The run that makes the other side, of the direction that this takes."""
+    """The run that makes the other side; it must translate in that direction."""
     translate_by: TranslateBy = "greedy"
     """How it searches: greedily, with a `beam` of 5, or it draws a `sample` at random."""
     share: float = Field(default=1.0, gt=0, le=100)
-    """How much of them an epoch sees: 0.5 is half, other ones each time; 2 is all of them twice."""
+    """How much of them an epoch sees: 0.5 is another half each time, 2 is all of them twice."""
     tag: str = Field(default="", pattern=TAG)
     """A word before each source line, by which the model tells them apart (Caswell et al. 2019)."""
 
@@ -176,7 +190,8 @@ class FilterConfig(Section):
     copies: bool = False
     """Leave out pairs whose two sides are the same."""
     max_ratio: float = Field(default=0.0, ge=0)
-    """Leave out pairs of which a side has more than so many times the characters of the other; 0 is off."""
+    """Leave out pairs whose longer side has more than this many times the characters of the shorter; 0 is
+    off."""
     min_chars: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
     """Leave out pairs with a side of fewer characters."""
     max_chars: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
@@ -244,7 +259,7 @@ class TokenizerConfig(Section):
     joint: bool = True
     """One vocabulary for both sides, which lets `model.tie` be `all`."""
     from_run: FilePath | None = None
-    """A run whose tokenizer is used, not a new one; `training.init_from` on other data needs it."""
+    """Use this run's tokenizer and learn none; `training.init_from` on other data needs it."""
 
     def _complaints(self) -> Iterator[str]:
         if self.joint and self.tgt_vocab_size is not None:
@@ -273,7 +288,7 @@ class ModelConfig(Section):
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position encodings: fixed waves, or parameters."""
     max_len: int = Field(default=256, ge=4, le=LONGEST)
-    """Longest sequence in tokens, `<s>` or `</s>` included; no sequence has both."""
+    """Longest sequence in tokens, with its `<s>` or `</s>`."""
     scale_embeddings: bool = True
     """Multiply embeddings by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
     tie: Literal["none", "decoder", "all"] = "all"
@@ -311,7 +326,7 @@ class TrainingConfig(Section):
     max_epochs: int = Field(default=12, ge=1, le=MOST_EPOCHS)
     """Passes over the training pairs."""
     max_steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
-    """Updates, where they should end training before `max_epochs`."""
+    """Most updates; training may end before `max_epochs`."""
     tokens_per_batch: int = Field(default=4096, ge=1, le=MOST_AT_ONCE)
     """Largest number of tokens on one side of a batch, padding included."""
     accumulation: int = Field(default=1, ge=1, le=MOST_AT_ONCE)
@@ -339,8 +354,8 @@ class TrainingConfig(Section):
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
-    """After an update whose loss or gradient is NaN or infinite, which never changes the weights: `stop`
-    training, or `skip` the update and go on, unless several fail in a row. fp16 always skips."""
+    """What follows an update whose loss or gradient is NaN or infinite (it never changes the weights): `stop`
+    training, or `skip` it, unless several fail in a row. fp16 always skips."""
     validate_every: int = Field(default=0, ge=0, le=MOST_STEPS)
     """Updates between validations; 0 is once an epoch."""
     best_by: Literal["bleu", "loss"] = "bleu"
@@ -372,7 +387,7 @@ class DecodingConfig(Section):
     no_repeat_ngram: int = Field(default=0, ge=0, le=LONGEST)
     """No sequence of so many tokens occurs twice in a translation; 0 is no limit."""
     replace_unk: bool = True
-    """An unknown word is translated by itself, as it stands in the source. Subwords know every word."""
+    """Copy the source's word where the vocabulary has none. Subwords know every word."""
     batch_size: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
     """Sentences decoded together, of like length; 0 is as many as suit the device."""
     precision: Precision = "fp32"

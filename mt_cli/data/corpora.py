@@ -28,7 +28,7 @@ from mt_cli.config.schema import (
     MorePairsConfig,
     Side,
 )
-from mt_cli.errors import ConfigError, DataError, ResourceError
+from mt_cli.errors import ConfigError, DataError, ResourceError, UsageError
 from mt_cli.machine.files import sha256_bytes, sha256_file, write_atomically
 from mt_cli.text.normalize import decode_line, normalize, strip_line_end
 
@@ -62,16 +62,6 @@ class Text:
         column = f" ({self.column or self.side})" if of_table else ""
         return f"{', '.join(map(str, self.paths))}{column}"
 
-    def place(self, number: int) -> str:
-        """Path and line of the line `number` of them all, from 1."""
-        for path in self.paths:
-            count = sum(1 for _ in replace(self, paths=(path,)).lines())
-            if number <= count:
-                break
-            number -= count
-        has_head = isinstance(self.column, str) and not _plain_name(path).endswith(".jsonl")
-        return f"{path}: line {number + has_head}"
-
     def lines(self) -> Iterator[bytes]:
         r"""The raw lines. Only `\n` ends a line.
 
@@ -99,6 +89,12 @@ class ParallelText:
         """What `files` name; both sides have to be there."""
         assert files.src is not None
         assert files.tgt is not None
+        columns = (files.src_column, files.tgt_column)
+        is_of_rows = files.src == files.tgt and not any(_plain_name(p).endswith(".jsonl") for p in files.src)
+        if is_of_rows and len({isinstance(column, str) for column in columns}) == 2:
+            raise ConfigError(
+                f"{files.src[0]}: src_column and tgt_column must both be names of its first line, or neither"
+            )
         return ParallelText(
             Text(files.src, files.src_column, "src"), Text(files.tgt, files.tgt_column, "tgt")
         )
@@ -116,6 +112,15 @@ def _plain_name(path: Path) -> str:
     return path.name.lower().removesuffix(".gz").removesuffix(".zst")
 
 
+@dataclass(frozen=True)
+class MadePairs:
+    """Pairs of which a run has made one side."""
+
+    files: FilesConfig
+    held_out: int
+    """Lines that were left out because a held-out split has them."""
+
+
 Corpus = Mapping[str, ParallelText]
 """Splits by name, in the config's order, then added training pairs as `train+<name>`."""
 
@@ -130,18 +135,21 @@ def find_corpus(
     *,
     source: Path | None = None,
     offline: bool = False,
-    made: Mapping[str, FilesConfig] | None = None,
+    made: Mapping[str, MadePairs] | None = None,
 ) -> Corpus:
     """The files of every split that `config` names; where they are pinned, they are verified.
 
     `source` is a folder that holds them. Without it, Multi30k is read from `DOWNLOADS`, or fetched into it.
-    Of pairs that a run makes, only those that are `made` are there.
+    Pairs that a run translates are there only if `made` has their files.
 
     Raises:
+        UsageError: `source` is given for files that the config names.
         ConfigError: the corpus has no such split or language.
         DataError: a file is missing, or is not the pinned one.
         ResourceError: files have to be fetched and cannot be.
     """
+    if config.corpus == "files" and source is not None:
+        raise UsageError("--from is for the files of corpus 'sample' or 'multi30k'; [data.files] names yours")
     named, more = _named_files(config), _existing(_more_pairs(config, made or {}))
     if config.corpus == "multi30k" and source is None:
         _fetch_missing(files_of(named).values(), BASE_URL, GZIPPED_SHA256, offline=offline)
@@ -191,7 +199,7 @@ def given_text(config: DataConfig, name: str, *, source: Path | None = None, off
     return Text(paths, None, side)
 
 
-def pinned_hashes(config: DataConfig, made: Mapping[str, FilesConfig] | None = None) -> dict[str, str] | None:
+def pinned_hashes(config: DataConfig, made: Mapping[str, MadePairs]) -> dict[str, str] | None:
     """sha256 of each file, by `<split>.<side>`, known without the corpus's own files; None if not pinned.
 
     A pinned file has that of the gzipped one, so that plain and gzipped count as the same.
@@ -199,7 +207,7 @@ def pinned_hashes(config: DataConfig, made: Mapping[str, FilesConfig] | None = N
     if config.corpus != "multi30k":
         return None
     pinned = {key: GZIPPED_SHA256[str(name)] for key, name in files_of(_named_files(config)).items()}
-    return pinned | corpus_hashes(_existing(_more_pairs(config, made or {})))
+    return pinned | corpus_hashes(_existing(_more_pairs(config, made)))
 
 
 def corpus_hashes(corpus: Corpus) -> dict[str, str]:
@@ -249,8 +257,8 @@ def _named_files(config: DataConfig) -> Corpus:
     }
 
 
-def _more_pairs(config: DataConfig, made: Mapping[str, FilesConfig]) -> Corpus:
-    pairs = {name: made.get(name, more) for name, more in config.more.items()}
+def _more_pairs(config: DataConfig, made: Mapping[str, MadePairs]) -> Corpus:
+    pairs = {name: made[name].files if name in made else more for name, more in config.more.items()}
     return {
         f"{MORE}{name}": ParallelText.of(each)
         for name, each in pairs.items()
@@ -302,7 +310,7 @@ def _check_hash(path: Path, expected: str) -> None:
 def _lines(path: Path) -> Iterator[bytes]:
     """The lines of `path`, unpacked if it begins like a gzip or zstd file.
 
-    None of them has to fit into memory before it is known to be short enough.
+    At most `LONGEST_LINE` + 1 bytes of a line are read before it is refused.
     """
     try:
         with path.open("rb") as file:

@@ -6,10 +6,8 @@ shuffled, one language twice.
 
 import logging
 import re
-from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +28,9 @@ FEWEST_PAIRS = 50
 MOST_INVALID = 0.05
 """Share of lines that are not UTF-8 above which a file must be in another encoding."""
 MOST_EQUAL, MOST_TABS, MOST_REPEATED, MOST_UNLIKE = 0.2, 0.2, 0.1, 0.1
-"""Shares of the pairs from which on it is odd that both sides are equal, have tabs, repeat others, or differ
-much in length."""
+"""Largest normal shares of pairs that are equal, have tabs, repeat others, or differ much in length."""
 UNLIKE = 3.0
-"""Times that a side is longer or shorter than the other side lets expect."""
+"""Factor by which a side's length may differ from what the other side predicts."""
 LEAST_CORRELATION = 0.25
 """Of both sides' lengths. Real translations have 0.6 and more, shuffled ones about 0."""
 WINDOWS = 8
@@ -42,7 +39,6 @@ ENOUGH_TEXT = 20_000
 """Characters that tell a side's language."""
 NUM_EXAMPLES, LONGEST = 5, 70
 """Pairs that are shown, and letters of a side."""
-WORD = re.compile(r"[^\W\d_]+")
 
 
 @dataclass(frozen=True)
@@ -70,12 +66,6 @@ class Look:
         apart = max(1, len(self.pairs) // NUM_EXAMPLES)
         shown = self.pairs[apart // 2 :: apart][:NUM_EXAMPLES]
         return [f"line {pair.line}: {shown_pair(pair.src, pair.tgt)}" for pair in shown]
-
-    @cached_property
-    def words(self) -> list[Counter[str]]:
-        """How often each word occurs on each side."""
-        sides = zip(*((pair.src, pair.tgt) for pair in self.pairs), strict=True)
-        return [Counter(word for text in side for word in WORD.findall(text.casefold())) for side in sides]
 
 
 def shown_pair(src: str, tgt: str) -> str:
@@ -106,10 +96,9 @@ def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Lo
             found.append(Pair(line, src, tgt, has_tab=any(b"\t" in side.strip() for side in raw)))
     for text, lines in invalid.items():
         if len(lines) > num_lines * MOST_INVALID:
-            place = text.place(lines[0])
             raise DataError(
-                f"{place}: not valid UTF-8, and so are {len(lines)} of {num_lines} lines; "
-                f"convert the file first: iconv -f latin1 -t utf-8 {place.rpartition(': line ')[0]}"
+                f"{text}: {len(lines)} of {num_lines} lines are not valid UTF-8, first line {lines[0]}; "
+                f"convert it first: iconv -f latin1 -t utf-8 {text.paths[0]}"
             )
     if len(found) > 1 and all(pair.src == pair.tgt for pair in found):
         raise DataError(f"{files}: both sides are the same text; name the translations of the one")
@@ -121,8 +110,8 @@ def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Lo
     return Look(files, found, is_trained_on)
 
 
-def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = None) -> Iterator[str]:
-    """What is odd about a split, a sentence each; `train` are the pairs that are trained on, if others."""
+def oddities(look: Look, *, src_lang: str, tgt_lang: str) -> Iterator[str]:
+    """What is odd about a split, a sentence each."""
     pairs = look.pairs
     if len(pairs) < FEWEST_PAIRS:
         return
@@ -146,19 +135,7 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str, train: Look | None = N
         yield f"{both}: {misaligned}; check that the same line is the same sentence"
     else:
         yield from _of_lengths(pairs, both, advice=leaves_out("max_ratio"))
-    told = list(_of_languages(look, src_lang, tgt_lang))
-    yield from told
-    if train is not None and train.pairs and not told:
-        known = train.words
-        straight, crossed = (
-            min(_share(own, of) for own, of in zip(look.words, order, strict=True))
-            for order in (known, known[::-1])
-        )
-        if crossed > straight + 0.2:
-            yield (
-                f"{both}: the sides are swapped: the source looks like {train.files.tgt}, not like "
-                f"{train.files.src}"
-            )
+    yield from _of_languages(look, src_lang, tgt_lang)
 
 
 def log_oddities(corpus: Corpus, data: DataConfig) -> str:
@@ -172,15 +149,14 @@ def log_oddities(corpus: Corpus, data: DataConfig) -> str:
     ]
     if unknown:
         log.warning("data.filter.languages: py3langid does not know %s, and keeps all", ", ".join(unknown))
-    train = look_at(corpus[TRAIN], data, is_trained_on=True)
+    examples = list[str]()
     for name, files in corpus.items():
-        look = train if name == TRAIN else look_at(files, data, is_trained_on=is_trained_on(name))
-        found = oddities(
-            look, src_lang=data.src_lang, tgt_lang=data.tgt_lang, train=None if look is train else train
-        )
-        for oddity in found:
+        look = look_at(files, data, is_trained_on=is_trained_on(name))
+        for oddity in oddities(look, src_lang=data.src_lang, tgt_lang=data.tgt_lang):
             log.warning("%s: %s", name, oddity)
-    return "\n".join(["some training pairs:", *(f"  {example}" for example in train.examples())])
+        if name == TRAIN:
+            examples = look.examples()
+    return "\n".join(["some training pairs:", *(f"  {example}" for example in examples)])
 
 
 def _shared(
@@ -244,8 +220,3 @@ def _of_languages(look: Look, src_lang: str, tgt_lang: str) -> Iterator[str]:
     ):
         if other is not None:
             yield f"{text}: the {side} looks like {other}, and should be {lang}"
-
-
-def _share(words: Counter[str], known: Container[str]) -> float:
-    """Share of the running `words` that are `known`."""
-    return sum(count for word, count in words.items() if word in known) / max(1, words.total())

@@ -9,15 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.schema import MORE, TRAIN, Config, FilesConfig, FilterConfig, TokenizerKind
+from mt_cli.config.schema import MORE, TRAIN, Config, FilterConfig
 from mt_cli.data.corpora import (
     Corpus,
+    MadePairs,
     ParallelText,
     RawPair,
     corpus_hashes,
@@ -57,7 +58,6 @@ from mt_cli.machine.processes import ordered_map, usable_cores
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, is_valid_utf8, normalize, strip_line_end
 from mt_cli.text.tokenizer import SAMPLE_SIZE, TextOptions, Tokenizers, learn_tokenizers, sampled
-from mt_cli.text.words import split_words
 
 log = logging.getLogger(__name__)
 
@@ -90,15 +90,14 @@ def prepare_corpus(
     force: bool = False,
     workers: int = 1,
     needed_by: Sequence[Path] = (),
-    made: Mapping[str, FilesConfig] | None = None,
-    held_out: Mapping[str, int] | None = None,
+    make_pairs: Callable[[], Mapping[str, MadePairs]] = dict,
 ) -> PrepareResult:
     """Prepare `config`'s corpus into the folder `out`, unless it is there already and nothing changed.
 
     Without `given` tokenizers, those of the run whose model is to be trained further, they are learned.
     `workers` processes do the work, 0 choosing by size; the result is the same to the byte. Without `force`,
-    data that are `needed_by` some runs are not replaced by others. `made` are pairs of which a run has made a
-    side, by name, without so many lines that are `held_out`.
+    data that are `needed_by` some runs are not replaced by others. `make_pairs` gives, by name, the pairs of
+    which a run makes a side; it may take hours.
 
     Raises:
         UsageError: `out` holds something else, or what runs need, which must not be replaced.
@@ -115,6 +114,17 @@ def prepare_corpus(
                 log.warning("preparing again: %s", error)
         files = given.to_files() if given else {}
         taken = {f"{TOKENIZER}/{name}": sha256_bytes(data) for name, data in files.items()}
+
+        def check_unneeded() -> None:
+            if needed_by and found is not None:
+                raise UsageError(
+                    f"{out} holds what {', '.join(map(str, needed_by))} was trained on, and would hold "
+                    "something else; give the config another name, or replace the data with --force"
+                )
+
+        if existing is None:
+            check_unneeded()
+        made = make_pairs()
         pinned = pinned_hashes(config.data, made)
         # Pinned files are known without being at hand; those of --from are looked at all the same.
         if existing and pinned and source is None and existing.manifest.inputs == pinned | taken:
@@ -125,18 +135,12 @@ def prepare_corpus(
         inputs = (pinned or corpus_hashes(corpus)) | taken
         if existing and existing.manifest.inputs == inputs:
             return PrepareResult(out, is_new=False, report=existing.report())
-        if needed_by and found is not None:
-            raise UsageError(
-                f"{out} holds what {', '.join(map(str, needed_by))} was trained on, and would hold something "
-                "else; give the config another name, or replace the data with --force"
-            )
+        check_unneeded()
         started_at = time.monotonic()
         examples = log_oddities(corpus, config.data)
         with built_beside(out) as folder:
             workers = _suited_workers(corpus, workers)
-            report = _build(
-                config, corpus, folder, inputs=inputs, given=given, held_out=held_out or {}, workers=workers
-            )
+            report = _build(config, corpus, folder, inputs=inputs, given=given, made=made, workers=workers)
     log.info("%s\n%s prepared in %.1f s\n%s", examples, out, time.monotonic() - started_at, report.as_text())
     return PrepareResult(out, is_new=True, report=report)
 
@@ -152,10 +156,10 @@ def preview_filter(
 
 
 def _surveyed(
-    config: Config, corpus: Corpus, name: str, *, kind: TokenizerKind | None = None, workers: int
+    config: Config, corpus: Corpus, name: str, *, keeps_pairs: bool = False, workers: int
 ) -> "Survey":
     filtered = config.data.filter if is_trained_on(name) else FilterConfig()
-    job = partial(survey_pairs, options=text_options(config.data), filtered=filtered, kind=kind)
+    job = partial(survey_pairs, options=text_options(config.data), filtered=filtered, keeps_pairs=keeps_pairs)
     return survey_split(corpus[name], name, job, drops_repeats=filtered.duplicates, workers=workers)
 
 
@@ -176,20 +180,17 @@ def _build(
     *,
     inputs: dict[str, str],
     given: Tokenizers | None,
-    held_out: Mapping[str, int],
+    made: Mapping[str, MadePairs],
     workers: int,
 ) -> CorpusReport:
     """Fill `folder`."""
     options = text_options(config.data)
     surveys = {}
     for name in corpus:
-        kind = config.tokenizer.kind if name == TRAIN and given is None else None
-        surveys[name] = _surveyed(config, corpus, name, kind=kind, workers=workers)
+        keeps_pairs = name == TRAIN and given is None
+        surveys[name] = _surveyed(config, corpus, name, keeps_pairs=keeps_pairs, workers=workers)
     if given is None:
-        train = surveys[TRAIN]
-        tokenizers = learn_tokenizers(
-            train.src_words, train.tgt_words, train.pairs, config.tokenizer, options
-        )
+        tokenizers = learn_tokenizers(surveys[TRAIN].pairs, config.tokenizer, options)
     else:
         tokenizers = replace(given, options=options)
     for name, data in tokenizers.to_files().items():
@@ -197,20 +198,20 @@ def _build(
     splits = {}
     for name in config.data.splits:
         drops = {part: survey.drops for part, survey in surveys.items()}
-        dropped = encode_split(config, corpus, name, tokenizers, folder, drops=drops, workers=workers)
+        dropped_of = encode_split(config, corpus, name, tokenizers, folder, drops=drops, workers=workers)
         whole, begin = open_split(folder, name), 0
-        for part, of_part in dropped.items():
+        for part, of_part in dropped_of.items():
             end = begin + surveys[part].lines - of_part.total()
             if name == TRAIN and begin == end:
                 path = corpus[part].src
                 raise DataError(f"{path}: every training pair was dropped: {dict(of_part)}")
             splits[part] = _describe_split(whole, begin, end, part, surveys, of_part)
-            if num_held_out := held_out.get(part.removeprefix(MORE), 0):
-                dropped_too = {**splits[part].dropped, HELD_OUT: num_held_out}
-                splits[part] = replace(
-                    splits[part], lines=splits[part].lines + num_held_out, dropped=dropped_too
-                )
             begin = end
+    for name, pairs in made.items():
+        if pairs.held_out:
+            found = splits[f"{MORE}{name}"]
+            dropped = {**found.dropped, HELD_OUT: pairs.held_out}
+            splits[f"{MORE}{name}"] = replace(found, lines=found.lines + pairs.held_out, dropped=dropped)
     report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
     )
@@ -258,11 +259,8 @@ class Survey:
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     """Of each pair that is kept: eight bytes a pair."""
-    src_words: Counter[str] = field(default_factory=Counter)
-    tgt_words: Counter[str] = field(default_factory=Counter)
-    """How often each word occurs."""
     pairs: list[tuple[str, str]] = field(default_factory=list)
-    """The normalised pairs, or a sample of them."""
+    """Those that are kept, normalised, or a sample of them; none if nothing is learned from them."""
 
     def dropped(self) -> dict[str, int]:
         """How many pairs are left out, by reason."""
@@ -315,15 +313,13 @@ def survey_split(
             for reason, examples in part.examples.items():
                 known = whole.examples.setdefault(reason, [])
                 known += examples[: NUM_EXAMPLES - len(known)]
-            whole.src_words.update(part.src_words)
-            whole.tgt_words.update(part.tgt_words)
             yield from part.pairs
 
-    whole.pairs = sampled(pairs(), SAMPLE_SIZE, seed=0)
+    sample = sampled(enumerate(pairs()), SAMPLE_SIZE, seed=0)
     whole.src_hashes = np.concatenate(src_hashes)
     whole.drops, whole.pair_hashes = np.concatenate(drops), np.concatenate(pair_hashes)
-    if drops_repeats:
-        _drop_repeats(whole)
+    repeats = set(_drop_repeats(whole)) if drops_repeats else set[int]()
+    whole.pairs = [pair for place, pair in sample if place not in repeats]
     whole.src_hashes.sort()
     whole.pair_hashes.sort()
     log.debug("%s: %d lines read", name, whole.lines)
@@ -340,14 +336,15 @@ def survey_split(
     return whole
 
 
-def _drop_repeats(survey: Survey) -> None:
-    """Drop the kept pairs that repeat an earlier one."""
+def _drop_repeats(survey: Survey) -> list[int]:
+    """Drop the pairs that repeat an earlier one; gives their places among the kept."""
     order = np.argsort(survey.pair_hashes, kind="stable")  # of equal ones, the first stays the first
     in_order = survey.pair_hashes[order]
     repeats = order[1:][in_order[1:] == in_order[:-1]]
     survey.drops[np.flatnonzero(survey.drops == 0)[repeats]] = REASONS.index(DUPLICATE)
     survey.src_hashes = np.delete(survey.src_hashes, repeats)
     survey.pair_hashes = np.delete(survey.pair_hashes, repeats)
+    return list(repeats.tolist())
 
 
 def survey_pairs(
@@ -355,9 +352,9 @@ def survey_pairs(
     *,
     options: TextOptions,
     filtered: FilterConfig,
-    kind: TokenizerKind | None = None,
+    keeps_pairs: bool = False,
 ) -> Survey:
-    """What is found in the pairs `raw`, and what tokenizers of a `kind` are learned from."""
+    """What is found in the pairs `raw`; it `keeps_pairs` for tokenizers to learn from."""
     pairs = [(_normalized(src, options), _normalized(tgt, options)) for src, tgt in raw]
     reasons = [drop_reason(src, tgt, filtered, options) for src, tgt in pairs]
     examples: dict[str, list[str]] = {}
@@ -365,20 +362,15 @@ def survey_pairs(
         if reason and len(known := examples.setdefault(reason, [])) < NUM_EXAMPLES:
             known.append(shown_pair(src, tgt))
     kept = [pair for pair, reason in zip(pairs, reasons, strict=True) if not reason]
-    survey = Survey(
+    return Survey(
         lines=len(raw),
         invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
         drops=np.array([REASONS.index(reason) for reason in reasons], np.uint8),
         examples=examples,
         src_hashes=hash_texts(src for src, _ in kept),
         pair_hashes=hash_texts(f"{src}\n{tgt}" for src, tgt in kept),
-        pairs=kept if kind in ("bpe", "unigram") else [],
+        pairs=kept if keeps_pairs else [],
     )
-    if kind == "spacy":
-        src_words = split_words([src for src, _ in kept], options.src_lang)
-        tgt_words = split_words([tgt for _, tgt in kept], options.tgt_lang)
-        survey.src_words, survey.tgt_words = (Counter(chain(*words)) for words in (src_words, tgt_words))
-    return survey
 
 
 def _normalized(raw: bytes, options: TextOptions) -> str:
@@ -434,7 +426,7 @@ def encode_split(
             if is_train:
                 groups = _kept(groups, drops[part], so_far)
             for pairs in ordered_map(job, groups, workers=workers if is_train else 1):
-                so_far.update(pairs.dropped)
+                so_far.update({"too long": pairs.too_long} if pairs.too_long else {})
                 yield pairs
 
     write_split(
@@ -460,24 +452,14 @@ def encode_pairs(
 ) -> EncodedPairs:
     """Normalise and encode `raw` lines, with or without their line ends.
 
-    Pairs with a side that is empty or has more than `max_len` ids are dropped; with None, every pair is kept.
-    `tag` is a word put before each source that is not empty.
+    Pairs with a side of more than `max_len` ids are dropped; with None, every pair is kept. `tag` is a word
+    put before each source.
     """
     lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
     sources = [_normalized(src, tokenizers.options) for src, _ in lines]
-    if tag:
-        sources = [f"{tag} {src}" if src else src for src in sources]
-    src_ids = tokenizers.src.encode(sources)
+    src_ids = tokenizers.src.encode([f"{tag} {src}" for src in sources] if tag else sources)
     tgt_ids = tokenizers.tgt.encode([_normalized(tgt, tokenizers.options) for _, tgt in lines])
-    reasons = [_drop_reason(src, tgt, max_len) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
-    rows = [i for i, reason in enumerate(reasons) if reason is None]
+    lengths = [max(len(src), len(tgt)) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
+    rows = [i for i, length in enumerate(lengths) if max_len is None or length <= max_len]
     split = EncodedSplit(Sentences.of([src_ids[i] for i in rows]), Sentences.of([tgt_ids[i] for i in rows]))
-    return EncodedPairs(split, [lines[i] for i in rows], Counter(filter(None, reasons)))
-
-
-def _drop_reason(src: Sequence[int], tgt: Sequence[int], max_len: int | None) -> str | None:
-    if max_len is None:
-        return None
-    if not src or not tgt:
-        return EMPTY
-    return "too long" if max(len(src), len(tgt)) > max_len else None
+    return EncodedPairs(split, [lines[i] for i in rows], too_long=len(lines) - len(rows))

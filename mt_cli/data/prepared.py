@@ -7,7 +7,6 @@ manifest.json  report.json  tokenizer/
 
 import functools
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -370,8 +369,8 @@ class EncodedPairs:
     split: EncodedSplit
     kept: list[tuple[bytes, bytes]]
     """The raw lines of `split`, without their line ends."""
-    dropped: Counter[str]
-    """Pairs left out, by reason."""
+    too_long: int
+    """Pairs that were left out."""
 
 
 def write_split(folder: Path, split: str, parts: Iterable[EncodedPairs], types: Sequence[IdType]) -> None:

@@ -12,6 +12,7 @@ Imports no torch until a model is built, so that an exported model can do withou
 import json
 import logging
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -323,8 +324,9 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
     """
     recover(folder)
     path = folder / MANIFEST
-    if not path.exists():
-        what = f"no run folder (it has no {MANIFEST})" if folder.is_dir() else "no such run folder"
+    if not os.path.exists(path):  # noqa: PTH110 — text may be too long for a name
+        is_folder = os.path.isdir(folder)  # noqa: PTH112
+        what = f"no run folder (it has no {MANIFEST})" if is_folder else "no such run folder"
         near = sorted(str(path.parent) for path in folder.parent.glob(f"*/{MANIFEST}"))
         hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")

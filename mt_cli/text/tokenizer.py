@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -15,7 +16,7 @@ from mt_cli.config.schema import Language, TokenizerConfig, TokenizerKind
 from mt_cli.errors import DataError
 from mt_cli.text.normalize import normalize
 from mt_cli.text.subwords import SubwordTokenizer, learn_subwords
-from mt_cli.text.words import WordTokenizer, learn_vocabulary
+from mt_cli.text.words import WordTokenizer, learn_vocabulary, split_words
 
 Item = TypeVar("Item")
 DESCRIPTION = "tokenizer.json"
@@ -115,7 +116,7 @@ def _file_names(kind: TokenizerKind, *, joint: bool) -> tuple[str, str]:
 
 
 SAMPLE_SIZE = 500_000
-"""Subwords are learned from this many pairs, a million lines; more would change little and cost memory."""
+"""Tokenizers are learned from this many pairs, a million lines; more would change little and cost memory."""
 
 
 def sampled(stream: Iterable[Item], size: int, *, seed: int) -> list[Item]:
@@ -133,17 +134,15 @@ def sampled(stream: Iterable[Item], size: int, *, seed: int) -> list[Item]:
 
 
 def learn_tokenizers(
-    src_words: Counter[str],
-    tgt_words: Counter[str],
-    pairs: Sequence[tuple[str, str]],
-    config: TokenizerConfig,
-    options: TextOptions,
+    pairs: Sequence[tuple[str, str]], config: TokenizerConfig, options: TextOptions
 ) -> Tokenizers:
-    """Tokenizers of counted words with spaCy's rules, or of subwords learned from `pairs`."""
+    """Tokenizers of words by spaCy's rules, or of subwords, learned from normalised `pairs`."""
     src_size, tgt_size = config.vocab_size, config.tgt_vocab_size or config.vocab_size
     src: Tokenizer
     tgt: Tokenizer
     if config.kind == "spacy":
+        src_words = Counter(chain(*split_words([src for src, _ in pairs], options.src_lang)))
+        tgt_words = Counter(chain(*split_words([tgt for _, tgt in pairs], options.tgt_lang)))
         if config.joint:
             src_words = tgt_words = src_words + tgt_words
         src_entries, tgt_entries = (

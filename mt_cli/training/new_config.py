@@ -219,10 +219,9 @@ class EncodedSample:
         data = config.data
         options = text_options(data)
         sample = sampled(read_pairs(corpus[TRAIN]), MOST_ENCODED, seed=0)
-        kind = config.tokenizer.kind if given is None else None
-        found = survey_pairs(sample, options=options, filtered=data.filter, kind=kind)
+        found = survey_pairs(sample, options=options, filtered=data.filter, keeps_pairs=True)
         if given is None:
-            given = learn_tokenizers(found.src_words, found.tgt_words, found.pairs, config.tokenizer, options)
+            given = learn_tokenizers(found.pairs, config.tokenizer, options)
         kept = [pair for pair, drop in zip(sample, found.drops.tolist(), strict=True) if not drop]
         split = encode_pairs(kept, tokenizers=given, max_len=data.max_len).split
         if not len(split):
@@ -312,14 +311,8 @@ def new_config(
         UsageError: a place is taken, a name is not UTF-8, or a flag is missing.
         DataError: the files are missing, do not align, or hold too few pairs.
     """
-    for place in (
-        output,
-        parent,
-        teacher,
-        *(path for pair in files.values() for path in (*pair.src, *pair.tgt)),
-    ):
-        if place is not None and str(place) != str(place).encode(errors="replace").decode():
-            raise UsageError(f"{place}: its name is not UTF-8, and a config cannot hold it; rename it")
+    if output is not None and str(output) != str(output).encode(errors="replace").decode():
+        raise UsageError(f"{output}: its name is not UTF-8, and a config cannot hold it; rename it")
     if output is not None and output.exists() and not overwrite:
         raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
     trained = None if parent is None else open_run(parent).config

@@ -1,18 +1,18 @@
 """Pairs from text of one side: a run makes the other side, once, and what it has made is kept.
 
-Lines of held-out splits are left out: whoever trains on them would know what is asked. So are translations
-that loop: whoever trains on them learns to loop.
+Left out are lines of held-out splits, which would leak test data into training, and translations that loop,
+which would teach looping.
 """
 
 import json
 import logging
 import os
 import re
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from mt_cli.config.schema import Config, DataConfig, FilesConfig, MorePairsConfig, Side
-from mt_cli.data.corpora import Text, find_corpus, given_text, is_trained_on
+from mt_cli.data.corpora import MadePairs, Text, find_corpus, given_text, is_trained_on
 from mt_cli.decoding import Sampling
 from mt_cli.errors import UsageError
 from mt_cli.machine.device import fast_bf16
@@ -34,15 +34,6 @@ LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
 """A letter four times in a row, or anything longer three times."""
 
 BEAM: dict[str, object] = {"beam_size": 5, "length_penalty": 1.0}
-
-
-@dataclass(frozen=True)
-class MadePairs:
-    """Pairs of which a run has made one side."""
-
-    files: FilesConfig
-    held_out: int
-    """Lines that were left out because a held-out split has them."""
 
 
 def make_pairs(config: Config, *, source: Path | None = None, offline: bool = False) -> dict[str, MadePairs]:
@@ -80,7 +71,7 @@ def _run_for(data: DataConfig, name: str, more: MorePairsConfig) -> Run:
 
 
 def _held_out(data: DataConfig, side: Side, *, source: Path | None, offline: bool) -> set[str]:
-    """What `_key` says of the lines of that side of val and the tests."""
+    """The keys (`_key`) of all lines on `side` of val and the tests."""
     corpus = find_corpus(data, source=source, offline=offline)
     splits = [pair for name, pair in corpus.items() if not is_trained_on(name)]
     texts = [pair.src if side == "src" else pair.tgt for pair in splits]
@@ -145,8 +136,11 @@ def _make(folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, 
 
 def loops(made: str, given: str) -> bool:
     """Whether a translation repeats words or letters again and again, as what it translates does not."""
-    found = LOOP.search(made)
-    return found is not None and any(map(str.isalpha, found[0])) and not LOOP.search(given)
+    return _has_loop(made) and not _has_loop(given)
+
+
+def _has_loop(text: str) -> bool:
+    return any(map(str.isalpha, chain.from_iterable(found[0] for found in LOOP.finditer(text))))
 
 
 def _options(more: MorePairsConfig) -> DecodingOptions:

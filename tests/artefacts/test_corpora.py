@@ -16,7 +16,7 @@ from mt_cli.data import corpora
 from mt_cli.data import corpora as multi30k
 from mt_cli.data.corpora import ParallelText, corpus_hashes, find_corpus, pinned_hashes, read_pairs
 from mt_cli.data.prepare import prepare_corpus
-from mt_cli.errors import DataError, ResourceError
+from mt_cli.errors import ConfigError, DataError, ResourceError
 
 zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 SPLITS = ("train", "val")
@@ -79,7 +79,7 @@ class TestMulti30k:
         corpus = find_corpus(config, source=write(tmp_path, pinned))
         assert list(corpus) == ["train", "val"]
         assert corpus["train"].src.paths == (tmp_path / "train.de.gz",)
-        assert corpus_hashes(corpus) == pinned_hashes(config)
+        assert corpus_hashes(corpus) == pinned_hashes(config, {})
 
     def test_plain_files_count_as_the_same(
         self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
@@ -231,7 +231,12 @@ class TestColumns:
         ("name", "text", "columns", "message"),
         [
             ("a.tsv", "eins\tone\nzwei\n", {}, r"a\.tsv: line 2: no column 2; it has 1, parted by tabs"),
-            ("a.tsv", TSV, {"src_column": "de"}, r"names no column 'de'; it says Deutsch, score, Englisch"),
+            (
+                "a.tsv",
+                TSV,
+                {"src_column": "de", "tgt_column": "Englisch"},
+                r"names no column 'de'; it says Deutsch, score, Englisch",
+            ),
             ("a.jsonl", JSONL, {}, r"line 1: no key 'src'; it has de, translation"),
             ("a.jsonl", JSONL, {"src_column": "translation.fr", "tgt_column": "de"}, "line 2: no key"),
             ("a.jsonl", '["de"]\n', {}, r"line 1: no key 'src'; it has no object"),
@@ -245,6 +250,13 @@ class TestColumns:
     ) -> None:
         with pytest.raises(DataError, match=message):
             self.read(tmp_path / name, text, **columns)
+
+    @pytest.mark.parametrize(
+        "columns", [{"src_column": "Deutsch"}, {"src_column": 1, "tgt_column": "Englisch"}]
+    )
+    def test_a_name_on_one_side_alone_is_refused(self, tmp_path: Path, columns: dict[str, object]) -> None:
+        with pytest.raises(ConfigError, match="must both be names of its first line, or neither"):
+            self.read(tmp_path / "a.tsv", TSV, **columns)
 
     def test_several_files_follow_each_other(self, tmp_path: Path) -> None:
         write(tmp_path, {"1.de": b"eins\nzwei", "2.de": b"drei\n", "en": b"one\ntwo\nthree\n"}, suffix="")

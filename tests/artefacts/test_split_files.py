@@ -1,6 +1,5 @@
 """Encoded sentences on disk: written in parts, read as one by memory map."""
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from mt_cli.errors import DataError
 
 def pairs(src: list[list[int]], tgt: list[list[int]]) -> EncodedPairs:
     split = EncodedSplit(Sentences.of(src), Sentences.of(tgt))
-    return EncodedPairs(split, [(f"s{ids}".encode(), f"t{ids}".encode()) for ids in src], Counter())
+    return EncodedPairs(split, [(f"s{ids}".encode(), f"t{ids}".encode()) for ids in src], too_long=0)
 
 
 def write(folder: Path, *parts: EncodedPairs) -> None:

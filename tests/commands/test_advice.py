@@ -78,6 +78,18 @@ def test_run_that_is_missing_is_trained_as_advised(workspace: Workspace, place: 
     assert workspace.call("inspect", run, cwd=place).code == 0
 
 
+def test_a_run_is_found_whatever_letters_its_name_has(workspace: Workspace, place: Path) -> None:
+    (place / "runs" / "tiny").rename(place / "runs" / "schön😀")
+    flags = ["--run", "runs/new", "--init-from", "runs/schön😀", *ONE_STEP]
+    outcome = workspace.call("train", "configs/my own/tiny.toml", *flags, cwd=place)
+    assert outcome.code == 0, outcome.err
+
+
+def test_a_folder_for_files_that_the_config_names_is_refused(workspace: Workspace, place: Path) -> None:
+    outcome = workspace.call("prepare", "configs/my own/fresh.toml", "--from", "nowhere", cwd=place)
+    assert (outcome.code, "[data.files] names yours" in outcome.err) == (2, True)
+
+
 @pytest.mark.parametrize("config", ["runs/tiny/config.toml", "runs/tiny"])
 def test_config_of_a_run_stands_for_its_data_and_its_run(
     workspace: Workspace, place: Path, config: str

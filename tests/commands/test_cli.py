@@ -86,8 +86,9 @@ def test_unusable_config_is_explained_and_exits_2(
         ("runs/tinny", "error: runs/tinny: no such run folder; found: runs/tiny\n"),
         ("corpus", "error: corpus: no run folder (it has no manifest.json)"),
         ("tiny.toml", "error: tiny.toml: no such run folder"),
+        ("Ein Hund bellt. " * 20, "error: Ein Hund bellt. "),
     ],
-    ids=["missing", "another folder", "a file"],
+    ids=["missing", "another folder", "a file", "text"],
 )
 def test_run_that_is_none_exits_2(workspace: Workspace, verb: str, run: str, message: str) -> None:
     outcome = workspace.call(verb, run)

@@ -122,6 +122,8 @@ def test_all_errors_of_a_file_are_reported_together(tmp_path: Path) -> None:
         ("training", "peak_lr", math.nan, "expected a finite number, found nan"),
         ("training", "max_steps", "none", "expected a whole number, found 'none'"),
         ("training", "betas", [0.9], "expected more values, found [0.9]"),
+        ("training", "betas", [0.9, 0.9, 0.9], "expected at most 2 values, found [0.9, 0.9, 0.9]"),
+        ("tokenizer", "from_run", "a\udcff", "its name is not UTF-8, and a config cannot hold it"),
         ("training", "warmup_steps", 400.0, "expected a whole number such as 400, or a share below 1"),
         ("training", "warmup_steps", True, "expected a whole number such as 400, or a share below 1"),
         ("training", "warmup_steps", -1, "expected a whole number such as 400, or a share below 1"),

@@ -34,13 +34,13 @@ def test_every_line_is_kept_without_a_limit() -> None:
     encoded = encode_pairs(RAW, tokenizers=tokenizers(), max_len=None)
     assert lists(encoded.split.src) == [[4, 5], [], [4], [4, 5], [4, 5, 4, 5]]
     assert lists(encoded.split.tgt) == [[4, 5], [4, 5], [], [4, 6, 5], [4, 5]]
-    assert encoded.dropped == {}
+    assert encoded.too_long == 0
 
 
-def test_pairs_are_dropped_by_reason() -> None:
+def test_pairs_with_a_side_that_is_too_long_are_dropped() -> None:
     encoded = encode_pairs(RAW, tokenizers=tokenizers(), max_len=3)
-    assert encoded.dropped == {"empty": 2, "too long": 1}
-    assert lists(encoded.split.src) == [[4, 5], [4, 5]]
+    assert encoded.too_long == 1
+    assert lists(encoded.split.src) == [[4, 5], [], [4], [4, 5]]
 
 
 def test_text_is_lowercased_as_the_tokenizers_were_learned() -> None:

@@ -82,6 +82,21 @@ def test_a_dry_run_counts_the_same_and_writes_nothing(tmp_path: Path) -> None:
     assert "Sonderwort heute  |  Sonderwort heute" in survey.as_text("train")
 
 
+@pytest.mark.parametrize("changes", [{"min_freq": 2}, {"kind": "bpe", "vocab_size": 290}])
+def test_a_pair_that_is_there_again_teaches_nothing_more(
+    tmp_path: Path, changes: Mapping[str, object]
+) -> None:
+    pairs = [(f"Wort{i} geht.", f"Word{i} goes.") for i in range(30)]
+    learned = []
+    for name, repeats in (("once", []), ("again", pairs[:3] * 2)):
+        (tmp_path / name).mkdir()
+        config = config_of(tmp_path / name, [*pairs, *repeats], {"duplicates": True})
+        tokenizer = config.tokenizer.model_copy(update=changes)
+        prepare_corpus(config.model_copy(update={"tokenizer": tokenizer}), out=tmp_path / name / "out")
+        learned.append(open_prepared(tmp_path / name / "out").tokenizers.to_files())
+    assert learned[0] == learned[1]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_repeats_are_found_across_the_parts_that_workers_take(
     tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch

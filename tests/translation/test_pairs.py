@@ -38,12 +38,12 @@ def folder(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return tmp_path
 
 
-def config_of(workspace: Workspace, **more: object) -> Config:
+def config_of(workspace: Workspace, name: str = "mono", **more: object) -> Config:
     tables = tomllib.loads(workspace.folder.joinpath("tiny.toml").read_text())
     files = tables["data"]["files"]
     for split in files.values():
         split |= {side: str(workspace.folder / split[side]) for side in ("src", "tgt")}
-    tables["data"]["more"] = {"mono": {"src": "mono.de", "translate_with": str(workspace.run), **more}}
+    tables["data"]["more"] = {name: {"src": "mono.de", "translate_with": str(workspace.run), **more}}
     Path("more.toml").write_text(tomli_w.dumps(tables))
     return load_config(Path("more.toml"))
 
@@ -79,6 +79,25 @@ def test_prepare_trains_on_them_and_counts_what_is_held_out(workspace: Workspace
     assert "nothing has changed" in again.err
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_part_that_is_called_as_a_split_leaves_the_split_alone(workspace: Workspace) -> None:
+    config_of(workspace, name="val")
+    outcome = workspace.call("prepare", "more.toml", "--json", cwd=Path.cwd())
+    assert outcome.code == 0, outcome.err
+    report = json.loads(outcome.text)["report"]["splits"]
+    assert report["val"]["lines"] == report["val"]["pairs"]
+    assert report["train+val"]["dropped"]["held out"] == 1
+
+
+def test_nothing_is_translated_where_the_data_cannot_be_written(workspace: Workspace, folder: Path) -> None:
+    config_of(workspace)
+    folder.joinpath("data/prepared/more").mkdir(parents=True)
+    folder.joinpath("data/prepared/more/mine").touch()
+    outcome = workspace.call("prepare", "more.toml", cwd=folder)
+    assert (outcome.code, "is no prepared data" in outcome.err) == (2, True)
+    assert not folder.joinpath("data/translated").exists()
+
+
 def test_translations_that_loop_are_left_out_and_counted(
     workspace: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +124,17 @@ def test_translations_that_loop_are_left_out_and_counted(
 )
 def test_what_people_say_is_no_loop(made: str, given: str) -> None:
     assert not loops(made, given)
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        ("A woman the woman the woman the woman.", "Eine Frau."),
+        ("...... yes yes yes yes yes yes", "...... ja."),
+    ],
+)
+def test_what_only_a_model_says_is_a_loop(made: str, given: str) -> None:
+    assert loops(made, given)
 
 
 @pytest.mark.usefixtures("folder")
