@@ -13,6 +13,7 @@ from mt_cli.data.prepared import lines_path
 from mt_cli.errors import DataError, UsageError
 from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import (
+    MOST_RESAMPLED,
     RESAMPLES,
     TRIALS,
     MetricTest,
@@ -262,6 +263,9 @@ def compare_translations(
 ) -> Comparison:
     """Everything of one test set; `hyps` has the translations of each of `names`, the baseline first."""
     baseline, *others = hyps
+    # sacreBLEU holds a number for each sentence of each resample.
+    share = min(1.0, MOST_RESAMPLED / len(test_set.refs))
+    resamples, trials = (max(1, round(count * share)) for count in (resamples, trials))
     log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
     refs, sources = test_set.refs, test_set.sources or None
     tests = paired_tests(baseline, others, refs, lowercase=lowercase, resamples=resamples, trials=trials)

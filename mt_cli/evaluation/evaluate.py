@@ -55,10 +55,10 @@ class EvalChoice:
         return EvalChoice(names, *(None if path is None else Path(path) for path in paths))
 
     def test_sets(self, system: "System | None", *, may_be_kept: bool = False) -> list["EvalSet"]:
-        """Splits of the data of `system`, or the files, which without a `system` may lack sources.
+        """The chosen splits of `system`'s data, or the user's files.
 
-        If the data are gone, splits may be those that `system` has kept with its translations, if they
-        `may_be_kept`.
+        Sources may be missing if there is no `system`. With `may_be_kept`, splits whose data are gone are
+        read from `system`'s kept evaluations.
 
         Raises:
             UsageError: no such split, or not the files that are needed.
@@ -217,8 +217,10 @@ class System:
         """Whose translations they are, because a run that goes on makes others later."""
         self._options = replace(options, checkpoint=names)
         decoding = self._options.config_of(self.run)
-        name = search_name(decoding, self.run.tokenizers)
-        usual = ((str(options.backend), "scratch"), (str(options.checkpoint), "best"))
+        name = search_name(decoding, self.run.tokenizers, sampling=options.sampling, seed=options.seed)
+        backend = options.backend or self.run.config.model.backend
+        asked = [options.checkpoint] if isinstance(options.checkpoint, str) else options.checkpoint
+        usual = ((backend, "scratch"), (_shortened("-".join(dict.fromkeys(asked))), "best"))
         self.decoding = "-".join([name, *(part for part, default in usual if part != default)])
         """How translations are searched for, and by whom, as the folders in `eval/` are named."""
         if others:
@@ -242,7 +244,7 @@ class System:
         """
         data = self.run.config.data
         known = data.splits
-        names = splits or [name for name in known if name not in ("train", "val")]
+        names = list(dict.fromkeys(splits)) or [name for name in known if name not in ("train", "val")]
         if not names:
             raise UsageError(
                 f"{self.run.folder} has no test split; name one of {', '.join(known)} with --split"
@@ -258,7 +260,7 @@ class System:
             if pinned := _pinned_splits(data, names, data_dir):
                 return pinned
             kept = {name: found for name in names if (found := self.kept(name)) is not None}
-            if not may_be_kept or data_dir is not None or len(kept) < len(set(names)):
+            if not may_be_kept or data_dir is not None or len(kept) < len(names):
                 raise
             return [EvalSet(name, found.sources, found.refs, name, data) for name, found in kept.items()]
         return [

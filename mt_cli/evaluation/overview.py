@@ -38,7 +38,7 @@ class RunSummary:
     minutes: float | None
     """Of training."""
     differs: dict[str, object]
-    """Keys of the config to which other runs here give another value more often; None is not set."""
+    """Config keys whose value differs from the most common one among these runs; None means not set."""
 
 
 def summarise_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
@@ -48,7 +48,7 @@ def summarise_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
         UsageError: there is none.
     """
     runs = list[Run]()
-    for path in sorted(folder.glob(f"*/{MANIFEST}")):
+    for path in sorted(folder.glob(f"[!.]*/{MANIFEST}")):
         try:
             runs.append(open_run(path.parent))
         except MtCliError as error:

@@ -28,7 +28,7 @@ from mt_cli.machine.files import write_atomically
 from mt_cli.machine.terminal import in_words, visible
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
 from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, num_parameters, number_in, open_run
-from mt_cli.translation.attention import PICTURES, Panel, check_ending, compose_panels, render
+from mt_cli.translation.attention import PICTURES, AttentionMaps, check_ending, compose_panels, render
 from mt_cli.translation.lines import unk_rate
 from mt_cli.translation.translator import DecodingOptions
 
@@ -191,15 +191,15 @@ def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
-def _attention(source: str, hyp: str, system: System) -> Panel | None:
+def _attention(source: str, hyp: str, system: System) -> AttentionMaps | None:
     """The map of the layer that aligns best, the last but one (Garg et al. 2019), if there is one."""
     try:
         attention = system.translator.attention(source, target=hyp)
     except UsageError:  # the line is empty, or was translated in parts
         return None
     num_layers = len(attention.weights["cross"])
-    (panel,) = attention.maps("cross", layer=max(1, num_layers - 1)).panels
-    return None if max(panel.values.shape) > MOST_TOKENS else panel
+    maps = attention.maps("cross", layer=max(1, num_layers - 1))
+    return None if max(maps.panels[0].values.shape) > MOST_TOKENS else maps
 
 
 def _differences(hyp: str, ref: str, lowercase: bool) -> Facts:
@@ -235,10 +235,9 @@ def render_page(runs: Sequence[Facts], test_sets: Mapping[str, Facts]) -> str:
     return template.render(runs=runs, test_sets=test_sets, curves=curves, version=__version__)
 
 
-def _picture(panel: Panel) -> str:
-    """The address of the picture of `panel`."""
-    title = "cross-attention, last layer but one"
-    return _image(render(lambda: compose_panels([panel], title=title), ".svg"))
+def _picture(maps: AttentionMaps) -> str:
+    """The address of the picture of `maps`."""
+    return _image(render(lambda: compose_panels(maps.panels, title=maps.title), ".svg"))
 
 
 def _image(svg: bytes) -> str:

@@ -182,7 +182,6 @@ class Ensemble(nn.Module):
         """The `members` must share one vocabulary; all else may differ."""
         super().__init__()
         self.members = nn.ModuleList(members)
-        self.max_len = min(member.max_len for member in members)
         self.longest_sentence = min(member.longest_sentence for member in members)
 
     @property

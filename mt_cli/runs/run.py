@@ -294,7 +294,7 @@ class Run:
 
     def kept_evaluations(self) -> list[Path]:
         """Folders of the evaluations that the run keeps, by name."""
-        return sorted(path for path in self.folder.glob(f"{EVALUATIONS}/*") if (path / SCORES).exists())
+        return sorted(path for path in self.folder.glob(f"{EVALUATIONS}/[!.]*") if (path / SCORES).exists())
 
 
 def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
@@ -327,7 +327,7 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
     if not os.path.exists(path):  # noqa: PTH110 — text may be too long for a name
         is_folder = os.path.isdir(folder)  # noqa: PTH112
         what = f"no run folder (it has no {MANIFEST})" if is_folder else "no such run folder"
-        near = sorted(str(path.parent) for path in folder.parent.glob(f"*/{MANIFEST}"))
+        near = sorted(str(path.parent) for path in folder.parent.glob(f"[!.]*/{MANIFEST}"))
         hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")
     try:
@@ -347,6 +347,22 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
     check_hashes(folder, manifest.sha256)
     config = load_config(folder / RUN_CONFIG)
     return Run(folder, config, manifest.prepared, manifest.sha256, manifest.init_from, manifest.exported_from)
+
+
+def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: str) -> Run:
+    """Open the run in `folder`, which has to translate from `src_lang` to `tgt_lang`.
+
+    Raises:
+        UsageError: it does not, which `asked_by` is told to need, or there is no such run.
+    """
+    run = open_run(folder)
+    found = run.config.data
+    if (found.src_lang, found.tgt_lang) != (src_lang, tgt_lang):
+        raise UsageError(
+            f"{asked_by}: {folder} translates from {found.src_lang} to {found.tgt_lang}; "
+            f"a run from {src_lang} to {tgt_lang} is needed"
+        )
+    return run
 
 
 def open_runs(folders: Sequence[Path], *, may_be_exported: bool = False) -> list[Run]:
@@ -377,7 +393,7 @@ def open_runs(folders: Sequence[Path], *, may_be_exported: bool = False) -> list
 def runs_trained_on(prepared: Path, *, among: Path = Path("runs")) -> list[Path]:
     """The runs in the folder `among` whose prepared data lie in the folder `prepared`."""
     found = []
-    for path in sorted(among.glob(f"*/{MANIFEST}")):
+    for path in sorted(among.glob(f"[!.]*/{MANIFEST}")):
         with suppress(DataError, ValidationError):
             manifest = RunManifest.model_validate(read_json(path))
             if Path(manifest.prepared.folder).resolve() == prepared.resolve():

@@ -14,12 +14,11 @@ from pathlib import Path
 from mt_cli.config.schema import Config, DataConfig, FilesConfig, MorePairsConfig, Side
 from mt_cli.data.corpora import MadePairs, Text, find_corpus, given_text, is_trained_on
 from mt_cli.decoding import Sampling
-from mt_cli.errors import UsageError
 from mt_cli.machine.device import fast_bf16
 from mt_cli.machine.files import locked, read_json, sha256_bytes, sha256_file, write_atomically, write_json
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.run import Run, open_run
+from mt_cli.runs.run import Run, open_run_between
 from mt_cli.text.normalize import decode_line, normalize
 from mt_cli.translation.translator import DecodingOptions, Translator
 
@@ -51,23 +50,14 @@ def make_pairs(config: Config, *, source: Path | None = None, offline: bool = Fa
         if more.translate_with is not None:
             text = given_text(config.data, name, source=source, offline=offline)
             held_out = _held_out(config.data, text.side, source=source, offline=offline)
-            made[name] = _made(name, more, text, _run_for(config.data, name, more), held_out)
+            languages = (config.data.src_lang, config.data.tgt_lang)
+            run = open_run_between(
+                *(languages if text.side == "src" else languages[::-1]),
+                more.translate_with,
+                asked_by=f"data.more.{name}.translate_with",
+            )
+            made[name] = _made(name, more, text, run, held_out)
     return made
-
-
-def _run_for(data: DataConfig, name: str, more: MorePairsConfig) -> Run:
-    """The run that makes the other side."""
-    assert more.translate_with is not None
-    run = open_run(more.translate_with)
-    languages = (data.src_lang, data.tgt_lang)
-    wanted = languages if more.given_side == "src" else languages[::-1]
-    found = (run.config.data.src_lang, run.config.data.tgt_lang)
-    if found != wanted:
-        raise UsageError(
-            f"data.more.{name}.translate_with: {run.folder} translates from {found[0]} to {found[1]}; a run "
-            f"from {wanted[0]} to {wanted[1]} is needed"
-        )
-    return run
 
 
 def _held_out(data: DataConfig, side: Side, *, source: Path | None, offline: bool) -> set[str]:

@@ -14,10 +14,9 @@ from torch.nn import functional as F
 
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding import Ids
-from mt_cli.errors import UsageError
 from mt_cli.machine.device import Runtime, memory_errors_explained
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.runs.run import Run, open_run
+from mt_cli.runs.run import Run, open_run_between
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.translation.lines import Translation
@@ -162,14 +161,8 @@ class Reranking:
         Raises:
             UsageError: it does not, or there is no such run.
         """
-        reverse = open_run(self.run_dir)
-        ours, theirs = of.config.data, reverse.config.data
-        if (theirs.src_lang, theirs.tgt_lang) != (ours.tgt_lang, ours.src_lang):
-            raise UsageError(
-                f"{reverse.folder} translates {theirs.src_lang} to {theirs.tgt_lang}; to rerank, name a run "
-                f"from {ours.tgt_lang} to {ours.src_lang}"
-            )
-        return reverse
+        data = of.config.data
+        return open_run_between(data.tgt_lang, data.src_lang, self.run_dir, asked_by="--rerank-with")
 
     def total(self, candidate: Translation, reverse: PairScore) -> float:
         """The score of `candidate`, which `reverse` translates back; minus infinity if that is impossible."""

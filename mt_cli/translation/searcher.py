@@ -46,8 +46,6 @@ FEWEST_HYPS = 64
 class Searcher(Engine):
     """Searches for translations with a trained model, or several."""
 
-    first: TranslationModel
-
     def __init__(
         self,
         model: TranslationModel | Ensemble,

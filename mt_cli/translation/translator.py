@@ -71,7 +71,7 @@ class Engine(ABC):
     longest_sentence: int
     """Most ids of a source, and of a hypothesis."""
     models: "Sequence[TranslationModel]" = ()
-    """What predicts, of which the first's attention is shown; none of an exported model."""
+    """The models; attention is that of the first. Empty for an exported model."""
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
@@ -268,8 +268,8 @@ class Translator:
         return cls(engine, first.tokenizers, reranker=reranker, name=name, quiet=quiet)
 
     def __repr__(self) -> str:
-        drawn = "" if self.engine.sampling is None else f"sample{self.engine.sampling}-seed{self.engine.seed}"
-        search = search_name(self.engine.config, self._tokenizers, drawn=drawn)
+        engine = self.engine
+        search = search_name(engine.config, self._tokenizers, sampling=engine.sampling, seed=engine.seed)
         return f"<Translator of {self._name}: {search} on {self.engine.device}>"
 
     def translate(self, lines: Iterable[str], *, on_progress: OnProgress | None = None) -> list[str]:
@@ -392,11 +392,12 @@ class Translator:
         """The model whose attention is shown; of several, the first.
 
         Raises:
-            UsageError: an exported model translates, which nobody can look into.
+            UsageError: an exported model translates, which has none.
         """
         if not self.engine.models:
             raise UsageError(
-                f"{self._name}: nobody can look into an exported model; name the run that it is of"
+                f"{self._name}: an exported model shows no attention and scores no pairs; name the run that "
+                "it was exported from"
             )
         return self.engine.models[0]
 
@@ -433,7 +434,7 @@ class Translator:
                 )
         device = next(model.parameters()).device
         tokens = self._tokenizers.tgt.tokens(hyp)
-        num_given = len(hyp) + is_complete  # of what has an end, that is predicted from the last token
+        num_given = len(hyp) + is_complete  # a complete translation has one more place, which predicts `</s>`
         return TeacherForced(
             source=parts[0].text,
             translation=translation,
@@ -503,10 +504,16 @@ class Translator:
         return texts
 
 
-def search_name(config: DecodingConfig, tokenizers: Tokenizers, *, drawn: str = "") -> str:
-    """How translations are searched for, or `drawn`, in a word that can name a folder."""
-    beams = f"beam{config.beam_size}-alpha{config.length_penalty:g}"
-    name = drawn or ("greedy" if config.beam_size == 1 else beams)
+def search_name(
+    config: DecodingConfig, tokenizers: Tokenizers, *, sampling: Sampling | None = None, seed: int = 1
+) -> str:
+    """How translations are searched for, or drawn, in a word that can name a folder."""
+    name = "greedy" if config.beam_size == 1 else f"beam{config.beam_size}-alpha{config.length_penalty:g}"
+    if sampling is not None:
+        name = f"sample{sampling}-seed{seed}"
+    for key, short in (("max_len_factor", "factor"), ("max_len_extra", "extra"), ("min_len", "min")):
+        if (value := getattr(config, key)) != DecodingConfig.model_fields[key].default:
+            name += f"-{short}{value:g}"
     if config.no_repeat_ngram:
         name += f"-norepeat{config.no_repeat_ngram}"
     if tokenizers.kind == "spacy" and not config.replace_unk:  # subwords never say `<unk>`

@@ -60,4 +60,4 @@ def test_greedy_search_takes_the_likeliest_by_the_mean() -> None:
 
 
 def test_the_shortest_member_sets_the_limit() -> None:
-    assert Ensemble([SMALL, WIDE]).max_len == 12
+    assert Ensemble([SMALL, WIDE]).longest_sentence == 11

@@ -4,14 +4,18 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from damage import rehash
 from sacrebleu_command import command_scores
 from workspace import Outcome, Workspace
 
-from mt_cli.evaluation.evaluate import open_evaluation
-from mt_cli.translation.translator import Translator
+from mt_cli.decoding import Sampling
+from mt_cli.evaluation.evaluate import System, open_evaluation
+from mt_cli.evaluation.overview import summarise_runs
+from mt_cli.runs.run import open_run
+from mt_cli.translation.translator import DecodingOptions, Translator
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
 TER = r"TER \d+\.\d\d  nrefs:1\|case:lc\|tok:tercom\|norm:no\|punct:yes\|asian:no\|version:[\d.]+"
@@ -191,3 +195,30 @@ def test_kept_texts_never_stand_for_data_that_are_gone(
 ) -> None:
     assert evaluate(workspace, run, "--split", "val").code == 0
     assert evaluate(workspace, run, "--split", "val", cwd=tmp_path).code == 3
+
+
+def test_each_search_keeps_its_translations_apart(run: Path) -> None:
+    searches: list[dict[str, Any]] = [
+        {}, {"beam_size": 2}, {"max_len_factor": 0.5}, {"max_len_extra": 3}, {"min_len": 4},
+        {"sampling": Sampling()}, {"sampling": Sampling(), "seed": 2}, {"sampling": Sampling(top_k=3)},
+        {"backend": "torch"}, {"checkpoint": "last"},
+    ]  # fmt: skip
+    found = [System([run], DecodingOptions.of(options)).decoding for options in searches]
+    assert found[0] == "greedy"
+    assert len(set(found)) == len(searches)
+    assert System([run], DecodingOptions.of({"checkpoint": ["best"], "backend": None})).decoding == "greedy"
+
+
+def test_what_a_kill_left_is_no_evaluation_and_no_run(workspace: Workspace, run: Path) -> None:
+    assert evaluate(workspace, run).code == 0
+    known = open_run(run).kept_evaluations()
+    shutil.copytree(known[0], known[0].with_name(".other-greedy.partial"))
+    workspace.copy_run(run.with_name(".run.old"))
+    assert open_run(run).kept_evaluations() == known
+    assert [each.folder for each in summarise_runs(run.parent)] == [run]
+
+
+def test_a_split_that_is_named_twice_is_scored_once(workspace: Workspace, run: Path) -> None:
+    outcome = evaluate(workspace, run, "--split", "val", "--split", "val")
+    assert outcome.code == 0
+    assert len([line for line in outcome.lines if "chrF2 " in line]) == 2  # the score and its interval

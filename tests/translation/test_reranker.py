@@ -106,7 +106,7 @@ def test_evaluation_is_kept_apart_from_the_models_own(
         (["--rerank-with", "REVERSE", "--rerank-weights", "1"], "expected two numbers, LAMBDA,MU"),
         (["--rerank-with", "REVERSE", "--rerank-weights", "nan,0"], "expected two numbers, LAMBDA,MU"),
         (["--rerank-with", "REVERSE", "--beam-size", "1"], "--beam-size has to be 2 or more"),
-        (["--rerank-with", "runs/tiny"], "translates de to en; to rerank, name a run from en to de"),
+        (["--rerank-with", "runs/tiny"], "translates from de to en; a run from en to de is needed"),
         (["--rerank-with", "runs/none"], "no such run folder"),
         (["--rerank-with", "REVERSE", "--n-best", "2"], "gives one translation a line"),
         (["--rerank-with", "REVERSE", "--json"], "gives one translation a line"),

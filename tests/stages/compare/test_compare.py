@@ -70,6 +70,15 @@ def test_json_has_every_system_and_every_change(workspace: Workspace, files: tup
     assert better["changes"][0].keys() >= {"line", "source", "ref", "baseline_hyp", "hyp"}
 
 
+def test_many_sentences_are_drawn_less_often(
+    workspace: Workspace, files: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt_cli.evaluation.compare.MOST_RESAMPLED", 15)
+    ref, worse, perfect = files
+    found = document(compare(workspace, worse, perfect, "--ref", ref, "--json"))["files"]
+    assert (found["resamples"], found["trials"]) == (50, 50)
+
+
 def test_file_of_another_length_exits_3_with_both_numbers(
     workspace: Workspace, files: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
