@@ -92,7 +92,7 @@ class TestSetFlags:
     ] = None
 
     def choice(self) -> "EvalChoice":
-        """What they come to."""
+        """The choice that these flags give."""
         from mt_cli.evaluation.evaluate import EvalChoice
 
         return EvalChoice(self.split or (), self.src, self.ref, self.data)
@@ -143,7 +143,7 @@ class DecodingFlags:
     threads: Threads = None
 
     def options(self) -> "DecodingOptions":
-        """What they come to.
+        """The options that these flags give.
 
         Raises:
             ConfigError: a setting is none of [decoding].
@@ -188,7 +188,7 @@ class RerankingFlags:
         """`options` with what they come to.
 
         Raises:
-            UsageError: the weights are no two numbers, there is no run for them, or but one beam.
+            UsageError: the weights are not two numbers, --rerank-with is missing, or the beam size is 1.
         """
         if self.rerank_with is None:
             if self.rerank_weights is not None:

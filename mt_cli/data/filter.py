@@ -15,7 +15,7 @@ def text_options(data: DataConfig) -> TextOptions:
 
 
 def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) -> str:
-    """Why the normalised pair is left out for itself, whatever the other pairs are; or `KEPT`."""
+    """Why this normalised pair is left out, judged alone (repeats are found later); `KEPT` if it stays."""
     shorter, longer = sorted((len(src), len(tgt)))
     reason = KEPT
     if not shorter:

@@ -91,7 +91,7 @@ class EncodedSplit:
     src: Sentences
     tgt: Sentences
     portions: tuple[tuple[int, float], ...] = ()
-    """Of parts seen unequally often, in order: pairs, and how often an epoch sees each on average."""
+    """Part by part: number of pairs, and how often an epoch sees each of them on average."""
 
     def __len__(self) -> int:
         return len(self.src)

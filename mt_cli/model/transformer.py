@@ -35,8 +35,8 @@ def causal_mask(length: int, *, device: torch.device) -> Tensor:
 def as_bias(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The logarithm of the boolean `mask`, to be added to scores: 0 where True, minus infinity where False.
 
-    Adding takes a tenth of the time of masking, so each mask is converted once and used often. Rows begin at
-    multiples of `ALIGNMENT`: others, a GPU's attention would copy in every layer.
+    Adding takes a tenth of the time of masking, so each mask is converted once and used often. Rows start at
+    multiples of `ALIGNMENT`, because a GPU's attention copies unaligned ones in every layer.
     """
     *others, keys = mask.shape
     room = torch.empty(*others, -(-keys // ALIGNMENT) * ALIGNMENT, dtype=dtype, device=mask.device)

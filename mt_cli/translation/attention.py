@@ -135,7 +135,7 @@ def compose_panels(panels: Sequence[Panel], *, title: str) -> "Figure":
     labels = 0.5 * cell * letters  # of either side
     width = max(len(panel.columns) for panel in panels) * cell + labels + 0.3
     height = max(len(panel.rows) for panel in panels) * cell + labels + 0.5
-    # So many beside each other that the picture's longer side is as short as can be.
+    # The number of panels in a row that makes the picture's longer side shortest.
     across = min(range(len(panels), 0, -1), key=lambda n: max(n * width, -(-len(panels) // n) * height))
     down = math.ceil(len(panels) / across)
     figure = Figure(figsize=(across * width + 1, down * height + 0.6), layout="constrained")

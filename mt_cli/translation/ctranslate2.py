@@ -28,7 +28,7 @@ PATIENCE = 2.0
 NO_LIBRARY = "is not found or cannot be loaded"
 """What CTranslate2 says where a library of CUDA is missing, or has another version."""
 LEAST_TOP_P = 1e-6
-"""CTranslate2 refuses 0, with which only the likeliest token is drawn; so is it with this."""
+"""Stands for a top_p of 0, which CTranslate2 refuses; either draws only the likeliest token."""
 
 
 def check_installed(purpose: str) -> None:
@@ -95,7 +95,7 @@ class ExportedSearcher(Engine):
 
     def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
         """What greedy search finds for each of `sources`."""
-        # It never looks ahead: to cut at one's own limit is as good as to stop there.
+        # Greedy search never looks ahead, so cutting at the sentence's own limit equals stopping there.
         results = self._in_batches(sources, limits_together=LIKE_LIMITS, on_done=on_done)
         return [
             self._ids(result.hypotheses[0])[: self.limit(len(ids))]

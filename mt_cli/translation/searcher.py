@@ -78,7 +78,7 @@ class Searcher(Engine):
 
     @classmethod
     def load(cls, runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions) -> "Searcher":
-        """Searcher with the models of `runs` that `options` mean, where they say."""
+        """Load the checkpoints of `runs` that `options` name, on the device that they name."""
         runtime = options.runtime(config)
         with memory_errors_explained("the model does not fit"):
             models = [
