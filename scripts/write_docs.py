@@ -18,17 +18,8 @@ INTRODUCTION = """\
 <!-- Made by scripts/write_docs from mt_cli/config/schema.py; edit that file instead. -->
 
 A config is a TOML file. An absent key is its default, and an unknown key is an error.
-`--set section.key=value` changes a key for one command. These commands say more about a config:
-
-```console
-$ mt-cli config show sample
-$ mt-cli config check configs/sample.toml
-$ mt-cli config diff multi30k multi30k-tiny
-$ mt-cli config new -o mine.toml
-```
-
-`config new` also writes such a file, with the meaning of each key above it: see
-[Your own corpus](own-corpus.md).
+`--set section.key=value` changes a key for one command. [`mt-cli config`](commands.md#config) shows, checks,
+compares and writes configs. Upper limits that only catch slips are left out.
 """
 TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 LIMITS = {
@@ -37,7 +28,8 @@ LIMITS = {
     "maximum": "at most {}",
     "exclusiveMaximum": "below {}",
 }
-LARGE = 10**6
+MOST = 100
+"""Larger upper limits only catch slips of the pen, and are not shown."""
 
 
 def main() -> None:
@@ -81,7 +73,7 @@ def _block(title: str, table: Schema, *, known: AbstractSet[str] = frozenset()) 
     Keys that are `known` from the block before are only named.
     """
     rows = [
-        f"| `{key}` | {_type(schema)} | {_default(schema)} | {_limits(schema)} | {_meaning(schema)} |"
+        f"| `{key}` | {_value(schema)} | {_default(schema)} | {_meaning(schema)} |"
         for key, schema in table["properties"].items()
         if "patternProperties" not in schema and "$ref" not in schema and key not in known
     ]
@@ -90,7 +82,7 @@ def _block(title: str, table: Schema, *, known: AbstractSet[str] = frozenset()) 
     if again := [f"`{key}`" for key in table["properties"] if key in known]:
         description += f" {', '.join(again)} as above, and:"
     purpose = textwrap.fill(description[:1].upper() + description[1:], 110)
-    header = ["| key | type | default | limits | meaning |", "| --- | --- | --- | --- | --- |"]
+    header = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     return "\n".join([f"## {title}", "", purpose, "", *header, *rows, ""])
 
 
@@ -99,8 +91,16 @@ def _kinds(schema: Schema) -> list[Schema]:
     return [kind for kind in schema.get("anyOf", [schema]) if kind.get("type") != "null"]
 
 
-def _type(schema: Schema) -> str:
-    return " or ".join(_type_of_one(kind) for kind in _kinds(schema))
+def _value(schema: Schema) -> str:
+    """What a value must be."""
+    found = [" or ".join(_type_of_one(kind) for kind in _kinds(schema))]
+    for kind in _kinds(schema):
+        limited = kind.get("prefixItems", [kind.get("items", kind)])[0]
+        if isinstance(limited, dict):
+            limits = {name: limited[name] for name in LIMITS if limited.get(name, MOST + 1) <= MOST}
+            found += [LIMITS[name].format(f"{limit:g}") for name, limit in limits.items()]
+            found += [MEANINGS[limited["pattern"]]] if "pattern" in limited else []
+    return ", ".join(found)
 
 
 def _type_of_one(kind: Schema) -> str:
@@ -118,26 +118,6 @@ def _default(schema: Schema) -> str:
     if "default" not in schema:
         return "must be given"
     return "not set" if schema["default"] is None else _code(schema["default"])
-
-
-def _limits(schema: Schema) -> str:
-    """What a value must keep to, beside its type."""
-    found = []
-    for kind in _kinds(schema):
-        limited = kind.get("prefixItems", [kind.get("items", kind)])[0]
-        if isinstance(limited, dict):
-            found += [text.format(_number(limited[name])) for name, text in LIMITS.items() if name in limited]
-            found += [MEANINGS[limited["pattern"]]] if "pattern" in limited else []
-    return ", ".join(found)
-
-
-def _number(value: float) -> str:
-    if isinstance(value, int) and value > LARGE:
-        if value & (value - 1) == 0:
-            return f"2^{value.bit_length() - 1}"
-        if value & (value + 1) == 0:
-            return f"2^{value.bit_length()} - 1"
-    return f"{value:g}"
 
 
 def _meaning(schema: Schema) -> str:

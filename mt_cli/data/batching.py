@@ -66,7 +66,7 @@ class Batch:
         return cls(src_ids, tgt_ids, real, tgt_out[real])
 
     def filled_up(self) -> "Batch":
-        """Pad `real` and `targets` to a rung of the ladder; added places point one past the end of `tgt_out`."""
+        """Pad `real` and `targets` to a rung of the ladder; added places point past the end of `tgt_out`."""
         missing = (0, rung(len(self.real)) - len(self.real))
         real = F.pad(self.real, missing, value=self.tgt_out.numel())
         return replace(self, real=real, targets=F.pad(self.targets, missing))
