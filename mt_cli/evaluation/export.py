@@ -38,7 +38,7 @@ from mt_cli.machine.files import (
     write_json,
 )
 from mt_cli.machine.terminal import progress_shown
-from mt_cli.model.transformer import sinusoids
+from mt_cli.model.transformer import Positions
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.checkpoint import STATE, read_state, read_weights, save_checkpoint, weights_sha256
 from mt_cli.runs.run import (
@@ -154,7 +154,7 @@ def export_run(
         if to == "run":
             copy_run(run, partial, checkpoint=name, has_halves=quantization == "float16")
         else:
-            _convert(run, partial, checkpoint=name, quantization=quantization)
+            _convert(run, partial, checkpoint=name, quantization=quantization, to=to)
         proof = None
         if prepared is not None:
             exported = open_run(partial, may_be_exported=True)
@@ -225,9 +225,15 @@ def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threa
     return Proof(identical / n, "\n".join(texts), document)
 
 
-def _convert(run: Run, folder: Path, *, checkpoint: str, quantization: Quantization) -> None:
+def _convert(
+    run: Run, folder: Path, *, checkpoint: str, quantization: Quantization, to: ExportTarget
+) -> None:
     """Write the model of `checkpoint` of `run` into `folder` as CTranslate2 loads it, and what it is."""
     model = run.load_model(checkpoint=checkpoint, backend="scratch")
+    if to == "argos":  # which splits no long sentences: CTranslate2 would fail where positions end
+        model.src_positions = model.tgt_positions = Positions(
+            max(CTRANSLATE2_CUTS_AT, model.max_len), run.config.model.d_model, learned=False
+        )
     write_model(
         folder,
         model,
@@ -385,10 +391,12 @@ def write_model(
 
 
 def _fill(spec: "TransformerSpec", model: TranslationModel, config: ModelConfig) -> None:
-    tensors = dict(model.state_dict())  # copied below, because quantising changes them in place
-    if config.positions == "sinusoidal":  # in no state; as many as CTranslate2 reads where nothing is split
-        fixed = sinusoids(max(CTRANSLATE2_CUTS_AT, config.max_len), config.d_model)
-        tensors |= {"src_positions.weight": fixed, "tgt_positions.weight": fixed}
+    # Copies of all, because quantising changes them in place; fixed positions too, which no state has.
+    tensors = {
+        **model.state_dict(),
+        "src_positions.weight": model.src_positions.weight.detach(),
+        "tgt_positions.weight": model.tgt_positions.weight.detach(),
+    }
     weights = {name: tensor.float().cpu().numpy().copy() for name, tensor in tensors.items()}
 
     def fill_linear(linear: "LinearSpec", name: str) -> None:

@@ -396,8 +396,7 @@ class Translator:
         """
         if not self.engine.models:
             raise UsageError(
-                f"{self._name}: an exported model shows no attention and scores no pairs; name the run that "
-                "it was exported from"
+                f"{self._name}: an exported model only translates; name the run that it was exported from"
             )
         return self.engine.models[0]
 
