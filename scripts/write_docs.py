@@ -97,8 +97,12 @@ def _value(schema: Schema) -> str:
     for kind in _kinds(schema):
         limited = kind.get("prefixItems", [kind.get("items", kind)])[0]
         if isinstance(limited, dict):
-            limits = {name: limited[name] for name in LIMITS if limited.get(name, MOST + 1) <= MOST}
-            found += [LIMITS[name].format(f"{limit:g}") for name, limit in limits.items()]
+            limits = {name: limited[name] for name in LIMITS if name in limited}
+            found += [
+                LIMITS[name].format(f"{limit:g}")
+                for name, limit in limits.items()
+                if name.endswith("inimum") or limit <= MOST
+            ]
             found += [MEANINGS[limited["pattern"]]] if "pattern" in limited else []
     return ", ".join(found)
 

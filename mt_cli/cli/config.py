@@ -95,7 +95,8 @@ def new(
             try:
                 splits[name] = FilesConfig(src=sides[0], tgt=sides[1])
             except ValidationError as error:
-                raise UsageError(f"--{name}: {'; '.join(explain(error))}") from error
+                place = "FILE" if paired and name == "train" else f"--{name}"
+                raise UsageError(f"{place}: {'; '.join(explain(error))}") from error
             if columns and (name == "train" or any(map(has_columns, (*sides[0], *sides[1])))):
                 of_columns = {"src_column": src_column, "tgt_column": tgt_column}
                 splits[name] = splits[name].model_copy(update=of_columns)

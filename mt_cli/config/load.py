@@ -130,7 +130,8 @@ def read_toml(path: Path) -> dict[str, object]:
         hint = f"; found there: {', '.join(known)}" if known else ""
         raise ConfigError(f"{path}: no such config file{hint}") from None
     except OSError as error:
-        reason = "is a folder" if path.is_dir() else f"cannot be read: {error.strerror}"
+        is_folder = os.path.isdir(path)  # noqa: PTH112
+        reason = "is a folder" if is_folder else f"cannot be read: {error.strerror}"
         raise ConfigError(
             f"{path}: {reason}; a config is a TOML file, such as configs/sample.toml"
         ) from error

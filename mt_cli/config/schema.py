@@ -79,7 +79,8 @@ def _number_or_name(value: object) -> object:
     return value
 
 
-def _utf8(path: Path) -> Path:
+def check_utf8(path: Path) -> Path:
+    """`path`, if a config can hold it."""
     if str(path) != str(path).encode(errors="replace").decode():
         raise ValueError("its name is not UTF-8, and a config cannot hold it; rename it")
     return path
@@ -93,7 +94,7 @@ SplitName = Annotated[str, Field(pattern=SPLIT)]
 Language = Annotated[str, Field(pattern=LANGUAGE)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 # TOML has neither paths nor tuples, the two places where strictness gives way.
-FilePath = Annotated[Path, Field(strict=False), AfterValidator(_utf8)]
+FilePath = Annotated[Path, Field(strict=False), AfterValidator(check_utf8)]
 FilePaths = Annotated[
     tuple[FilePath, ...],
     Field(strict=False),
@@ -255,7 +256,7 @@ class TokenizerConfig(Section):
     tgt_vocab_size: int | None = Field(default=None, ge=8, le=MOST_ENTRIES)
     """The same for the target side, where it differs and `joint` is off."""
     min_freq: int = Field(default=2, ge=1, le=MOST_ENTRIES)
-    """Words seen fewer times in training become `<unk>` (`spacy` only)."""
+    """Words seen fewer times in training, or in 500,000 pairs of it, become `<unk>` (`spacy` only)."""
     joint: bool = True
     """One vocabulary for both sides, which lets `model.tie` be `all`."""
     from_run: FilePath | None = None

@@ -124,7 +124,7 @@ def prepare_corpus(
 
         if existing is None:
             check_unneeded()
-        made = make_pairs()
+        made = make_pairs()  # only then are all inputs known, and whether any has changed
         pinned = pinned_hashes(config.data, made)
         # Pinned files are known without being at hand; those of --from are looked at all the same.
         if existing and pinned and source is None and existing.manifest.inputs == pinned | taken:
@@ -260,7 +260,7 @@ class Survey:
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     """Of each pair that is kept: eight bytes a pair."""
     pairs: list[tuple[str, str]] = field(default_factory=list)
-    """Those that are kept, normalised, or a sample of them; none if nothing is learned from them."""
+    """Kept pairs, normalised, or a sample of them; empty unless tokenizers are learned."""
 
     def dropped(self) -> dict[str, int]:
         """How many pairs are left out, by reason."""
@@ -318,8 +318,9 @@ def survey_split(
     sample = sampled(enumerate(pairs()), SAMPLE_SIZE, seed=0)
     whole.src_hashes = np.concatenate(src_hashes)
     whole.drops, whole.pair_hashes = np.concatenate(drops), np.concatenate(pair_hashes)
-    repeats = set(_drop_repeats(whole)) if drops_repeats else set[int]()
-    whole.pairs = [pair for place, pair in sample if place not in repeats]
+    repeats = _drop_repeats(whole) if drops_repeats else np.empty(0, np.intp)
+    is_repeat = np.isin(np.array([place for place, _ in sample], np.intp), repeats).tolist()
+    whole.pairs = [pair for (_, pair), drop in zip(sample, is_repeat, strict=True) if not drop]
     whole.src_hashes.sort()
     whole.pair_hashes.sort()
     log.debug("%s: %d lines read", name, whole.lines)
@@ -336,15 +337,15 @@ def survey_split(
     return whole
 
 
-def _drop_repeats(survey: Survey) -> list[int]:
+def _drop_repeats(survey: Survey) -> NDArray[np.intp]:
     """Drop the pairs that repeat an earlier one; gives their places among the kept."""
     order = np.argsort(survey.pair_hashes, kind="stable")  # of equal ones, the first stays the first
     in_order = survey.pair_hashes[order]
-    repeats = order[1:][in_order[1:] == in_order[:-1]]
+    repeats: NDArray[np.intp] = order[1:][in_order[1:] == in_order[:-1]]
     survey.drops[np.flatnonzero(survey.drops == 0)[repeats]] = REASONS.index(DUPLICATE)
     survey.src_hashes = np.delete(survey.src_hashes, repeats)
     survey.pair_hashes = np.delete(survey.pair_hashes, repeats)
-    return list(repeats.tolist())
+    return repeats
 
 
 def survey_pairs(

@@ -265,7 +265,7 @@ def compare_translations(
     baseline, *others = hyps
     # sacreBLEU holds a number for each sentence of each resample.
     share = min(1.0, MOST_RESAMPLED / len(test_set.refs))
-    resamples, trials = (max(1, round(count * share)) for count in (resamples, trials))
+    resamples, trials = (min(count, max(100, round(count * share))) for count in (resamples, trials))
     log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
     refs, sources = test_set.refs, test_set.sources or None
     tests = paired_tests(baseline, others, refs, lowercase=lowercase, resamples=resamples, trials=trials)

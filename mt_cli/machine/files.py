@@ -264,7 +264,8 @@ def locked(folder: Path) -> Iterator[None]:
         except Timeout:  # an OSError too, of which this is none
             raise UsageError(f"{folder}: another process is at work there; wait for its end") from None
     try:
-        for old in (_beside(place, "old"), *place.rglob(".*.old")):
+        recover(place)  # first, because it may hold others
+        for old in (_beside(place, "old"), *place.rglob(".[!.]*.old")):
             folder_of = old.with_name(old.name[1 : -len(".old")])
             recover(folder_of)
             if folder_of.exists() and old.is_dir():

@@ -353,7 +353,8 @@ def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: st
     """Open the run in `folder`, which has to translate from `src_lang` to `tgt_lang`.
 
     Raises:
-        UsageError: it does not, which `asked_by` is told to need, or there is no such run.
+        UsageError: there is no such run, or it has another direction; the message begins with `asked_by`,
+            a flag or a key.
     """
     run = open_run(folder)
     found = run.config.data
@@ -418,7 +419,7 @@ def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape
 
 
 def _how_to_train(folder: Path) -> str:
-    configs = sorted(Path("configs").rglob(f"{folder.name}.toml"))
+    configs = sorted(path for path in Path("configs").rglob("*.toml") if path.stem == folder.name)
     if not configs or folder.exists():
         return f"{command_line('train', 'CONFIG')} makes one"
     place = () if folder == Path("runs") / folder.name else ("--run", folder)

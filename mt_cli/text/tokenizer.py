@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -133,6 +132,11 @@ def sampled(stream: Iterable[Item], size: int, *, seed: int) -> list[Item]:
     return sample
 
 
+def _counted(texts: Iterable[str], lang: str) -> Counter[str]:
+    """How often each word occurs."""
+    return Counter(word for text in texts for words in split_words([text], lang) for word in words)
+
+
 def learn_tokenizers(
     pairs: Sequence[tuple[str, str]], config: TokenizerConfig, options: TextOptions
 ) -> Tokenizers:
@@ -141,8 +145,8 @@ def learn_tokenizers(
     src: Tokenizer
     tgt: Tokenizer
     if config.kind == "spacy":
-        src_words = Counter(chain(*split_words([src for src, _ in pairs], options.src_lang)))
-        tgt_words = Counter(chain(*split_words([tgt for _, tgt in pairs], options.tgt_lang)))
+        src_words = _counted((src for src, _ in pairs), options.src_lang)
+        tgt_words = _counted((tgt for _, tgt in pairs), options.tgt_lang)
         if config.joint:
             src_words = tgt_words = src_words + tgt_words
         src_entries, tgt_entries = (

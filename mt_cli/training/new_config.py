@@ -27,6 +27,7 @@ from mt_cli.config.schema import (
     FilesConfig,
     ModelConfig,
     TrainingConfig,
+    check_utf8,
 )
 from mt_cli.data.batching import plan_epoch
 from mt_cli.data.corpora import (
@@ -219,7 +220,7 @@ class EncodedSample:
         data = config.data
         options = text_options(data)
         sample = sampled(read_pairs(corpus[TRAIN]), MOST_ENCODED, seed=0)
-        found = survey_pairs(sample, options=options, filtered=data.filter, keeps_pairs=True)
+        found = survey_pairs(sample, options=options, filtered=data.filter, keeps_pairs=given is None)
         if given is None:
             given = learn_tokenizers(found.pairs, config.tokenizer, options)
         kept = [pair for pair, drop in zip(sample, found.drops.tolist(), strict=True) if not drop]
@@ -311,10 +312,13 @@ def new_config(
         UsageError: a place is taken, a name is not UTF-8, or a flag is missing.
         DataError: the files are missing, do not align, or hold too few pairs.
     """
-    if output is not None and str(output) != str(output).encode(errors="replace").decode():
-        raise UsageError(f"{output}: its name is not UTF-8, and a config cannot hold it; rename it")
-    if output is not None and output.exists() and not overwrite:
-        raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
+    if output is not None:
+        try:
+            check_utf8(output)
+        except ValueError as error:
+            raise UsageError(f"{output}: {error}") from error
+        if output.exists() and not overwrite:
+            raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
     trained = None if parent is None else open_run(parent).config
     data, pairs = DataConfig(), dict[str, int]()
     if teacher is not None and parent is not None:

@@ -73,10 +73,11 @@ def test_json_has_every_system_and_every_change(workspace: Workspace, files: tup
 def test_many_sentences_are_drawn_less_often(
     workspace: Workspace, files: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt_cli.evaluation.compare.MOST_RESAMPLED", 15)
+    monkeypatch.setattr("mt_cli.evaluation.compare.MOST_RESAMPLED", 1)
     ref, worse, perfect = files
-    found = document(compare(workspace, worse, perfect, "--ref", ref, "--json"))["files"]
-    assert (found["resamples"], found["trials"]) == (50, 50)
+    flags = ("--ref", ref, "--json", "--resamples", 200, "--trials", 10_000)
+    found = document(workspace.call("compare", worse, perfect, *flags))["files"]
+    assert (found["resamples"], found["trials"]) == (100, 333)
 
 
 def test_file_of_another_length_exits_3_with_both_numbers(
