@@ -97,8 +97,9 @@ def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Lo
     for text, lines in invalid.items():
         if len(lines) > num_lines * MOST_INVALID:
             raise DataError(
-                f"{text}: {len(lines)} of {num_lines} lines are not valid UTF-8, first number {lines[0]}; "
-                f"convert it first: iconv -f latin1 -t utf-8 {' '.join(map(str, text.paths))}"
+                f"{text}: {len(lines)} of {num_lines} lines are not valid UTF-8, "
+                f"of which number {lines[0]} is the first; "
+                f"convert it: iconv -f latin1 -t utf-8 {' '.join(map(str, text.paths))}"
             )
     if len(found) > 1 and all(pair.src == pair.tgt for pair in found):
         raise DataError(f"{files}: both sides are the same text; name the translations of the one")

@@ -109,10 +109,9 @@ def test_a_side_that_is_not_utf8_is_refused_with_its_first_bad_line(tmp_path: Pa
     de, en = sample("train")
     first = next(i for i, line in enumerate(de, 1) if not line.isascii())
     spoilt = write(tmp_path, "train", [line.encode("latin-1") for line in de], en)
-    with pytest.raises(
-        DataError,
-        match=rf"train\.src: .* lines are not valid UTF-8, first number {first}; .* iconv -f latin1",
-    ):
+    first_is = f"of which number {first} is the first"
+    told = rf"train\.src: .* lines are not valid UTF-8, {first_is}; .* iconv -f latin1"
+    with pytest.raises(DataError, match=told):
         log_oddities({"train": spoilt}, DataConfig())
 
 

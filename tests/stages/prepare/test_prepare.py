@@ -218,6 +218,7 @@ def test_a_corpus_in_another_encoding_is_refused(tmp_path: Path) -> None:
     files = {s: {"src": str(corpus / f"{s}.de"), "tgt": str(corpus / f"{s}.en")} for s in ("train", "val")}
     config = parse_config({"data": {"corpus": "files", "splits": ["train", "val"], "files": files}})
     with pytest.raises(
-        DataError, match=r"train.de: 20 of 20 lines are not valid UTF-8, first number 1; convert"
+        DataError,
+        match=r"train.de: 20 of 20 lines are not valid UTF-8, of which number 1 is the first; convert",
     ):
         prepare_corpus(config, out=tmp_path / "out")
