@@ -18,7 +18,10 @@ whichever the user speaks: see `Option`.
 import errno
 import re
 import shlex
+import shutil
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,21 @@ class StoppedError(MtCliError):
 
 def command_line(*words: object) -> str:
     """A command of this program that an error advises, as a shell takes it."""
-    return shlex.join(["mt-cli", *map(str, words)])
+    return f"{program_name()} {shlex.join(map(str, words))}".rstrip()
+
+
+def program_name() -> str:
+    """What the user has to type to call this program: `mt-cli` where a shell finds it, else its path."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m mt_cli"
+    if called.stem != "mt-cli" or not called.is_file():
+        return "mt-cli"
+    found = shutil.which("mt-cli")
+    if found is not None and Path(found).resolve() == called.resolve():
+        return "mt-cli"
+    here = Path.cwd()
+    return shlex.quote(str(called.relative_to(here) if called.is_relative_to(here) else called))
 
 
 DEMANDS = {

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Annotated, Any, Never, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from mt_cli import __version__
@@ -29,11 +29,29 @@ from mt_cli.errors import (
     shortage,
 )
 from mt_cli.machine.files import reason_of
+from mt_cli.machine.limits import bound_spinning
 from mt_cli.machine.terminal import drop_stdout, print_aside, print_lines, set_up_logging
 
 T = TypeVar("T")
 
 BUG = "this is a bug in mt-cli; the lines above say where"
+SETTINGS_OF = {
+    "--epochs": "training.max_epochs",
+    "--num-epochs": "training.max_epochs",
+    "--lr": "training.peak_lr",
+    "--learning-rate": "training.peak_lr",
+    "--warmup": "training.warmup_steps",
+    "--batch-size": "training.tokens_per_batch",
+    "--dropout": "model.dropout",
+    "--layers": "model.encoder_layers",
+    "--heads": "model.num_heads",
+    "--vocab-size": "tokenizer.vocab_size",
+    "--backend": "model.backend",
+    "--optimizer": "training.optimizer",
+    "--patience": "training.patience",
+    "--max-len": "decoding.max_len_factor",
+}
+"""Keys of a config that people look for as flags."""
 LONGEST_MESSAGE = 10_000
 """Characters."""
 EXIT_CODES = """\
@@ -43,6 +61,16 @@ Exit codes:
 5 lack of memory, disk, network or device · 6 a check failed · 129 the terminal closed · 130 Ctrl-C ·
 141 the reader closed the pipe · 143 SIGTERM
 """
+
+
+class Command(TyperCommand):
+    """A command whose help speaks of files and numbers, not of Python's types."""
+
+    def get_help(self, ctx: Any) -> str:  # noqa: ANN401
+        """The text of `--help`."""
+        text = re.sub(r"\{([A-Z .\[\]]+)\}(?:\.\.\.)?", r"\1", super().get_help(ctx))
+        # Spaces in their place, or columns would no longer stand below each other.
+        return re.sub(r"(?<=[A-Za-z.\]]) <[^>|]*>(?=\s)", lambda found: " " * len(found[0]), text)
 
 
 class Program(TyperGroup):
@@ -67,6 +95,9 @@ class Program(TyperGroup):
             message = re.sub("^Invalid value for '([^']*)'", r"\1", error.format_message())
             message = demand(message.replace("Value error, ", "")).rstrip(".")
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
+            option = getattr(error, "option_name", None)
+            if option in SETTINGS_OF:
+                message = f"no such option: {option}; use --set {SETTINGS_OF[option]}=VALUE"
             _fail(f"error: {message[:1].lower()}{message[1:]}; see {where} --help", UsageError.exit_code)
         except SystemExit as leaving:
             if isinstance(leaving.__context__, BrokenPipeError):  # where Typer would leave with 1
@@ -109,7 +140,7 @@ def command(group: typer.Typer, *examples: str) -> Callable[[Callable[..., None]
                 flags(**given)
 
         epilog = "\n\n".join(["Examples:", *(f"mt-cli {example}" for example in examples)])
-        group.command(epilog=epilog)(run)
+        group.command(epilog=epilog, cls=Command)(run)
         return function
 
     return add
@@ -126,6 +157,7 @@ def _top(
 
 def main() -> None:
     """Run the command line."""
+    bound_spinning()
     if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _terminate)
     with _failures_told():

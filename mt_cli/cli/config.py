@@ -29,7 +29,10 @@ def new(
     output: OutputFlags,
     paired: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="Training pairs: .tsv or .jsonl files that have both sides."),
+        typer.Argument(
+            metavar="FILE",
+            help="Training pairs: .tsv, .csv or .jsonl files that have both sides, or SRC TGT.",
+        ),
     ] = None,
     train: Annotated[
         Pair | None,
@@ -75,12 +78,22 @@ def new(
     files beside the config. Without files the config is for the bundled sample.
     Prints the new file's path, or without -o the config itself.
     """
-    from mt_cli.data.corpora import has_columns
+    from mt_cli.data.files import has_columns
     from mt_cli.training.new_config import new_config
 
+    for flag, pair in (("--train", train), ("--val", val), ("--test", test)):
+        if pair is not None and any(str(path).startswith("-") for path in pair):
+            raise UsageError(f"{flag} needs two files, SRC TGT; found {' and '.join(map(str, pair))}")
+    named = paired or []
+    if len(named) == 2 and train is None and columns is None and not any(map(has_columns, named)):
+        train = (named[0], named[1])
+        paired = None
     for path in paired or ():
         if columns is None and not has_columns(path):
-            raise UsageError(f"{path}: expected a .tsv or .jsonl file; two files of lines follow --train")
+            raise UsageError(
+                f"{path}: a single file must have both sides in columns: .tsv, .csv or .jsonl; for two "
+                "files that align line by line use --train SRC TGT"
+            )
     if paired and train is not None:
         raise UsageError("training pairs are named by --train or by FILE; give one of them")
     if not (paired or train or val or test) and (columns or src_lang or tgt_lang):

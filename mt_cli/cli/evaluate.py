@@ -113,7 +113,9 @@ def compare(
     comparisons = compare_systems(systems, options, choice, resamples=resamples, trials=trials)
     parts = []
     for each in comparisons.values():
-        parts.append("\n".join(f"{each.test_set}  {system.verdict}" for system in each.systems))
+        verdicts = [f"{each.test_set}  {system.verdict}" for system in each.systems]
+        caveats = dict.fromkeys(system.caveat for system in each.systems if system.caveat)
+        parts.append("\n".join([*verdicts, *(f"note: {caveat}" for caveat in caveats)]))
         parts += ["\n".join(_details(each, system, examples=examples)) for system in each.systems]
     print_result("\n\n".join(parts), {"splits": comparisons}, as_json=output.as_json)
 

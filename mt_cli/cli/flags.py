@@ -222,11 +222,11 @@ def expanded(command: Callable[..., T]) -> Callable[..., T]:
         for name, parameter in own.items()
         if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation)
     }
-    parameters = [
-        flag.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name in own
-        for flag in flags_of.get(name, {name: own[name]}).values()
-    ]
+    # The command's own come first in its help.
+    flags = [parameter for name, parameter in own.items() if name not in flags_of]
+    for group in flags_of.values():
+        flags += group.values()
+    parameters = [flag.replace(kind=inspect.Parameter.KEYWORD_ONLY) for flag in flags]
 
     @functools.wraps(command)
     def call(**given: object) -> T:

@@ -36,7 +36,9 @@ def inspect(
     masks: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw who may attend to whom, as .png or .svg.")
     ] = None,
-    text: Annotated[str | None, typer.Option(help=f"Sentence to look at; by default {SENTENCE!r}.")] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="TEXT", help=f"Sentence to look at; by default {SENTENCE!r}.")
+    ] = None,
     attention: Annotated[
         str | None,
         typer.Option(
@@ -114,7 +116,10 @@ def runs(
         typer.Option(help="What the runs are sorted by; of scores, the best first."),
     ] = "name",
 ) -> None:
-    """List all runs in a folder: scores, sizes, times, states, and in what their configs differ."""
+    """List all runs in a folder, with their scores.
+
+    Also their sizes, times and states, and in what their configs differ.
+    """
     from mt_cli.evaluation.overview import summarise_runs
 
     found = summarise_runs(folder, sort=sort)

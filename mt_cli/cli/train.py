@@ -19,7 +19,7 @@ from mt_cli.cli.flags import (
     prepared_dir,
     setting_flags,
 )
-from mt_cli.config.load import config_name, load_config
+from mt_cli.config.load import config_name, is_run, load_config
 from mt_cli.config.schema import PrecisionChoice
 from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError, command_line
 from mt_cli.machine.terminal import print_result
@@ -59,7 +59,7 @@ def train(
         int | None, typer.Option(min=1, metavar="N", help="Updates after which training ends.")
     ] = None,
     time_limit: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop, saved, after 90s, 10m or 2h.")
+        str | None, typer.Option(metavar="TIME", help="Stop, saved, after 90s, 10m, 1h30m or 00:10:00.")
     ] = None,
     validate: Annotated[
         bool, typer.Option("--validate/--no-validate", help="Score the model at a time limit too.")
@@ -97,9 +97,12 @@ def train(
     ]
     all_settings = [*(settings or ()), *given]
     loaded = load_config(config, all_settings)
-    from mt_cli.runs.run import STATUS, runs_trained_on
+    from mt_cli.runs.run import STATUS, open_run, runs_trained_on
     from mt_cli.training.train import train_run
 
+    if (resume or auto_resume) and run is None and is_run(config):
+        run = config  # the folder that was named, wherever it is
+        data = data or Path(open_run(config).prepared.folder)
     repeated = {"--run": run, "--data": data, "--time-limit": time_limit}
     words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
     words += [] if validate else ["--no-validate"]
@@ -123,7 +126,8 @@ def train(
         if data not in (None, place):
             rest = ", and leave out --data"
         elif needed_by := runs_trained_on(place):
-            force, rest = ["--force"], f", and {', '.join(map(str, needed_by))} lacks its data then"
+            verb = "lacks" if len(needed_by) == 1 else "lack"
+            force, rest = ["--force"], f", and {', '.join(map(str, needed_by))} {verb} its data then"
         raise DataError(f"{error}; run: {prepare_command(config, settings, *force)}{rest}") from error
     except StoppedError as error:
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
@@ -137,9 +141,21 @@ def train(
         print_result(trained.folder, document, as_json=output.as_json)
 
 
+UNITS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "": 1.0}
+NUMBER = r"\d+(?:\.\d+)?"
+
+
 def parse_duration(text: str) -> float:
-    """Seconds of `90`, `90s`, `10m` or `1.5h`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if match is None:
-        raise UsageError(f"--time-limit {text!r}: expected a time such as 90s, 10m or 2h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    """Seconds of `90`, `90s`, `10m`, `1h30m`, `2d`, or of SLURM's `10:00`, `01:30:00`, `1-12:00:00`."""
+    stripped = text.strip()
+    if clock := re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d{2})", stripped):
+        days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    elif re.fullmatch(rf"(?:{NUMBER}[dhms])*(?:{NUMBER}[dhms]?)", stripped):
+        parts = re.findall(rf"({NUMBER})([dhms]?)", stripped)
+        total = sum(float(number) * UNITS[unit] for number, unit in parts)
+    else:
+        raise UsageError(f"--time-limit {text!r}: expected a time such as 90s, 10m, 1h30m or 00:10:00")
+    if total <= 0:
+        raise UsageError(f"--time-limit {text!r}: expected more than no time")
+    return total

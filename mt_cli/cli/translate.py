@@ -40,7 +40,9 @@ def translate(
     target: Annotated[
         str, typer.Option("-o", "--output", metavar="FILE", help="Where the translations go; - is stdout.")
     ] = "-",
-    text: Annotated[str | None, typer.Option(help="Text to translate in place of a file.")] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Text to translate in place of a file.")
+    ] = None,
     n_best: Annotated[
         int,
         typer.Option(
@@ -83,9 +85,10 @@ def translate(
         int | None, typer.Option(min=0, metavar="N", help="Random seed for --sample. [default: 1]")
     ] = None,
 ) -> None:
-    """Translate lines, one line for one line, in order (N lines for one with --n-best N).
+    """Translate text line by line.
 
-    Without -i and --text, lines are read from stdin; Ctrl-D ends them.
+    One line out for each line in, in order; N lines with --n-best N. Without -i and --text, lines are read
+    from stdin; Ctrl-D ends them.
     """
     options = reranking.added_to(decoding.options())
     is_detailed = with_score or with_alignment or n_best > 1
@@ -103,7 +106,13 @@ def translate(
     if sample:
         options = replace(options, sampling=Sampling(**given), seed=seed)
     from mt_cli.runs.run import open_runs
-    from mt_cli.translation.lines import count_lines, line_chunks, open_source, open_target
+    from mt_cli.translation.lines import (
+        count_lines,
+        line_chunks,
+        open_source,
+        open_target,
+        typed_lines,
+    )
     from mt_cli.translation.translator import Translator
 
     opened = open_runs(runs, may_be_exported=True)
@@ -119,11 +128,12 @@ def translate(
                 unit="lines",
                 total=count_lines(lines_in),
                 # There the translations themselves show how far it is, and a bar would run into them.
-                is_hidden=lines_in.isatty() or lines_out.isatty(),
+                is_hidden=lines_in.isatty() or lines_out.file.isatty(),
             )
         )
         is_told, number = False, 1
-        for lines in line_chunks(lines_in):
+        is_dialogue = lines_in.isatty() and target == "-" and is_terminal(sys.stdout)
+        for lines in typed_lines() if is_dialogue else line_chunks(lines_in):
             if not (output.as_json or is_detailed):
                 written = translator.translate(lines, on_progress=update)
             else:
@@ -143,12 +153,13 @@ def translate(
                 write_bytes(data)
             else:
                 lines_out.write(data)
-                lines_out.flush()
             # Last: to know languages takes half a second.
             if not is_told and (doubt := translator.doubt(lines, first_line=number)):
                 is_told = True
                 log.warning("%s", doubt)
             number += len(lines)
+        if warning := translator.limit_warning():
+            log.warning("%s", warning)
 
 
 def _check_runs(runs: Sequence[Path]) -> None:
@@ -159,8 +170,10 @@ def _check_runs(runs: Sequence[Path]) -> None:
         is_file = os.path.isfile(path)  # noqa: PTH113
         if is_file or " " in str(path) or "/" not in str(path):
             kind, flag = ("a file", "-i") if is_file else ("text", "--text")
-            advice = command_line("translate", *runs[:place], flag, path)
-            raise UsageError(f"{path}: no run folder; to translate {kind}: {advice}")
+            known = [each for each in runs if os.path.isdir(each)]  # noqa: PTH112
+            words = path if is_file else " ".join(str(each) for each in runs if each not in known)
+            advice = command_line("translate", *(known or [Path("RUN")]), flag, words)
+            raise UsageError(f"{path}: not a run folder; to translate {kind}: {advice}")
 
 
 def _as_text(translation: "Translation", with_score: bool, with_alignment: bool) -> str:
@@ -195,7 +208,10 @@ def score(
         bool, typer.Option("--normalise", help="Divide by the number of target tokens, </s> included.")
     ] = False,
 ) -> None:
-    """Print the log-probability of given translations (natural logarithm), line by line."""
+    """Print the log-probability of given translations.
+
+    Natural logarithms, line by line.
+    """
     options = decoding.options()
     from mt_cli.runs.run import open_runs
     from mt_cli.translation.lines import LINES_AT_ONCE, check_aligned, line_chunks, open_source

@@ -54,8 +54,13 @@ def config_name(name: Path) -> str:
         ConfigError: there is no such config.
     """
     path = find_config(name)
-    is_of_run = path.name == RUN_CONFIG and (path.parent / "manifest.json").is_file()
-    return path.resolve().parent.name if is_of_run else path.stem
+    return path.resolve().parent.name if is_run(path.parent) and path.name == RUN_CONFIG else path.stem
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `folder` has what a run folder has."""
+    names = (RUN_CONFIG, "manifest.json")
+    return all(os.path.isfile(folder / name) for name in names)  # noqa: PTH113 — may be too long for a name
 
 
 def shipped(folder: str) -> Path:
@@ -139,7 +144,12 @@ def read_toml(path: Path) -> dict[str, object]:
         raise ConfigError(f"{path}: more than {MOST_BYTES:,} bytes; a config is a TOML file of some lines")
     try:
         # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
-        return tomllib.loads(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
+        if not text.strip():
+            raise ConfigError(
+                f"{path}: an empty file; write the keys that you want, as in configs/sample.toml"
+            )
+        return tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); expected a TOML file") from error
     except RecursionError:
@@ -240,6 +250,8 @@ def explain(error: ValidationError) -> Iterator[str]:
             case _:
                 meaning = MEANINGS.get(str(detail.get("ctx", {}).get("pattern")))
                 wanted = f"expected {meaning}" if meaning else demand(detail["msg"])
+                if wanted == "expected a list":
+                    wanted += f""" such as '{path}=["one","two"]'"""
                 yield f"{path}: {wanted}, found {_as_toml(detail['input'])}"
 
 

@@ -24,11 +24,11 @@ Side = Literal["src", "tgt"]
 SIDES: tuple[Side, Side] = ("src", "tgt")
 MORE = "train+"
 """Prefix of the names of pairs that a config adds for training."""
-LANGUAGE = r"^[a-z]{2,3}$"
+LANGUAGE = r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
 SPLIT = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 TAG = r"^\S*$"
 MEANINGS = {
-    LANGUAGE: "a language code such as de",
+    LANGUAGE: "a language code such as de, hsb or zh-TW",
     SPLIT: "a name of letters, digits, _, - and ., such as test_2016",
     TAG: "one word, without spaces",
 }
@@ -379,8 +379,9 @@ class DecodingConfig(Section):
     """Hypotheses kept of each sentence; 1 is greedy search."""
     length_penalty: float = Field(default=0.0, ge=0, le=10)
     """Alpha of Wu et al. (2016): 0 ranks by probability alone; higher values favour longer translations."""
-    max_len_factor: float = Field(default=1.5, ge=0, le=LONGEST)
-    """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens."""
+    max_len_factor: float | None = Field(default=None, ge=0, le=LONGEST)
+    """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens. Not set: 1.5, or
+    more where the training pairs' targets are longer than that."""
     max_len_extra: int = Field(default=10, ge=1, le=LONGEST)
     """See `max_len_factor`."""
     min_len: int = Field(default=0, ge=0, le=LONGEST)
@@ -395,9 +396,13 @@ class DecodingConfig(Section):
     """Of matrix products in decoding, scoring and validation. In 16 bits, a sentence may be translated
     differently in another batch or on another machine."""
 
-    def max_len(self, src_length: int) -> int:
-        """Most tokens of the translation of `src_length` tokens, if the model has room for them."""
-        return int(self.max_len_factor * src_length) + self.max_len_extra
+    def max_len(self, src_length: int, *, usual_factor: float) -> int:
+        """Most tokens of the translation of `src_length` tokens, if the model has room for them.
+
+        `usual_factor` stands for a `max_len_factor` that is not set.
+        """
+        factor = usual_factor if self.max_len_factor is None else self.max_len_factor
+        return int(factor * src_length) + self.max_len_extra
 
 
 class RuntimeConfig(Section):
@@ -412,7 +417,7 @@ class RuntimeConfig(Section):
     """`auto` replays updates as CUDA graphs on a GPU: one launch each. It needs `training.accumulation = 1`,
     one process and no `model.output_bias`; without them, updates are made as usual. No GPU has tried it."""
     threads: int = Field(default=0, ge=0, le=MOST_THREADS)
-    """CPU threads; 0 is PyTorch's choice: one for each core, or what OMP_NUM_THREADS says."""
+    """CPU threads; 0 is one for each core that the process may use, or what OMP_NUM_THREADS says."""
     track: TrackerName = "none"
     """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder), `trackio` (on
     this machine) or `wandb` (Weights & Biases). Each is a package: `pip install 'mt_cli[trackio]'`."""

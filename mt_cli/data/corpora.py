@@ -1,19 +1,12 @@
 """Corpora: the files that a config names are found, fetched, checked, and read as pairs of raw lines."""
 
-import functools
-import gzip
 import http.client
-import json
 import logging
-import re
-import sys
 import time
 import urllib.error
 import urllib.request
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from io import BufferedIOBase
 from itertools import zip_longest
 from pathlib import Path
 
@@ -28,22 +21,12 @@ from mt_cli.config.schema import (
     MorePairsConfig,
     Side,
 )
+from mt_cli.data.files import column_of, format_of, has_columns, is_named_json, text_lines
 from mt_cli.errors import ConfigError, DataError, ResourceError, UsageError
 from mt_cli.machine.files import sha256_bytes, sha256_file, write_atomically
-from mt_cli.text.normalize import decode_line, normalize, strip_line_end
-
-if sys.version_info >= (3, 14):
-    from compression.zstd import ZstdError, ZstdFile
-else:
-    from backports.zstd import ZstdError, ZstdFile
 
 log = logging.getLogger(__name__)
 DOWNLOADS = Path("data/raw/multi30k")
-GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-SKIPPED_MAGIC = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
-"""Of a frame without text, with which some zstd files begin."""
-LONGEST_LINE = 1 << 20
-"""Bytes of a line."""
 RawPair = tuple[bytes, bytes]
 """A source line and a target line as they stand in the files, line ends included."""
 
@@ -69,12 +52,12 @@ class Text:
             DataError: a file cannot be read, a line is too long, or has no such column.
         """
         for path in self.paths:
-            if _plain_name(path).endswith(".jsonl"):
-                yield from _values(path, str(self.column or self.side))
-            elif has_columns(path) or self.column is not None:
-                yield from _cells(path, self.column or SIDES.index(self.side) + 1)
+            if self.column is None and not has_columns(path):
+                yield from text_lines(path)
+            elif self.column is None and format_of(path) == "json":
+                yield from column_of(path, self.side)
             else:
-                yield from _lines(path)
+                yield from column_of(path, self.column or SIDES.index(self.side) + 1)
 
 
 @dataclass(frozen=True)
@@ -90,7 +73,7 @@ class ParallelText:
         assert files.src is not None
         assert files.tgt is not None
         columns = (files.src_column, files.tgt_column)
-        is_of_rows = files.src == files.tgt and not any(_plain_name(p).endswith(".jsonl") for p in files.src)
+        is_of_rows = files.src == files.tgt and not any(map(is_named_json, files.src))
         if is_of_rows and len({isinstance(column, str) for column in columns}) == 2:
             raise ConfigError(
                 f"{files.src[0]}: src_column and tgt_column must both be names of its first line, or neither"
@@ -101,15 +84,6 @@ class ParallelText:
 
     def __str__(self) -> str:
         return " and ".join(dict.fromkeys(map(str, (self.src, self.tgt))))
-
-
-def has_columns(path: Path) -> bool:
-    """Whether a file's name says that it has columns."""
-    return _plain_name(path).endswith((".tsv", ".jsonl"))
-
-
-def _plain_name(path: Path) -> str:
-    return path.name.lower().removesuffix(".gz").removesuffix(".zst")
 
 
 @dataclass(frozen=True)
@@ -273,7 +247,7 @@ def _existing(corpus: Corpus) -> Corpus:
 
 def _check_exist(paths: Iterable[Path]) -> None:
     if missing := dict.fromkeys(str(path) for path in paths if not path.is_file()):
-        raise DataError(f"no such file: {', '.join(missing)}")
+        raise DataError(f"no such file: {', '.join(missing)} (paths are relative to {Path.cwd()})")
 
 
 def _fetch_missing(names: Iterable[Path], base_url: str, hashes: Mapping[str, str], *, offline: bool) -> None:
@@ -305,67 +279,6 @@ def _check_hash(path: Path, expected: str) -> None:
             f"{path}: sha256 {found} found, {expected} expected; "
             "the file is altered or damaged: remove it and get it anew"
         )
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of `path`, unpacked if it begins like a gzip or zstd file.
-
-    At most `LONGEST_LINE` + 1 bytes of a line are read before it is refused.
-    """
-    try:
-        with path.open("rb") as file:
-            content: BufferedIOBase = file
-            if (magic := file.peek(4)[:4]).startswith(GZIP_MAGIC):
-                content = gzip.GzipFile(fileobj=file)
-            elif magic == ZSTD_MAGIC or SKIPPED_MAGIC.match(magic):
-                content = ZstdFile(file)
-            pieces = iter(functools.partial(content.readline, LONGEST_LINE + 1), b"")
-            for number, line in enumerate(pieces, start=1):
-                if len(line) > LONGEST_LINE:
-                    raise DataError(
-                        f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes; expected a sentence a "
-                        "line"
-                    )
-                yield line
-    except (EOFError, gzip.BadGzipFile, zlib.error, ZstdError) as error:
-        raise DataError(f"{path}: a damaged .gz or .zst file ({error}); get it anew") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _cells(path: Path, column: Column) -> Iterator[bytes]:
-    """A column of a tab-separated file; one that has a name is named in the first line."""
-    lines = enumerate(map(strip_line_end, _lines(path)), 1)
-    if isinstance(column, str):
-        names = [normalize(name) for name in decode_line(next(lines, (0, b""))[1]).split("\t")]
-        if column not in names:
-            raise DataError(f"{path}: its first line names no column {column!r}; it says {', '.join(names)}")
-        column = names.index(column) + 1
-    for number, line in lines:
-        cells = line.split(b"\t")
-        if line and len(cells) < column:
-            raise DataError(f"{path}: line {number}: no column {column}; it has {len(cells)}, parted by tabs")
-        yield cells[column - 1] if line else b""
-
-
-def _values(path: Path, key: str) -> Iterator[bytes]:
-    """The texts under `key`, such as `de` or `translation.de`, of a file with a JSON object a line."""
-    for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
-            yield b""
-            continue
-        try:
-            found = record = json.loads(line)
-            for part in key.split("."):
-                found = found[part]
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}: line {number}: not JSON ({error})") from error
-        except (LookupError, TypeError):
-            keys = ", ".join(map(str, record)) if isinstance(record, dict) else "no object"
-            raise DataError(f"{path}: line {number}: no key {key!r}; it has {keys}") from None
-        if not isinstance(found, str):
-            raise DataError(f"{path}: line {number}: what is under the key {key!r} is no text")
-        yield " ".join(found.split("\n")).encode(errors="surrogatepass")
 
 
 # Downloads: files whose size and sha256 are known, and nothing else

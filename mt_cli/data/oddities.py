@@ -8,16 +8,18 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.schema import TRAIN, DataConfig
-from mt_cli.data.corpora import Corpus, ParallelText, RawPair, is_trained_on, read_pairs
+from mt_cli.data.corpora import Corpus, ParallelText, RawPair, Text, is_trained_on, read_pairs
+from mt_cli.data.files import has_columns, header_of
 from mt_cli.data.filter import KEPT, drop_reason, text_options
 from mt_cli.errors import DataError
-from mt_cli.text.language import is_known, other_language
-from mt_cli.text.normalize import decode_line, is_valid_utf8, normalize
+from mt_cli.text.language import base_language, is_known, other_language
+from mt_cli.text.normalize import decode_line, is_normal, is_valid_utf8, normalize
 from mt_cli.text.tokenizer import sampled
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,15 @@ MOST_INVALID = 0.05
 """Share of lines that are not UTF-8 above which a file must be in another encoding."""
 MOST_EQUAL, MOST_TABS, MOST_REPEATED, MOST_UNLIKE = 0.2, 0.2, 0.1, 0.1
 """Largest normal shares of pairs that are equal, have tabs, repeat others, or differ much in length."""
+MOST_MARKUP, MOST_TOKENISED, MOST_UNREACHABLE = 0.01, 0.2, 0.01
+"""The same of pairs with markup, with tokenised text, and with references that no translation can equal."""
+MARKUP = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,5}|#x[0-9A-Fa-f]{2,5});|@-@|</?[A-Za-z]{1,6}\b[^<>]{0,40}/?>")
+"""Entities as `&auml;` and `&apos;`, the hyphen of Moses' tokenizer, and tags."""
+TOKENISED = re.compile(r"\s[.,]$")
+MOST_KNOWN, FEW_KNOWN = 0.02, 3
+"""Share of held-out sources, and their number, that may be in training too."""
+SWAPPED, ENOUGH_LINES, LEAST_TEXT = 0.1, 300, 20
+"""Share of lines in each other's language that is told; lines of which is asked, and their characters."""
 UNLIKE = 3.0
 """Factor by which a side's length may differ from what the other side predicts."""
 LEAST_CORRELATION = 0.25
@@ -37,6 +48,18 @@ WINDOWS = 8
 """Parts of a file whose lengths are compared apart, so that lines shifted from some place on are found."""
 ENOUGH_TEXT = 20_000
 """Characters that tell a side's language."""
+NUMBER, LEAST_EQUAL_NUMBERS = re.compile(r"\d{1,18}"), 0.2
+"""Numbers, and the share of pairs with numbers on both sides that have the same ones."""
+USUAL_ENCODINGS = {
+    **dict.fromkeys(("pl", "cs", "sk", "hu", "hr", "sl", "bs", "ro", "sq", "hsb", "dsb"), "cp1250"),
+    "sr-Latn": "cp1250",
+    **dict.fromkeys(("ru", "uk", "bg", "sr", "mk", "be"), "cp1251"),
+    **dict.fromkeys(("lt", "lv", "et"), "cp1257"),
+    **dict.fromkeys(("ar", "fa", "ur"), "cp1256"),
+    "el": "cp1253", "tr": "cp1254", "he": "cp1255", "vi": "cp1258", "th": "cp874",
+    "zh-TW": "big5", "zh": "gb18030", "yue": "big5", "ja": "cp932", "ko": "cp949",
+}  # fmt: skip
+"""In which text of a language was written before UTF-8; cp1252 where nothing is said."""
 NUM_EXAMPLES, LONGEST = 5, 70
 """Pairs that are shown, and letters of a side."""
 
@@ -50,6 +73,8 @@ class Pair:
     src: str
     tgt: str
     has_tab: bool
+    is_reachable: bool
+    """Whether a translation can equal the target as it stands in the file."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +98,22 @@ def shown_pair(src: str, tgt: str) -> str:
     return f"{src[:LONGEST]}  |  {tgt[:LONGEST]}"
 
 
-def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Look:
+@dataclass
+class HeldOut:
+    """The sources of a split on which a model is scored."""
+
+    name: str
+    sources: set[str]
+    num_known: int = 0
+    """Those that training has too."""
+
+
+def look_at(
+    files: ParallelText, data: DataConfig, *, is_trained_on: bool, held_out: Sequence[HeldOut] = ()
+) -> Look:
     """Read a split once, and keep a sample of its pairs, or of those that the filter leaves for training.
+
+    Counts the sources that `held_out` splits have too, once each.
 
     Raises:
         DataError: a side is not UTF-8, or both sides are the same text.
@@ -87,19 +126,25 @@ def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Lo
             for lines, side in zip(invalid.values(), pair, strict=False):
                 if not is_valid_utf8(side):
                     lines.append(num_lines)
+            if held_out:
+                source = normalize(decode_line(pair[0]))
+                for split in held_out:
+                    if source in split.sources:
+                        split.sources.remove(source)
+                        split.num_known += 1
             yield num_lines, pair
 
     found = []
     for line, raw in sorted(sampled(numbered(), MOST_PAIRS, seed=0)):
         src, tgt = (normalize(decode_line(side), lowercase=data.lowercase) for side in raw)
         if src and tgt:
-            found.append(Pair(line, src, tgt, has_tab=any(b"\t" in side.strip() for side in raw)))
-    for text, lines in invalid.items():
+            has_tab = any(b"\t" in side.strip() for side in raw)
+            found.append(Pair(line, src, tgt, has_tab, is_reachable=is_normal(decode_line(raw[1]))))
+    for (text, lines), lang in zip(invalid.items(), (data.src_lang, data.tgt_lang), strict=False):
         if len(lines) > num_lines * MOST_INVALID:
             raise DataError(
-                f"{text}: {len(lines)} of {num_lines} lines are not valid UTF-8, "
-                f"of which number {lines[0]} is the first; "
-                f"convert it: iconv -f latin1 -t utf-8 {' '.join(map(str, text.paths))}"
+                f"{text}: not UTF-8: {len(lines)} of {num_lines} lines are invalid, starting at line "
+                f"{lines[0]}; {_advice_on_encoding(text, lines[0], lang)}"
             )
     if len(found) > 1 and all(pair.src == pair.tgt for pair in found):
         raise DataError(f"{files}: both sides are the same text; name the translations of the one")
@@ -109,6 +154,20 @@ def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Lo
             found = list({(pair.src, pair.tgt): pair for pair in reversed(found)}.values())[::-1]
         found = [p for p in found if drop_reason(p.src, p.tgt, data.filter, options) == KEPT]
     return Look(files, found, is_trained_on)
+
+
+def _advice_on_encoding(text: Text, number: int, lang: str) -> str:
+    """How to convert a file that is not UTF-8, if the encoding usual in its language can be it."""
+    encoding = USUAL_ENCODINGS.get(lang) or USUAL_ENCODINGS.get(base_language(lang), "cp1252")
+    line = next(islice(text.lines(), number - 1, None))
+    try:
+        shown = normalize(line.decode(encoding))
+    except UnicodeDecodeError:
+        return "find out in which encoding it is, and convert it to UTF-8 with iconv"
+    return (
+        f"if line {number} should be {shown[:LONGEST]!r}, convert it: "
+        f"iconv -f {encoding} -t utf-8 {text.paths[0]} > NEW"
+    )
 
 
 def oddities(look: Look, *, src_lang: str, tgt_lang: str) -> Iterator[str]:
@@ -125,6 +184,15 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str) -> Iterator[str]:
     yield from _shared(pairs, MOST_EQUAL, lambda pair: pair.src == pair.tgt, sentence)
     sentence = f"{both}: {{}} pairs have a tab; files of columns are named .tsv, or have a src_column"
     yield from _shared(pairs, MOST_TABS, lambda pair: pair.has_tab, sentence)
+    yield from _of_markup(look)
+    for text in dict.fromkeys((look.files.src, look.files.tgt)):
+        names = header_of(text.paths[0]) if text.column is None and has_columns(text.paths[0]) else []
+        if names:
+            yield (
+                f"{text.paths[0]}: line 1 looks like names of columns and not like a pair; if it is, name "
+                f"two of them: --columns {','.join(names[:2])} (src_column and tgt_column in a config)"
+            )
+            break
     first = {(pair.src, pair.tgt): pair for pair in reversed(pairs)}
     yield from _shared(
         pairs,
@@ -139,6 +207,33 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str) -> Iterator[str]:
     yield from _of_languages(look, src_lang, tgt_lang)
 
 
+def _of_markup(look: Look) -> Iterator[str]:
+    """Markup, tokenised text, and references as no translation can be."""
+    both = str(look.files)
+    yield from _shared(
+        look.pairs,
+        MOST_MARKUP,
+        lambda pair: MARKUP.search(pair.src) or MARKUP.search(pair.tgt),
+        f"{both}: {{}} pairs have markup such as &uuml;, &apos; or <b>, which a model learns as if it were "
+        "text; write plain text in its place (Python: html.unescape)",
+    )
+    yield from _shared(
+        look.pairs,
+        MOST_TOKENISED,
+        lambda pair: TOKENISED.search(pair.src) or TOKENISED.search(pair.tgt),
+        f"{both}: {{}} pairs look tokenised, with a space before the last mark; text that people type does "
+        "not: detokenise it",
+    )
+    if not look.is_trained_on:
+        yield from _shared(
+            look.pairs,
+            MOST_UNREACHABLE,
+            lambda pair: not pair.is_reachable,
+            f"{both}: {{}} targets are not in Unicode's NFC or hold invisible characters, which no "
+            "translation has: scores will be too low",
+        )
+
+
 def log_oddities(corpus: Corpus, data: DataConfig) -> str:
     """Look at all splits of `corpus`, and warn of what is odd; gives some training pairs to be shown.
 
@@ -150,13 +245,27 @@ def log_oddities(corpus: Corpus, data: DataConfig) -> str:
     ]
     if unknown:
         log.warning("data.filter.languages: py3langid does not know %s, and keeps all", ", ".join(unknown))
+    held_out = [
+        HeldOut(name, {normalize(decode_line(src)) for src, _ in read_pairs(files)} - {""})
+        for name, files in corpus.items()
+        if not is_trained_on(name)
+    ]
+    sizes = {split.name: len(split.sources) for split in held_out}
     examples = list[str]()
     for name, files in corpus.items():
-        look = look_at(files, data, is_trained_on=is_trained_on(name))
+        of_training = held_out if is_trained_on(name) else ()
+        look = look_at(files, data, is_trained_on=is_trained_on(name), held_out=of_training)
         for oddity in oddities(look, src_lang=data.src_lang, tgt_lang=data.tgt_lang):
             log.warning("%s: %s", name, oddity)
         if name == TRAIN:
             examples = look.examples()
+    for split in held_out:
+        if split.num_known > max(FEW_KNOWN, MOST_KNOWN * sizes[split.name]):
+            log.warning(
+                "%s: %d of its %d sources are in the training pairs too, so that its scores will be too "
+                "high; leave them out of training, or let mt-cli config new cut %s off",
+                split.name, split.num_known, sizes[split.name], split.name,
+            )  # fmt: skip
     return "\n".join(["some training pairs:", *(f"  {example}" for example in examples)])
 
 
@@ -173,19 +282,23 @@ def _shared(
 def _misaligned(pairs: Sequence[Pair]) -> str | None:
     """What lengths and numbers say of whether the lines of both sides belong together."""
     lengths = np.array([(len(pair.src), len(pair.tgt)) for pair in pairs], np.float64)
-    numbers = [(re.findall(r"\d+", pair.src), re.findall(r"\d+", pair.tgt)) for pair in pairs]
-    numbers = [pair for pair in numbers if pair[0]]
-    have_own_numbers = len(numbers) >= FEWEST_PAIRS and sum(src == tgt for src, tgt in numbers) < 0.2 * len(
-        numbers
-    )
+    numbers = [(numbers_in(pair.src), numbers_in(pair.tgt)) for pair in pairs]
+    numbers = [(src, tgt) for src, tgt in numbers if src and tgt]  # else, one side may have words for them
+    num_equal = sum(src == tgt for src, tgt in numbers)
+    have_own_numbers = len(numbers) >= FEWEST_PAIRS and num_equal < LEAST_EQUAL_NUMBERS * len(numbers)
     if _correlation(lengths) < LEAST_CORRELATION or have_own_numbers:
-        return "the sources have nothing to do with their targets, as far as lengths and numbers tell"
+        return "source and target lines do not match (judged by lengths and numbers)"
     found = [_correlation(each) for each in np.array_split(lengths, WINDOWS)]
     for number in range(1, WINDOWS if len(pairs) >= 4 * WINDOWS * FEWEST_PAIRS else 0):
         if np.mean(found[number:]) < LEAST_CORRELATION < np.mean(found[:number]) / 2:
             line = pairs[number * len(pairs) // WINDOWS].line
-            return f"from about line {line} on, the sources have nothing to do with their targets"
+            return f"from about line {line} on, source and target lines do not match"
     return None
+
+
+def numbers_in(text: str) -> list[int]:
+    """The numbers in `text` by value, in whichever script's digits they are written, sorted."""
+    return sorted(int(found) for found in NUMBER.findall(text))
 
 
 def _correlation(lengths: NDArray[np.float64]) -> float:
@@ -212,8 +325,21 @@ def _of_languages(look: Look, src_lang: str, tgt_lang: str) -> Iterator[str]:
     )
     src_other, tgt_other = other_language(src, src_lang), other_language(tgt, tgt_lang)
     files = look.files
-    if (src_other, tgt_other) == (tgt_lang, src_lang):
+    long = [pair for pair in look.pairs if min(len(pair.src), len(pair.tgt)) >= LEAST_TEXT]
+    apart = max(1, len(long) // ENOUGH_LINES)
+    asked = long[::apart]
+    swapped = [
+        pair
+        for pair in asked
+        if other_language(pair.src, src_lang) == base_language(tgt_lang)
+        and other_language(pair.tgt, tgt_lang) == base_language(src_lang)
+    ]
+    if (src_other, tgt_other) == (base_language(tgt_lang), base_language(src_lang)):
         yield f"the sides are swapped: {files.src} looks like {tgt_lang}, and {files.tgt} like {src_lang}"
+        return
+    if len(swapped) >= SWAPPED * len(asked) > 0:
+        share, line = len(swapped) / len(asked), swapped[0].line
+        yield f"{files}: in {share:.0%} of the pairs the sides are swapped, for example in line {line}"
         return
     for text, other, lang, side in (
         (files.src, src_other, src_lang, "source"),

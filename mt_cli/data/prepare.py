@@ -1,6 +1,6 @@
 """`prepare`: from a corpus to encoded splits, tokenizers and a report.
 
-Reads the training text three times and holds none of it: to look at it, to learn from it, to encode it.
+Reads the training text three times: to check a sample, to learn tokenizers from a sample, to encode it.
 """
 
 import logging
@@ -38,6 +38,7 @@ from mt_cli.data.prepared import (
     Sentences,
     SideReport,
     SplitReport,
+    TrainingLengths,
     complete_prepared,
     id_type,
     open_prepared,
@@ -54,9 +55,11 @@ from mt_cli.machine.files import (
     sha256_bytes,
     write_atomically,
 )
-from mt_cli.machine.processes import ordered_map, usable_cores
+from mt_cli.machine.limits import usable_cores
+from mt_cli.machine.processes import ordered_map
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, is_valid_utf8, normalize, strip_line_end
+from mt_cli.text.sentences import split_sentences
 from mt_cli.text.tokenizer import SAMPLE_SIZE, TextOptions, Tokenizers, learn_tokenizers, sampled
 
 log = logging.getLogger(__name__)
@@ -102,9 +105,9 @@ def prepare_corpus(
     Raises:
         UsageError: `out` holds something else, or what runs need, which must not be replaced.
     """
+    if not is_free(out) and not (out / MANIFEST).exists():
+        raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
     with locked(out):
-        if not is_free(out) and not (out / MANIFEST).exists():
-            raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
         found = existing = None
         if not force and not is_free(out):
             try:
@@ -159,7 +162,13 @@ def _surveyed(
     config: Config, corpus: Corpus, name: str, *, keeps_pairs: bool = False, workers: int
 ) -> "Survey":
     filtered = config.data.filter if is_trained_on(name) else FilterConfig()
-    job = partial(survey_pairs, options=text_options(config.data), filtered=filtered, keeps_pairs=keeps_pairs)
+    job = partial(
+        survey_pairs,
+        options=text_options(config.data),
+        filtered=filtered,
+        keeps_pairs=keeps_pairs,
+        counts_sentences=is_trained_on(name),
+    )
     return survey_split(corpus[name], name, job, drops_repeats=filtered.duplicates, workers=workers)
 
 
@@ -215,7 +224,9 @@ def _build(
     report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
     )
-    complete_prepared(folder, config, inputs=inputs, report=report)
+    num_sentences = sum((survey.num_sentences for survey in surveys.values()), Counter[int]())
+    lengths = TrainingLengths.of(open_split(folder, TRAIN), num_sentences)
+    complete_prepared(folder, config, inputs=inputs, report=report, lengths=lengths)
     return report
 
 
@@ -259,6 +270,8 @@ class Survey:
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     """Of each pair that is kept: eight bytes a pair."""
+    num_sentences: Counter[int] = field(default_factory=Counter)
+    """Sources that are kept for training, by their number of sentences."""
     pairs: list[tuple[str, str]] = field(default_factory=list)
     """Kept pairs, normalised, or a sample of them; empty unless tokenizers are learned."""
 
@@ -310,6 +323,7 @@ def survey_split(
             src_hashes.append(part.src_hashes)
             pair_hashes.append(part.pair_hashes)
             drops.append(part.drops)
+            whole.num_sentences += part.num_sentences
             for reason, examples in part.examples.items():
                 known = whole.examples.setdefault(reason, [])
                 known += examples[: NUM_EXAMPLES - len(known)]
@@ -354,6 +368,7 @@ def survey_pairs(
     options: TextOptions,
     filtered: FilterConfig,
     keeps_pairs: bool = False,
+    counts_sentences: bool = False,
 ) -> Survey:
     """What is found in the pairs `raw`; it `keeps_pairs` for tokenizers to learn from."""
     pairs = [(_normalized(src, options), _normalized(tgt, options)) for src, tgt in raw]
@@ -363,6 +378,9 @@ def survey_pairs(
         if reason and len(known := examples.setdefault(reason, [])) < NUM_EXAMPLES:
             known.append(shown_pair(src, tgt))
     kept = [pair for pair, reason in zip(pairs, reasons, strict=True) if not reason]
+    num_sentences = Counter[int]()
+    if counts_sentences:
+        num_sentences.update(len(split_sentences(src, options.src_lang)) for src, _ in kept)
     return Survey(
         lines=len(raw),
         invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),
@@ -370,6 +388,7 @@ def survey_pairs(
         examples=examples,
         src_hashes=hash_texts(src for src, _ in kept),
         pair_hashes=hash_texts(f"{src}\n{tgt}" for src, tgt in kept),
+        num_sentences=num_sentences,
         pairs=kept if keeps_pairs else [],
     )
 

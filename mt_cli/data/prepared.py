@@ -5,8 +5,10 @@ manifest.json  report.json  tokenizer/
 <split>.<side>.txt                                  the corpus's own lines
 """
 
+import errno
 import functools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +21,17 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mt_cli.config.load import differences
-from mt_cli.config.schema import MORE, SIDES, TRAIN, Config, DataConfig, Side, TokenizerConfig
+from mt_cli.config.schema import (
+    LONGEST,
+    MORE,
+    SIDES,
+    TRAIN,
+    Config,
+    DataConfig,
+    DecodingConfig,
+    Side,
+    TokenizerConfig,
+)
 from mt_cli.errors import DataError, PreparedDataError, command_line
 from mt_cli.machine.files import (
     MANIFEST,
@@ -30,6 +42,7 @@ from mt_cli.machine.files import (
     recover,
     sha256_bytes,
     sha256_of_files,
+    write_errors_named,
     write_json,
 )
 from mt_cli.machine.terminal import table_text
@@ -39,6 +52,10 @@ from mt_cli.text.tokenizer import Tokenizers
 
 REPORT, TOKENIZER = "report.json", "tokenizer"
 PERCENTILES = (50, 90, 99, 100)
+NEARLY_ALL, COMMON = 0.999, 0.05
+"""Share of the training pairs that lengths are set by, and of its lines that have several sentences."""
+MARGIN = 1.25
+"""A translation may be so much longer than nearly all targets of training."""
 COUNTED_TOGETHER = 1 << 22
 """Ids read at a time, so that a memory-mapped corpus need not fit into memory."""
 IdArray = NDArray[np.uint16] | NDArray[np.int32]
@@ -95,6 +112,40 @@ class EncodedSplit:
 
     def __len__(self) -> int:
         return len(self.src)
+
+
+class TrainingLengths(BaseModel):
+    """What a model has seen in training: how long lines are, and how much longer their translations."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    src_tokens: int = LONGEST
+    """Nearly all source lines have at most so many tokens."""
+    sentences: int = LONGEST
+    """Source lines of so many sentences are common."""
+    max_len_factor: float = 1.5
+    """Nearly all targets have at most this many times their source's tokens, and a few more."""
+
+    @staticmethod
+    def of(split: EncodedSplit, num_sentences: Counter[int]) -> "TrainingLengths":
+        """Those of the pairs `split`, whose source lines have `num_sentences`: lines by number."""
+        src, tgt = split.src.lengths, split.tgt.lengths
+        factors = (tgt - DecodingConfig().max_len_extra) / np.maximum(src, 1)
+        # "higher" gives what some line has, never a value between two.
+        longest = np.quantile(src, NEARLY_ALL, method="higher")
+        factor = np.quantile(factors, NEARLY_ALL, method="higher")
+        common = [
+            number
+            for number in num_sentences
+            if sum(lines for n, lines in num_sentences.items() if n >= number)
+            >= COMMON * num_sentences.total()
+        ]
+        usual = TrainingLengths()
+        return TrainingLengths(
+            src_tokens=int(longest),
+            sentences=max(1, max(common, default=1)),
+            max_len_factor=max(usual.max_len_factor, round(MARGIN * float(factor), 2)),
+        )
 
 
 # The report
@@ -210,6 +261,8 @@ class Manifest(BaseModel):
     """sha256 of the files beside this one, by relative path."""
     pairs: dict[str, Annotated[int, Field(ge=0)]]
     """Pairs of each split. The files of `train` hold its own pairs, then those of each `train+<name>`."""
+    lengths: TrainingLengths = TrainingLengths()
+    """Of the pairs of `train`."""
 
 
 @dataclass(frozen=True)
@@ -306,7 +359,14 @@ def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = 
     return prepared
 
 
-def complete_prepared(folder: Path, config: Config, *, inputs: dict[str, str], report: CorpusReport) -> None:
+def complete_prepared(
+    folder: Path,
+    config: Config,
+    *,
+    inputs: dict[str, str],
+    report: CorpusReport,
+    lengths: TrainingLengths,
+) -> None:
     """Write the report and the manifest of the files in `folder`, which are made of `inputs`."""
     write_json(folder / REPORT, asdict(report))
     manifest = Manifest(
@@ -315,6 +375,7 @@ def complete_prepared(folder: Path, config: Config, *, inputs: dict[str, str], r
         inputs=inputs,
         outputs=sha256_of_files(folder),
         pairs={name: split.pairs for name, split in report.splits.items()},
+        lengths=lengths,
     )
     write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
 
@@ -352,9 +413,18 @@ def _open_side(ids_path: Path, offsets_path: Path) -> Sentences:
     return Sentences(ids, offsets)
 
 
+CANNOT_MAP = (errno.ENODEV, errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOSYS)
+"""Errors of file systems from which nothing can be mapped into memory, as some of FUSE's."""
+
+
 def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
     try:
-        array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+        try:
+            array: NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except OSError as error:
+            if error.errno not in CANNOT_MAP:
+                raise
+            array = np.load(path, allow_pickle=False)
     except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as an array ({error}); prepare the data again") from error
     if array.dtype.type not in types or array.ndim != 1:
@@ -382,20 +452,23 @@ def write_split(folder: Path, split: str, parts: Iterable[EncodedPairs], types: 
     with ExitStack() as stack:
         ids = [stack.enter_context(_array_paths(folder, split, side)[0].open("wb")) for side in SIDES]
         lines = [stack.enter_context(lines_path(folder, split, side).open("wb")) for side in SIDES]
-        for file, kind in zip(ids, types, strict=True):
-            _write_header(file, kind, length=0)
+        with write_errors_named(folder):
+            for file, kind in zip(ids, types, strict=True):
+                _write_header(file, kind, length=0)
         for part in parts:
-            for i, sentences in enumerate((part.split.src, part.split.tgt)):
-                ids[i].write(sentences.ids.astype(types[i], copy=False).tobytes())
-                lengths[i].append(sentences.lengths)
-                lines[i].write(b"".join(pair[i] + b"\n" for pair in part.kept))
-        for i, side in enumerate(SIDES):
-            offsets = np.cumsum(np.concatenate(lengths[i]))
-            np.save(_array_paths(folder, split, side)[1], offsets)
-            ids[i].seek(0)
-            _write_header(ids[i], types[i], length=int(offsets[-1]))
-        for file in (*ids, *lines):  # here, where the first error is told; closed together, the last is
-            file.flush()
+            with write_errors_named(folder):
+                for i, sentences in enumerate((part.split.src, part.split.tgt)):
+                    ids[i].write(sentences.ids.astype(types[i], copy=False).tobytes())
+                    lengths[i].append(sentences.lengths)
+                    lines[i].write(b"".join(pair[i] + b"\n" for pair in part.kept))
+        with write_errors_named(folder):
+            for i, side in enumerate(SIDES):
+                offsets = np.cumsum(np.concatenate(lengths[i]))
+                np.save(_array_paths(folder, split, side)[1], offsets)
+                ids[i].seek(0)
+                _write_header(ids[i], types[i], length=int(offsets[-1]))
+            for file in (*ids, *lines):  # here, where the first error is told; closed together, the last is
+                file.flush()
 
 
 def _write_header(file: BinaryIO, kind: IdType, *, length: int) -> None:

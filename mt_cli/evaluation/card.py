@@ -12,14 +12,16 @@ from itertools import groupby
 from jinja2 import Environment, TemplateError
 
 from mt_cli.errors import MtCliError
-from mt_cli.machine.files import read_file, read_json, remove, write_atomically
-from mt_cli.runs.checkpoint import checkpoint_name
+from mt_cli.machine.files import read_file, read_json, write_atomically
+from mt_cli.runs.checkpoint import checkpoint_name, weights_sha256
 from mt_cli.runs.run import ENVIRONMENT, SCORES, STATUS, Run, num_parameters
 
 log = logging.getLogger(__name__)
 
 MARK = "mt-cli writes this when the run is trained or evaluated; without this line it stays."
 METRICS = ("bleu", "chrf", "ter")
+WEIGHTS = "weights"
+"""Key of scores, and of the validation of a checkpoint that was rounded since: sha256 of the weights."""
 SPLIT = "split"
 """Key of scores of the run's own data: the split. Scores of other texts stay out of the card."""
 OF_SEVERAL = {"with", "reranked_by"}
@@ -37,8 +39,6 @@ def write_card(run: Run) -> None:
     path = run.folder / "README.md"
     try:
         if not path.exists() or read_file(path).startswith(f"---\n# {MARK}\n".encode()):
-            for leftover in run.folder.glob(".README.md.*.partial"):  # of an evaluation that was killed
-                remove(leftover)
             write_atomically(path, card(run).encode(errors="backslashreplace"))
     except (MtCliError, TemplateError, TypeError, ValueError) as error:  # of a file with other types
         log.warning("%s: left as it is: %s", path, error)
@@ -77,14 +77,22 @@ def render_markdown(template: str, **values: object) -> str:
 
 
 def validation_of(run: Run, checkpoint: str | None) -> dict[str, object]:
-    """The record of the validation at which `checkpoint` was saved; empty where there is none."""
+    """The record of the validation at which `checkpoint` was saved; empty where there is none.
+
+    That of other weights, which were rounded for a copy of the run, does not count.
+    """
     validations = (record for record in run.metrics() if record["kind"] == "validation")
     at_step = {checkpoint_name(int(str(record["step"]))): record for record in validations}
-    return at_step.get(checkpoint or "", {})
+    found = at_step.get(checkpoint or "", {})
+    if WEIGHTS in found and found[WEIGHTS] != weights_sha256(run.checkpoint_folder(checkpoint or "")):
+        return {}
+    return found
 
 
 def kept_scores(run: Run, *, checkpoint: str | None) -> list[dict[str, object]]:
     """Every score of a split's translations that `checkpoint` alone has made; a system's are not its own.
+
+    Nor are those that other weights of this name have made.
 
     Keys: `evaluation`, its folder's name; `split`; `metric`, such as `bleu`; sacreBLEU's `name`, `score` and
     `signature`; and `n`, the sentences.
@@ -93,10 +101,14 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> list[dict[str, object]]:
         DataError: a file is damaged.
     """
     found: list[dict[str, object]] = []
+    if checkpoint is None:
+        return found
+    made_by = {"checkpoint": checkpoint, WEIGHTS: weights_sha256(run.checkpoint_folder(checkpoint))}
     for folder in run.kept_evaluations():
         record = read_json(folder / SCORES)
         is_own = SPLIT in record and not record.keys() & OF_SEVERAL
-        if checkpoint is None or record.get("checkpoint") != checkpoint or not is_own:
+        is_by_it = all(record.get(key) == value for key, value in made_by.items())
+        if not (is_own and is_by_it):
             continue
         for metric in METRICS:
             match record.get(metric):

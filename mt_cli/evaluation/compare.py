@@ -9,6 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TypedDict
 
+from mt_cli.config.load import differences
+from mt_cli.data.files import read_text
 from mt_cli.data.prepared import lines_path
 from mt_cli.errors import DataError, UsageError
 from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
@@ -21,8 +23,8 @@ from mt_cli.evaluation.scoring import (
     judge,
     paired_tests,
     sentence_chrf,
+    symptoms,
 )
-from mt_cli.machine.files import MOST_TEXT_BYTES, read_file
 from mt_cli.runs.run import Run, open_prepared_of
 from mt_cli.text.normalize import decode_line, normalize, split_lines
 from mt_cli.translation.lines import check_aligned
@@ -132,6 +134,8 @@ class Contrast:
     """By words of the source, or of the reference where there is no source."""
     by_unseen_words: list[Bucket] | None
     """By words of the source that training never showed; none where the training data are not known."""
+    caveat: str | None
+    """What the tests cannot know of two runs; none of files of translations."""
     changes: list[Change]
     """Every sentence that is translated differently, what changed most first."""
 
@@ -208,12 +212,27 @@ def compare_systems(
             test_set,
             [hyps_of[path] for path in paths],
             [str(path) for path in paths],
+            lang=None if first is None else first.run.config.data.tgt_lang,
             lowercase=first is not None and first.run.config.data.lowercase,
             unseen=unseen,
+            caveats=[caveat_of(systems.get(paths[0]), systems.get(path)) for path in paths[1:]],
             resamples=resamples,
             trials=trials,
         )
     return found
+
+
+def caveat_of(baseline: System | None, system: System | None) -> str | None:
+    """What tests on one training of each of two runs cannot know; None if one is a file of translations."""
+    if baseline is None or system is None:
+        return None
+    changed = differences(baseline.run.config, system.run.config)
+    if set(changed) == {"model.backend"}:
+        return (
+            "their configs differ in model.backend alone, and both backends compute the same: what differs "
+            "comes from rounding, as between two seeds"
+        )
+    return "each run is one training: the tests cannot tell whether other seeds would give the same result"
 
 
 def check_same_direction(runs: Sequence[Run]) -> None:
@@ -232,7 +251,7 @@ def check_same_direction(runs: Sequence[Run]) -> None:
 
 
 def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
-    hyps = split_lines(read_file(path, most=MOST_TEXT_BYTES, may_be_pipe=True))
+    hyps = split_lines(read_text(path))
     check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs)
     return hyps
 
@@ -256,21 +275,36 @@ def compare_translations(
     hyps: Sequence[Sequence[str]],
     names: Sequence[str],
     *,
+    lang: str | None,
     lowercase: bool,
     unseen: frozenset[str] | None,
+    caveats: Sequence[str | None],
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> Comparison:
-    """Everything of one test set; `hyps` has the translations of each of `names`, the baseline first."""
+    """Everything of one test set; `hyps` has the translations of each of `names`, the baseline first.
+
+    `caveats` has one for each of the others.
+    """
     baseline, *others = hyps
     # sacreBLEU holds a number for each sentence of each resample.
     share = min(1.0, MOST_RESAMPLED / len(test_set.refs))
     resamples, trials = (min(count, max(100, round(count * share))) for count in (resamples, trials))
     log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
     refs, sources = test_set.refs, test_set.sources or None
-    tests = paired_tests(baseline, others, refs, lowercase=lowercase, resamples=resamples, trials=trials)
+    for symptom in symptoms(baseline, refs):
+        log.warning("%s: %s", test_set.name, symptom)
+    tests = paired_tests(
+        baseline,
+        others,
+        refs,
+        lang=lang,
+        lowercase=lowercase,
+        resamples=resamples,
+        trials=trials,
+    )
     contrasts = []
-    for name, other, of_system in zip(names[1:], others, tests, strict=True):
+    for name, other, of_system, caveat in zip(names[1:], others, tests, caveats, strict=True):
         changes = find_changes(baseline, other, refs, sources, lowercase=lowercase)
         by_unseen = None
         if sources is not None and unseen is not None:
@@ -279,5 +313,5 @@ def compare_translations(
         outcome, verdict = judge(name, names[0], of_system, num_changed=len(changes), trials=trials)
         by_size = buckets([len(line.split()) for line in sources or refs], changes, tops=LENGTHS)
         changes.sort(key=lambda change: -abs(change.difference))
-        contrasts.append(Contrast(name, outcome, verdict, of_system, by_size, by_unseen, changes))
+        contrasts.append(Contrast(name, outcome, verdict, of_system, by_size, by_unseen, caveat, changes))
     return Comparison(test_set.name, len(refs), names[0], resamples, trials, contrasts)

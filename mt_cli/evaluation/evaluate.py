@@ -12,13 +12,15 @@ from pathlib import Path
 
 from mt_cli.config.schema import DataConfig
 from mt_cli.data.corpora import find_corpus, read_pairs
+from mt_cli.data.files import read_text
 from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError
-from mt_cli.evaluation.card import SPLIT, write_card
+from mt_cli.evaluation.card import SPLIT, WEIGHTS, write_card
 from mt_cli.evaluation.scoring import Scores, score, symptoms
 from mt_cli.machine.files import (
     MANIFEST,
     MOST_TEXT_BYTES,
     built_beside,
+    locked,
     read_file,
     read_json,
     sha256_bytes,
@@ -27,13 +29,23 @@ from mt_cli.machine.files import (
 )
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.run import EVALUATIONS, SCORES, Run, open_prepared_of, open_runs
+from mt_cli.runs.run import (
+    EVALUATIONS,
+    EXPORTED_MODEL,
+    SCORES,
+    Run,
+    open_prepared_of,
+    open_runs,
+)
 from mt_cli.text.normalize import decode_line, split_lines
 from mt_cli.translation.lines import check_aligned, unk_rate
 from mt_cli.translation.translator import DecodingOptions, Translator, search_name
 
 log = logging.getLogger(__name__)
 
+SPEED = "sentences_per_s"
+OTHERS_WRITE_S = 60.0
+"""Seconds that an evaluation waits for another one that is being kept in the same place."""
 LONGEST_NAME = 50
 """Bytes of a file's name, or of other runs' names, in that of a folder, which has 255 at most."""
 
@@ -74,13 +86,13 @@ class EvalChoice:
             raise UsageError("give either --split or --ref, not both")
         if self.src is None and system is not None:
             raise UsageError("runs need something to translate; name the sources of --ref with --src FILE")
-        ref = read_file(self.ref, most=MOST_TEXT_BYTES, may_be_pipe=True)
+        ref = read_text(self.ref)
         refs = split_lines(ref)
         if not refs:
             raise DataError(f"{self.ref}: empty; there is nothing to score")
         if self.src is None:
             return [EvalSet("files", [], refs, kept_as="files")]
-        src = read_file(self.src, most=MOST_TEXT_BYTES, may_be_pipe=True)
+        src = read_text(self.src)
         sources = split_lines(src)
         check_aligned(self.ref, refs, str(self.src), sources)
         digest = sha256_bytes(sha256_bytes(src).encode() + sha256_bytes(ref).encode())
@@ -118,7 +130,7 @@ class Assessment:
         return {
             **self.scores.as_json(),
             "unk_rate": self.unk_rate,
-            "sentences_per_s": self.sentences_per_s,
+            SPEED: self.sentences_per_s,
         }
 
 
@@ -213,7 +225,8 @@ class System:
             weights = {"reverse": reranking.reverse, "length": reranking.length}
             made_with["reranked_by"] = {**by, "weights": weights}
             options = replace(options, reranking=replace(reranking, checkpoint=by["checkpoint"]))
-        self._made_by = {"checkpoint": self.checkpoint, **made_with}
+        sha256 = sha256_of_model(self.run, self.checkpoint)
+        self._made_by = {"checkpoint": self.checkpoint, WEIGHTS: sha256, **made_with}
         """Whose translations they are, because a run that goes on makes others later."""
         self._options = replace(options, checkpoint=names)
         decoding = self._options.config_of(self.run)
@@ -279,14 +292,16 @@ class System:
         with progress_shown(label, unit="lines", total=total) as update:
             hyps = translate(test_set.sources, on_progress=update)
         elapsed_s = time.perf_counter() - started_at
+        data = self.run.config.data
         assessment = Assessment(
             hyps,
-            score(hyps, test_set.refs, lowercase=self.run.config.data.lowercase),
+            score(hyps, test_set.refs, lang=data.tgt_lang, lowercase=data.lowercase),
             unk_rate=unk_rate(test_set.sources, self.run.tokenizers),
             sentences_per_s=len(hyps) / elapsed_s,
         )
-        for symptom in symptoms(hyps, test_set.refs):
-            log.warning("%s: %s", test_set.name, symptom)
+        warnings = [*symptoms(hyps, test_set.refs), self.translator.limit_warning()]
+        for warning in filter(None, warnings):
+            log.warning("%s: %s", test_set.name, warning)
         self._keep(test_set, assessment)
         return assessment
 
@@ -328,13 +343,16 @@ class System:
         contents = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in texts}
         hashes = {name: sha256_bytes(content) for name, content in contents.items()}
         try:
-            with built_beside(folder) as partial:
+            with locked(folder, wait_s=OTHERS_WRITE_S), built_beside(folder) as partial:
                 for name, content in contents.items():
                     write_atomically(partial / name, content)
                 own = {SPLIT: test_set.name} if is_own else {}
                 record = {**assessment.as_json(), **self._made_by, **own, "sha256": hashes}
+                before = read_json(folder / SCORES) if (folder / SCORES).exists() else {}
+                if {**before, SPEED: 0} == {**json.loads(json.dumps(record)), SPEED: 0}:
+                    record = before  # the same scores: a file under version control stays as it is
                 write_json(partial / SCORES, record)
-        except (ResourceError, DataError) as error:
+        except (ResourceError, DataError, UsageError) as error:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
             return
         log.info(
@@ -368,6 +386,13 @@ def _member(run: Run, checkpoint: str) -> dict[str, str]:
     """A model that translates, or chooses, together with the run's own."""
     sha256 = weights_sha256(run.checkpoint_folder(checkpoint))
     return {"run": run.folder.resolve().name, "checkpoint": checkpoint, "sha256": sha256}
+
+
+def sha256_of_model(run: Run, checkpoint: str) -> str:
+    """sha256 of the weights that translate: a checkpoint's, or those of an exported model."""
+    if run.exported_from is not None:
+        return run.sha256[EXPORTED_MODEL]
+    return weights_sha256(run.checkpoint_folder(checkpoint))
 
 
 def _is_of(kept: Evaluation, test_set: EvalSet) -> bool:

@@ -23,7 +23,7 @@ from mt_cli.config.load import RUN_CONFIG, dump_config
 from mt_cli.config.schema import ExportTarget, ModelConfig, Quantization
 from mt_cli.data.prepared import Prepared
 from mt_cli.errors import DataError, Option, UsageError
-from mt_cli.evaluation.card import render_markdown, write_card
+from mt_cli.evaluation.card import WEIGHTS, render_markdown, write_card
 from mt_cli.evaluation.scoring import score_bleu
 from mt_cli.machine.device import memory_errors_explained
 from mt_cli.machine.files import (
@@ -44,6 +44,7 @@ from mt_cli.runs.checkpoint import STATE, read_state, read_weights, save_checkpo
 from mt_cli.runs.run import (
     CHECKPOINTS,
     ENVIRONMENT,
+    EVALUATIONS,
     EXPORTED_MODEL,
     METRICS,
     POINTERS,
@@ -192,6 +193,7 @@ def _check_wishes(folder: Path, *, to: ExportTarget, quantization: Quantization,
 def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threads: int) -> Proof:
     """Translate and score the split of `prepared` with `checkpoint` of `run` and with what was `exported`."""
     sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
+    data = run.config.data
 
     def translator_of(run: Run) -> Translator:
         # Of all searches, greedy alone is the same in both: what differs comes from the weights.
@@ -214,7 +216,7 @@ def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threa
             begin = time.perf_counter()
             hyps[engine] = translator.translate(sources, on_progress=update)
             sentences_per_s = len(sources) / (time.perf_counter() - begin)
-        bleu = score_bleu(hyps[engine], refs, lowercase=run.config.data.lowercase)
+        bleu = score_bleu(hyps[engine], refs, lang=data.tgt_lang, lowercase=data.lowercase)
         texts.append(f"{SPLIT}  {engine:<11}  {bleu}  {sentences_per_s:.0f} sentences/s")
         documents[engine] = {"bleu": bleu.details, "sentences_per_s": sentences_per_s}
     # What it calculates in on this machine.
@@ -254,6 +256,7 @@ def _convert(
         sha256=sha256_of_files(folder),
         prepared=run.prepared,
         exported_from=ExportReference(str(run.folder), checkpoint, weights, quantization),
+        lengths=run.lengths,
     )
     write_json(folder / MANIFEST, manifest.model_dump(exclude_none=True))
 
@@ -320,17 +323,14 @@ def pack_for_argos(run: Run, folder: Path) -> None:
 def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> None:
     """Fill `folder` with `run` as far as the weights of `checkpoint`, with `has_halves` in 16 bits each.
 
-    Kept: config, tokenizer, scores, and what training measured. Left out: other checkpoints, the optimiser's
-    state, the log, and the texts of evaluations, which belong to their corpus.
+    Kept: config, tokenizer, what training measured, and scores if the weights are the same to the bit. Left
+    out: other checkpoints, the optimiser's state, the log, and the texts of evaluations, which belong to
+    their corpus.
 
     Raises:
         DataError: a file of the run is damaged.
         ResourceError: the folder cannot be written.
     """
-    told = [name for name in (ENVIRONMENT, STATUS, METRICS) if (run.folder / name).exists()]
-    scores = [f"eval/{each.name}/{SCORES}" for each in run.kept_evaluations()]
-    for name in (MANIFEST, *run.sha256, *told, *scores):
-        write_atomically(folder / name, read_file(run.folder / name, most=MOST_TEXT_BYTES))
     source = run.checkpoint_folder(checkpoint)
     dtype = torch.float16 if has_halves else torch.float32
     weights = {name: each.to(dtype) for name, each in read_weights(source, run.parameter_shapes).items()}
@@ -340,6 +340,24 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
     save_checkpoint(folder / CHECKPOINTS / source.name, weights, state=state)
     for pointer in POINTERS:
         write_atomically(folder / f"{pointer}.txt", f"{source.name}\n".encode())
+    names = [MANIFEST, *run.sha256]
+    names += [name for name in (ENVIRONMENT, STATUS, METRICS) if (run.folder / name).exists()]
+    own, copied = weights_sha256(source), weights_sha256(folder / CHECKPOINTS / source.name)
+    if own == copied:
+        names += [f"{EVALUATIONS}/{each.name}/{SCORES}" for each in run.kept_evaluations()]
+    for name in names:
+        write_atomically(folder / name, read_file(run.folder / name, most=MOST_TEXT_BYTES))
+    if own != copied and METRICS in names:
+        _mark_validation(run, folder / METRICS, step=state.step, weights=own)
+
+
+def _mark_validation(run: Run, path: Path, *, step: int, weights: str) -> None:
+    """Note in the copied metrics that the validation after `step` updates was of other `weights`."""
+    records = []
+    for record in run.metrics():
+        is_of_checkpoint = record["kind"] == "validation" and record["step"] == step
+        records.append({**record, WEIGHTS: weights} if is_of_checkpoint else record)
+    write_atomically(path, "".join(f"{json.dumps(each)}\n" for each in records).encode())
 
 
 # The model in the form that CTranslate2 reads

@@ -14,7 +14,7 @@ from mt_cli.config.load import differences, dump_config, parse_config
 from mt_cli.config.schema import Config
 from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import DataError
-from mt_cli.evaluation.card import validation_of
+from mt_cli.evaluation.card import WEIGHTS, validation_of
 from mt_cli.machine.files import read_json
 from mt_cli.model.inside import LEVELS, ShapeTrace
 from mt_cli.model.transformer import causal_mask, padding_mask
@@ -64,7 +64,10 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     if validation := validation_of(run, name):  # with its signature, unlike the status's
         shown = {key: validation.get(key) for key in ("nll", "bleu", "bleu_signature")}
         scores[f"val, step {validation['step']}"] = shown
-    scores |= {folder.name: read_json(folder / SCORES) for folder in run.kept_evaluations()}
+    for folder in run.kept_evaluations():
+        record = read_json(folder / SCORES)
+        if record.get("checkpoint") != name or record.get(WEIGHTS) in weights.values():
+            scores[folder.name] = record
     tokenizers, inputs = run.tokenizers, {}
     vocabulary: dict[str, object] = {
         "kind": tokenizers.kind,

@@ -21,7 +21,12 @@ from mt_cli.config.load import differences, dump_config
 from mt_cli.config.schema import Config
 from mt_cli.errors import DataError, UsageError
 from mt_cli.evaluation.card import kept_scores
-from mt_cli.evaluation.compare import check_same_direction, compare_translations, unseen_words
+from mt_cli.evaluation.compare import (
+    caveat_of,
+    check_same_direction,
+    compare_translations,
+    unseen_words,
+)
 from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
 from mt_cli.evaluation.scoring import score, sentence_chrf, symptoms
 from mt_cli.machine.files import write_atomically
@@ -90,15 +95,24 @@ def write_report(
         log.warning("%s; the page has the scores that the run keeps, and no sentences", error)
         test_sets = []
     unseen = unseen_words(systems[0].run, test_sets, data_dir=choice.data) if test_sets else None
-    lowercase = systems[0].run.config.data.lowercase
+    data = systems[0].run.config.data
+    lang, lowercase = data.tgt_lang, data.lowercase
     found: dict[str, Facts] = {}
     for test_set in test_sets:  # what is of each run is in their order
         hyps = [system.hyps_of(test_set) for system in systems]
         comparison = None
         if len(systems) == 2:
-            comparison = compare_translations(test_set, hyps, names, lowercase=lowercase, unseen=unseen)
+            comparison = compare_translations(
+                test_set,
+                hyps,
+                names,
+                lang=lang,
+                lowercase=lowercase,
+                unseen=unseen,
+                caveats=[caveat_of(*systems)],
+            )
         found[test_set.name] = {
-            "scores": [score(each, test_set.refs, lowercase=lowercase).as_json() for each in hyps],
+            "scores": [score(each, test_set.refs, lang=lang, lowercase=lowercase).as_json() for each in hyps],
             "unk_rates": [unk_rate(test_set.sources, system.run.tokenizers) for system in systems],
             "symptoms": [symptoms(each, test_set.refs) for each in hyps],
             "comparison": comparison,

@@ -2,9 +2,13 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal, cast
+
+from mt_cli.text.language import CHINESE, UNSPACED, base_language, likely_language
+from mt_cli.text.normalize import is_normal
 
 if TYPE_CHECKING:  # sacreBLEU is imported when something is scored
     from sacrebleu.metrics.base import Metric
@@ -15,6 +19,8 @@ RESAMPLES, TRIALS = 1000, 10_000
 """Of the bootstrap and of the approximate randomisation: sacreBLEU's own numbers."""
 MOST_RESAMPLED = 10_000
 """Sentences: sacreBLEU's bootstrap holds all its resamples in memory, 0.7 GB for chrF2 of so many."""
+ENOUGH_TEXT = 20_000
+"""Characters that tell a language."""
 ALPHA = 0.05
 """A difference is shown if chance makes one as large less often than this."""
 MetricName = Literal["BLEU", "chrF2", "TER"]
@@ -57,40 +63,67 @@ class Scores:
         return {**details, "n": self.n, "length_ratio": self.length_ratio}
 
 
-def score(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> Scores:
-    """Corpus scores of `hyps` against `refs`, with intervals.
+def score(
+    hyps: Sequence[str], refs: Sequence[str], *, lang: str | None = None, lowercase: bool = False
+) -> Scores:
+    """Corpus scores of `hyps` against `refs`, which are in the language `lang`, with intervals.
 
-    BLEU (13a tokens) and chrF2 are cased unless `lowercase`; TER never is, which is sacreBLEU's default. More
-    than `MOST_RESAMPLED` sentences get no interval.
+    `lang` decides what a word is for BLEU and TER; None is told from `refs`. BLEU and chrF2 are cased unless
+    `lowercase`; TER never is, which is sacreBLEU's default. More than `MOST_RESAMPLED` sentences get no
+    interval.
     """
     n_bootstrap = RESAMPLES if len(hyps) <= MOST_RESAMPLED else 1
-    metrics = _metrics(lowercase)
+    metrics = _metrics(lang or likely_language(" ".join(refs)[:ENOUGH_TEXT]), lowercase)
     results = [_corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap) for metric in metrics]
     scores = dict(zip(("bleu", "chrf", "ter"), map(_describe, metrics, results), strict=True))
     ratio: float = results[0].ratio  # type: ignore[attr-defined]
     return Scores(scores, len(hyps), ratio)
 
 
-def score_bleu(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> Score:
-    """Corpus BLEU of `hyps` against `refs`, and nothing slower."""
-    metric = _metrics(lowercase)[0]
+def score_bleu(hyps: Sequence[str], refs: Sequence[str], *, lang: str, lowercase: bool = False) -> Score:
+    """Corpus BLEU of `hyps` against `refs`, which are in the language `lang`, and nothing slower."""
+    metric = _metrics(lang, lowercase)[0]
     return _describe(metric, _corpus_score(metric, hyps, refs, n_bootstrap=1))
 
 
 def sentence_chrf(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> list[float]:
     """chrF2 of each of `hyps` by itself."""
-    metric = _metrics(lowercase)[1]
+    metric = _metrics("", lowercase)[1]
     return [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in zip(hyps, refs, strict=True)]
 
 
-def _metrics(lowercase: bool) -> "tuple[Metric, Metric, Metric]":
-    """BLEU, chrF2 and TER as all scores here are made."""
+def _metrics(lang: str, lowercase: bool) -> "tuple[Metric, Metric, Metric]":
+    """BLEU, chrF2 and TER as all scores of text in the language `lang` are made."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
     # `symptoms` does the warning about tokens in place of sacreBLEU.
-    return BLEU(lowercase=lowercase, force=True), CHRF(lowercase=lowercase), TER()
+    bleu = BLEU(lowercase=lowercase, tokenize=bleu_tokenizer(lang), force=True)
+    has_no_spaces = base_language(lang) in UNSPACED
+    ter = TER(normalized=has_no_spaces, asian_support=has_no_spaces)
+    return bleu, CHRF(lowercase=lowercase), ter
+
+
+@cache
+def bleu_tokenizer(lang: str) -> str:
+    """What sacreBLEU splits text in the language `lang` with, as its signature calls it.
+
+    Its own choice, which is 13a for most languages. Where that needs a package that is not installed
+    (sacrebleu[ja], sacrebleu[ko]), and for other languages without spaces between words: characters.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+
+    language = base_language(lang)
+    if language in ("ja", "ko"):
+        try:
+            BLEU(trg_lang=language)
+        except (RuntimeError, ImportError):
+            return "char"
+        return f"{language}-mecab"
+    if language in CHINESE:
+        return "zh"
+    return "char" if language in UNSPACED else "13a"
 
 
 def _corpus_score(
@@ -173,11 +206,14 @@ def paired_tests(
     systems: Sequence[Sequence[str]],
     refs: Sequence[str],
     *,
+    lang: str | None = None,
     lowercase: bool = False,
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> list[tuple[MetricTest, ...]]:
     """BLEU, chrF2 and TER of each of `systems` against `baseline`, with sacreBLEU's tests and seed.
+
+    `lang` is as in `score`.
 
     Where k translations differ, chance swaps them in 2^k ways, of which two give a difference as large as
     the one that was found. So no randomisation p is below 2^(1-k), whatever the trials say.
@@ -185,7 +221,8 @@ def paired_tests(
     from sacrebleu.significance import PairedTest
 
     named: list[tuple[str, Sequence[str]]] = [(str(i), hyps) for i, hyps in enumerate([baseline, *systems])]
-    metrics = dict(zip(("BLEU", "CHRF", "TER"), _metrics(lowercase), strict=True))
+    language = lang or likely_language(" ".join(refs)[:ENOUGH_TEXT])
+    metrics = dict(zip(("BLEU", "CHRF", "TER"), _metrics(language, lowercase), strict=True))
     references = [list(refs)]
     bs_signatures, bs = PairedTest(named, metrics, references, test_type="bs", n_samples=resamples)()
     ar_signatures, ar = PairedTest(named, metrics, references, test_type="ar", n_samples=trials)()
@@ -235,33 +272,47 @@ def judge(
 
 # Symptoms of a broken system that a score alone does not show: tokenised output, and loops
 
+MOST_TOKENISED, MOST_LOOPS, MOST_UNREACHABLE = 0.1, 0.02, 0.01
+"""Normal shares of lines that look so."""
 TOKENISED = re.compile(r"\s[.,!?]\s*$")
 LOOP = re.compile(r"\b(\w+)(?: \1\b){3}|\b(\w+(?: \w+){1,3})(?: \2\b){2}")
 """A word four times in a row, or two to four words three times. "Very, very, very" is none."""
 
 
 def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
-    """A sentence for each thing that looks wrong with `hyps`, where `refs` do not look the same."""
+    """A sentence for each thing that looks wrong with `hyps` or `refs`."""
     found = []
-    for has_symptom, least, sentence in (
-        (
-            is_tokenised,
-            0.1,
-            "{0} of {1} lines end in a space and a mark, such as line {2}: the output looks tokenised, and "
-            "so its scores mislead; score detokenised text",
-        ),
-        (
-            is_looping,
-            0.02,
-            "{0} of {1} lines say the same over and over, such as line {2}: train longer, or evaluate and "
-            "translate with --no-repeat-ngram 4",
-        ),
-    ):
-        lines = [number for number, line in enumerate(hyps, start=1) if has_symptom(line)]
-        normal = sum(map(has_symptom, refs)) / max(1, len(refs))
-        if lines and len(lines) / len(hyps) - normal >= least:
-            found.append(sentence.format(len(lines), len(hyps), lines[0]))
+    tokenised = _lines_that(is_tokenised, hyps)
+    tokenised_refs = _lines_that(is_tokenised, refs)
+    if len(tokenised_refs) >= MOST_TOKENISED * len(refs):
+        found.append(
+            f"{len(tokenised_refs)} of {len(refs)} references end in a space and a mark, such as line "
+            f"{tokenised_refs[0]}: they look tokenised, and so the scores mislead; score against "
+            "detokenised text"
+        )
+    elif len(tokenised) - len(tokenised_refs) >= MOST_TOKENISED * len(hyps):
+        found.append(
+            f"{len(tokenised)} of {len(hyps)} lines end in a space and a mark, such as line "
+            f"{tokenised[0]}: the output looks tokenised, and so its scores mislead; score detokenised text"
+        )
+    loops = _lines_that(is_looping, hyps)
+    if loops and len(loops) - len(_lines_that(is_looping, refs)) >= MOST_LOOPS * len(hyps):
+        found.append(
+            f"{len(loops)} of {len(hyps)} translations repeat themselves, for example line {loops[0]}: "
+            "train longer, or evaluate and translate with --no-repeat-ngram 4"
+        )
+    unreachable = _lines_that(lambda line: not is_normal(line), refs)
+    if len(unreachable) > MOST_UNREACHABLE * len(refs):
+        found.append(
+            f"{len(unreachable)} of {len(refs)} references, for example line {unreachable[0]}, are not in "
+            "Unicode's NFC or hold invisible characters, which no translation has: the scores are too low"
+        )
     return found
+
+
+def _lines_that(has_symptom: Callable[[str], bool], lines: Sequence[str]) -> list[int]:
+    """Numbers, from 1, of the lines that have a symptom."""
+    return [number for number, line in enumerate(lines, start=1) if has_symptom(line)]
 
 
 def is_tokenised(line: str) -> bool:

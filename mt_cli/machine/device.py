@@ -13,6 +13,7 @@ import torch
 
 from mt_cli.config.schema import MOST_THREADS, Device, GraphsChoice, Precision, PrecisionChoice
 from mt_cli.errors import MEMORY, Option, OutOfMemoryError, ResourceError, shortage
+from mt_cli.machine.limits import free_memory, total_memory, usable_cores
 
 GIB = 1 << 30
 NUMBER_BYTES = 4
@@ -81,6 +82,8 @@ def set_up_process(*, threads: int = 0) -> None:
         raise ResourceError(f"{threads} threads are more than any machine has; give ", Option("threads", 1))
     if threads:
         torch.set_num_threads(threads)
+    elif "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
+        torch.set_num_threads(usable_cores())  # PyTorch does not know of a container's quota
     _keep_freed_memory()
     torch.set_float32_matmul_precision("highest")
     # cuDNN's attention makes a plan for each new shape, and sentences have many.
@@ -220,10 +223,15 @@ def memory_of(device: torch.device) -> int | None:
     """Bytes of memory of `device`; None where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
+    return total_memory()
+
+
+def free_memory_of(device: torch.device) -> int | None:
+    """Bytes of memory of `device` that can still be had; None where the system does not say."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free)
+    return free_memory()
 
 
 def check_fits_memory(

@@ -5,9 +5,11 @@ named `.NAME….partial` or `.NAME.old`; the next command that locks the folder 
 """
 
 import errno
+import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from mt_cli.errors import DataError, ResourceError, UsageError
+from mt_cli.errors import DataError, ResourceError, UsageError, shortage
 
 MANIFEST = "manifest.json"
 """Lists the files of its folder, whatever that holds, with their sha256."""
@@ -29,6 +31,12 @@ REASONS = {
     errno.ENOTDIR: "a file stands where a folder is needed",
 }
 """Clear words for write errors whose system message would mislead."""
+CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
+"""Errors of file systems that have no such thing as syncing: shares of VirtualBox, CIFS, FUSE."""
+LOOK_S = 1.0
+"""Seconds that a lock is waited for, so that somebody who only looks at it refuses nobody."""
+PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
+"""Name of a file that a process, whose number is in it, is writing."""
 
 
 class WriteError(ResourceError):
@@ -41,7 +49,10 @@ class WriteError(ResourceError):
 
 @contextmanager
 def write_errors_named(path: Path) -> Iterator[None]:
-    """Report each failed write in the block as one of `path`, the place that the user knows."""
+    """Report each failed write in the block as one of `path`, the place that the user knows.
+
+    A lack of memory or of processes is no failed write, and is raised as it is.
+    """
     try:
         yield
     except BrokenPipeError:
@@ -49,6 +60,8 @@ def write_errors_named(path: Path) -> Iterator[None]:
     except WriteError as error:
         raise WriteError(path, error.reason) from error
     except OSError as error:
+        if shortage(error) is not None:
+            raise
         first = error
         while isinstance(first.__context__, OSError):  # to close a file that could not be written fails too
             first = first.__context__
@@ -64,22 +77,21 @@ def reason_of(error: OSError) -> str:
 # Reading
 
 
-def read_file(path: Path, *, most: int = MOST_BYTES, may_be_pipe: bool = False) -> bytes:
-    """The content of the regular file `path`, of `most` bytes at most; of a pipe if it `may_be` one.
+def read_file(path: Path, *, most: int = MOST_BYTES) -> bytes:
+    """The content of the regular file `path`, of `most` bytes at most.
 
     Raises:
         DataError: there is none, it is something else, it is larger, or it cannot be read.
     """
     try:
-        if not path.is_file() and not (may_be_pipe and path.exists()):
+        if not path.is_file():
             raise DataError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if len(data) > most:
-        why = "; split it into smaller files" if may_be_pipe else ", which no such file has; it is damaged"
-        raise DataError(f"{path}: more than {most:,} bytes{why}")
+        raise DataError(f"{path}: more than {most:,} bytes, which no such file has; it is damaged")
     return data
 
 
@@ -176,19 +188,27 @@ def replaced(path: Path) -> Iterator[BufferedWriter]:
     """A new file to fill, which then takes the place of `path`; after an error nothing of it is left.
 
     Raises:
-        OSError: it cannot be written.
+        ResourceError: it cannot be written.
     """
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        if _is_abandoned(leftover):
+            remove(leftover)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with write_errors_named(path):
+        file = partial.open("wb")
     try:
-        with partial.open("wb") as file:
-            yield file
+        yield file
+        with write_errors_named(path):
             file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+            _sync(file.fileno())
+            file.close()
+            partial.replace(path)
+            _sync_folder(path.parent)
     finally:
         with suppress(OSError):
+            file.close()
+        with suppress(OSError):
             partial.unlink()
-    _sync_folder(path.parent)
 
 
 @contextmanager
@@ -208,7 +228,11 @@ def built_beside(folder: Path) -> Iterator[Path]:
             shutil.rmtree(partial, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
             partial.mkdir(parents=True)
+        try:
             yield partial
+        except WriteError as error:
+            raise WriteError(folder, error.reason) from error
+        with write_errors_named(folder):
             if place.exists():
                 place.rename(old)
             partial.rename(place)
@@ -240,41 +264,70 @@ def _sync_folder(folder: Path) -> None:
     except OSError:  # Windows opens no folders
         return
     try:
-        os.fsync(descriptor)
+        _sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    """Make what was written durable, where the file system can."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in CANNOT_SYNC:
+            raise
 
 
 # Taking a folder
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
     """Keep other processes from writing `folder`, which may not exist yet; clear away what killed ones left.
 
     Raises:
-        UsageError: another process has it.
+        UsageError: another process still has it after `wait_s` seconds.
     """
     place = folder.resolve()
-    lock = FileLock(_beside(place, "lock"), timeout=0)
+    lock = FileLock(_beside(place, "lock"), timeout=wait_s)
     with write_errors_named(folder):
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
         except Timeout:  # an OSError too, of which this is none
-            raise UsageError(f"{folder}: another process is at work there; wait for its end") from None
+            raise UsageError(
+                f"{folder}: another process is using this folder; wait until it finishes"
+            ) from None
     try:
         recover(place)  # first, because it may hold others
         for old in (_beside(place, "old"), *place.rglob(".[!.]*.old")):
             folder_of = old.with_name(old.name[1 : -len(".old")])
+            if folder_of != place and is_locked(folder_of):
+                continue
             recover(folder_of)
             if folder_of.exists() and old.is_dir():
                 remove(old)
-        for partial in (_beside(place, "partial"), *place.rglob(".*.partial")):
-            remove(partial)
+        remove(_beside(place, "partial"))
+        for partial in place.rglob(".*.partial"):
+            if _is_abandoned(partial):
+                remove(partial)
         yield
     finally:
         lock.release()
+
+
+def _is_abandoned(partial: Path) -> bool:
+    """Whether the process that was writing the file or folder `partial` is gone."""
+    if partial.is_dir():
+        return not is_locked(partial.with_name(partial.name[1 : -len(".partial")]))
+    if found := PARTIAL.fullmatch(partial.name):
+        try:
+            os.kill(int(found[1]), 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # somebody else's process
+            return False
+    return False
 
 
 def is_locked(folder: Path) -> bool:
@@ -319,7 +372,7 @@ def check_replaceable(
         if not is_wanted:
             raise UsageError(f"{folder} exists; {ways_out}")
         if not all((folder / name).is_file() for name in own_files):
-            raise UsageError(f"{folder} is not {kind}, so --overwrite leaves it alone; name another")
+            raise UsageError(f"{folder} exists and is not {kind}, so nothing replaces it; name another")
     if Path.cwd().is_relative_to(folder.resolve()):
         raise UsageError(f"{folder}: a new folder would take the place of the one you are in; name another")
 

@@ -35,17 +35,21 @@ def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers
     if workers == 1:
         yield from map(job, items)
         return
-    # Fork is unsafe if threads are running, and tokenizers and torch start some.
-    executor = ProcessPoolExecutor(
-        workers,
-        multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(job,),
-    )
+    with _start_errors_explained():
+        # Fork is unsafe if threads are running, and tokenizers and torch start some.
+        executor = ProcessPoolExecutor(
+            workers,
+            multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(job,),
+        )
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:
-            with _interrupts_held():  # a worker that is just starting cannot handle them
+            with (
+                _start_errors_explained(),
+                _interrupts_held(),
+            ):  # a worker that is just starting cannot handle them
                 waiting.append(cast("Future[Result]", executor.submit(_do_job, item)))
             if len(waiting) >= workers * WAITING_PER_WORKER:
                 yield waiting.popleft().result()
@@ -60,6 +64,17 @@ def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers
 
 
 @contextmanager
+def _start_errors_explained() -> Iterator[None]:
+    """Say that processes cannot be started, as where memory or /dev/shm is missing."""
+    try:
+        yield
+    except (OSError, ImportError) as error:  # Python imports what needs /dev/shm only now
+        raise ResourceError(
+            f"worker processes cannot be started ({error}); do without them: --workers 1"
+        ) from error
+
+
+@contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Delay Ctrl-C for this thread and the processes that it starts, where the system can."""
     if not hasattr(signal, "pthread_sigmask"):
@@ -70,12 +85,6 @@ def _interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
-    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 _job: Callable[..., object] | None = None  # set once in each worker process

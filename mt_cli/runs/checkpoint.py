@@ -48,6 +48,8 @@ class CheckpointState:
     update_of_epoch: Count
     best_score: float | None = None
     """Score of the best checkpoint so far; higher is better."""
+    best_nll: float | None = None
+    """Its loss on val, by which equal scores are told apart."""
     best_step: Count | None = None
     validations_without_gain: Count = 0
     elapsed_s: Annotated[float, Field(ge=0, strict=True)] = 0.0

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 
 from mt_cli.config.load import RUN_CONFIG, differences, dump_config, load_config
 from mt_cli.config.schema import Backend, Config, ModelConfig, Quantization
-from mt_cli.data.prepared import Prepared, open_prepared
+from mt_cli.data.prepared import Prepared, TrainingLengths, open_prepared
 from mt_cli.errors import ConfigError, DataError, Option, PreparedDataError, UsageError, command_line
 from mt_cli.machine.files import (
     MANIFEST,
@@ -109,6 +109,8 @@ class RunManifest(BaseModel):
     """None for a run that started with random weights."""
     exported_from: ExportReference | None = None
     """None for a run; else the folder holds a model for CTranslate2, which translates and does no more."""
+    lengths: TrainingLengths = TrainingLengths()
+    """Of the pairs that the run was trained on."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ class Run:
     init_from: ParentReference | None = None
     exported_from: ExportReference | None = None
     """Set for an exported model, which has no checkpoints, metrics or evaluations."""
+    lengths: TrainingLengths = field(default_factory=TrainingLengths)
+    """Of the pairs that it was trained on."""
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
@@ -325,14 +329,30 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
     recover(folder)
     path = folder / MANIFEST
     if not os.path.exists(path):  # noqa: PTH110 — text may be too long for a name
+        if os.path.isfile(folder) and folder.suffix == ".toml":  # noqa: PTH113
+            own = Path("runs") / folder.stem
+            raise UsageError(
+                f"{folder}: a config, where a run is needed; its run is {own}"
+                + ("" if own.exists() else f", once it is trained: {command_line('train', folder)}")
+            )
         is_folder = os.path.isdir(folder)  # noqa: PTH112
-        what = f"no run folder (it has no {MANIFEST})" if is_folder else "no such run folder"
+        what = f"not a run folder (it has no {MANIFEST})" if is_folder else "no such run folder"
         near = sorted(str(path.parent) for path in folder.parent.glob(f"[!.]*/{MANIFEST}"))
         hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
         raise UsageError(f"{folder}: {what}; {hint}")
+    content = read_json(path)
     try:
-        manifest = RunManifest.model_validate(read_json(path))
+        manifest = RunManifest.model_validate(content)
     except ValidationError as error:
+        if "pairs" in content and "outputs" in content:
+            trained = ", ".join(map(str, runs_trained_on(folder))) or command_line("train", "CONFIG")
+            raise UsageError(f"{folder}: prepared data, where a run is needed: {trained}") from error
+        if folder.resolve().parent.name == CHECKPOINTS:
+            run = folder.resolve().parents[1]
+            raise UsageError(
+                f"{folder}: a checkpoint, where a run is needed; name its run, {run}, with "
+                f"--checkpoint {folder.resolve().name}"
+            ) from error
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise DataError(
             f"{path}: not a run manifest of format 1 ({where}): damaged, or of another version; train anew"
@@ -346,7 +366,15 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
         raise DataError(f"{path}: lists no {RUN_CONFIG}; the file is damaged")
     check_hashes(folder, manifest.sha256)
     config = load_config(folder / RUN_CONFIG)
-    return Run(folder, config, manifest.prepared, manifest.sha256, manifest.init_from, manifest.exported_from)
+    return Run(
+        folder,
+        config,
+        manifest.prepared,
+        manifest.sha256,
+        manifest.init_from,
+        manifest.exported_from,
+        manifest.lengths,
+    )
 
 
 def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: str) -> Run:
@@ -504,6 +532,24 @@ def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "
 # Making
 
 
+def check_place(folder: Path, *, overwrite: bool) -> None:
+    """Make sure that a run can be made in `folder`.
+
+    Raises:
+        UsageError: the folder exists and cannot be replaced: `overwrite` is off, or it is no run folder.
+    """
+    own_files = (MANIFEST, RUN_CONFIG, ENVIRONMENT)
+    is_run = all((folder / name).is_file() for name in own_files)
+    check_replaceable(
+        folder,
+        is_wanted=overwrite or not is_run,
+        # Prepared folders have a manifest too, and exported models both of the others.
+        own_files=own_files,
+        kind="a run folder",
+        ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
+    )
+
+
 def create_run(
     folder: Path,
     config: Config,
@@ -518,14 +564,7 @@ def create_run(
     Raises:
         UsageError: the folder exists and cannot be replaced: `overwrite` is off, or it is no run folder.
     """
-    check_replaceable(
-        folder,
-        is_wanted=overwrite,
-        # Prepared folders have a manifest too, and exported models both of the others.
-        own_files=(MANIFEST, RUN_CONFIG, ENVIRONMENT),
-        kind="a run folder",
-        ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
-    )
+    check_place(folder, overwrite=overwrite)
     files = {RUN_CONFIG: dump_config(config).encode()}
     files |= {f"{TOKENIZER}{name}": data for name, data in prepared.tokenizers.to_files().items()}
     manifest = RunManifest(
@@ -533,6 +572,7 @@ def create_run(
         sha256={name: sha256_bytes(data) for name, data in files.items()},
         prepared=PreparedReference(str(prepared.folder), prepared.sha256),
         init_from=init_from,
+        lengths=prepared.manifest.lengths,
     )
     with built_beside(folder) as partial:
         for name, data in files.items():

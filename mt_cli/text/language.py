@@ -1,5 +1,6 @@
-"""Which language a text is in, as py3langid tells (Lui and Baldwin 2012)."""
+"""Languages: their codes, and which one a text is in, as py3langid tells (Lui and Baldwin 2012)."""
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,39 @@ if TYPE_CHECKING:
 
 CLEARLY = 0.9
 """Probability from which on a guess counts."""
+CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
+"""A language, and perhaps its script or region: de, hsb, zh-TW, sr_Latn (RFC 5646)."""
+TWO_LETTERS = {
+    "afr": "af", "amh": "am", "ara": "ar", "aze": "az", "bel": "be", "ben": "bn", "bos": "bs",
+    "bul": "bg", "cat": "ca", "ces": "cs", "cmn": "zh", "cym": "cy", "cze": "cs", "dan": "da",
+    "deu": "de", "dut": "nl", "ell": "el", "eng": "en", "epo": "eo", "est": "et", "eus": "eu",
+    "fas": "fa", "fin": "fi", "fra": "fr", "fre": "fr", "fry": "fy", "ger": "de", "gle": "ga",
+    "glg": "gl", "gre": "el", "guj": "gu", "heb": "he", "hin": "hi", "hrv": "hr", "hun": "hu",
+    "hye": "hy", "ice": "is", "ind": "id", "isl": "is", "ita": "it", "jpn": "ja", "kan": "kn",
+    "kat": "ka", "kaz": "kk", "khm": "km", "kor": "ko", "lao": "lo", "lat": "la", "lav": "lv",
+    "lit": "lt", "ltz": "lb", "mal": "ml", "mar": "mr", "mkd": "mk", "mlt": "mt", "mon": "mn",
+    "msa": "ms", "mya": "my", "nep": "ne", "nld": "nl", "nob": "no", "nor": "no", "nno": "nn",
+    "pan": "pa", "per": "fa", "pol": "pl", "por": "pt", "pus": "ps", "ron": "ro", "rum": "ro",
+    "rus": "ru", "sin": "si", "slk": "sk", "slo": "sk", "slv": "sl", "som": "so", "spa": "es",
+    "sqi": "sq", "srp": "sr", "swa": "sw", "swe": "sv", "tam": "ta", "tel": "te", "tha": "th",
+    "tur": "tr", "ukr": "uk", "urd": "ur", "uzb": "uz", "vie": "vi", "xho": "xh", "yor": "yo",
+    "zho": "zh", "zul": "zu", "chi": "zh", "nb": "no",
+}  # fmt: skip
+"""ISO 639-3 and 639-2 codes of languages that also have a code of two letters."""
+CHINESE = ("zh", "yue", "wuu")
+UNSPACED = (*CHINESE, "ja", "th", "lo", "km", "my")
+"""Languages that put no spaces between words."""
+
+
+def base_language(code: str) -> str:
+    """The language of `code`, in two letters where there are: `zh` of `zh-TW`, `de` of `deu`."""
+    language = re.split("[-_]", code.lower())[0]
+    return TWO_LETTERS.get(language, language)
+
+
+def sentence_space(lang: str) -> str:
+    """What stands between two sentences: a space, but nothing in Chinese and Japanese."""
+    return "" if base_language(lang) in (*CHINESE, "ja") else " "
 
 
 def other_language(text: str, lang: str) -> str | None:
@@ -15,15 +49,21 @@ def other_language(text: str, lang: str) -> str | None:
 
     None too if `lang` is a language that py3langid does not know.
     """
-    identifier = _identifier()
+    identifier, lang = _identifier(), base_language(lang)
     found, probability = identifier.classify(text)
-    is_other = found != lang and probability > CLEARLY and lang in identifier.labels
+    is_other = base_language(found) != lang and probability > CLEARLY and lang in identifier.labels
     return str(found) if is_other else None
+
+
+def likely_language(text: str) -> str:
+    """The language that `text` most probably is in."""
+    found, _ = _identifier().classify(text)
+    return str(found)
 
 
 def is_known(lang: str) -> bool:
     """Whether py3langid knows a language."""
-    return lang in _identifier().labels
+    return base_language(lang) in _identifier().labels
 
 
 @cache

@@ -15,9 +15,14 @@ from numpy.typing import NDArray
 # zero-width and bidi marks, byte order mark, U+FFFD (which `decode_line` puts for invalid bytes), lone
 # surrogates.
 _REMOVED = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e"
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\ufeff\ufff9-\ufffb\ufffd\ud800-\udfff]"
 )
+JOINERS = re.compile("[\u200c\u200d]+")
+"""Zero-width non-joiner and joiner, which some scripts spell words with, and sequences of emoji."""
+ZERO_WIDTH_JOINER, EMOJI_STYLE = "\u200d", "\ufe0f"
+VIRAMA = 9
+"""Combining class of the mark that takes a consonant's vowel away in Indic scripts."""
 
 
 def decode_line(raw: bytes) -> str:
@@ -42,13 +47,48 @@ def split_lines(content: bytes) -> list[str]:
 
 
 def normalize(text: str, *, lowercase: bool = False) -> str:
-    """`text` in NFC, without invisible characters, words one space apart. Idempotent."""
+    """`text` in NFC, without invisible characters, words one space apart. Idempotent.
+
+    A joiner stays where it matters: between letters of a script that has it, and in sequences of emoji.
+    """
     text = _REMOVED.sub("", text)
+    if JOINERS.search(text):
+        text = JOINERS.sub(_kept_joiner, text)
     if lowercase:
         text = text.lower()
     # Only after the removals, which may bring a letter and its combining mark together.
     text = unicodedata.normalize("NFC", text)
     return " ".join(text.split())
+
+
+def is_normal(text: str) -> bool:
+    """Whether `normalize` changes nothing of `text` but white space."""
+    return normalize(text) == " ".join(text.split())
+
+
+def _kept_joiner(found: re.Match[str]) -> str:
+    """What stays of a run of joiners: the first where the text around it needs one, else nothing."""
+    text = found.string
+    before = text[found.start() - 1] if found.start() else " "
+    after = text[found.end()] if found.end() < len(text) else " "
+    joiner = found[0][0]
+    ends_word = joiner == ZERO_WIDTH_JOINER and unicodedata.combining(before) == VIRAMA
+    if _is_of_joining_script(before) and (_is_of_joining_script(after) or ends_word):
+        return joiner
+    is_in_emoji = unicodedata.category(after) == "So" and (
+        before == EMOJI_STYLE or unicodedata.category(before) in ("So", "Sk")
+    )
+    return joiner if joiner == ZERO_WIDTH_JOINER and is_in_emoji else ""
+
+
+def _is_of_joining_script(character: str) -> bool:
+    """Whether it is a letter or a mark of a script that spells words with joiners.
+
+    These are the scripts of the Near East and of South and Central Asia; Latin and Cyrillic are none.
+    """
+    has_range = "\u0590" <= character <= "\u1cff" or "\ua800" <= character <= "\uabff"
+    has_range = has_range or "\ufb50" <= character <= "\ufdff" or "\U00010a00" <= character <= "\U00011fff"
+    return has_range and unicodedata.category(character)[0] in "LM"
 
 
 Hashes = NDArray[np.uint64]

@@ -7,6 +7,7 @@ for a space, is escaped.
 import io
 import logging
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -21,6 +22,9 @@ SPACE_MARK = "▁"
 ESCAPE = "\ue000"
 """A private-use character. If the text has it, it is doubled, so decoding is exact."""
 ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
+LONGEST_TEXT = 1000
+"""Characters of a text that pieces are learned from. SentencePiece skips those of more than 4,192 bytes in
+silence, and takes very long over long ones if it is told not to."""
 COVERAGE = 0.99999
 """Share of the text's characters that become pieces; the rarest, often noise, become bytes."""
 UNESCAPED = {ESCAPE * 2: ESCAPE, ESCAPED_SPACE_MARK: SPACE_MARK}
@@ -96,7 +100,7 @@ def learn_subwords(
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(_escape(text) for text in texts if text),
+            sentence_iterator=(_escape(part) for text in texts for part in _cut(text)),
             model_writer=model,
             model_type=kind,
             vocab_size=vocab_size,
@@ -130,6 +134,13 @@ def learn_subwords(
             "the text yields %d subwords, fewer than the %d asked for", tokenizer.vocab_size, vocab_size
         )
     return tokenizer
+
+
+def _cut(text: str) -> list[str]:
+    """`text` in parts of at most `LONGEST_TEXT` characters, cut at spaces; a longer word is cut anywhere."""
+    if len(text) <= LONGEST_TEXT:
+        return [text] if text else []
+    return textwrap.wrap(text, LONGEST_TEXT, break_on_hyphens=False)
 
 
 def _escape(text: str) -> str:

@@ -20,6 +20,7 @@ from torch import Tensor
 from mt_cli.config.schema import Config
 from mt_cli.evaluation.scoring import Score, score_bleu
 from mt_cli.machine.device import Runtime, describe_processor
+from mt_cli.machine.limits import is_overloaded
 from mt_cli.machine.terminal import in_words, progress_shown, visible
 from mt_cli.runs.run import Run, number_in
 from mt_cli.training.live import open_screen
@@ -39,6 +40,11 @@ WIDTHS = {
 HEAD = "".join(f"{name:>{width}}" for name, width in WIDTHS.items()) + "  best"
 Sample = tuple[str, str, str]
 """A source, its translation and its reference."""
+ENOUGH_S = 45.0
+"""Seconds of training after which the mean load of a minute says something."""
+CURE_OF_OVERFITTING = (
+    "raise model.dropout, train on more pairs (data.more), or for fewer epochs (training.max_epochs)"
+)
 OVERFITTED = 0.1
 """Nats a token that the loss on val has risen again where the model is said to overfit."""
 
@@ -69,6 +75,7 @@ class Monitor:
         self._has_header = False
         self._last: Validation | None = None
         self._pace = ""
+        self._is_overload_told = False
         self._screen = open_screen(total_steps=trainer.total_steps, head=HEAD)
         # With a screen, these lines go to train.log only.
         self._level = logging.INFO if self._screen is None else logging.DEBUG
@@ -81,7 +88,7 @@ class Monitor:
         """Say what is about to be trained, on what, and how much of it there is."""
         trainer, training = self._trainer, self._run.config.training
         step, total, ends = trainer.progress.step, trainer.total_steps, trainer.epoch_ends
-        device = runtime.device
+        device, data = runtime.device, self._run.config.data
         is_gpu = device.type == "cuda"
         name = torch.cuda.get_device_name(device) if is_gpu else describe_processor()
         decoding = self._run.config.decoding.precision
@@ -104,8 +111,8 @@ class Monitor:
             )
             + ("; CUDA graphs" if trainer.uses_graphs else ""),
             batches=f"{training.tokens_per_batch:,} tokens a side at most{summed}, "
-            f"in {len(trainer.shapes)} shapes",
-            BLEU=score_bleu([""], [""], lowercase=self._run.config.data.lowercase).signature,
+            f"in {len(trainer.shapes)} shape{'' if len(trainer.shapes) == 1 else 's'}",
+            BLEU=score_bleu([""], [""], lang=data.tgt_lang, lowercase=data.lowercase).signature,
         )
 
     @contextmanager
@@ -163,6 +170,13 @@ class Monitor:
             self._tracker.log({f"train/{name}": getattr(reading, name) for name in names}, step=reading.step)
         log.log(self._level, "%s  elapsed %.0f s", reading, elapsed)
         self._pace = f"loss {reading.loss:.3f}  {reading.tgt_tokens_per_s:,.0f} tok/s"
+        if not self._is_overload_told and elapsed > ENOUGH_S and is_overloaded():
+            self._is_overload_told = True
+            log.warning(
+                "more programs want to compute than this machine has cores, which makes training several "
+                "times slower; fewer threads may be faster: --threads %d",
+                max(1, torch.get_num_threads() // 2),
+            )
 
     def tell_validation(self, validation: Validation, *, is_best: bool, validation_s: float) -> None:
         """Note what a validation has found, in `validation_s` seconds."""
@@ -225,11 +239,25 @@ class Monitor:
         )
         nlls = [number_in(each, "nll", path=path) for each in validations]
         if nlls[-1] > min(nlls) + OVERFITTED:
+            lowest = number_in(validations[nlls.index(min(nlls))], "step", path=path)
+            symptom, cure = "overfits", CURE_OF_OVERFITTING
+            if self._train_loss_rose_after(lowest):
+                symptom, cure = "got worse", "its loss in training rose too: lower training.peak_lr"
             log.warning(
-                "the model overfits: its loss on val has risen from %.3f to %.3f; raise model.dropout, "
-                "train on more pairs (data.more), or for fewer epochs (training.max_epochs)",
-                min(nlls), nlls[-1],
+                "the model %s: its loss on val has risen from %.3f to %.3f; %s",
+                symptom, min(nlls), nlls[-1], cure,
             )  # fmt: skip
+
+    def _train_loss_rose_after(self, step: float) -> bool:
+        """Whether the loss in training is now higher than it was at update `step`."""
+        path = self._run.metrics_path
+        losses = [
+            (number_in(each, "step", path=path), number_in(each, "nll", path=path))
+            for each in self._run.metrics()
+            if each["kind"] == "step"
+        ]
+        before = [loss for at, loss in losses if at <= step]
+        return bool(before) and losses[-1][1] > before[-1]
 
     def _tell_facts(self, **facts: str) -> None:
         _log_facts(self._level, **facts)

@@ -54,6 +54,7 @@ from mt_cli.machine.files import (
 )
 from mt_cli.machine.terminal import in_words
 from mt_cli.runs.run import build_model, open_run, run_with_tokenizer
+from mt_cli.text.language import CODE
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
 from mt_cli.text.tokenizer import Tokenizers, learn_tokenizers, sampled
 from mt_cli.training.monitor import before_training
@@ -334,10 +335,7 @@ def new_config(
                 "--val and --test need training pairs beside them; name them with --train SRC TGT"
             )
         train = files[TRAIN]
-        languages = (
-            src_lang or _language_of(train.src[0], train.src_column, flag="--src-lang"),
-            tgt_lang or _language_of(train.tgt[0], train.tgt_column, flag="--tgt-lang"),
-        )
+        languages = _languages(train, src_lang, tgt_lang)
         data = _data_config(files, languages, teacher)
         given = {name: pair for name, pair in find_corpus(data).items() if name in files or MORE in name}
         examples = log_oddities(given, data)
@@ -411,15 +409,56 @@ def _data_config(
     return parse_config(tables, origin="config new").data
 
 
-def _language_of(path: Path, column: Column | None, *, flag: str) -> str:
-    """The language named by a column, as `translation.es`, or by a file's ending, as `train.es.gz`."""
-    name = f".{column}" if isinstance(column, str) else re.sub(r"\.(gz|zst)$", "", path.name)
-    ending = name.rpartition(".")[2]
-    if not re.fullmatch(r"[a-z]{2}", ending):
+NO_LANGUAGES = frozenset(
+    [
+        "src",
+        "tgt",
+        "trg",
+        "txt",
+        "raw",
+        "tok",
+        "bpe",
+        "ref",
+        "hyp",
+        "out",
+        "dat",
+        "log",
+        "csv",
+        "tsv",
+        "tab",
+        "xml",
+    ]
+)
+"""Usual endings that look like codes of languages."""
+
+
+def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -> tuple[str, str]:
+    """The languages that are given, or else those that the files' or the columns' names say.
+
+    Raises:
+        UsageError: one is neither given nor named.
+    """
+    found = (
+        src_lang or _language_of(train.src[0], train.src_column),
+        tgt_lang or _language_of(train.tgt[0], train.tgt_column),
+    )
+    src, tgt = found
+    if src is None or tgt is None:
+        path = train.src[0] if src is None else train.tgt[0]
+        flags = [f"--src-lang {src or 'de'}", f"--tgt-lang {tgt or 'en'}"]
+        missing = [flag for flag, lang in zip(flags, found, strict=True) if lang is None]
         raise UsageError(
-            f"{path}: its name does not say in which language it is; add {flag}, such as {flag} es"
+            f"{path}: cannot tell the language from its name (expected an ending such as .de or .hsb); add "
+            f"for example {' '.join(missing)}"
         )
-    return ending
+    return src, tgt
+
+
+def _language_of(path: Path, column: Column | None) -> str | None:
+    """The language named by a column, as `translation.es`, or by a file's ending, as `train.es.gz`."""
+    name = f".{column}" if isinstance(column, str) else re.sub(r"\.(gz|zst|xz|bz2)$", "", path.name)
+    ending = name.rpartition(".")[2]
+    return ending if CODE.fullmatch(ending) and ending.lower() not in NO_LANGUAGES else None
 
 
 def _cut_off(

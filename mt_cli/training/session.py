@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 MOST_SKIPS = 10
 """Skipped updates in a row after which even a training that may skip them ends: it would not recover."""
 
+DIVERGED = 3.0
+"""A loss that is so many times that of guessing comes from weights that have grown without bound."""
+
 NUM_SAMPLES = 2
 """Translations that are shown after a validation."""
 
@@ -185,7 +188,7 @@ class Session:
             return "early_stop"
         if not is_last and self._limit_left_s() < 0:
             if self._state.step != self._trainer.progress.step:
-                if self._validates_at_limit or self._state.best_step is None:
+                if self._validates_at_limit:
                     self._validate(is_extra=True)
                 else:
                     self._save()
@@ -213,8 +216,9 @@ class Session:
         with self._monitor.validating(len(self._validator.sources)) as update:
             validation = self._validator.validate(self._trainer.progress.step, on_progress=update)
         validation_s = time.monotonic() - began_at
-        if not math.isfinite(validation.nll):
-            self._give_up(f"the loss on val is {validation.nll}")
+        guessing = math.log(self._run.tokenizers.tgt.vocab_size)
+        if not validation.nll <= DIVERGED * guessing:  # nor is it NaN
+            self._give_up(f"the loss on val is {validation.nll:.1f}, and guessing has {guessing:.1f}")
         is_best = self._judge(validation, is_extra=is_extra)
         self._monitor.tell_validation(validation, is_best=is_best, validation_s=validation_s)
         self._save()
@@ -222,15 +226,23 @@ class Session:
         self._monitor.meter.resume()
 
     def _judge(self, validation: Validation, *, is_extra: bool) -> bool:
-        """Whether the model is now the best; what follows from it is remembered."""
+        """Whether the model is now the best; what follows from it is remembered.
+
+        Of equal BLEU, as of a young model whose BLEU is 0, the lower loss is better.
+        """
         best_by_bleu = self._run.config.training.best_by == "bleu"
         score = validation.bleu.score if best_by_bleu else -validation.nll
-        is_best = self._state.best_score is None or score > self._state.best_score
+        best_score, best_nll = self._state.best_score, self._state.best_nll
+        is_best = best_score is None or (score, -validation.nll) > (best_score, -(best_nll or math.inf))
         if is_best or self._judged is None:
             self._judged = validation
         if is_best:
             self._state = replace(
-                self._state, best_score=score, best_step=validation.step, validations_without_gain=0
+                self._state,
+                best_score=score,
+                best_nll=validation.nll,
+                best_step=validation.step,
+                validations_without_gain=0,
             )
         elif not is_extra:
             waited = self._state.validations_without_gain + 1
@@ -285,7 +297,7 @@ class Session:
                 log.warning("training goes on from %s, the newest checkpoint that can be used", name)
             best = None if state.best_step is None else checkpoint_name(state.best_step)
             is_gone = best not in run.checkpoints
-            self._state = replace(state, best_score=None, best_step=None) if is_gone else state
+            self._state = replace(state, best_score=None, best_nll=None, best_step=None) if is_gone else state
             if self._world.is_first:  # a kill may have kept this from being done
                 self._point_to_checkpoints(last=name)
                 if not failures:
@@ -379,7 +391,13 @@ class Validator:
         twin.load_state_dict(model.state_dict(), assign=True)
         # Quiet: `_fitting` has warned of long pairs, and each validation would warn of every one again.
         forbidden = forbidden_ids(run.tokenizers, run.config.decoding)
-        searcher = Searcher(twin, run.config.decoding, runtime=self._runtime, forbidden_ids=forbidden)
+        searcher = Searcher(
+            twin,
+            run.config.decoding,
+            runtime=self._runtime,
+            forbidden_ids=forbidden,
+            lengths=run.lengths,
+        )
         self._translator = Translator(searcher, run.tokenizers, quiet=True)
 
     def validate(self, step: int, *, on_progress: OnProgress | None = None) -> Validation:
@@ -391,7 +409,8 @@ class Validator:
             runtime=self._runtime,
         )
         hyps = self._translator.translate(self.sources, on_progress=on_progress)
-        bleu = score_bleu(hyps, self._refs, lowercase=self._config.data.lowercase)
+        data = self._config.data
+        bleu = score_bleu(hyps, self._refs, lang=data.tgt_lang, lowercase=data.lowercase)
         spread = range(0, len(hyps), max(1, len(hyps) // NUM_SAMPLES))[:NUM_SAMPLES]
         samples = [(self.sources[i], hyps[i], self._refs[i]) for i in spread]
         return Validation(step, nll, bleu, hyps, samples)

@@ -37,6 +37,7 @@ from mt_cli.runs.run import (
     TOKENIZER,
     ParentReference,
     Run,
+    check_place,
     create_run,
     model_shapes,
     num_parameters,
@@ -116,6 +117,8 @@ def train_run(
         def begin() -> Run:
             if resume:
                 open_run(run_dir)  # or nothing there is worth a lock
+            elif not (auto_resume and (run_dir / MANIFEST).exists()):
+                check_place(run_dir, overwrite=overwrite)
             stack.enter_context(locked(run_dir))
             if resume or (auto_resume and (run_dir / MANIFEST).exists()):
                 return _resumed_run(run_dir, config, prepared)
@@ -161,10 +164,14 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
         raise UsageError(f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew")
     changed = differences(run.config, config)
     changed.pop("training.init_from", None)  # the run has begun
-    fixed = [path for path in changed if path.startswith(FIXED)]
+    fixed = [
+        f"{path} = {json.dumps(was)}, now {json.dumps(now)}"
+        for path, (was, now) in changed.items()
+        if path.startswith(FIXED)
+    ]
     if fixed:
         raise UsageError(
-            f"{run_dir} was started with another {', '.join(fixed)}; --resume needs the same, or train anew"
+            f"{run_dir} was started with {'; '.join(fixed)}; --resume needs the same, or train anew"
         )
     if changed:
         log.warning("%s goes on with another %s than it was started with", run_dir, ", ".join(changed))

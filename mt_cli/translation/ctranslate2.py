@@ -10,7 +10,7 @@ import numpy as np
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.decoding import Hyp, Ids, OnDone, penalty
 from mt_cli.errors import DataError, Option, ResourceError, UsageError, shortage
-from mt_cli.machine.processes import usable_cores
+from mt_cli.machine.limits import usable_cores
 from mt_cli.runs.run import Run
 from mt_cli.text import UNK_ID
 from mt_cli.translation.lines import forbidden_ids
@@ -80,6 +80,7 @@ class ExportedSearcher(Engine):
         self.config, self.sampling, self.seed = config, options.sampling, options.seed
         self.device = "cuda" if has_cuda else "cpu"
         self.longest_sentence = run.config.model.longest_sentence
+        self.lengths = run.lengths
         self._batch_size = config.batch_size or SENTENCES_AT_ONCE[self.device]
         if options.sampling is not None:
             ctranslate2.set_random_seed(options.seed % 2**32)

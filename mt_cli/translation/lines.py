@@ -7,16 +7,18 @@ import io
 import logging
 import os
 import re
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from mt_cli.config.schema import DecodingConfig
+from mt_cli.data.files import check_is_text, open_text, read_errors_named
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.machine.files import replaced, write_errors_named
 from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
@@ -74,14 +76,14 @@ def checked_line(line: object, *, name: str) -> str:
     return line
 
 
-def joined(parts: Sequence[Translation]) -> Translation:
-    """The translation of a line of which `parts` are the translations."""
+def joined(parts: Sequence[Translation], *, space: str) -> Translation:
+    """The translation of a line of which `parts` are the translations, with `space` between them."""
     if len(parts) == 1:
         return parts[0]
     src_starts = [0, *accumulate(len(part.src_tokens) for part in parts)]
     starts = [0, *accumulate(len(part.tokens) for part in parts)]
     return Translation(
-        " ".join(filter(None, (part.text for part in parts))),
+        space.join(filter(None, (part.text for part in parts))),
         sum(part.score for part in parts),
         tokens=tuple(token for part in parts for token in part.tokens),
         src_tokens=tuple(token for part in parts for token in part.src_tokens),
@@ -109,29 +111,6 @@ def counting_lines(
     return lambda places: on_progress(sum(is_first[place] for place in places))
 
 
-SENTENCE_END = re.compile(r"[.!?…][\"”“’»«)\]]* ")
-CLAUSE_END = re.compile(r"[,;:–][\"”“’»«)\]]* ")
-SPACE = re.compile(" ")
-
-
-def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Parts of `text`, in order, each of which `fits`, unless it is a single character.
-
-    Text of several sentences is cut into sentences. A part that is still too long is halved after a clause,
-    else after a word, else anywhere, at the place nearest to its middle.
-    """
-    if fits(text) or len(text) == 1:
-        return [text]
-    sentences, clauses, words = (
-        [match.end() for match in end.finditer(text) if match.end() < len(text)]
-        for end in (SENTENCE_END, CLAUSE_END, SPACE)
-    )
-    middle = min(clauses or words or [len(text) // 2], key=lambda place: abs(2 * place - len(text)))
-    places = sentences or [middle]
-    parts = (text[a:b].strip() for a, b in pairwise([0, *places, len(text)]))
-    return [each for part in parts for each in split_text(part, fits)]
-
-
 NEVER_SAID = (PAD_ID, BOS_ID)
 """Symbols that no translation has."""
 
@@ -154,6 +133,8 @@ def unk_rate(lines: Sequence[str], tokenizers: Tokenizers) -> float:
 # Streams of lines: what is translated, and where translations go
 
 READ_BYTES = 1 << 18
+FIRST_INVALID = 3
+"""Lines that are not UTF-8 of which each is told of; of more, only their number."""
 FIRST_LINES = 128
 """Few, so that the first translations come soon; each later portion is twice as large."""
 LINES_AT_ONCE = 2048
@@ -168,11 +149,12 @@ def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[s
     `side` is what warnings of lines that are not UTF-8 call it, beside the line's number.
     """
     rest, most, number, data = b"", FIRST_LINES, 0, b"\n"
+    num_invalid = 0
     while data:
-        try:
+        with read_errors_named(Path(getattr(source, "name", "the input"))):
             data = source.read1(READ_BYTES)
-        except OSError as error:
-            raise DataError(f"the input cannot be read: {error.strerror}") from error
+        if number == 0 and not rest:
+            check_is_text(data, "the input")
         *lines, rest = (rest + data).split(b"\n")
         if rest and not data:
             lines, rest = [rest], b""
@@ -181,10 +163,26 @@ def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[s
             for raw in lines[:most]:
                 number += 1
                 if not is_valid_utf8(raw):
-                    place = f"{side} line {number}".lstrip()
-                    log.warning("%s: not valid UTF-8; what could not be read was left out", place)
+                    num_invalid += 1
+                    if num_invalid <= FIRST_INVALID:
+                        place = f"{side} line {number}".lstrip()
+                        log.warning("%s: not valid UTF-8; what could not be read was left out", place)
             yield list(map(decode_line, lines[:most]))
             lines, most = lines[most:], min(2 * most, LINES_AT_ONCE)
+    if num_invalid > FIRST_INVALID:
+        log.warning("%d lines in all are not valid UTF-8", num_invalid)
+
+
+def typed_lines() -> Iterator[list[str]]:
+    """Lines as a person types them at a prompt, which can be edited; Ctrl-D ends them."""
+    with suppress(ImportError):  # Windows has none
+        import readline  # noqa: F401 — input() uses it
+    while True:
+        try:
+            line = input("> ")
+        except EOFError:
+            return
+        yield [decode_line(line.encode("utf-8", "surrogateescape"))]
 
 
 def open_source(name: str, *, text: str | None = None) -> AbstractContextManager[io.BufferedIOBase]:
@@ -199,10 +197,7 @@ def open_source(name: str, *, text: str | None = None) -> AbstractContextManager
         with suppress(OSError):  # no real stream, as in a test
             os.set_blocking(sys.stdin.fileno(), True)  # or what has not come yet would be taken for the end
         return nullcontext(cast("io.BufferedReader", sys.stdin.buffer))
-    try:
-        return Path(name).open("rb")
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from error
+    return open_text(Path(name))
 
 
 def count_lines(source: io.BufferedIOBase) -> int | None:
@@ -218,25 +213,60 @@ def count_lines(source: io.BufferedIOBase) -> int | None:
     return num_lines
 
 
+class Target:
+    """Where translations go."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self.file, self._path = file, path
+        self.num_lines = 0
+
+    def write(self, data: bytes) -> None:
+        """Write whole lines at once."""
+        with write_errors_named(self._path):
+            self.file.write(data)
+            self.file.flush()
+        self.num_lines += data.count(b"\n")
+
+    def keep(self) -> None:
+        """Keep what is written of a file that will not be completed, in one of another name."""
+        kept = self._path.with_name(f"{self._path.name}.partial")
+        with suppress(OSError):
+            shutil.copyfile(self.file.name, kept)
+            log.warning("%d translated lines are kept in %s", self.num_lines, kept)
+
+
 @contextmanager
-def open_target(name: str) -> Iterator[BinaryIO]:
+def open_target(name: str) -> Iterator[Target]:
     """Where translations go: stdout for `-`, else a file that appears under its name when complete."""
+    path = Path(name)
     if name == "-":
         if sys.stdout is None:
             raise ResourceError("standard output is closed; name a file with --output")
-        yield sys.stdout.buffer
+        yield Target(sys.stdout.buffer, path)
         return
-    path = Path(name)
-    with write_errors_named(path), ExitStack() as stack:
-        if found := OPEN_FILE.fullmatch(str(path)):
-            stream, number = found.groups()
-            descriptor = {"stdout": 1, "stderr": 2}[stream] if stream else int(number)
-            # A copy of it writes where the shell's own stands: behind what others have written.
-            yield stack.enter_context(os.fdopen(os.dup(descriptor), "wb"))
-        elif path.exists() and not path.is_file():  # a pipe, or a device: neither must be replaced
-            yield stack.enter_context(path.open("wb"))
-        else:  # behind a link, the file is replaced and not the link
-            yield stack.enter_context(replaced(path.resolve()))
+    with ExitStack() as stack:
+        with write_errors_named(path):
+            if found := OPEN_FILE.fullmatch(str(path)):
+                stream, number = found.groups()
+                descriptor = {"stdout": 1, "stderr": 2}[stream] if stream else int(number)
+                # A copy of it writes where the shell's own stands: behind what others have written.
+                file = stack.enter_context(os.fdopen(os.dup(descriptor), "wb"))
+            elif path.exists() and not path.is_file():  # a pipe, or a device: neither must be replaced
+                file = stack.enter_context(path.open("wb"))
+            else:
+                file = None
+        if file is not None:
+            yield Target(file, path)
+            return
+        place = path.resolve() if path.is_symlink() else path  # the file is replaced, and not the link
+        with replaced(place) as replacement:
+            target = Target(replacement, path)
+            try:
+                yield target
+            except BaseException:
+                if target.num_lines:
+                    target.keep()
+                raise
 
 
 def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[str]) -> None:

@@ -13,12 +13,20 @@ from torch import Tensor
 
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.batching import pad_ids
+from mt_cli.data.prepared import TrainingLengths
 from mt_cli.decoding import Hyp, Ids, OnDone, Sampling
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import sample_search
 from mt_cli.decoding.search import beam_search, greedy_search
 from mt_cli.errors import Option, OutOfMemoryError
-from mt_cli.machine.device import Runtime, memory_errors_explained, release_memory
+from mt_cli.machine.device import (
+    GIB,
+    NUMBER_BYTES,
+    Runtime,
+    free_memory_of,
+    memory_errors_explained,
+    release_memory,
+)
 from mt_cli.model.cpu_kernels import lay_out_for_decoding
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.transformer import DecoderState
@@ -37,6 +45,9 @@ HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192, "mps": 8192}
 SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192, "mps": 8192}
 TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18, "mps": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
+COPIES_OF_LOGITS, BYTES_A_CONTINUATION = 4, 60
+"""What a step of a search holds at most: logits of each hypothesis, and bytes of each one's continuation,
+of which a beam looks at as many as it has hypotheses (measured)."""
 FEWEST_SENTENCES = 8
 """Fewest sentences of a batch that is split so that every core has one."""
 FEWEST_HYPS = 64
@@ -53,12 +64,14 @@ class Searcher(Engine):
         *,
         runtime: Runtime,
         forbidden_ids: Ids,
+        lengths: TrainingLengths | None = None,
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
         self.config, self.sampling, self.seed = config, sampling, seed
         self.device = str(runtime.device)
         self.longest_sentence = model.longest_sentence
+        self.lengths = lengths or TrainingLengths()
         self._model = model
         self.models = model.models if isinstance(model, Ensemble) else [model]
         self.runtime = runtime
@@ -94,6 +107,7 @@ class Searcher(Engine):
                 config,
                 runtime=runtime,
                 forbidden_ids=forbidden_ids(runs[0].tokenizers, config),
+                lengths=runs[0].lengths,
                 sampling=options.sampling,
                 seed=options.seed,
             )
@@ -186,7 +200,15 @@ class Searcher(Engine):
         never split, and nobody waits.
         """
         workers = self._threads if self.runtime.device.type == "cpu" else 1
-        batches = self._batches(sources, hyps_each=hyps_each, copies=copies, workers=workers)
+        most_hyps = self._most_hyps(hyps_each)
+        workers = max(1, min(workers, most_hyps // hyps_each))
+        batches = self._batches(
+            sources,
+            hyps_each=hyps_each,
+            copies=copies,
+            workers=workers,
+            most_hyps=most_hyps // workers,
+        )
         search = partial(self._halving.map, search)
         groups = ([sources[i] for i in batch] for batch in batches)
         if workers == 1 or len(batches) == 1:
@@ -214,18 +236,46 @@ class Searcher(Engine):
                 future.cancel()
             wait(futures)
 
+    def _most_hyps(self, hyps_each: int) -> int:
+        """Hypotheses that free memory has room for, by a generous estimate.
+
+        Raises:
+            OutOfMemoryError: those of one sentence have none.
+        """
+        free = free_memory_of(self.runtime.device)
+        if free is None:
+            return 1 << 31
+        vocab_size = len(self.models[0].output.weight)
+        bytes_each = COPIES_OF_LOGITS * NUMBER_BYTES * vocab_size
+        if self.sampling is None and hyps_each > 1:
+            bytes_each += BYTES_A_CONTINUATION * hyps_each
+        if hyps_each * bytes_each > free:
+            option = "n_best" if self.sampling is not None else "beam_size"
+            raise OutOfMemoryError(
+                f"{hyps_each:,} hypotheses of a sentence take about {hyps_each * bytes_each / GIB:,.1f} GiB, "
+                f"and {free / GIB:,.1f} GiB are free; lower ",
+                Option(option),
+            )
+        return free // bytes_each
+
     def _batches(
-        self, sources: Sequence[Ids], *, hyps_each: int, copies: int, workers: int
+        self,
+        sources: Sequence[Ids],
+        *,
+        hyps_each: int,
+        copies: int,
+        workers: int,
+        most_hyps: int = 1 << 31,
     ) -> list[list[int]]:
         """The places of all `sources`, like lengths together, which wastes no padding.
 
-        `copies` is how often the search reads each source.
+        `copies` is how often the search reads each source. A batch has at most `most_hyps` hypotheses.
         """
         device = self.runtime.device.type
         most = self.config.batch_size or min(
             SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // hyps_each)
         )
-        most = min(most, max(FEWEST_SENTENCES, -(-len(sources) // workers)))
+        most = min(most, max(FEWEST_SENTENCES, -(-len(sources) // workers)), max(1, most_hyps // hyps_each))
         fewest = max(FEWEST_SENTENCES, FEWEST_HYPS // hyps_each)
         # The longest come first, so that memory runs out early.
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)

@@ -20,13 +20,15 @@ from pydantic import ValidationError
 
 from mt_cli.config.load import explain
 from mt_cli.config.schema import Backend, Config, DecodingConfig, Device
+from mt_cli.data.prepared import TrainingLengths
 from mt_cli.decoding import Hyp, Ids, OnDone, Sampling
 from mt_cli.errors import Option, UsageError
 from mt_cli.machine.terminal import visible
 from mt_cli.runs.run import Run, open_runs
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
-from mt_cli.text.language import other_language
+from mt_cli.text.language import other_language, sentence_space
 from mt_cli.text.normalize import normalize
+from mt_cli.text.sentences import split_sentences, split_text
 from mt_cli.text.tokenizer import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
 from mt_cli.translation.lines import (
@@ -36,7 +38,6 @@ from mt_cli.translation.lines import (
     checked_lines,
     counting_lines,
     joined,
-    split_text,
 )
 
 if TYPE_CHECKING:
@@ -51,10 +52,20 @@ ALIGNED_AT_ONCE = 256
 """Translations whose attention is in memory at a time."""
 LEAST_LETTERS, LEAST_TEXT = 5, 20
 """Letters of a line that may be strange, and characters that tell its language; fewer say too little."""
+FEW_CUT, MOST_CUT = 5, 0.01
+"""Translations that may run into the limit of their length without a warning, and their share."""
 ENOUGH_LINES = 100
 """Of which the language is asked."""
 RERANKED_AT_ONCE = 128
 """Lines that are searched, then reranked; their candidates are all that is in memory."""
+NAMED = {
+    "max_len_factor": "factor",
+    "max_len_extra": "extra",
+    "min_len": "min",
+    "no_repeat_ngram": "norepeat",
+    "precision": "",
+}
+"""What keys of [decoding] are called in the name of a search."""
 Weights = NDArray[np.float32]
 OnProgress = Callable[[int], None]
 """Is called now and then with the number of lines that were searched since the last call."""
@@ -70,12 +81,15 @@ class Engine(ABC):
     device: str
     longest_sentence: int
     """Most ids of a source, and of a hypothesis."""
+    lengths: TrainingLengths
+    """What the model has seen in training."""
     models: "Sequence[TranslationModel]" = ()
     """The models; attention is that of the first. Empty for an exported model."""
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
-        return min(self.config.max_len(src_length), self.longest_sentence)
+        max_len = self.config.max_len(src_length, usual_factor=self.lengths.max_len_factor)
+        return min(max_len, self.longest_sentence)
 
     def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
         """The best hypothesis of each of `sources`."""
@@ -211,6 +225,7 @@ class Translator:
         self._reranker = reranker
         self._name = name
         self._level = logging.DEBUG if quiet else logging.WARNING
+        self._num_searched = self._num_cut = 0
 
     @classmethod
     def load(
@@ -289,8 +304,10 @@ class Translator:
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
         hyps = self.engine.best([part.ids for part in parts], on_done=counting_lines(of_lines, on_progress))
+        self._count_cut(parts, hyps)
         texts = iter(self._detokenize(parts, hyps))
-        return [" ".join(filter(None, islice(texts, len(of_line)))) for of_line in of_lines]
+        space = sentence_space(self._tokenizers.options.tgt_lang)
+        return [space.join(filter(None, islice(texts, len(of_line)))) for of_line in of_lines]
 
     def translate_n_best(
         self,
@@ -318,6 +335,7 @@ class Translator:
         found = self.engine.n_best(
             [part.ids for part in parts], n_best=n_best, on_done=counting_lines(of_lines, on_progress)
         )
+        self._count_cut(parts, [hyps[0].ids for hyps in found])
         repeated = [part for part in parts for _ in range(n_best)]
         hyps = [hyp for hyps in found for hyp in hyps]
         texts = self._detokenize(repeated, [hyp.ids for hyp in hyps])
@@ -339,9 +357,27 @@ class Translator:
         of_parts = (flat[begin : begin + n_best] for begin in range(0, len(flat), n_best))
         nothing = [Translation("", 0.0)] * n_best
         return [
-            [joined(ranked) for ranked in zip(*islice(of_parts, len(of_line)), strict=True)] or nothing
+            [
+                joined(ranked, space=sentence_space(self._tokenizers.options.tgt_lang))
+                for ranked in zip(*islice(of_parts, len(of_line)), strict=True)
+            ]
+            or nothing
             for of_line in of_lines
         ]
+
+    def _count_cut(self, parts: Sequence[Part], hyps: Sequence[Ids]) -> None:
+        self._num_searched += len(hyps)
+        for part, hyp in zip(parts, hyps, strict=True):
+            self._num_cut += len(hyp) >= self.engine.limit(len(part.ids))
+
+    def limit_warning(self) -> str | None:
+        """That many translations so far ran into the limit of their length; None if few did."""
+        if self._num_cut < FEW_CUT or self._num_cut <= MOST_CUT * self._num_searched:
+            return None
+        return (
+            f"{self._num_cut} of {self._num_searched} translations were cut at their longest length; raise "
+            "it with --set decoding.max_len_factor=N, unless the model repeats itself"
+        )
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """The log-probability of each of `targets` as the translation of its source (natural logarithm).
@@ -465,18 +501,31 @@ class Translator:
         ]
 
     def _parts(self, text: str, ids: list[int]) -> list[Part]:
-        longest = self.engine.longest_sentence
-        if len(ids) <= longest:
-            return [Part(text, ids)] if ids else []
-        texts = split_text(text, lambda part: len(self._tokenizers.encode([part], "src")[0]) <= longest)
-        log.log(
-            self._level,
-            "a line of %d tokens, more than the model's %d, is translated in %d parts: %.60s…",
-            len(ids),
-            longest,
-            len(texts),
+        """What is translated of a line at once: no more than the model takes, and than training showed it."""
+        if not ids:
+            return []
+        seen, longest = self.engine.lengths, self.engine.longest_sentence
+        lang = self._tokenizers.options.src_lang
+        num_sentences = len(split_sentences(text, lang))
+        is_usual = num_sentences <= seen.sentences and len(ids) <= seen.src_tokens
+        if len(ids) <= longest and (is_usual or num_sentences == 1):
+            return [Part(text, ids)]
+        texts = split_text(
             text,
+            lang,
+            num_tokens=lambda part: len(self._tokenizers.encode([part], "src")[0]),
+            longest=longest,
+            longest_together=min(seen.src_tokens, longest),
+            most_together=seen.sentences,
         )
+        if len(texts) > num_sentences:
+            log.log(
+                self._level,
+                "a line of %d tokens has a sentence of more than the model's %d, which is cut: %.60s…",
+                len(ids),
+                longest,
+                text,
+            )
         encoded = zip(texts, self._tokenizers.encode(texts, "src"), strict=True)
         return [Part(part, part_ids[:longest]) for part, part_ids in encoded if part_ids]
 
@@ -506,17 +555,30 @@ class Translator:
 def search_name(
     config: DecodingConfig, tokenizers: Tokenizers, *, sampling: Sampling | None = None, seed: int = 1
 ) -> str:
-    """How translations are searched for, or drawn, in a word that can name a folder."""
-    name = "greedy" if config.beam_size == 1 else f"beam{config.beam_size}-alpha{config.length_penalty:g}"
+    """How translations are searched for, or drawn, in a word that can name a folder.
+
+    It has every key of [decoding] that is not at its default and may change a translation.
+    """
     if sampling is not None:
         name = f"sample{sampling}-seed{seed}"
-    for key, short in (("max_len_factor", "factor"), ("max_len_extra", "extra"), ("min_len", "min")):
-        if (value := getattr(config, key)) != DecodingConfig.model_fields[key].default:
-            name += f"-{short}{value:g}"
-    if config.no_repeat_ngram:
-        name += f"-norepeat{config.no_repeat_ngram}"
-    if tokenizers.kind == "spacy" and not config.replace_unk:  # subwords never say `<unk>`
-        name += "-no-replace-unk"
-    if config.precision != "fp32":
-        name += f"-{config.precision}"
+    elif config.beam_size == 1:
+        name = "greedy"
+    else:
+        name = f"beam{config.beam_size}-alpha{config.length_penalty:g}"
+    unimportant = {"beam_size", "length_penalty", "batch_size"}
+    if tokenizers.kind != "spacy":
+        unimportant.add("replace_unk")  # subwords never say `<unk>`
+    for key, of_key in DecodingConfig.model_fields.items():
+        value = getattr(config, key)
+        if key not in unimportant and value != of_key.default:
+            name += f"-{_named_value(key, value)}"
     return name
+
+
+def _named_value(key: str, value: object) -> str:
+    """A key of [decoding] and its value in the name of a search."""
+    if isinstance(value, bool):
+        word = key.replace("_", "-")
+        return word if value else f"no-{word}"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{NAMED.get(key, key)}{text}"

@@ -1,0 +1,298 @@
+"""Text files as people have them: packed or not, lines or columns; and what a file is that is no text."""
+
+import bz2
+import codecs
+import csv
+import functools
+import gzip
+import io
+import json
+import lzma
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Literal, cast
+
+from mt_cli.config.schema import Column
+from mt_cli.errors import DataError
+from mt_cli.machine.files import MOST_TEXT_BYTES
+from mt_cli.text.normalize import decode_line, normalize, strip_line_end
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdError, ZstdFile
+else:
+    from backports.zstd import ZstdError, ZstdFile
+
+LONGEST_LINE = 1 << 20
+"""Bytes of a line."""
+HEAD_BYTES = 1 << 16
+"""Bytes from which is told what a file is."""
+MOST_NULS = 0.3
+"""Share of NUL bytes that no text has."""
+SKIPPED_MAGIC = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
+"""Of a frame without text, with which some zstd files begin."""
+SAVE_AS_TEXT = "save it as text"
+KINDS = (
+    (codecs.BOM_UTF32_LE, "UTF-32 text; convert it: iconv -f utf-32 -t utf-8 {0} > NEW"),
+    (codecs.BOM_UTF16_LE, "UTF-16 text; convert it: iconv -f utf-16 -t utf-8 {0} > NEW"),
+    (codecs.BOM_UTF16_BE, "UTF-16 text; convert it: iconv -f utf-16 -t utf-8 {0} > NEW"),
+    (b"\x1f\x8b", "a .gz file; unpack it: gunzip -c {0}"),
+    (b"\x28\xb5\x2f\xfd", "a .zst file; unpack it: zstd -dc {0}"),
+    (b"\xfd7zXZ\x00", "an .xz file; unpack it: xz -dc {0}"),
+    (b"BZh", "a .bz2 file; unpack it: bzip2 -dc {0}"),
+    (b"PK\x03\x04", f"a .zip file, as .xlsx, .ods and .docx files are; unpack it, or {SAVE_AS_TEXT}"),
+    (b"\xd0\xcf\x11\xe0", f"an old Office document; {SAVE_AS_TEXT}"),
+    (b"7z\xbc\xaf\x27\x1c", "a .7z file; unpack it"),
+    (b"%PDF-", f"a PDF; {SAVE_AS_TEXT}"),
+    (b"{\\rtf", f"an RTF document; {SAVE_AS_TEXT}"),
+    (b"PAR1", "a .parquet file; write its two columns to a .tsv file"),
+)
+"""How files begin that are not text in UTF-8, and what they are."""
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, ZstdError, lzma.LZMAError)
+"""What reading a damaged packed file raises."""
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
+    """The bytes of the text file `path`, unpacked if it is packed, without its byte order mark.
+
+    Raises:
+        DataError: it cannot be read, or is no text in UTF-8.
+    """
+    with ExitStack() as stack:
+        with read_errors_named(path):
+            if path.is_dir() or not path.exists():
+                raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
+            file = stack.enter_context(path.open("rb", buffering=HEAD_BYTES))
+            content = stack.enter_context(_unpacked(cast("io.BufferedReader", file)))
+            head = content.peek(HEAD_BYTES)
+            check_is_text(head, str(path))
+            if head.startswith(codecs.BOM_UTF8):
+                content.read(len(codecs.BOM_UTF8))
+        yield content
+
+
+def _unpacked(file: io.BufferedReader) -> io.BufferedReader:
+    """`file`, or what it holds if it is packed; all of these classes have the methods of a reader."""
+    magic = file.peek(6)
+    content: object = file
+    if magic.startswith(b"\x1f\x8b"):
+        content = gzip.GzipFile(fileobj=file)
+    elif magic.startswith(b"\x28\xb5\x2f\xfd") or SKIPPED_MAGIC.match(magic):
+        content = ZstdFile(file)
+    elif magic.startswith(b"\xfd7zXZ\x00"):
+        content = lzma.LZMAFile(file)  # noqa: SIM115 — the caller closes it
+    elif magic.startswith(b"BZh"):
+        content = bz2.BZ2File(file)
+    return cast("io.BufferedReader", content)
+
+
+def check_is_text(head: bytes, name: str) -> None:
+    """Make sure that what begins with `head` is text whose lines can be told apart.
+
+    Raises:
+        DataError: it is something else; the error says what.
+    """
+    for magic, kind in KINDS:
+        if head.startswith(magic):
+            raise DataError(f"{name}: {kind.format(name)}")
+    if len(head) >= 1 << 6 and head.count(0) > MOST_NULS * len(head):
+        raise DataError(f"{name}: not text in UTF-8: it is full of NUL bytes, as UTF-16 is")
+    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+        raise DataError(
+            f"{name}: its lines end in CR alone, as on old Macs; convert it: tr '\\r' '\\n' < {name} > NEW"
+        )
+
+
+@contextmanager
+def read_errors_named(path: Path) -> Iterator[None]:
+    """Report what fails while `path` is read as an error of that file."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise DataError(f"{path}: a damaged packed file ({error}); get it anew") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def read_text(path: Path) -> bytes:
+    """The whole content of a text file, as `open_text` gives it.
+
+    Raises:
+        DataError: it cannot be read, is no text, or is too large.
+    """
+    with read_errors_named(path), open_text(path) as content:
+        data = content.read(MOST_TEXT_BYTES + 1)
+    if len(data) > MOST_TEXT_BYTES:
+        raise DataError(f"{path}: more than {MOST_TEXT_BYTES:,} bytes; split it into smaller files")
+    return data
+
+
+def text_lines(path: Path) -> Iterator[bytes]:
+    """The raw lines of a text file, line ends included.
+
+    At most `LONGEST_LINE` + 1 bytes of a line are read before it is refused.
+    """
+    with read_errors_named(path), open_text(path) as content:
+        pieces = iter(functools.partial(content.readline, LONGEST_LINE + 1), b"")
+        for number, line in enumerate(pieces, start=1):
+            if len(line) > LONGEST_LINE:
+                raise DataError(
+                    f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes; expected a sentence a line"
+                )
+            yield line
+
+
+# Columns
+
+ENDINGS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
+QUOTED_LINES = 1000
+"""Lines from which is told whether a table has its cells in quotes."""
+LONGEST_QUOTATION = 80
+"""Characters of a file that an error shows."""
+Format = Literal["tsv", "csv", "json"]
+
+
+def has_columns(path: Path) -> bool:
+    """Whether a file's name says that it has columns."""
+    return _ending(path) in ENDINGS
+
+
+def is_named_json(path: Path) -> bool:
+    """Whether a file's name says that it has a JSON object a line."""
+    return ENDINGS.get(_ending(path)) == "json"
+
+
+def _ending(path: Path) -> str:
+    name = re.sub(r"\.(gz|zst|xz|bz2)$", "", path.name.lower())
+    return Path(name).suffix
+
+
+def format_of(path: Path) -> Format:
+    """How a file of columns is written, by its name, or else by its first line.
+
+    Raises:
+        DataError: it has no columns.
+    """
+    if _ending(path) in ENDINGS:
+        return cast("Format", ENDINGS[_ending(path)])
+    first = next(text_lines(path), b"").lstrip()
+    if first.startswith(b"{"):
+        return "json"
+    if b"\t" in first:
+        return "tsv"
+    raise DataError(f"{path}: no columns: its first line has no tab, and is no JSON object: {shown(first)}")
+
+
+def column_of(path: Path, column: Column) -> Iterator[bytes]:
+    """The texts of a column, by its number from 1, its name in the first line, or its JSON key."""
+    if format_of(path) == "json":
+        yield from _values(path, str(column))
+        return
+    rows = enumerate(rows_of(path), 1)
+    if isinstance(column, str):
+        _, head = next(rows, (0, []))
+        names = [normalize(decode_line(name)) for name in head]
+        if column not in names:
+            raise DataError(f"{path}: no column is called {column!r}; its first line: {', '.join(names):.80}")
+        column = names.index(column) + 1
+    for number, cells in rows:
+        if any(cells) and len(cells) < column:
+            raise DataError(f"{path}: line {number}: expected at least {column} columns, found {len(cells)}")
+        yield cells[column - 1] if any(cells) else b""
+
+
+def rows_of(path: Path) -> Iterator[list[bytes]]:
+    """The cells of each row of a .tsv or .csv file; of quoted ones, what the quotes hold."""
+    is_csv = format_of(path) == "csv"
+    if not is_csv and not has_quoted_cells(path):
+        for line in text_lines(path):
+            yield strip_line_end(line).split(b"\t")
+        return
+    text = (line.decode("utf-8", "surrogateescape") for line in text_lines(path))
+    first = next(text_lines(path), b"")
+    delimiter = "\t"
+    if is_csv:  # Excel writes semicolons where the decimal sign is a comma
+        delimiter = ";" if first.count(b";") > first.count(b",") else ","
+    try:
+        for row in csv.reader(text, delimiter=delimiter):
+            yield [" ".join(cell.splitlines()).encode("utf-8", "surrogateescape") for cell in row]
+    except csv.Error as error:
+        raise DataError(f"{path}: not a table ({error})") from error
+
+
+def has_quoted_cells(path: Path) -> bool:
+    """Whether a .tsv file quotes cells, as Excel does where they have a comma, a quote or a tab.
+
+    Then every cell with a quote in it stands in quotes, with its own quotes doubled.
+    """
+    has_reason = False
+    for line in islice(text_lines(path), QUOTED_LINES):
+        for cell in strip_line_end(line).split(b"\t"):
+            if b'"' not in cell:
+                continue
+            inside = cell[1:-1]
+            is_quoted = len(cell) > 1 and cell.startswith(b'"') and cell.endswith(b'"')
+            if not is_quoted or b'"' in inside.replace(b'""', b""):
+                return False
+            has_reason = has_reason or b"," in inside or b";" in inside or b'""' in inside
+    return has_reason
+
+
+def header_of(path: Path) -> list[str]:
+    """The cells of a table's first line if they look like names of columns, else none.
+
+    Names are short and without a full stop, where hardly any line below has such cells.
+    """
+    if format_of(path) == "json":
+        return []
+    rows = [[normalize(decode_line(cell)) for cell in row] for row in islice(rows_of(path), QUOTED_LINES)]
+
+    def looks_like_names(row: list[str]) -> bool:
+        return len(row) > 1 and all(0 < len(cell.split()) <= 2 and cell[-1] not in ".!?" for cell in row)
+
+    num_like = sum(map(looks_like_names, rows))
+    return rows[0] if rows and looks_like_names(rows[0]) and num_like <= 1 + 0.02 * len(rows) else []
+
+
+def _values(path: Path, key: str) -> Iterator[bytes]:
+    """The texts under `key`, such as `de` or `translation.de`, of a file with a JSON object a line."""
+    for number, line in enumerate(text_lines(path), 1):
+        if not line.strip():
+            yield b""
+            continue
+        if number == 1 and line.lstrip().startswith(b"["):
+            raise DataError(
+                f"{path}: a JSON array; expected a JSON object a line: jq -c '.[]' {path} > NEW.jsonl"
+            )
+        try:
+            found = record = json.loads(line)
+            for part in key.split("."):
+                found = found[part]
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}: line {number}: not JSON ({error})") from error
+        except (LookupError, TypeError):
+            keys = ", ".join(_keys_of(record)) if isinstance(record, dict) else "no object"
+            raise DataError(
+                f"{path}: line {number}: no key {key!r}; it has {keys:.80}; name two of them with --columns"
+            ) from None
+        if not isinstance(found, str):
+            raise DataError(f"{path}: line {number}: what is under the key {key!r} is no text")
+        yield " ".join(found.split("\n")).encode(errors="surrogatepass")
+
+
+def _keys_of(record: dict[str, object], *, prefix: str = "") -> Iterator[str]:
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from _keys_of(value, prefix=f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def shown(raw: bytes) -> str:
+    """The beginning of a line, for an error."""
+    return repr(decode_line(raw)[:LONGEST_QUOTATION])

@@ -1,0 +1,105 @@
+"""What this process may use of the machine: cores and memory, as the system or a container limits them."""
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+MEMINFO = Path("/proc/meminfo")
+UNLIMITED = 1 << 60
+"""Bytes from which on version 1 of cgroups means that there is no limit."""
+
+
+BOUNDED_SPIN = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
+"""How long threads of GNU's and of LLVM's or Intel's OpenMP wait busily: rounds, and milliseconds."""
+
+
+def bound_spinning() -> None:
+    """Let OpenMP's threads sleep soon when they wait, unless the user has chosen how they wait.
+
+    By default they spin for long, and where another process needs a core, all of them then wait for the one
+    thread that has none: training was 4 to 20 times slower. It has to be called before torch is imported.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        for name, value in BOUNDED_SPIN.items():
+            os.environ.setdefault(name, value)
+
+
+def is_overloaded() -> bool:
+    """Whether more threads want to run than the machine has cores, in the mean of a minute."""
+    try:
+        load, _, _ = os.getloadavg()
+    except (AttributeError, OSError):  # not on every system
+        return False
+    return load > (os.cpu_count() or 1) + 0.75
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: those of its affinity, or fewer where a container has a quota."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    quota = cpu_quota()
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def cpu_quota() -> float | None:
+    """Cores' worth of time that a container may use, such as 0.5; None if it is not limited."""
+    quotas = []
+    for folder in _cgroup_folders("cpu"):
+        values = _read(folder / "cpu.max").split()  # version 2: quota and period, or max
+        if not values:
+            values = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+        if all(value.isdecimal() and int(value) > 0 for value in values):
+            quotas.append(int(values[0]) / int(values[1]))
+    return min(quotas, default=None)
+
+
+def total_memory() -> int | None:
+    """Bytes of memory that this process may use; None where the system does not say."""
+    limits = [int(value) for value in _memory_limits() if value.isdecimal() and int(value) < UNLIMITED]
+    with suppress(AttributeError, ValueError, OSError):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min(limits, default=None)
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that are free for this process; None where the system does not say."""
+    total = total_memory()
+    for line in _read(MEMINFO).splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            available = int(value.split()[0]) * 1024
+            return available if total is None else min(available, total)
+    return total
+
+
+def _memory_limits() -> Iterator[str]:
+    for folder in _cgroup_folders("memory"):
+        yield _read(folder / "memory.max")  # version 2
+        yield _read(folder / "memory.limit_in_bytes")
+
+
+def _cgroup_folders(controller: str) -> Iterator[Path]:
+    """The folders of the cgroup of this process and of those above it, of either version.
+
+    A container may see its own cgroup as the root.
+    """
+    for line in _read(OWN_CGROUPS).splitlines():
+        _, controllers, place = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = CGROUPS / controllers if controllers else CGROUPS
+        if controllers and not root.is_dir():
+            root = CGROUPS / controller
+        inner = root / place.lstrip("/")
+        yield inner
+        yield from (folder for folder in inner.parents if folder.is_relative_to(root))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

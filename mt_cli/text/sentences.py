@@ -1,0 +1,100 @@
+"""Where a text can be cut: into sentences, by sentencex's rules and abbreviations, or into shorter pieces."""
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+
+from mt_cli.text.language import base_language, sentence_space
+
+ORDINAL_DOT = (
+    "bs", "cs", "da", "de", "dsb", "et", "eu", "fi", "fo", "hr", "hsb", "hu", "is", "lb", "lv", "nds",
+    "nn", "no", "pl", "sk", "sl", "sr", "sv", "tr",
+)  # fmt: skip
+"""Languages that write `3.` where English writes `3rd`."""
+ORDINAL = re.compile(r"(?:^|\W)(?:\d{1,2}|[IVX]{1,5})\.\s*$")
+SQUEEZED_END, SQUEEZED_START = re.compile(r"[^\W\d_]{3}[.!?]$"), re.compile(r"[A-ZÄÖÜ][a-zäöü]")
+"""Around the end of a sentence without a space behind it: `läuft.Zwei`, but not `www.de` or `z.B.`"""
+FULL_WIDTH_ENDS = "。！？｡।॥؟۔」』）”’»"
+"""Marks that end a sentence without a space."""
+CLAUSE_END = re.compile(r"[,;:–،؛၊][\"”“’»«)\]]* |[，；：、]")
+SPACE = re.compile(" ")
+
+
+def split_sentences(text: str, lang: str) -> list[str]:
+    """The sentences of normalised `text`, in order; an enumerating `3.` belongs to what follows."""
+    import sentencex  # late: it is needed only where text is read
+
+    language = base_language(lang)
+    pieces = list(sentencex.segment(language, text))
+    sentences: list[str] = []
+    beginning = ""
+    for piece, following in pairwise([*pieces, " "]):
+        beginning += piece
+        if any(map(str.isalpha, beginning)) and _is_end(beginning, following, language):
+            sentences.append(beginning)
+            beginning = ""
+    if sentences:  # marks without words belong to what precedes
+        sentences[-1] += beginning
+    elif beginning.strip():
+        sentences.append(beginning)
+    return [sentence.strip() for sentence in sentences]
+
+
+def _is_end(sentence: str, following: str, language: str) -> bool:
+    """Whether a sentence really ends here: not after an ordinal, nor inside a word."""
+    if language in ORDINAL_DOT and ORDINAL.search(sentence):
+        return False
+    has_space = sentence[-1].isspace() or following.isspace()
+    is_squeezed = SQUEEZED_END.search(sentence) and SQUEEZED_START.match(following)
+    return has_space or sentence[-1] in FULL_WIDTH_ENDS or is_squeezed is not None
+
+
+def split_text(
+    text: str,
+    lang: str,
+    *,
+    num_tokens: Callable[[str], int],
+    longest: int,
+    longest_together: int,
+    most_together: int,
+) -> list[str]:
+    """Parts of `text`, in order, of at most `longest` tokens, unless it is a single character.
+
+    Up to `most_together` sentences with up to `longest_together` tokens stay together. A sentence that is too
+    long by itself is halved after a clause, else after a word, else anywhere, nearest to its middle.
+    """
+
+    def fits(part: str) -> bool:
+        return num_tokens(part) <= longest
+
+    parts: list[str] = []
+    num_together = 0
+    for sentence in split_sentences(text, lang):
+        longer = f"{parts[-1]}{sentence_space(lang)}{sentence}" if parts else ""
+        if 0 < num_together < most_together and num_tokens(longer) <= longest_together:
+            parts[-1] = longer
+            num_together += 1
+        else:
+            pieces = halved(sentence, fits)
+            parts += pieces
+            num_together = 1 if len(pieces) == 1 else 0
+    return parts
+
+
+def halved(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Parts of one sentence, each of which `fits`, unless it is a single character."""
+    if fits(text) or len(text) == 1:
+        return [text]
+    clauses = _ends(CLAUSE_END, text)
+    words = _ends(SPACE, text)
+    places = clauses or words or [len(text) // 2]
+    middle = min(places, key=lambda place: abs(2 * place - len(text)))
+    parts: list[str] = []
+    for begin, end in pairwise([0, middle, len(text)]):
+        parts += halved(text[begin:end].strip(), fits)
+    return parts
+
+
+def _ends(pattern: re.Pattern[str], text: str) -> list[int]:
+    """Places inside `text` where a match of `pattern` ends."""
+    return [match.end() for match in pattern.finditer(text) if match.end() < len(text)]
