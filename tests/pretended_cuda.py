@@ -358,6 +358,7 @@ def pretended_cuda() -> Iterator[None]:
         (torch.cuda, "CUDAGraph", Graph),
         (torch.cuda, "graph", capture),
         (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
+        (torch.cuda, "mem_get_info", lambda device=None: (60 << 30, 80 << 30)),
         (torch.cuda, "get_device_capability", lambda device=None: (9, 0)),
         (torch, "inference_mode", torch.no_grad),  # it keeps views from being wrapped
         (nn.functional, "scaled_dot_product_attention", _attention),

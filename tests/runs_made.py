@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 from learned import learn_tokenizers
 
 from mt_cli.config.schema import Config, TokenizerConfig
-from mt_cli.data.prepared import Prepared
+from mt_cli.data.prepared import Prepared, TrainingLengths
 from mt_cli.machine.files import locked
 from mt_cli.runs.checkpoint import CheckpointState, checkpoint_name, save_checkpoint
 from mt_cli.runs.run import Run, create_run
@@ -22,6 +23,7 @@ class StandIn:
 
     folder = Path("data/prepared/sample")
     sha256 = "abc123"
+    manifest = SimpleNamespace(lengths=TrainingLengths(src_tokens=30, sentences=2))
 
     def __init__(self, tokenizers: Tokenizers) -> None:
         self.tokenizers = tokenizers

@@ -36,6 +36,8 @@ MOST_MARKUP, MOST_TOKENISED, MOST_UNREACHABLE = 0.01, 0.2, 0.01
 MARKUP = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,5}|#x[0-9A-Fa-f]{2,5});|@-@|</?[A-Za-z]{1,6}\b[^<>]{0,40}/?>")
 """Entities as `&auml;` and `&apos;`, the hyphen of Moses' tokenizer, and tags."""
 TOKENISED = re.compile(r"\s[.,]$")
+FEW_LINES = 3
+"""Fewer odd lines say nothing of a file."""
 MOST_KNOWN, FEW_KNOWN = 0.02, 3
 """Share of held-out sources, and their number, that may be in training too."""
 SWAPPED, ENOUGH_LINES, LEAST_TEXT = 0.1, 300, 20
@@ -60,8 +62,8 @@ USUAL_ENCODINGS = {
     "zh-TW": "big5", "zh": "gb18030", "yue": "big5", "ja": "cp932", "ko": "cp949",
 }  # fmt: skip
 """In which text of a language was written before UTF-8; cp1252 where nothing is said."""
-NUM_EXAMPLES, LONGEST = 5, 70
-"""Pairs that are shown, and letters of a side."""
+NUM_EXAMPLES, WIDTH, LONGEST = 5, 35, 64
+"""Pairs that are shown, letters of a side, and letters of a line that an error shows."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,20 @@ class Look:
         """A few pairs, spread over the file, for people to look at."""
         apart = max(1, len(self.pairs) // NUM_EXAMPLES)
         shown = self.pairs[apart // 2 :: apart][:NUM_EXAMPLES]
-        return [f"line {pair.line}: {shown_pair(pair.src, pair.tgt)}" for pair in shown]
+        return [
+            f"line {pair.line}: {shortened(pair.src, LONGEST)}\n    {shortened(pair.tgt, LONGEST)}"
+            for pair in shown
+        ]
 
 
 def shown_pair(src: str, tgt: str) -> str:
-    """A pair in one line."""
-    return f"{src[:LONGEST]}  |  {tgt[:LONGEST]}"
+    """A pair in one line of a terminal."""
+    return f"{shortened(src, WIDTH)}  |  {shortened(tgt, WIDTH)}"
+
+
+def shortened(text: str, width: int) -> str:
+    """`text`, or as much of it as `width` letters have room for."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 @dataclass
@@ -272,9 +282,9 @@ def log_oddities(corpus: Corpus, data: DataConfig) -> str:
 def _shared(
     pairs: Sequence[Pair], most: float, is_odd: Callable[[Pair], object], sentence: str
 ) -> Iterator[str]:
-    """`sentence` with the share of `pairs` that are odd, if that is `most` or more."""
+    """`sentence` with the share of `pairs` that are odd, if that is `most` or more, and not a few lines."""
     lines = [pair.line for pair in pairs if is_odd(pair)]
-    if len(lines) >= most * len(pairs):
+    if len(lines) >= max(FEW_LINES, most * len(pairs)):
         share, shown = f"{len(lines) / len(pairs):.0%} of the", ", ".join(map(str, lines[:3]))
         yield f"{sentence.format(share)} (lines {shown} …)"
 

@@ -8,6 +8,7 @@ import errno
 import glob
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from mt_cli.errors import DataError, ResourceError, UsageError, shortage
 
+log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 """Lists the files of its folder, whatever that holds, with their sha256."""
 MOST_BYTES, MOST_TEXT_BYTES = 1 << 24, 1 << 30
@@ -33,6 +35,8 @@ REASONS = {
 """Clear words for write errors whose system message would mislead."""
 CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 """Errors of file systems that have no such thing as syncing: shares of VirtualBox, CIFS, FUSE."""
+CANNOT_LOCK = (errno.ENOTSUP, errno.ENOLCK)
+"""Errors of file systems without locks, such as some of NFS and FUSE."""
 LOOK_S = 1.0
 """Seconds that a lock is waited for, so that somebody who only looks at it refuses nobody."""
 PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
@@ -200,7 +204,7 @@ def replaced(path: Path) -> Iterator[BufferedWriter]:
         yield file
         with write_errors_named(path):
             file.flush()
-            _sync(file.fileno())
+            sync(file.fileno())
             file.close()
             partial.replace(path)
             _sync_folder(path.parent)
@@ -264,12 +268,12 @@ def _sync_folder(folder: Path) -> None:
     except OSError:  # Windows opens no folders
         return
     try:
-        _sync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _sync(descriptor: int) -> None:
+def sync(descriptor: int) -> None:
     """Make what was written durable, where the file system can."""
     try:
         os.fsync(descriptor)
@@ -298,6 +302,10 @@ def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
             raise UsageError(
                 f"{folder}: another process is using this folder; wait until it finishes"
             ) from None
+        except OSError as error:
+            if error.errno not in CANNOT_LOCK:
+                raise
+            log.warning("%s: this file system has no locks; use it from one process at a time", folder)
     try:
         recover(place)  # first, because it may hold others
         for old in (_beside(place, "old"), *place.rglob(".[!.]*.old")):

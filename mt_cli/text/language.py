@@ -11,6 +11,11 @@ CLEARLY = 0.9
 """Probability from which on a guess counts."""
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 """A language, and perhaps its script or region: de, hsb, zh-TW, sr_Latn (RFC 5646)."""
+NO_LANGUAGES = (
+    "bpe", "csv", "dat", "hyp", "log", "out", "raw", "ref", "src", "tab", "tgt", "tok", "trg", "tsv",
+    "txt", "xml",
+)  # fmt: skip
+"""Usual endings of files that look like codes of languages."""
 TWO_LETTERS = {
     "afr": "af", "amh": "am", "ara": "ar", "aze": "az", "bel": "be", "ben": "bn", "bos": "bs",
     "bul": "bg", "cat": "ca", "ces": "cs", "cmn": "zh", "cym": "cy", "cze": "cs", "dan": "da",
@@ -33,6 +38,13 @@ UNSPACED = (*CHINESE, "ja", "th", "lo", "km", "my")
 """Languages that put no spaces between words."""
 
 
+def language_named(name: str) -> str | None:
+    """The code at the end of a name such as `train.es`, `translation.zh-TW` or `hsb`, if there is one."""
+    ending = name.rpartition(".")[2]
+    return ending if CODE.fullmatch(ending) and ending.lower() not in NO_LANGUAGES else None
+
+
+@cache
 def base_language(code: str) -> str:
     """The language of `code`, in two letters where there are: `zh` of `zh-TW`, `de` of `deu`."""
     language = re.split("[-_]", code.lower())[0]

@@ -26,6 +26,8 @@ def split_sentences(text: str, lang: str) -> list[str]:
 
     language = base_language(lang)
     pieces = list(sentencex.segment(language, text))
+    if len(pieces) < 2:
+        return [text] if text else []
     sentences: list[str] = []
     beginning = ""
     for piece, following in pairwise([*pieces, " "]):

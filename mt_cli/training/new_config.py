@@ -54,7 +54,7 @@ from mt_cli.machine.files import (
 )
 from mt_cli.machine.terminal import in_words
 from mt_cli.runs.run import build_model, open_run, run_with_tokenizer
-from mt_cli.text.language import CODE
+from mt_cli.text.language import language_named
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
 from mt_cli.text.tokenizer import Tokenizers, learn_tokenizers, sampled
 from mt_cli.training.monitor import before_training
@@ -409,29 +409,6 @@ def _data_config(
     return parse_config(tables, origin="config new").data
 
 
-NO_LANGUAGES = frozenset(
-    [
-        "src",
-        "tgt",
-        "trg",
-        "txt",
-        "raw",
-        "tok",
-        "bpe",
-        "ref",
-        "hyp",
-        "out",
-        "dat",
-        "log",
-        "csv",
-        "tsv",
-        "tab",
-        "xml",
-    ]
-)
-"""Usual endings that look like codes of languages."""
-
-
 def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -> tuple[str, str]:
     """The languages that are given, or else those that the files' or the columns' names say.
 
@@ -456,9 +433,8 @@ def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -
 
 def _language_of(path: Path, column: Column | None) -> str | None:
     """The language named by a column, as `translation.es`, or by a file's ending, as `train.es.gz`."""
-    name = f".{column}" if isinstance(column, str) else re.sub(r"\.(gz|zst|xz|bz2)$", "", path.name)
-    ending = name.rpartition(".")[2]
-    return ending if CODE.fullmatch(ending) and ending.lower() not in NO_LANGUAGES else None
+    name = column if isinstance(column, str) else re.sub(r"\.(gz|zst|xz|bz2)$", "", path.name)
+    return language_named(name)
 
 
 def _cut_off(

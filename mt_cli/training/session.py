@@ -6,7 +6,7 @@ Decides what follows from a score, a limit or a signal.
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mt_cli.data.prepared import EncodedSplit, Prepared, Sentences
 from mt_cli.errors import DataError, DivergedError, MtCliError, StoppedError
-from mt_cli.evaluation.scoring import score_bleu
+from mt_cli.evaluation.scoring import Score, score_bleu
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.files import write_json
 from mt_cli.machine.processes import StopSignals
@@ -141,7 +141,7 @@ class Session:
                 self._write_status("failed")
             raise
         self._write_status(reason)
-        if self._judged is not None and reason != "time_limit":
+        if self._judged is not None and reason != "time_limit" and self._validator.best_by == "bleu":
             bleu, hyps = self._judged.bleu.score, self._judged.hyps
             if failure := after_training(bleu, hyps=hyps, sources=self._validator.sources):
                 log.warning("%s", failure)
@@ -230,8 +230,7 @@ class Session:
 
         Of equal BLEU, as of a young model whose BLEU is 0, the lower loss is better.
         """
-        best_by_bleu = self._run.config.training.best_by == "bleu"
-        score = validation.bleu.score if best_by_bleu else -validation.nll
+        score = validation.bleu.score if self._validator.best_by == "bleu" else -validation.nll
         best_score, best_nll = self._state.best_score, self._state.best_nll
         is_best = best_score is None or (score, -validation.nll) > (best_score, -(best_nll or math.inf))
         if is_best or self._judged is None:
@@ -356,7 +355,7 @@ class Session:
                 "epoch": self._trainer.progress.epoch,
                 "best_step": self._state.best_step,
                 "best_score": self._state.best_score,
-                "best_by": self._run.config.training.best_by,
+                "best_by": self._validator.best_by,
                 "elapsed_s": round(self._elapsed_s(), 1),
             },
         )
@@ -386,6 +385,14 @@ class Validator:
         self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
         self.sources = prepared.lines("val", "src")
         self._refs = prepared.lines("val", "tgt")
+        self.best_by = run.config.training.best_by
+        """What the best checkpoint is judged by: as the config says, but by loss where BLEU cannot tell."""
+        if self.best_by == "bleu" and not self._bleu(self._refs).score:
+            self.best_by = "loss"
+            log.warning(
+                "the references of val are too short for BLEU, which gives 0 even to the references "
+                "themselves; the best checkpoint is judged by the loss"
+            )
         # The same weights, in the same memory, on the backend that decodes with a cache.
         twin = run.build_model(backend="scratch").to(runtime.device)
         twin.load_state_dict(model.state_dict(), assign=True)
@@ -409,11 +416,14 @@ class Validator:
             runtime=self._runtime,
         )
         hyps = self._translator.translate(self.sources, on_progress=on_progress)
-        data = self._config.data
-        bleu = score_bleu(hyps, self._refs, lang=data.tgt_lang, lowercase=data.lowercase)
+        bleu = self._bleu(hyps)
         spread = range(0, len(hyps), max(1, len(hyps) // NUM_SAMPLES))[:NUM_SAMPLES]
         samples = [(self.sources[i], hyps[i], self._refs[i]) for i in spread]
         return Validation(step, nll, bleu, hyps, samples)
+
+    def _bleu(self, hyps: Sequence[str]) -> Score:
+        data = self._config.data
+        return score_bleu(hyps, self._refs, lang=data.tgt_lang, lowercase=data.lowercase)
 
 
 def _fitting(split: EncodedSplit, *, longest: int) -> EncodedSplit:

@@ -259,6 +259,8 @@ def open_target(name: str) -> Iterator[Target]:
             yield Target(file, path)
             return
         place = path.resolve() if path.is_symlink() else path  # the file is replaced, and not the link
+        with write_errors_named(path):
+            place.parent.mkdir(parents=True, exist_ok=True)
         with replaced(place) as replacement:
             target = Target(replacement, path)
             try:

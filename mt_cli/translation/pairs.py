@@ -6,7 +6,6 @@ which would teach looping.
 
 import json
 import logging
-import os
 import re
 from itertools import chain
 from pathlib import Path
@@ -15,7 +14,15 @@ from mt_cli.config.schema import Config, DataConfig, FilesConfig, MorePairsConfi
 from mt_cli.data.corpora import MadePairs, Text, find_corpus, given_text, is_trained_on
 from mt_cli.decoding import Sampling
 from mt_cli.machine.device import fast_bf16
-from mt_cli.machine.files import locked, read_json, sha256_bytes, sha256_file, write_atomically, write_json
+from mt_cli.machine.files import (
+    locked,
+    read_json,
+    sha256_bytes,
+    sha256_file,
+    sync,
+    write_atomically,
+    write_json,
+)
 from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.checkpoint import weights_sha256
 from mt_cli.runs.run import Run, open_run_between
@@ -116,7 +123,7 @@ def _make(folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, 
                 kept = ["" if loops(*pair) else pair[0] for pair in zip(made, sources, strict=True)]
                 file.write("".join(f"{line}\n" for line in kept).encode())
                 file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         unfinished.replace(whole)
     num_empty = whole.read_bytes().split(b"\n").count(b"") - 1
     if num_empty:

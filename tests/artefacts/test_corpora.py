@@ -104,7 +104,7 @@ class TestMulti30k:
         write(tmp_path, pinned)
         (tmp_path / "train.en.gz").unlink()
         (tmp_path / "val.de.gz").unlink()
-        message = rf"no such file: {tmp_path}/train\.en\[\.gz\], {tmp_path}/val\.de\[\.gz\]$"
+        message = rf"no such file: {tmp_path}/train\.en\[\.gz\], {tmp_path}/val\.de\[\.gz\]"
         with pytest.raises(DataError, match=message):
             find_corpus(config, source=tmp_path)
 
@@ -180,12 +180,12 @@ class TestReading:
     def test_line_without_end_is_refused_by_number_and_never_held(
         self, tmp_path: Path, pack: type[bytes]
     ) -> None:
-        endless = b"ein Hund\n" + bytes(64 << 20)
+        endless = b"ein Hund\n" + b"x" * (64 << 20)
         write(tmp_path, {"src": pack(endless), "tgt": b"a dog\n\n"}, suffix="")
         del endless
         tracemalloc.start()
         try:
-            with pytest.raises(DataError, match=r"src: line 2: longer than 1,048,576 bytes; expected a sent"):
+            with pytest.raises(DataError, match=r"src: line 2: longer than 1,048,576 bytes"):
                 list(read_pairs(pairs_of(tmp_path / "src", tmp_path / "tgt")))
             assert tracemalloc.get_traced_memory()[1] < 8 << 20
         finally:
@@ -196,7 +196,7 @@ class TestReading:
     def test_damaged_packed_file_is_named(self, tmp_path: Path, cut: int, pack: type[bytes]) -> None:
         lines = b"".join(b"%d\n" % i for i in range(1000))
         write(tmp_path, {"src": pack(lines)[:cut], "tgt": lines}, suffix="")
-        with pytest.raises(DataError, match=r"src: a damaged .gz or .zst file"):
+        with pytest.raises(DataError, match=r"src: a damaged packed file"):
             list(read_pairs(pairs_of(tmp_path / "src", tmp_path / "tgt")))
 
 
@@ -230,19 +230,20 @@ class TestColumns:
     @pytest.mark.parametrize(
         ("name", "text", "columns", "message"),
         [
-            ("a.tsv", "eins\tone\nzwei\n", {}, r"a\.tsv: line 2: no column 2; it has 1, parted by tabs"),
+            ("a.tsv", "eins\tone\nzwei\n", {}, r"a\.tsv: line 2: expected at least 2 columns, found 1"),
             (
                 "a.tsv",
                 TSV,
                 {"src_column": "de", "tgt_column": "Englisch"},
-                r"names no column 'de'; it says Deutsch, score, Englisch",
+                r"no column is called 'de'.*: Deutsch, score, Englisch",
             ),
             ("a.jsonl", JSONL, {}, r"line 1: no key 'src'; it has de, translation"),
             ("a.jsonl", JSONL, {"src_column": "translation.fr", "tgt_column": "de"}, "line 2: no key"),
-            ("a.jsonl", '["de"]\n', {}, r"line 1: no key 'src'; it has no object"),
+            ("a.jsonl", '"de"\n', {}, r"line 1: no key 'src'; it has no object"),
+            ("a.jsonl", '["de"]\n', {}, r"a\.jsonl: a JSON array"),
             ("a.jsonl", '{"src": null}\n', {}, "line 1: what is under the key 'src' is no text"),
             ("a.jsonl", "{]\n", {}, "line 1: not JSON"),
-            ("a.jsonl", f"{'[' * 100_000}\n", {}, "line 1: not JSON"),
+            ("a.jsonl", '{"a":' * 100_000, {}, "line 1: not JSON"),
         ],
     )
     def test_what_is_missing_is_told_by_line(

@@ -3,6 +3,8 @@
 import errno
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,32 @@ def test_full_disk_leaves_the_old_content_and_nothing_else(
     with pytest.raises(ResourceError, match=r"file: cannot be written: no space left on the disk; free some"):
         write_atomically(tmp_path / "file", b"new")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_file_system_that_cannot_sync_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def cannot_sync(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", cannot_sync)
+    write_atomically(tmp_path / "file", b"new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"new"}
+
+
+def test_what_killed_writers_of_a_file_left_is_removed(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    for name in (
+        f".a[b].{process.pid}.partial",
+        f".a[b].{os.getppid()}.partial",
+        f".ab.{process.pid}.partial",
+    ):
+        (tmp_path / name).touch()
+    write_atomically(tmp_path / "a[b]", b"new")
+    left = {f".a[b].{os.getppid()}.partial", f".ab.{process.pid}.partial", "a[b]"}
+    assert {path.name for path in tmp_path.iterdir()} == left
 
 
 def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

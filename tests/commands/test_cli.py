@@ -1,6 +1,7 @@
 """The surface: what every command has in common, before any work begins."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from workspace import Workspace
 
 from mt_cli import __version__
 from mt_cli.cli.train import parse_duration
+from mt_cli.errors import UsageError
 
 VERBS = (
     "prepare",
@@ -84,11 +86,13 @@ def test_unusable_config_is_explained_and_exits_2(
     ("run", "message"),
     [
         ("runs/tinny", "error: runs/tinny: no such run folder; found: runs/tiny\n"),
-        ("corpus", "error: corpus: no run folder (it has no manifest.json)"),
-        ("tiny.toml", "error: tiny.toml: no such run folder"),
+        ("corpus", "error: corpus: not a run folder"),
+        ("tiny.toml", "error: tiny.toml: a config, where a run is needed; its run is runs/tiny\n"),
+        ("data/prepared/tiny", "error: data/prepared/tiny: prepared data, where a run is needed: runs/tiny"),
+        ("runs/tiny/checkpoints/step-00000252", "error: runs/tiny/checkpoints/step-00000252: a checkpoint"),
         ("Ein Hund bellt. " * 20, "error: Ein Hund bellt. "),
     ],
-    ids=["missing", "another folder", "a file", "text"],
+    ids=["missing", "another folder", "a config", "prepared data", "a checkpoint", "text"],
 )
 def test_run_that_is_none_exits_2(workspace: Workspace, verb: str, run: str, message: str) -> None:
     outcome = workspace.call(verb, run)
@@ -120,10 +124,29 @@ def test_prepare_as_json_is_one_document(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2h ", 7200), ("0", 0)]
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("10m", 600),
+        ("1.5h", 5400),
+        (" 2h ", 7200),
+        ("1h30m", 5400),
+        ("2d", 172_800),
+        ("1m30", 90),
+        ("00:10:00", 600),
+        ("10:00", 600),
+        ("1-12:00:00", 129_600),
+    ],
 )
-def test_duration_is_read_in_seconds_minutes_and_hours(text: str, seconds: float) -> None:
+def test_duration_is_read_in_units_or_as_a_clock_shows_it(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "00:00", "-5m", "5 m", "h", "1w", "10:5", "1h-2m"])
+def test_what_is_no_time_or_none_at_all_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=f"^--time-limit {re.escape(repr(text))}: expected "):
+        parse_duration(text)
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])

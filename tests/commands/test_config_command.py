@@ -101,17 +101,16 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
     ("args", "complaint"),
     [
         (("--val", *PAIR), "need training pairs beside them; name them with --train SRC TGT"),
-        (
-            (*PAIR, "-o", "x.toml"),
-            "corpus.es: expected a .tsv or .jsonl file; two files of lines follow --tra",
-        ),
+        (("corpus.es", "-o", "x.toml"), "corpus.es: a single file must have both sides"),
+        (("a.tsv", "corpus.en", "-o", "x.toml"), "corpus.en: a single file must have both sides"),
+        (("--train", "corpus.es", "-o", "x.toml"), "--train needs two files, SRC TGT; found corpus.es and -o"),
         (("a.tsv", "--train", *PAIR), "training pairs are named by --train or by FILE; give one of them"),
         (("a.tsv", "--columns", "0,1"), "--columns '0,1': expected two, such as 1,2 or de,en"),
         (("--train", ",", "corpus.en", "-o", "x.toml"), "--train: src: expected a path"),
         (("--columns", "de,en", "-o", "x.toml"), "describe files; name some with --train SRC TGT"),
         (("--src-lang", "es", "-o", "x.toml"), "describe files"),
         (("--train", *PAIR), "val and test are cut off the training pairs and need a place"),
-        (("--train", "text", "corpus.en"), "text: its name does not say in which language it is; add --src-"),
+        (("--train", "text", "corpus.en"), "text: cannot tell the language from its name"),
         (("--train", "no.es", "corpus.en", "-o", "x.toml"), "no such file: no.es"),
         (("--train", "short.es", "corpus.en", "-o", "x.toml"), "corpus.en: 300 lines, but short.es has 1;"),
         (

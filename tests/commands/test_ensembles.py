@@ -46,7 +46,7 @@ def test_evaluate_keeps_the_scores_of_an_ensemble_apart(
     run = workspace.copy_run(tmp_path / "run")
     outcome = workspace.call("evaluate", run, other, "--data", workspace.prepared, "--split", "val", "--json")
     assert outcome.code == 0, outcome.err
-    (folder,) = run.joinpath("eval").iterdir()
+    (folder,) = run.joinpath("eval").glob("[!.]*")
     assert folder.name.startswith("val-greedy-with-other-")
     saved = json.loads((folder / "scores.json").read_bytes())
     (member,) = saved["with"]

@@ -62,4 +62,4 @@ def test_translate_says_what_it_waits_for_and_answers_each_line(workspace: Works
         session.sendline(sentence)
         session.expect_exact(f"{sentence}\r\n{translation}\r\n")
     session.sendeof()
-    assert rest_of(session) == ""
+    assert rest_of(session).strip("> \r\n") == ""

@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt_cli.text.normalize import decode_line, normalize
+from mt_cli.text.normalize import decode_line, is_normal, normalize
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()))
+ZWNJ, ZWJ = "\u200c", "\u200d"
+joined_text = st.text(st.sampled_from([ZWNJ, ZWJ, "\u200b", "\ufe0f", " ", *"aéмیاകന്ക്ष👩🏽❤🔥"]), max_size=12)
+"""Text around joiners: letters of scripts that have them and that have none, marks, and emoji."""
 
 
-@given(any_text, st.booleans())
+@given(any_text | joined_text, st.booleans())
 def test_normalizing_twice_changes_nothing(text: str, lowercase: bool) -> None:
     once = normalize(text, lowercase=lowercase)
     assert normalize(once, lowercase=lowercase) == once
@@ -44,6 +47,46 @@ def test_normalized_text_is_one_clean_line(text: str) -> None:
 )
 def test_normalize_handles(text: str, expected: str) -> None:
     assert normalize(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(f"می{ZWNJ}رود", f"می{ZWNJ}رود", id="Persian"),
+        pytest.param(f"کتاب{ZWNJ}ها", f"کتاب{ZWNJ}ها", id="Persian plural"),
+        pytest.param(f"क्{ZWJ}ष", f"क्{ZWJ}ष", id="Devanagari half form"),
+        pytest.param(f"क्{ZWNJ}ष", f"क्{ZWNJ}ष", id="Devanagari virama"),
+        pytest.param(f"ന്{ZWJ} വന്ന", f"ന്{ZWJ} വന്ന", id="Malayalam chillu at the end of a word"),
+        pytest.param(f"അവന്{ZWJ}", f"അവന്{ZWJ}", id="Malayalam chillu at the end"),
+        pytest.param(f"ශ්{ZWJ}රී", f"ශ්{ZWJ}රී", id="Sinhala"),
+        pytest.param(f"👨{ZWJ}👩{ZWJ}👧", f"👨{ZWJ}👩{ZWJ}👧", id="family"),
+        pytest.param(f"👩🏽{ZWJ}🚀", f"👩🏽{ZWJ}🚀", id="astronaut with a skin tone"),
+        pytest.param(f"❤\ufe0f{ZWJ}🔥", f"❤\ufe0f{ZWJ}🔥", id="heart on fire"),
+        pytest.param(f"Auf{ZWNJ}lage", "Auflage", id="Latin"),
+        pytest.param(f"со{ZWJ}бака", "собака", id="Cyrillic"),
+        pytest.param(f"狗{ZWNJ}跑", "狗跑", id="Chinese"),
+        pytest.param(f"{ZWNJ}می", "می", id="before a word"),
+        pytest.param(f"می{ZWNJ} رود", "می رود", id="after a word"),
+        pytest.param(f"می {ZWNJ}رود", "می رود", id="before the next"),
+        pytest.param(f"می{ZWNJ}", "می", id="at the end"),
+        pytest.param(f"می{ZWNJ}{ZWNJ}رود", f"می{ZWNJ}رود", id="twice"),
+        pytest.param(f"می{ZWNJ}، رود", "می، رود", id="before a mark"),
+        pytest.param(f"a{ZWNJ}می", "aمی", id="between two scripts"),
+        pytest.param(f"👩{ZWJ} 🚀", "👩 🚀", id="emoji apart"),
+        pytest.param(f"👩{ZWNJ}🚀", "👩🚀", id="the other joiner between emoji"),
+        pytest.param(f"{ZWJ}{ZWNJ}", "", id="nothing else"),
+    ],
+)
+def test_joiners_stay_where_a_script_or_an_emoji_needs_them(text: str, expected: str) -> None:
+    assert normalize(text) == expected
+    assert normalize(expected) == expected
+
+
+@given(any_text | joined_text)
+def test_text_is_normal_if_only_white_space_would_change(text: str) -> None:
+    assert is_normal(normalize(text))
+    assert is_normal(f" {normalize(text)}\t")
+    assert is_normal(text) == (normalize(text).split() == text.split())
 
 
 def test_normalize_lowercases_on_request() -> None:

@@ -88,7 +88,7 @@ def test_evaluation_is_kept_apart_from_the_models_own(
     flags = ("--rerank-with", reverse, "--rerank-weights", "0.3,2.5")
     outcome = workspace.call("evaluate", run, *SEARCH, *flags, "--json")
     assert outcome.code == 0, outcome.err
-    (folder,) = (run / "eval").iterdir()
+    (folder,) = (run / "eval").glob("[!.]*")
     assert folder.name.startswith("test-beam4-alpha0.6-reranked-reverse-")
     record = json.loads((folder / "scores.json").read_bytes())
     assert record["reranked_by"]["run"] == "reverse"

@@ -2,18 +2,23 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from sacrebleu_command import command_intervals, command_scores
 
-from mt_cli.evaluation.scoring import score
+from mt_cli.evaluation.scoring import bleu_tokenizer, paired_tests, score, score_bleu
 
 SAMPLE = (
     Path(__file__).parents[2].joinpath("data/sample/test.en").read_text(encoding="utf-8").splitlines()[:60]
 )
 SHUFFLED = [" ".join(sorted(line.split(), key=len)) for line in SAMPLE]
 REFS = ["A man is sleeping on a bench.", "Two dogs, playing in the snow!", "Don't  walk - run.", "", "Äpfel"]
+CHINESE = ["狗在城里买旧书。", "猫在家里看见了3只白马！", "他们昨天去公园。", "一个 OK 的人。"]
+CHINESE_HYPS = ["狗在城里买书。", "猫在家里看3只马！", "昨天他们去公园。", "一个人。"]
+THAI = ["สุนัขวิ่งในสวน", "แมวสองตัวนอนหลับ", "ผู้ชายคนหนึ่งเล่นกีตาร์"]
+THAI_HYPS = ["สุนัขนอนในสวน", "แมวตัวนอนหลับ", "ผู้ชายคนเล่นกีตาร์"]
 HYPS = ["A man sleeps on a bench.", "two dogs playing in the snow!", "Don't walk - run.", "Nothing", ""]
 
 
@@ -60,3 +65,76 @@ def test_no_interval_is_given_where_the_command_fails(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):  # some resamples score 0
         command_intervals(tmp_path, HYPS, REFS)
     assert any(each.interval is None for each in score(HYPS, REFS).metrics.values())
+
+
+# Languages
+
+
+@pytest.mark.parametrize(
+    ("refs", "lang"),
+    [(CHINESE, "zh"), (CHINESE, None), (THAI, "th"), (THAI, None), (SAMPLE, "en"), (SAMPLE, None)],
+)
+def test_the_reference_itself_has_every_point(refs: list[str], lang: str | None) -> None:
+    found = {name: each.score for name, each in score(refs, refs, lang=lang).metrics.items()}
+    assert found == {"bleu": pytest.approx(100), "chrf": pytest.approx(100), "ter": 0}
+
+
+@pytest.mark.parametrize(
+    ("lang", "tokenizer", "hyps", "refs"),
+    [
+        ("zh", "zh", CHINESE_HYPS, CHINESE),
+        ("zh-TW", "zh", CHINESE_HYPS, CHINESE),
+        ("th", "char", THAI_HYPS, THAI),
+    ],
+)
+def test_scores_of_a_language_without_spaces_equal_those_of_the_command(
+    tmp_path: Path, lang: str, tokenizer: str, hyps: list[str], refs: list[str]
+) -> None:
+    flags = ("-tok", tokenizer, "--ter-normalized", "--ter-asian-support")
+    expected = command_scores(tmp_path, hyps, refs, *flags)
+    scores = score(hyps, refs, lang=lang).metrics
+    assert {each.name: f"{each.score:.10f}" for each in scores.values()} == expected
+    assert f"tok:{tokenizer}" in scores["bleu"].signature.split("|")
+    assert score_bleu(hyps, refs, lang=lang).score == scores["bleu"].score
+    assert score_bleu(hyps, refs, lang="de").score < scores["bleu"].score
+
+
+@pytest.mark.parametrize(
+    ("refs", "tokenizer"),
+    [(CHINESE, "zh"), (THAI, "char"), (SAMPLE, "13a"), (REFS, "13a"), (["", ""], "13a")],
+    ids=["Chinese", "Thai", "English", "mixed", "nothing"],
+)
+def test_a_language_that_is_not_given_is_told_from_the_references(refs: list[str], tokenizer: str) -> None:
+    hyps = ["A dog."] * len(refs)
+    assert f"tok:{tokenizer}" in score(hyps, refs).metrics["bleu"].signature.split("|")
+
+
+def test_paired_tests_take_words_as_the_scores_do() -> None:
+    for lang in ("zh", None):
+        ((bleu, *_),) = paired_tests(CHINESE_HYPS, [CHINESE], CHINESE, lang=lang, resamples=20, trials=20)
+        assert bleu.baseline.score == score_bleu(CHINESE_HYPS, CHINESE, lang="zh").score
+        assert bleu.system.score == pytest.approx(100)
+        assert "tok:zh" in bleu.bootstrap_signature.split("|")
+
+
+@pytest.mark.parametrize(
+    ("lang", "tokenizer"),
+    [
+        *((lang, "13a") for lang in ("en", "de", "ar", "hi", "hsb", "xx")),
+        *((lang, "zh") for lang in ("zh", "zh-TW", "zh_Hant", "zho", "cmn", "yue")),
+        *((lang, "char") for lang in ("th", "tha", "my", "mya", "lo", "km")),
+    ],
+)
+def test_words_are_told_apart_as_the_language_does(lang: str, tokenizer: str) -> None:
+    assert bleu_tokenizer(lang) == tokenizer
+
+
+@pytest.mark.parametrize(("lang", "module"), [("ja", "MeCab"), ("ko", "mecab_ko"), ("jpn", "MeCab")])
+def test_characters_stand_for_words_where_mecab_is_missing(
+    monkeypatch: pytest.MonkeyPatch, lang: str, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(
+        sys.modules, f"sacrebleu.tokenizers.tokenizer_{'ko' if lang == 'ko' else 'ja'}_mecab", raising=False
+    )
+    assert bleu_tokenizer.__wrapped__(lang) == "char"

@@ -27,7 +27,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
     def write(*, bleu: Sequence[float], nll: Sequence[float] = ()) -> None:
         def validate(_: Validator, step: int, on_progress: object = None) -> Validation:
-            score = replace(score_bleu(["a dog"], ["a dog"]), score=bleu[step - 1])
+            score = replace(score_bleu(["a dog"], ["a dog"], lang="en"), score=bleu[step - 1])
             return Validation(step, nll[step - 1] if nll else 1.0, score, ["a dog"], [])
 
         monkeypatch.setattr(Validator, "validate", validate)
@@ -61,6 +61,16 @@ def test_best_checkpoint_has_the_lowest_loss_or_the_highest_bleu(
     assert outcome.code == 0, outcome.err
     assert (run / "best.txt").read_text() == f"step-{best:08d}\n"
     assert status(run)["best_step"] == best
+
+
+def test_of_equal_bleu_the_lower_loss_is_better_and_keeps_patience(
+    workspace: Workspace, tmp_path: Path, script: Script
+) -> None:
+    script(bleu=[0.0] * 6, nll=[5.0, 4.0, 3.0, 3.5, 3.1, 2.0])
+    run, patient = tmp_path / "run", ("--set", "training.patience=2", "--max-steps", 6)
+    assert train(workspace, run, *EACH_UPDATE, *patient).code == 0
+    ended = status(run)
+    assert (ended["state"], ended["step"], ended["best_step"]) == ("early_stop", 5, 3)
 
 
 def test_patience_counts_validations_in_a_row_and_holds_after_a_resume(
