@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 
 from mt_cli import __version__
 from mt_cli.cli.flags import expanded
+from mt_cli.config.schema import Config
 from mt_cli.errors import (
     SHORTAGE_HINTS,
     MtCliError,
@@ -35,23 +36,14 @@ from mt_cli.machine.terminal import drop_stdout, print_aside, print_lines, set_u
 T = TypeVar("T")
 
 BUG = "this is a bug in mt-cli; the lines above say where"
-SETTINGS_OF = {
-    "--epochs": "training.max_epochs",
-    "--num-epochs": "training.max_epochs",
-    "--lr": "training.peak_lr",
-    "--learning-rate": "training.peak_lr",
-    "--warmup": "training.warmup_steps",
-    "--batch-size": "training.tokens_per_batch",
-    "--dropout": "model.dropout",
-    "--layers": "model.encoder_layers",
-    "--heads": "model.num_heads",
-    "--vocab-size": "tokenizer.vocab_size",
-    "--backend": "model.backend",
-    "--optimizer": "training.optimizer",
-    "--patience": "training.patience",
-    "--max-len": "decoding.max_len_factor",
-}
-"""Keys of a config that people look for as flags."""
+SYNONYMS = {
+    "batch_size": "tokens_per_batch", "beam": "beam_size", "epochs": "max_epochs", "fp16": "precision",
+    "gpu": "device", "heads": "num_heads", "hidden_size": "d_model", "layers": "encoder_layers",
+    "learning_rate": "peak_lr", "lr": "peak_lr", "max_tokens": "tokens_per_batch",
+    "num_epochs": "max_epochs", "num_layers": "encoder_layers", "steps": "max_steps",
+    "warmup": "warmup_steps",
+}  # fmt: skip
+"""What other tools call keys of a config."""
 LONGEST_MESSAGE = 10_000
 """Characters."""
 EXIT_CODES = """\
@@ -96,14 +88,25 @@ class Program(TyperGroup):
             message = demand(message.replace("Value error, ", "")).rstrip(".")
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
             option = getattr(error, "option_name", None)
-            if option in SETTINGS_OF:
-                message = f"no such option: {option}; use --set {SETTINGS_OF[option]}=VALUE"
+            if key := key_of_flag(str(option), known=where.split()[-1] in ("prepare", "train")):
+                message = f"no such option: {option}; use --set {key}=VALUE"
             _fail(f"error: {message[:1].lower()}{message[1:]}; see {where} --help", UsageError.exit_code)
         except SystemExit as leaving:
             if isinstance(leaving.__context__, BrokenPipeError):  # where Typer would leave with 1
                 raise leaving.__context__ from None
             raise
         raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def key_of_flag(flag: str, *, known: bool) -> str | None:
+    """The key of a config that somebody means by a `flag`; only of [decoding] unless all are `known`."""
+    name = flag.lstrip("-").replace("-", "_")
+    for section, field in Config.model_fields.items():
+        keys = getattr(field.annotation, "model_fields", {})
+        for key in (name, SYNONYMS.get(name)):
+            if key in keys and (known or section == "decoding"):
+                return f"{section}.{key}"
+    return None
 
 
 def new_app(name: str, help: str, *, epilog: str = "") -> typer.Typer:

@@ -19,7 +19,7 @@ from mt_cli.cli.flags import (
     prepared_dir,
     setting_flags,
 )
-from mt_cli.config.load import config_name, is_run, load_config
+from mt_cli.config.load import RUN_CONFIG, config_name, is_run, load_config
 from mt_cli.config.schema import PrecisionChoice
 from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError, command_line
 from mt_cli.machine.terminal import print_result
@@ -100,9 +100,14 @@ def train(
     from mt_cli.runs.run import STATUS, open_run, runs_trained_on
     from mt_cli.training.train import train_run
 
-    if (resume or auto_resume) and run is None and is_run(config):
-        run = config  # the folder that was named, wherever it is
-        data = data or Path(open_run(config).prepared.folder)
+    own_run = config.parent if config.name == RUN_CONFIG else config
+    if (resume or auto_resume) and run is None and is_run(own_run):
+        run = own_run  # the folder that was named, wherever it is
+        data = data or Path(open_run(run).prepared.folder)
+        if not data.exists():
+            raise DataError(
+                f"{data}: the data that {run} was trained on are not there; name them with --data"
+            )
     repeated = {"--run": run, "--data": data, "--time-limit": time_limit}
     words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
     words += [] if validate else ["--no-validate"]
@@ -148,9 +153,12 @@ NUMBER = r"\d+(?:\.\d+)?"
 def parse_duration(text: str) -> float:
     """Seconds of `90`, `90s`, `10m`, `1h30m`, `2d`, or of SLURM's `10:00`, `01:30:00`, `1-12:00:00`."""
     stripped = text.strip()
-    if clock := re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d{2})", stripped):
+    if clock := re.fullmatch(r"(\d+)-(\d+)(?::([0-5]?\d))?(?::([0-5]?\d))?", stripped):
         days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
         total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    elif clock := re.fullmatch(r"(?:(\d+):)?(\d+):([0-5]?\d)", stripped):
+        hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        total = (hours * 60 + minutes) * 60 + seconds
     elif re.fullmatch(rf"(?:{NUMBER}[dhms])*(?:{NUMBER}[dhms]?)", stripped):
         parts = re.findall(rf"({NUMBER})([dhms]?)", stripped)
         total = sum(float(number) * UNITS[unit] for number, unit in parts)

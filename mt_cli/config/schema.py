@@ -396,12 +396,12 @@ class DecodingConfig(Section):
     """Of matrix products in decoding, scoring and validation. In 16 bits, a sentence may be translated
     differently in another batch or on another machine."""
 
-    def max_len(self, src_length: int, *, usual_factor: float) -> int:
+    def max_len(self, src_length: int, *, trained_factor: float) -> int:
         """Most tokens of the translation of `src_length` tokens, if the model has room for them.
 
-        `usual_factor` stands for a `max_len_factor` that is not set.
+        `trained_factor` stands for a `max_len_factor` that is not set.
         """
-        factor = usual_factor if self.max_len_factor is None else self.max_len_factor
+        factor = trained_factor if self.max_len_factor is None else self.max_len_factor
         return int(factor * src_length) + self.max_len_extra
 
 

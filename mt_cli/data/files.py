@@ -9,11 +9,12 @@ import io
 import json
 import lzma
 import re
+import shlex
 import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, cast
 
@@ -33,25 +34,36 @@ HEAD_BYTES = 1 << 16
 """Bytes from which is told what a file is."""
 MOST_NULS = 0.3
 """Share of NUL bytes that no text has."""
+FEWEST_BYTES = 16
+"""Fewer say nothing of the whole."""
+RETURNS_A_LINE = 50
+"""Carriage returns for each line end from which on they are the line ends."""
 SKIPPED_MAGIC = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 """Of a frame without text, with which some zstd files begin."""
-SAVE_AS_TEXT = "save it as text"
 KINDS = (
-    (codecs.BOM_UTF32_LE, "UTF-32 text; convert it: iconv -f utf-32 -t utf-8 {0} > NEW"),
-    (codecs.BOM_UTF16_LE, "UTF-16 text; convert it: iconv -f utf-16 -t utf-8 {0} > NEW"),
-    (codecs.BOM_UTF16_BE, "UTF-16 text; convert it: iconv -f utf-16 -t utf-8 {0} > NEW"),
-    (b"\x1f\x8b", "a .gz file; unpack it: gunzip -c {0}"),
-    (b"\x28\xb5\x2f\xfd", "a .zst file; unpack it: zstd -dc {0}"),
-    (b"\xfd7zXZ\x00", "an .xz file; unpack it: xz -dc {0}"),
-    (b"BZh", "a .bz2 file; unpack it: bzip2 -dc {0}"),
-    (b"PK\x03\x04", f"a .zip file, as .xlsx, .ods and .docx files are; unpack it, or {SAVE_AS_TEXT}"),
-    (b"\xd0\xcf\x11\xe0", f"an old Office document; {SAVE_AS_TEXT}"),
-    (b"7z\xbc\xaf\x27\x1c", "a .7z file; unpack it"),
-    (b"%PDF-", f"a PDF; {SAVE_AS_TEXT}"),
-    (b"{\\rtf", f"an RTF document; {SAVE_AS_TEXT}"),
-    (b"PAR1", "a .parquet file; write its two columns to a .tsv file"),
+    (rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "UTF-32 text; convert it: iconv -f utf-32 -t utf-8 {0} > NEW"),
+    (rb"\xff\xfe|\xfe\xff", "UTF-16 text; convert it: iconv -f utf-16 -t utf-8 {0} > NEW"),
+    (rb"\x1f\x8b", "a .gz file; unpack it: gunzip -c {0}"),
+    (rb"\x28\xb5\x2f\xfd", "a .zst file; unpack it: zstd -dc {0}"),
+    (rb"\xfd7zXZ\x00", "an .xz file; unpack it: xz -dc {0}"),
+    (rb"BZh[1-9]1AY&SY", "a .bz2 file; unpack it: bzip2 -dc {0}"),
+    (
+        rb"\x5d\x00\x00|\x04\x22\x4d\x18|\x1f\x9d|7z\xbc\xaf|Rar!\x1a",
+        "packed (.lzma, .lz4, .Z, .7z or .rar); unpack it",
+    ),
+    (rb"PK\x03\x04", "a .zip file, as .xlsx, .ods and .docx files are; unpack it, or save it as text"),
+    (rb"(?s:.{257})ustar", "a .tar archive; unpack it, and name a file of it"),
+    (rb"\xd0\xcf\x11\xe0|%PDF-|{\\rtf", "an Office document or a PDF; save it as text"),
+    (
+        rb"PAR1\x15|SQLite format 3\x00|\x93NUMPY|\x89PNG|\xff\xd8\xff|\x7fELF",
+        "no text, but data of a program",
+    ),
+    (
+        rb"(?:\xef\xbb\xbf)?<\?xml|<tmx|<!DOCTYPE",
+        "markup (.xml, .tmx, .xlf, .html); write its text line by line",
+    ),
 )
-"""How files begin that are not text in UTF-8, and what they are."""
+"""How files begin that are not lines of text in UTF-8, as patterns, and what they are."""
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, ZstdError, lzma.LZMAError)
 """What reading a damaged packed file raises."""
 
@@ -78,7 +90,7 @@ def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
 
 def _unpacked(file: io.BufferedReader) -> io.BufferedReader:
     """`file`, or what it holds if it is packed; all of these classes have the methods of a reader."""
-    magic = file.peek(6)
+    magic = file.peek(10)
     content: object = file
     if magic.startswith(b"\x1f\x8b"):
         content = gzip.GzipFile(fileobj=file)
@@ -86,7 +98,7 @@ def _unpacked(file: io.BufferedReader) -> io.BufferedReader:
         content = ZstdFile(file)
     elif magic.startswith(b"\xfd7zXZ\x00"):
         content = lzma.LZMAFile(file)  # noqa: SIM115 — the caller closes it
-    elif magic.startswith(b"BZh"):
+    elif re.match(b"BZh[1-9]1AY&SY", magic):
         content = bz2.BZ2File(file)
     return cast("io.BufferedReader", content)
 
@@ -97,12 +109,13 @@ def check_is_text(head: bytes, name: str) -> None:
     Raises:
         DataError: it is something else; the error says what.
     """
-    for magic, kind in KINDS:
-        if head.startswith(magic):
-            raise DataError(f"{name}: {kind.format(name)}")
-    if len(head) >= 1 << 6 and head.count(0) > MOST_NULS * len(head):
+    for pattern, kind in KINDS:
+        if re.match(pattern, head):
+            raise DataError(f"{name}: {kind.format(shlex.quote(name))}")
+    if len(head) >= FEWEST_BYTES and head.count(0) > MOST_NULS * len(head):
         raise DataError(f"{name}: not text in UTF-8: it is full of NUL bytes, as UTF-16 is")
-    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+    lone_returns = len(re.findall(rb"\r(?![\r\n]|$)", head))
+    if lone_returns > RETURNS_A_LINE * head.count(b"\n"):
         raise DataError(
             f"{name}: its lines end in CR alone, as on old Macs; convert it: tr '\\r' '\\n' < {name} > NEW"
         )
@@ -150,8 +163,10 @@ def text_lines(path: Path) -> Iterator[bytes]:
 # Columns
 
 ENDINGS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
-QUOTED_LINES = 1000
-"""Lines from which is told whether a table has its cells in quotes."""
+QUOTED_LINES, DELIMITER_LINES = 10_000, 50
+"""Lines from which is told whether a table has its cells in quotes, and what parts the cells."""
+MOSTLY = 0.9
+"""Share of cells in quotes from which on all are."""
 LONGEST_QUOTATION = 80
 """Characters of a file that an error shows."""
 Format = Literal["tsv", "csv", "json"]
@@ -208,21 +223,33 @@ def column_of(path: Path, column: Column) -> Iterator[bytes]:
 
 def rows_of(path: Path) -> Iterator[list[bytes]]:
     """The cells of each row of a .tsv or .csv file; of quoted ones, what the quotes hold."""
-    is_csv = format_of(path) == "csv"
-    if not is_csv and not has_quoted_cells(path):
-        for line in text_lines(path):
-            yield strip_line_end(line).split(b"\t")
+    if format_of(path) == "csv":
+        yield from _csv_rows(path)
         return
-    text = (line.decode("utf-8", "surrogateescape") for line in text_lines(path))
-    first = next(text_lines(path), b"")
-    delimiter = "\t"
-    if is_csv:  # Excel writes semicolons where the decimal sign is a comma
-        delimiter = ";" if first.count(b";") > first.count(b",") else ","
+    has_quotes = has_quoted_cells(path)
+    for line in text_lines(path):
+        cells = strip_line_end(line).split(b"\t")
+        yield [_unquoted(cell) for cell in cells] if has_quotes else cells
+
+
+def _csv_rows(path: Path) -> Iterator[list[bytes]]:
+    """The rows of a .csv file. Line ends inside of a cell become spaces."""
+    csv.field_size_limit(LONGEST_LINE)
+    lines = (line.decode("utf-8", "surrogateescape") for line in text_lines(path))
+    head = list(islice(lines, DELIMITER_LINES))
+    delimiter = max(",;\t", key=lambda mark: _num_like_the_first(head, mark))
     try:
-        for row in csv.reader(text, delimiter=delimiter):
+        for row in csv.reader(chain(head, lines), delimiter=delimiter, skipinitialspace=True):
             yield [" ".join(cell.splitlines()).encode("utf-8", "surrogateescape") for cell in row]
     except csv.Error as error:
         raise DataError(f"{path}: not a table ({error})") from error
+
+
+def _num_like_the_first(lines: list[str], delimiter: str) -> int:
+    """Rows with as many cells as the first, if it has several: most for the delimiter of a table."""
+    rows = list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
+    width = len(rows[0]) if rows else 0
+    return sum(len(row) == width for row in rows) if width > 1 else 0
 
 
 def has_quoted_cells(path: Path) -> bool:
@@ -230,17 +257,28 @@ def has_quoted_cells(path: Path) -> bool:
 
     Then every cell with a quote in it stands in quotes, with its own quotes doubled.
     """
+    num_cells = num_quoted = 0
     has_reason = False
     for line in islice(text_lines(path), QUOTED_LINES):
         for cell in strip_line_end(line).split(b"\t"):
+            num_cells += 1
             if b'"' not in cell:
                 continue
-            inside = cell[1:-1]
-            is_quoted = len(cell) > 1 and cell.startswith(b'"') and cell.endswith(b'"')
-            if not is_quoted or b'"' in inside.replace(b'""', b""):
+            inside = _unquoted(cell)
+            if inside == cell:
                 return False
-            has_reason = has_reason or b"," in inside or b";" in inside or b'""' in inside
-    return has_reason
+            num_quoted += 1
+            has_reason = has_reason or any(mark in inside for mark in (b",", b";", b'"'))
+    return has_reason or num_quoted > MOSTLY * num_cells
+
+
+def _unquoted(cell: bytes) -> bytes:
+    """What the quotes of a cell hold; the cell as it is if it is not quoted."""
+    inside = cell[1:-1]
+    is_quoted = len(cell) > 1 and cell.startswith(b'"') and cell.endswith(b'"')
+    if not is_quoted or b'"' in inside.replace(b'""', b""):
+        return cell
+    return inside.replace(b'""', b'"')
 
 
 def header_of(path: Path) -> list[str]:

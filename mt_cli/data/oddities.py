@@ -6,6 +6,7 @@ shuffled, one language twice.
 
 import logging
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -33,9 +34,12 @@ MOST_EQUAL, MOST_TABS, MOST_REPEATED, MOST_UNLIKE = 0.2, 0.2, 0.1, 0.1
 """Largest normal shares of pairs that are equal, have tabs, repeat others, or differ much in length."""
 MOST_MARKUP, MOST_TOKENISED, MOST_UNREACHABLE = 0.01, 0.2, 0.01
 """The same of pairs with markup, with tokenised text, and with references that no translation can equal."""
-MARKUP = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,5}|#x[0-9A-Fa-f]{2,5});|@-@|</?[A-Za-z]{1,6}\b[^<>]{0,40}/?>")
-"""Entities as `&auml;` and `&apos;`, the hyphen of Moses' tokenizer, and tags."""
-TOKENISED = re.compile(r"\s[.,]$")
+MARKUP = re.compile(
+    r"&(?:[A-Za-z]{2,8}|#\d{2,5}|#x[0-9A-Fa-f]{2,5});|@[-,./]@|@@ |</?[A-Za-z]{1,6}\b[^<>]{0,200}>"
+    r"|\[/?[bi]\]|\{\\i\d\}"
+)
+"""Entities as `&auml;`, marks of Moses' tokenizer and of BPE, and tags of HTML, forums and subtitles."""
+TOKENISED = re.compile(r"\s[.,。]$")
 FEW_LINES = 3
 """Fewer odd lines say nothing of a file."""
 MOST_KNOWN, FEW_KNOWN = 0.02, 3
@@ -54,14 +58,16 @@ NUMBER, LEAST_EQUAL_NUMBERS = re.compile(r"\d{1,18}"), 0.2
 """Numbers, and the share of pairs with numbers on both sides that have the same ones."""
 USUAL_ENCODINGS = {
     **dict.fromkeys(("pl", "cs", "sk", "hu", "hr", "sl", "bs", "ro", "sq", "hsb", "dsb"), "cp1250"),
-    "sr-Latn": "cp1250",
     **dict.fromkeys(("ru", "uk", "bg", "sr", "mk", "be"), "cp1251"),
     **dict.fromkeys(("lt", "lv", "et"), "cp1257"),
     **dict.fromkeys(("ar", "fa", "ur"), "cp1256"),
     "el": "cp1253", "tr": "cp1254", "he": "cp1255", "vi": "cp1258", "th": "cp874",
-    "zh-TW": "big5", "zh": "gb18030", "yue": "big5", "ja": "cp932", "ko": "cp949",
+    "zh": "gb18030", "yue": "big5", "ja": "cp932", "ko": "cp949",
 }  # fmt: skip
 """In which text of a language was written before UTF-8; cp1252 where nothing is said."""
+ENCODINGS_OF_SCRIPTS = {
+    "sr-latn": "cp1250", "zh-tw": "big5", "zh-hk": "big5", "zh-hant": "big5",
+}  # fmt: skip
 NUM_EXAMPLES, WIDTH, LONGEST = 5, 35, 64
 """Pairs that are shown, letters of a side, and letters of a line that an error shows."""
 
@@ -168,15 +174,17 @@ def look_at(
 
 def _advice_on_encoding(text: Text, number: int, lang: str) -> str:
     """How to convert a file that is not UTF-8, if the encoding usual in its language can be it."""
-    encoding = USUAL_ENCODINGS.get(lang) or USUAL_ENCODINGS.get(base_language(lang), "cp1252")
+    encoding = USUAL_ENCODINGS.get(base_language(lang), "cp1252")
+    encoding = ENCODINGS_OF_SCRIPTS.get(lang.lower().replace("_", "-"), encoding)
     line = next(islice(text.lines(), number - 1, None))
     try:
         shown = normalize(line.decode(encoding))
     except UnicodeDecodeError:
         return "find out in which encoding it is, and convert it to UTF-8 with iconv"
+    files = shlex.join(map(str, text.paths))
     return (
-        f"if line {number} should be {shown[:LONGEST]!r}, convert it: "
-        f"iconv -f {encoding} -t utf-8 {text.paths[0]} > NEW"
+        f"if line {number} should be {shown[:LONGEST]!r}, convert it, unpacked if it is packed: "
+        f"iconv -f {encoding} -t utf-8 {files} > NEW"
     )
 
 
@@ -244,8 +252,10 @@ def _of_markup(look: Look) -> Iterator[str]:
         )
 
 
-def log_oddities(corpus: Corpus, data: DataConfig) -> str:
+def log_oddities(corpus: Corpus, data: DataConfig, *, finds_held_out: bool = True) -> str:
     """Look at all splits of `corpus`, and warn of what is odd; gives some training pairs to be shown.
+
+    `finds_held_out` is off where sources that training shares with other splits are counted later.
 
     Raises:
         DataError: a split cannot be used.
@@ -258,7 +268,7 @@ def log_oddities(corpus: Corpus, data: DataConfig) -> str:
     held_out = [
         HeldOut(name, {normalize(decode_line(src)) for src, _ in read_pairs(files)} - {""})
         for name, files in corpus.items()
-        if not is_trained_on(name)
+        if finds_held_out and not is_trained_on(name)
     ]
     sizes = {split.name: len(split.sources) for split in held_out}
     examples = list[str]()
@@ -270,13 +280,18 @@ def log_oddities(corpus: Corpus, data: DataConfig) -> str:
         if name == TRAIN:
             examples = look.examples()
     for split in held_out:
-        if split.num_known > max(FEW_KNOWN, MOST_KNOWN * sizes[split.name]):
-            log.warning(
-                "%s: %d of its %d sources are in the training pairs too, so that its scores will be too "
-                "high; leave them out of training, or let mt-cli config new cut %s off",
-                split.name, split.num_known, sizes[split.name], split.name,
-            )  # fmt: skip
+        warn_of_known_sources(split.name, split.num_known, of=sizes[split.name])
     return "\n".join(["some training pairs:", *(f"  {example}" for example in examples)])
+
+
+def warn_of_known_sources(name: str, num_known: int, *, of: int) -> None:
+    """Warn if more than a few sources of a held-out split are in training too."""
+    if num_known > max(FEW_KNOWN, MOST_KNOWN * of):
+        log.warning(
+            "%s: %d of its %d sources are in the training pairs too, so that its scores will be too high; "
+            "leave them out of training, or let mt-cli config new cut %s off",
+            name, num_known, of, name,
+        )  # fmt: skip
 
 
 def _shared(

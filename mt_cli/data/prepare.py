@@ -29,7 +29,7 @@ from mt_cli.data.corpora import (
     read_pairs,
 )
 from mt_cli.data.filter import DUPLICATE, EMPTY, KEPT, REASONS, drop_reason, text_options
-from mt_cli.data.oddities import NUM_EXAMPLES, log_oddities, shown_pair
+from mt_cli.data.oddities import NUM_EXAMPLES, log_oddities, shown_pair, warn_of_known_sources
 from mt_cli.data.prepared import (
     TOKENIZER,
     CorpusReport,
@@ -140,10 +140,13 @@ def prepare_corpus(
             return PrepareResult(out, is_new=False, report=existing.report())
         check_unneeded()
         started_at = time.monotonic()
-        examples = log_oddities(corpus, config.data)
+        examples = log_oddities(corpus, config.data, finds_held_out=False)
         with built_beside(out) as folder:
             workers = _suited_workers(corpus, workers)
             report = _build(config, corpus, folder, inputs=inputs, given=given, made=made, workers=workers)
+    for name, split in report.splits.items():
+        if not is_trained_on(name):
+            warn_of_known_sources(name, split.src_in_train or 0, of=split.lines)
     log.info("%s\n%s prepared in %.1f s\n%s", examples, out, time.monotonic() - started_at, report.as_text())
     return PrepareResult(out, is_new=True, report=report)
 
@@ -380,7 +383,10 @@ def survey_pairs(
     kept = [pair for pair, reason in zip(pairs, reasons, strict=True) if not reason]
     num_sentences = Counter[int]()
     if counts_sentences:
-        num_sentences.update(len(split_sentences(src, options.src_lang)) for src, _ in kept)
+        for (source, _), reason in zip(raw, reasons, strict=True):
+            if not reason:  # counted in the case of the file, as when a line is translated
+                sentences = split_sentences(normalize(decode_line(source)), options.src_lang)
+                num_sentences[len(sentences)] += 1
     return Survey(
         lines=len(raw),
         invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),

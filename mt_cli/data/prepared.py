@@ -52,10 +52,12 @@ from mt_cli.text.tokenizer import Tokenizers
 
 REPORT, TOKENIZER = "report.json", "tokenizer"
 PERCENTILES = (50, 90, 99, 100)
-NEARLY_ALL, COMMON = 0.999, 0.05
-"""Share of the training pairs that lengths are set by, and of its lines that have several sentences."""
-MARGIN = 1.25
-"""A translation may be so much longer than nearly all targets of training."""
+LENGTHS_SHARE, FACTORS_SHARE = 0.999, 0.99
+"""Shares of the training pairs: with no longer sources, and with no longer targets beside their sources."""
+MARGIN = 1.5
+"""How much longer a translation may be than those targets."""
+COMMON = 0.05
+"""Share of the lines of training that makes a number of sentences common."""
 COUNTED_TOGETHER = 1 << 22
 """Ids read at a time, so that a memory-mapped corpus need not fit into memory."""
 IdArray = NDArray[np.uint16] | NDArray[np.int32]
@@ -132,19 +134,18 @@ class TrainingLengths(BaseModel):
         src, tgt = split.src.lengths, split.tgt.lengths
         factors = (tgt - DecodingConfig().max_len_extra) / np.maximum(src, 1)
         # "higher" gives what some line has, never a value between two.
-        longest = np.quantile(src, NEARLY_ALL, method="higher")
-        factor = np.quantile(factors, NEARLY_ALL, method="higher")
-        common = [
-            number
-            for number in num_sentences
-            if sum(lines for n, lines in num_sentences.items() if n >= number)
-            >= COMMON * num_sentences.total()
-        ]
-        usual = TrainingLengths()
+        longest = np.quantile(src, LENGTHS_SHARE, method="higher")
+        factor = MARGIN * np.quantile(factors, FACTORS_SHARE, method="higher")
+        common, num_lines = 1, 0
+        for number in sorted(num_sentences, reverse=True):
+            num_lines += num_sentences[number]
+            if num_lines >= COMMON * num_sentences.total():
+                common = max(1, number)
+                break
         return TrainingLengths(
             src_tokens=int(longest),
-            sentences=max(1, max(common, default=1)),
-            max_len_factor=max(usual.max_len_factor, round(MARGIN * float(factor), 2)),
+            sentences=common,
+            max_len_factor=max(TrainingLengths().max_len_factor, round(float(factor), 2)),
         )
 
 

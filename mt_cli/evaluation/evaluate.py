@@ -5,6 +5,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -348,7 +349,9 @@ class System:
                     write_atomically(partial / name, content)
                 own = {SPLIT: test_set.name} if is_own else {}
                 record = {**assessment.as_json(), **self._made_by, **own, "sha256": hashes}
-                before = read_json(folder / SCORES) if (folder / SCORES).exists() else {}
+                before: dict[str, object] = {}
+                with suppress(DataError):
+                    before = read_json(folder / SCORES)
                 if {**before, SPEED: 0} == {**json.loads(json.dumps(record)), SPEED: 0}:
                     record = before  # the same scores: a file under version control stays as it is
                 write_json(partial / SCORES, record)

@@ -349,6 +349,8 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
         write_atomically(folder / name, read_file(run.folder / name, most=MOST_TEXT_BYTES))
     if own != copied and METRICS in names:
         _mark_validation(run, folder / METRICS, step=state.step, weights=own)
+    if own != copied and STATUS in names:
+        write_json(folder / STATUS, {**run.read_facts(STATUS), "best_score": None})
 
 
 def _mark_validation(run: Run, path: Path, *, step: int, weights: str) -> None:

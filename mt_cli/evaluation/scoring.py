@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal, cast
 
-from mt_cli.text.language import CHINESE, UNSPACED, base_language, likely_language
+from mt_cli.text.language import CHINESE, base_language, unspaced_script
 from mt_cli.text.normalize import is_normal
 
 if TYPE_CHECKING:  # sacreBLEU is imported when something is scored
@@ -19,8 +19,8 @@ RESAMPLES, TRIALS = 1000, 10_000
 """Of the bootstrap and of the approximate randomisation: sacreBLEU's own numbers."""
 MOST_RESAMPLED = 10_000
 """Sentences: sacreBLEU's bootstrap holds all its resamples in memory, 0.7 GB for chrF2 of so many."""
-ENOUGH_TEXT = 20_000
-"""Characters that tell a language."""
+ENOUGH_LINES = 1000
+"""References whose script is that of all."""
 ALPHA = 0.05
 """A difference is shown if chance makes one as large less often than this."""
 MetricName = Literal["BLEU", "chrF2", "TER"]
@@ -63,67 +63,71 @@ class Scores:
         return {**details, "n": self.n, "length_ratio": self.length_ratio}
 
 
-def score(
-    hyps: Sequence[str], refs: Sequence[str], *, lang: str | None = None, lowercase: bool = False
-) -> Scores:
+def score(hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase: bool = False) -> Scores:
     """Corpus scores of `hyps` against `refs`, which are in the language `lang`, with intervals.
 
-    `lang` decides what a word is for BLEU and TER; None is told from `refs`. BLEU and chrF2 are cased unless
-    `lowercase`; TER never is, which is sacreBLEU's default. More than `MOST_RESAMPLED` sentences get no
-    interval.
+    What a word is for BLEU and TER follows from `lang` and from the script of `refs`. BLEU and chrF2 are
+    cased unless `lowercase`; TER never is, which is sacreBLEU's default. More than `MOST_RESAMPLED`
+    sentences get no interval.
     """
     n_bootstrap = RESAMPLES if len(hyps) <= MOST_RESAMPLED else 1
-    metrics = _metrics(lang or likely_language(" ".join(refs)[:ENOUGH_TEXT]), lowercase)
+    metrics = _metrics(bleu_tokenizer(refs, lang), lowercase)
     results = [_corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap) for metric in metrics]
     scores = dict(zip(("bleu", "chrf", "ter"), map(_describe, metrics, results), strict=True))
     ratio: float = results[0].ratio  # type: ignore[attr-defined]
     return Scores(scores, len(hyps), ratio)
 
 
-def score_bleu(hyps: Sequence[str], refs: Sequence[str], *, lang: str, lowercase: bool = False) -> Score:
-    """Corpus BLEU of `hyps` against `refs`, which are in the language `lang`, and nothing slower."""
-    metric = _metrics(lang, lowercase)[0]
+def score_bleu(hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase: bool = False) -> Score:
+    """Corpus BLEU of `hyps` against `refs`, as in `score`, and nothing slower."""
+    metric = _metrics(bleu_tokenizer(refs, lang), lowercase)[0]
     return _describe(metric, _corpus_score(metric, hyps, refs, n_bootstrap=1))
 
 
 def sentence_chrf(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> list[float]:
     """chrF2 of each of `hyps` by itself."""
-    metric = _metrics("", lowercase)[1]
+    metric = _metrics("13a", lowercase)[1]
     return [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in zip(hyps, refs, strict=True)]
 
 
-def _metrics(lang: str, lowercase: bool) -> "tuple[Metric, Metric, Metric]":
-    """BLEU, chrF2 and TER as all scores of text in the language `lang` are made."""
+def _metrics(tokenizer: str, lowercase: bool) -> "tuple[Metric, Metric, Metric]":
+    """BLEU, by words that `tokenizer` finds, chrF2 and TER as all scores here are made."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
     # `symptoms` does the warning about tokens in place of sacreBLEU.
-    bleu = BLEU(lowercase=lowercase, tokenize=bleu_tokenizer(lang), force=True)
-    has_no_spaces = base_language(lang) in UNSPACED
+    bleu = BLEU(lowercase=lowercase, tokenize=tokenizer, force=True)
+    has_no_spaces = tokenizer != "13a"
     ter = TER(normalized=has_no_spaces, asian_support=has_no_spaces)
     return bleu, CHRF(lowercase=lowercase), ter
 
 
-@cache
-def bleu_tokenizer(lang: str) -> str:
-    """What sacreBLEU splits text in the language `lang` with, as its signature calls it.
+def bleu_tokenizer(refs: Sequence[str], lang: str = "") -> str:
+    """What sacreBLEU splits `refs` with, as its signature calls it; `lang` is their language if known.
 
-    Its own choice, which is 13a for most languages. Where that needs a package that is not installed
-    (sacrebleu[ja], sacrebleu[ko]), and for other languages without spaces between words: characters.
+    Its own choice for a language: zh, ja-mecab, ko-mecab, else 13a. Where a package for that is missing
+    (sacrebleu[ja], sacrebleu[ko]), and in other scripts without spaces between words: characters.
     """
-    from sacrebleu.metrics.bleu import BLEU
-
     language = base_language(lang)
-    if language in ("ja", "ko"):
-        try:
-            BLEU(trg_lang=language)
-        except (RuntimeError, ImportError):
-            return "char"
-        return f"{language}-mecab"
     if language in CHINESE:
         return "zh"
-    return "char" if language in UNSPACED else "13a"
+    if language not in ("ja", "ko"):
+        language = unspaced_script(refs[:ENOUGH_LINES])
+    if language in ("ja", "ko"):
+        return f"{language}-mecab" if _has_mecab(language) else "char"
+    return {"": "13a", "zh": "zh"}.get(language, "char")
+
+
+@cache
+def _has_mecab(language: str) -> bool:
+    from sacrebleu.metrics.bleu import BLEU
+
+    try:
+        BLEU(trg_lang=language)
+    except (RuntimeError, ImportError):
+        return False
+    return True
 
 
 def _corpus_score(
@@ -206,7 +210,7 @@ def paired_tests(
     systems: Sequence[Sequence[str]],
     refs: Sequence[str],
     *,
-    lang: str | None = None,
+    lang: str = "",
     lowercase: bool = False,
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
@@ -221,8 +225,8 @@ def paired_tests(
     from sacrebleu.significance import PairedTest
 
     named: list[tuple[str, Sequence[str]]] = [(str(i), hyps) for i, hyps in enumerate([baseline, *systems])]
-    language = lang or likely_language(" ".join(refs)[:ENOUGH_TEXT])
-    metrics = dict(zip(("BLEU", "CHRF", "TER"), _metrics(language, lowercase), strict=True))
+    tokenizer = bleu_tokenizer(refs, lang)
+    metrics = dict(zip(("BLEU", "CHRF", "TER"), _metrics(tokenizer, lowercase), strict=True))
     references = [list(refs)]
     bs_signatures, bs = PairedTest(named, metrics, references, test_type="bs", n_samples=resamples)()
     ar_signatures, ar = PairedTest(named, metrics, references, test_type="ar", n_samples=trials)()
@@ -274,7 +278,7 @@ def judge(
 
 MOST_TOKENISED, MOST_LOOPS, MOST_UNREACHABLE = 0.1, 0.02, 0.01
 """Normal shares of lines that look so."""
-TOKENISED = re.compile(r"\s[.,!?]\s*$")
+TOKENISED = re.compile(r"\s[.,。]\s*$")  # French puts a space before ! and ?
 LOOP = re.compile(r"\b(\w+)(?: \1\b){3}|\b(\w+(?: \w+){1,3})(?: \2\b){2}")
 """A word four times in a row, or two to four words three times. "Very, very, very" is none."""
 

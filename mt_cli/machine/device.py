@@ -230,7 +230,8 @@ def free_memory_of(device: torch.device) -> int | None:
     """Bytes of memory of `device` that can still be had; None where the system does not say."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return int(free)
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(free + kept)
     return free_memory()
 
 

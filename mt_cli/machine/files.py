@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import platform
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from mt_cli.errors import DataError, ResourceError, UsageError, shortage
+from mt_cli.errors import MEMORY, DataError, ResourceError, UsageError, shortage
 
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
@@ -39,8 +40,9 @@ CANNOT_LOCK = (errno.ENOTSUP, errno.ENOLCK)
 """Errors of file systems without locks, such as some of NFS and FUSE."""
 LOOK_S = 1.0
 """Seconds that a lock is waited for, so that somebody who only looks at it refuses nobody."""
-PARTIAL = re.compile(r"\..+\.(\d+)\.partial")
-"""Name of a file that a process, whose number is in it, is writing."""
+HOST = re.sub(r"\W", "", platform.node())[:20] or "host"
+PARTIAL = re.compile(rf"\..+\.{HOST}-(\d{{1,9}})\.partial", re.ASCII)
+"""Name of a file that a process of this machine, whose number is in it, is writing."""
 
 
 class WriteError(ResourceError):
@@ -55,7 +57,7 @@ class WriteError(ResourceError):
 def write_errors_named(path: Path) -> Iterator[None]:
     """Report each failed write in the block as one of `path`, the place that the user knows.
 
-    A lack of memory or of processes is no failed write, and is raised as it is.
+    A lack of memory is no failed write, and is raised as it is.
     """
     try:
         yield
@@ -64,7 +66,7 @@ def write_errors_named(path: Path) -> Iterator[None]:
     except WriteError as error:
         raise WriteError(path, error.reason) from error
     except OSError as error:
-        if shortage(error) is not None:
+        if shortage(error) == MEMORY:
             raise
         first = error
         while isinstance(first.__context__, OSError):  # to close a file that could not be written fails too
@@ -197,7 +199,7 @@ def replaced(path: Path) -> Iterator[BufferedWriter]:
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         if _is_abandoned(leftover):
             remove(leftover)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{HOST}-{os.getpid()}.partial")
     with write_errors_named(path):
         file = partial.open("wb")
     try:
@@ -321,6 +323,8 @@ def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
                 remove(partial)
         yield
     finally:
+        if not place.exists():  # nothing came of it
+            remove(_beside(place, "lock"))
         lock.release()
 
 
@@ -328,13 +332,13 @@ def _is_abandoned(partial: Path) -> bool:
     """Whether the process that was writing the file or folder `partial` is gone."""
     if partial.is_dir():
         return not is_locked(partial.with_name(partial.name[1 : -len(".partial")]))
-    if found := PARTIAL.fullmatch(partial.name):
-        try:
-            os.kill(int(found[1]), 0)
-        except ProcessLookupError:
-            return True
-        except OSError:  # somebody else's process
-            return False
+    found = PARTIAL.fullmatch(partial.name)
+    if found is None or os.name == "nt":  # where a signal of 0 would end the process
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except OSError as error:
+        return error.errno == errno.ESRCH
     return False
 
 

@@ -47,18 +47,18 @@ def usable_cores() -> int:
 def cpu_quota() -> float | None:
     """Cores' worth of time that a container may use, such as 0.5; None if it is not limited."""
     quotas = []
-    for folder in _cgroup_folders("cpu"):
+    for folder in _cgroups("cpu"):
         values = _read(folder / "cpu.max").split()  # version 2: quota and period, or max
-        if not values:
+        if not values:  # version 1
             values = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
-        if all(value.isdecimal() and int(value) > 0 for value in values):
+        if len(values) == 2 and all(value.isdecimal() and int(value) > 0 for value in values):
             quotas.append(int(values[0]) / int(values[1]))
     return min(quotas, default=None)
 
 
 def total_memory() -> int | None:
     """Bytes of memory that this process may use; None where the system does not say."""
-    limits = [int(value) for value in _memory_limits() if value.isdecimal() and int(value) < UNLIMITED]
+    limits = [limit for limit, _ in _memory_limits()]
     with suppress(AttributeError, ValueError, OSError):
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return min(limits, default=None)
@@ -66,36 +66,52 @@ def total_memory() -> int | None:
 
 def free_memory() -> int | None:
     """Bytes of memory that are free for this process; None where the system does not say."""
-    total = total_memory()
+    free = [max(0, limit - used) for limit, used in _memory_limits()]
     for line in _read(MEMINFO).splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable":
-            available = int(value.split()[0]) * 1024
-            return available if total is None else min(available, total)
-    return total
+            free.append(int(value.split()[0]) * 1024)
+    return min(free, default=total_memory())
 
 
-def _memory_limits() -> Iterator[str]:
-    for folder in _cgroup_folders("memory"):
-        yield _read(folder / "memory.max")  # version 2
-        yield _read(folder / "memory.limit_in_bytes")
+MEMORY_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory.high", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+"""Limit and use of a cgroup, of version 2 and 1. Above `high`, processes are slowed down till they stand."""
 
 
-def _cgroup_folders(controller: str) -> Iterator[Path]:
+def _memory_limits() -> Iterator[tuple[int, int]]:
+    """Limit and use of each cgroup, in bytes, where there is a limit."""
+    for folder in _cgroups("memory"):
+        for limit_name, use_name in MEMORY_FILES:
+            limit, used = _read(folder / limit_name), _read(folder / use_name)
+            if limit.isdecimal() and int(limit) < UNLIMITED:
+                yield int(limit), int(used) if used.isdecimal() else 0
+
+
+def _cgroups(controller: str) -> Iterator[Path]:
     """The folders of the cgroup of this process and of those above it, of either version.
 
     A container may see its own cgroup as the root.
     """
     for line in _read(OWN_CGROUPS).splitlines():
         _, controllers, place = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        root = CGROUPS / controllers if controllers else CGROUPS
-        if controllers and not root.is_dir():
-            root = CGROUPS / controller
-        inner = root / place.lstrip("/")
-        yield inner
-        yield from (folder for folder in inner.parents if folder.is_relative_to(root))
+        if not controllers:  # version 2
+            yield from _and_above(CGROUPS, place)
+        elif controller in controllers.split(","):
+            # Folders are called after all of their controllers, in any order, or linked to by one.
+            names = {controllers, controller, ",".join(reversed(controllers.split(",")))}
+            for name in names:
+                yield from _and_above(CGROUPS / name, place)
+
+
+def _and_above(root: Path, place: str) -> Iterator[Path]:
+    """The folder of `place` below `root`, and all those between them."""
+    inner = root / place.lstrip("/")
+    yield inner
+    yield from (folder for folder in inner.parents if folder.is_relative_to(root))
 
 
 def _read(path: Path) -> str:

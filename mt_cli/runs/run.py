@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from mt_cli.config.load import RUN_CONFIG, differences, dump_config, load_config
+from mt_cli.config.load import RUN_CONFIG, differences, dump_config, is_run, load_config
 from mt_cli.config.schema import Backend, Config, ModelConfig, Quantization
 from mt_cli.data.prepared import Prepared, TrainingLengths, open_prepared
 from mt_cli.errors import ConfigError, DataError, Option, PreparedDataError, UsageError, command_line
@@ -329,6 +329,9 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
     recover(folder)
     path = folder / MANIFEST
     if not os.path.exists(path):  # noqa: PTH110 — text may be too long for a name
+        inside = next((each for each in folder.parents if is_run(each)), None)
+        if inside is not None:
+            raise UsageError(f"{folder}: a part of a run, where a run is needed; name the run: {inside}")
         if os.path.isfile(folder) and folder.suffix == ".toml":  # noqa: PTH113
             own = Path("runs") / folder.stem
             raise UsageError(

@@ -1,6 +1,7 @@
 """Languages: their codes, and which one a text is in, as py3langid tells (Lui and Baldwin 2012)."""
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,8 @@ CLEARLY = 0.9
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 """A language, and perhaps its script or region: de, hsb, zh-TW, sr_Latn (RFC 5646)."""
 NO_LANGUAGES = (
-    "bpe", "csv", "dat", "hyp", "log", "out", "raw", "ref", "src", "tab", "tgt", "tok", "trg", "tsv",
-    "txt", "xml",
+    "bpe", "csv", "dat", "hyp", "lc", "log", "low", "new", "out", "raw", "ref", "sgm", "src", "tab",
+    "tc", "tgt", "tok", "trg", "tsv", "txt", "xml",
 )  # fmt: skip
 """Usual endings of files that look like codes of languages."""
 TWO_LETTERS = {
@@ -30,12 +31,39 @@ TWO_LETTERS = {
     "rus": "ru", "sin": "si", "slk": "sk", "slo": "sk", "slv": "sl", "som": "so", "spa": "es",
     "sqi": "sq", "srp": "sr", "swa": "sw", "swe": "sv", "tam": "ta", "tel": "te", "tha": "th",
     "tur": "tr", "ukr": "uk", "urd": "ur", "uzb": "uz", "vie": "vi", "xho": "xh", "yor": "yo",
-    "zho": "zh", "zul": "zu", "chi": "zh", "nb": "no",
+    "zho": "zh", "zul": "zu", "chi": "zh", "nb": "no", "bur": "my", "alb": "sq", "arm": "hy",
+    "baq": "eu", "geo": "ka", "mac": "mk", "may": "ms", "wel": "cy", "cn": "zh", "jp": "ja",
 }  # fmt: skip
 """ISO 639-3 and 639-2 codes of languages that also have a code of two letters."""
-CHINESE = ("zh", "yue", "wuu")
-UNSPACED = (*CHINESE, "ja", "th", "lo", "km", "my")
-"""Languages that put no spaces between words."""
+CHINESE = ("zh", "yue", "wuu", "lzh", "nan", "hak", "gan")
+KANA = re.compile("[\u3040-\u30ff]")
+HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
+HANGUL = re.compile("[\u1100-\u11ff\uac00-\ud7af]")
+OTHER_UNSPACED = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\ua000-\ua4cf\ua980-\ua9df]"
+)
+"""Thai, Lao, Tibetan, Burmese, Khmer, Tai, Yi and Javanese: scripts without spaces between words."""
+MAIN_SHARE = 0.3
+"""Share of the letters from which on a script is that of the text."""
+
+
+def unspaced_script(texts: Iterable[str]) -> str:
+    """The language, or `other`, of a script without spaces between words; empty if `texts` have another.
+
+    Chinese, Japanese and Korean are told by their letters. Korean has spaces, but words of several parts.
+    """
+    text = "".join(texts)
+    num_letters = sum(map(str.isalpha, text))
+    counts = {
+        "ja": len(KANA.findall(text)),
+        "zh": len(HAN.findall(text)),
+        "ko": len(HANGUL.findall(text)),
+        "other": len(OTHER_UNSPACED.findall(text)),
+    }
+    if counts["ja"] > MAIN_SHARE / 3 * (counts["ja"] + counts["zh"]):  # Japanese has kanji too
+        counts["ja"] += counts["zh"]
+    script, count = max(counts.items(), key=lambda each: each[1])
+    return script if count > MAIN_SHARE * num_letters else ""
 
 
 def language_named(name: str) -> str | None:
@@ -65,12 +93,6 @@ def other_language(text: str, lang: str) -> str | None:
     found, probability = identifier.classify(text)
     is_other = base_language(found) != lang and probability > CLEARLY and lang in identifier.labels
     return str(found) if is_other else None
-
-
-def likely_language(text: str) -> str:
-    """The language that `text` most probably is in."""
-    found, _ = _identifier().classify(text)
-    return str(found)
 
 
 def is_known(lang: str) -> bool:

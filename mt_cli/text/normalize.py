@@ -21,6 +21,7 @@ _REMOVED = re.compile(
 JOINERS = re.compile("[\u200c\u200d]+")
 """Zero-width non-joiner and joiner, which some scripts spell words with, and sequences of emoji."""
 ZERO_WIDTH_JOINER, EMOJI_STYLE = "\u200d", "\ufe0f"
+JOINING = re.compile("[\u0590-\u1cff\ua800-\uabff\ufb50-\ufdff\U00010a00-\U00011fff\U0001e900-\U0001e95f]")
 VIRAMA = 9
 """Combining class of the mark that takes a consonant's vowel away in Indic scripts."""
 
@@ -72,23 +73,22 @@ def _kept_joiner(found: re.Match[str]) -> str:
     before = text[found.start() - 1] if found.start() else " "
     after = text[found.end()] if found.end() < len(text) else " "
     joiner = found[0][0]
-    ends_word = joiner == ZERO_WIDTH_JOINER and unicodedata.combining(before) == VIRAMA
-    if _is_of_joining_script(before) and (_is_of_joining_script(after) or ends_word):
+    if _is_of_joining_script(after) and not before.isspace():
         return joiner
-    is_in_emoji = unicodedata.category(after) == "So" and (
-        before == EMOJI_STYLE or unicodedata.category(before) in ("So", "Sk")
-    )
-    return joiner if joiner == ZERO_WIDTH_JOINER and is_in_emoji else ""
+    if _is_of_joining_script(before):  # at the end of a word: a form of its last letter
+        is_virama = unicodedata.combining(before) == VIRAMA
+        return joiner if joiner == ZERO_WIDTH_JOINER or is_virama else ""
+    is_emoji = before == EMOJI_STYLE or unicodedata.category(before) in ("So", "Sk")
+    joins_emoji = is_emoji and unicodedata.category(after) in ("So", "Sm")
+    return joiner if joiner == ZERO_WIDTH_JOINER and joins_emoji else ""
 
 
 def _is_of_joining_script(character: str) -> bool:
     """Whether it is a letter or a mark of a script that spells words with joiners.
 
-    These are the scripts of the Near East and of South and Central Asia; Latin and Cyrillic are none.
+    These are scripts of the Near East, Africa and South and Central Asia; Latin and Cyrillic are none.
     """
-    has_range = "\u0590" <= character <= "\u1cff" or "\ua800" <= character <= "\uabff"
-    has_range = has_range or "\ufb50" <= character <= "\ufdff" or "\U00010a00" <= character <= "\U00011fff"
-    return has_range and unicodedata.category(character)[0] in "LM"
+    return JOINING.match(character) is not None and unicodedata.category(character)[0] in "LM"
 
 
 Hashes = NDArray[np.uint64]

@@ -8,14 +8,23 @@ from mt_cli.text.language import base_language, sentence_space
 
 ORDINAL_DOT = (
     "bs", "cs", "da", "de", "dsb", "et", "eu", "fi", "fo", "hr", "hsb", "hu", "is", "lb", "lv", "nds",
-    "nn", "no", "pl", "sk", "sl", "sr", "sv", "tr",
+    "mk", "nn", "no", "pl", "sk", "sl", "sr", "sv", "tr",
 )  # fmt: skip
 """Languages that write `3.` where English writes `3rd`."""
 ORDINAL = re.compile(r"(?:^|\W)(?:\d{1,2}|[IVX]{1,5})\.\s*$")
-SQUEEZED_END, SQUEEZED_START = re.compile(r"[^\W\d_]{3}[.!?]$"), re.compile(r"[A-ZÄÖÜ][a-zäöü]")
-"""Around the end of a sentence without a space behind it: `läuft.Zwei`, but not `www.de` or `z.B.`"""
-FULL_WIDTH_ENDS = "。！？｡।॥؟۔」』）”’»"
-"""Marks that end a sentence without a space."""
+INITIAL = re.compile(r"(?:^|\s)[^\W\d_]\.\s*$")
+"""A single letter, as in `M. Dupont`."""
+ADDRESS = re.compile(r"(?:www\.|://|@|/)\S*$")
+CJK = r"[\u3040-\u9fff]"
+HARD_END = re.compile(
+    r"(?<=[。！？｡।॥؟۔។៕།༎။።])(?![”’»」』）\s])"
+    rf"|(?<={CJK}[!?])(?={CJK})|(?<=……)(?={CJK})|(?<=… )(?=[A-ZÄÖÜ])"
+)
+"""Ends that sentencex does not know: full stops of other scripts, among Chinese letters, after `…`."""
+SOFT_START = re.compile(r"(?<=[.!?…] )[^\W_]")
+"""What may begin a sentence without a capital letter: a digit, or a small letter."""
+LONG_WORD = re.compile(r"[^\W\d_]{5}[.!?…]+ $")
+"""Before a small letter, it ends a sentence: few abbreviations are as long."""
 CLAUSE_END = re.compile(r"[,;:–،؛၊][\"”“’»«)\]]* |[，；：、]")
 SPACE = re.compile(" ")
 
@@ -25,7 +34,12 @@ def split_sentences(text: str, lang: str) -> list[str]:
     import sentencex  # late: it is needed only where text is read
 
     language = base_language(lang)
-    pieces = list(sentencex.segment(language, text))
+    pieces: list[str] = []
+    begin = 0
+    for found in sentencex.segment(language, _with_capitals(text)):
+        end = begin + len(found)
+        pieces += HARD_END.split(text[begin:end])
+        begin = end
     if len(pieces) < 2:
         return [text] if text else []
     sentences: list[str] = []
@@ -42,13 +56,34 @@ def split_sentences(text: str, lang: str) -> list[str]:
     return [sentence.strip() for sentence in sentences]
 
 
+def _with_capitals(text: str) -> str:
+    """`text` with a capital where a sentence may begin with a digit or a small letter, for sentencex."""
+    is_lower = text == text.lower()
+
+    def capital(found: re.Match[str]) -> str:
+        letter = found[0]
+        if letter.isdigit():
+            return letter if text.endswith("str. ", 0, found.start()) else "X"
+        is_start = is_lower or LONG_WORD.search(text, 0, found.start())
+        return letter.upper() if is_start and len(letter.upper()) == 1 else letter
+
+    return SOFT_START.sub(capital, text)
+
+
 def _is_end(sentence: str, following: str, language: str) -> bool:
-    """Whether a sentence really ends here: not after an ordinal, nor inside a word."""
+    """Whether a sentence really ends here: not after an ordinal or an initial, nor inside a word."""
     if language in ORDINAL_DOT and ORDINAL.search(sentence):
         return False
-    has_space = sentence[-1].isspace() or following.isspace()
-    is_squeezed = SQUEEZED_END.search(sentence) and SQUEEZED_START.match(following)
-    return has_space or sentence[-1] in FULL_WIDTH_ENDS or is_squeezed is not None
+    if INITIAL.search(sentence):
+        return False
+    if sentence[-1].isspace() or following.isspace():
+        return True
+    if re.search(rf"{CJK}.$", sentence):
+        return True
+    if sentence[-1] in ".!?":  # without a space: `läuft.Zwei`, but not `z.B.` or an address
+        starts_anew = following[:1].isupper() and following[1:2].islower()
+        return starts_anew and sentence[-4:-1].isalpha() and not ADDRESS.search(sentence)
+    return True
 
 
 def split_text(

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mt_cli.errors import ConfigError, DataError
 from mt_cli.text import INVISIBLE_IDS, SPECIALS, UNK_ID
+from mt_cli.text.language import base_language
 
 
 def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> list[str]:
@@ -117,7 +118,7 @@ class _Splitter:
         import spacy  # late: it takes seconds
 
         try:
-            self._nlp = spacy.blank(lang)
+            self._nlp = spacy.blank(base_language(lang))
         except ImportError as error:
             raise ConfigError(
                 f"spaCy has no rules for the language '{lang}'; use tokenizer.kind = \"bpe\""

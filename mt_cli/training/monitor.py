@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mt_cli.config.schema import Config
-from mt_cli.evaluation.scoring import Score, score_bleu
+from mt_cli.evaluation.scoring import Score
 from mt_cli.machine.device import Runtime, describe_processor
 from mt_cli.machine.limits import is_overloaded
 from mt_cli.machine.terminal import in_words, progress_shown, visible
@@ -83,12 +83,19 @@ class Monitor:
         self._validation_s = number_in(timed[-1], "validation_s", path=run.metrics_path) if timed else 0.0
 
     def tell_opening(
-        self, config_path: Path, runtime: Runtime, *, num_processes: int, num_train: int, num_val: int
+        self,
+        config_path: Path,
+        runtime: Runtime,
+        *,
+        num_processes: int,
+        num_train: int,
+        num_val: int,
+        bleu_signature: str,
     ) -> None:
         """Say what is about to be trained, on what, and how much of it there is."""
         trainer, training = self._trainer, self._run.config.training
         step, total, ends = trainer.progress.step, trainer.total_steps, trainer.epoch_ends
-        device, data = runtime.device, self._run.config.data
+        device = runtime.device
         is_gpu = device.type == "cuda"
         name = torch.cuda.get_device_name(device) if is_gpu else describe_processor()
         decoding = self._run.config.decoding.precision
@@ -112,7 +119,7 @@ class Monitor:
             + ("; CUDA graphs" if trainer.uses_graphs else ""),
             batches=f"{training.tokens_per_batch:,} tokens a side at most{summed}, "
             f"in {len(trainer.shapes)} shape{'' if len(trainer.shapes) == 1 else 's'}",
-            BLEU=score_bleu([""], [""], lang=data.tgt_lang, lowercase=data.lowercase).signature,
+            BLEU=bleu_signature,
         )
 
     @contextmanager
@@ -257,7 +264,7 @@ class Monitor:
             if each["kind"] == "step"
         ]
         before = [loss for at, loss in losses if at <= step]
-        return bool(before) and losses[-1][1] > before[-1]
+        return bool(before) and losses[-1][1] > before[-1] + OVERFITTED
 
     def _tell_facts(self, **facts: str) -> None:
         _log_facts(self._level, **facts)

@@ -121,6 +121,7 @@ class Session:
             num_processes=self._world.size,
             num_train=self._num_train,
             num_val=len(self._validator.sources),
+            bleu_signature=self._validator.bleu_signature,
         )
         if not self._trainer.progress.step:
             for warning in self._warnings:
@@ -141,7 +142,7 @@ class Session:
                 self._write_status("failed")
             raise
         self._write_status(reason)
-        if self._judged is not None and reason != "time_limit" and self._validator.best_by == "bleu":
+        if self._judged is not None and reason != "time_limit" and self._validator.has_bleu:
             bleu, hyps = self._judged.bleu.score, self._judged.hyps
             if failure := after_training(bleu, hyps=hyps, sources=self._validator.sources):
                 log.warning("%s", failure)
@@ -232,7 +233,8 @@ class Session:
         """
         score = validation.bleu.score if self._validator.best_by == "bleu" else -validation.nll
         best_score, best_nll = self._state.best_score, self._state.best_nll
-        is_best = best_score is None or (score, -validation.nll) > (best_score, -(best_nll or math.inf))
+        rank = (score, -validation.nll)
+        is_best = best_score is None or rank > (best_score, -math.inf if best_nll is None else -best_nll)
         if is_best or self._judged is None:
             self._judged = validation
         if is_best:
@@ -385,10 +387,13 @@ class Validator:
         self._split = _fitting(prepared.split("val"), longest=model.longest_sentence)
         self.sources = prepared.lines("val", "src")
         self._refs = prepared.lines("val", "tgt")
-        self.best_by = run.config.training.best_by
-        """What the best checkpoint is judged by: as the config says, but by loss where BLEU cannot tell."""
-        if self.best_by == "bleu" and not self._bleu(self._refs).score:
-            self.best_by = "loss"
+        best = self._bleu(self._refs)
+        self.bleu_signature = best.signature
+        self.has_bleu = best.score > 0
+        """Whether BLEU can tell translations apart: not where references have fewer than four words."""
+        self.best_by = run.config.training.best_by if self.has_bleu else "loss"
+        """What the best checkpoint is judged by."""
+        if self.best_by != run.config.training.best_by:
             log.warning(
                 "the references of val are too short for BLEU, which gives 0 even to the references "
                 "themselves; the best checkpoint is judged by the loss"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from mt_cli.config.schema import DecodingConfig
-from mt_cli.data.files import check_is_text, open_text, read_errors_named
+from mt_cli.data.files import DAMAGE, check_is_text, open_text, read_errors_named
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.machine.files import replaced, write_errors_named
 from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
@@ -151,10 +151,10 @@ def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[s
     rest, most, number, data = b"", FIRST_LINES, 0, b"\n"
     num_invalid = 0
     while data:
-        with read_errors_named(Path(getattr(source, "name", "the input"))):
+        with read_errors_named(Path(str(getattr(source, "name", "the input")))):
             data = source.read1(READ_BYTES)
         if number == 0 and not rest:
-            check_is_text(data, "the input")
+            check_is_text(data, "standard input")
         *lines, rest = (rest + data).split(b"\n")
         if rest and not data:
             lines, rest = [rest], b""
@@ -208,7 +208,7 @@ def count_lines(source: io.BufferedIOBase) -> int | None:
         begin = source.tell()
         num_lines = sum(1 for _ in source)
         source.seek(begin)
-    except OSError:  # no real stream, or one that cannot be read: translating it will say so
+    except (OSError, *DAMAGE):  # no real stream, or one that cannot be read: translating it will say so
         return None
     return num_lines
 

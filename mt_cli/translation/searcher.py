@@ -249,14 +249,14 @@ class Searcher(Engine):
         bytes_each = COPIES_OF_LOGITS * NUMBER_BYTES * vocab_size
         if self.sampling is None and hyps_each > 1:
             bytes_each += BYTES_A_CONTINUATION * hyps_each
-        if hyps_each * bytes_each > free:
+        if hyps_each > 1 and hyps_each * bytes_each > free:
             option = "n_best" if self.sampling is not None else "beam_size"
             raise OutOfMemoryError(
                 f"{hyps_each:,} hypotheses of a sentence take about {hyps_each * bytes_each / GIB:,.1f} GiB, "
                 f"and {free / GIB:,.1f} GiB are free; lower ",
                 Option(option),
             )
-        return free // bytes_each
+        return max(1, free // bytes_each)
 
     def _batches(
         self,

@@ -52,7 +52,7 @@ ALIGNED_AT_ONCE = 256
 """Translations whose attention is in memory at a time."""
 LEAST_LETTERS, LEAST_TEXT = 5, 20
 """Letters of a line that may be strange, and characters that tell its language; fewer say too little."""
-FEW_CUT, MOST_CUT = 5, 0.01
+FEW_CUT, MOST_CUT = 3, 0.01
 """Translations that may run into the limit of their length without a warning, and their share."""
 ENOUGH_LINES = 100
 """Of which the language is asked."""
@@ -88,7 +88,7 @@ class Engine(ABC):
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
-        max_len = self.config.max_len(src_length, usual_factor=self.lengths.max_len_factor)
+        max_len = self.config.max_len(src_length, trained_factor=self.lengths.max_len_factor)
         return min(max_len, self.longest_sentence)
 
     def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
@@ -371,11 +371,13 @@ class Translator:
             self._num_cut += len(hyp) >= self.engine.limit(len(part.ids))
 
     def limit_warning(self) -> str | None:
-        """That many translations so far ran into the limit of their length; None if few did."""
-        if self._num_cut < FEW_CUT or self._num_cut <= MOST_CUT * self._num_searched:
+        """That many translations since the last call ran into the limit of their length; None if few did."""
+        num_cut, num_searched = self._num_cut, self._num_searched
+        self._num_cut = self._num_searched = 0
+        if num_cut < FEW_CUT or num_cut <= MOST_CUT * num_searched:
             return None
         return (
-            f"{self._num_cut} of {self._num_searched} translations were cut at their longest length; raise "
+            f"{num_cut} of {num_searched} translations were cut at their longest length; raise "
             "it with --set decoding.max_len_factor=N, unless the model repeats itself"
         )
 
@@ -504,19 +506,20 @@ class Translator:
         """What is translated of a line at once: no more than the model takes, and than training showed it."""
         if not ids:
             return []
-        seen, longest = self.engine.lengths, self.engine.longest_sentence
+        trained = self.engine.lengths
+        longest = self.engine.longest_sentence
         lang = self._tokenizers.options.src_lang
         num_sentences = len(split_sentences(text, lang))
-        is_usual = num_sentences <= seen.sentences and len(ids) <= seen.src_tokens
-        if len(ids) <= longest and (is_usual or num_sentences == 1):
+        is_like_training = num_sentences <= trained.sentences and len(ids) <= trained.src_tokens
+        if len(ids) <= longest and (is_like_training or num_sentences == 1):
             return [Part(text, ids)]
         texts = split_text(
             text,
             lang,
             num_tokens=lambda part: len(self._tokenizers.encode([part], "src")[0]),
             longest=longest,
-            longest_together=min(seen.src_tokens, longest),
-            most_together=seen.sentences,
+            longest_together=min(trained.src_tokens, longest),
+            most_together=trained.sentences,
         )
         if len(texts) > num_sentences:
             log.log(
@@ -564,7 +567,7 @@ def search_name(
     elif config.beam_size == 1:
         name = "greedy"
     else:
-        name = f"beam{config.beam_size}-alpha{config.length_penalty:g}"
+        name = f"beam{config.beam_size}-alpha{config.length_penalty}".removesuffix(".0")
     unimportant = {"beam_size", "length_penalty", "batch_size"}
     if tokenizers.kind != "spacy":
         unimportant.add("replace_unk")  # subwords never say `<unk>`
@@ -580,5 +583,5 @@ def _named_value(key: str, value: object) -> str:
     if isinstance(value, bool):
         word = key.replace("_", "-")
         return word if value else f"no-{word}"
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = str(value).removesuffix(".0")
     return f"{NAMED.get(key, key)}{text}"

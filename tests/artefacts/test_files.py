@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import DataError, ResourceError
-from mt_cli.machine.files import check_hashes, read_file, sha256_bytes, sha256_file, write_atomically
+from mt_cli.machine.files import (
+    check_hashes,
+    read_file,
+    replaced,
+    sha256_bytes,
+    sha256_file,
+    write_atomically,
+)
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of FIPS 180-2, B.1
 
@@ -51,15 +58,14 @@ def test_file_system_that_cannot_sync_is_written_all_the_same(
 def test_what_killed_writers_of_a_file_left_is_removed(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    for name in (
-        f".a[b].{process.pid}.partial",
-        f".a[b].{os.getppid()}.partial",
-        f".ab.{process.pid}.partial",
-    ):
+    with replaced(tmp_path / "a[b]") as file:
+        own = Path(file.name).name
+    ended, living = (own.replace(str(os.getpid()), str(pid)) for pid in (process.pid, os.getppid()))
+    others = ended.replace("a[b]", "ab")
+    for name in (ended, living, others):
         (tmp_path / name).touch()
     write_atomically(tmp_path / "a[b]", b"new")
-    left = {f".a[b].{os.getppid()}.partial", f".ab.{process.pid}.partial", "a[b]"}
-    assert {path.name for path in tmp_path.iterdir()} == left
+    assert {path.name for path in tmp_path.iterdir()} == {living, others, "a[b]"}
 
 
 def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

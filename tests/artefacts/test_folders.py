@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import ResourceError, UsageError
-from mt_cli.machine.files import WriteError, built_beside, is_locked, locked, write_atomically
+from mt_cli.machine.files import WriteError, built_beside, is_locked, locked, replaced, write_atomically
 
 
 def test_built_folder_replaces_the_old_one_whole(tmp_path: Path) -> None:
@@ -81,7 +81,11 @@ def ended_process() -> int:
 
 def test_files_that_living_processes_write_are_left_to_them(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    theirs, nobodys = f".x.{os.getppid()}.partial", f".x.{ended_process()}.partial"
+    run.mkdir()
+    with replaced(run / "x") as file:
+        own = Path(file.name).name
+    (run / "x").unlink()
+    theirs, nobodys = (own.replace(str(os.getpid()), str(pid)) for pid in (os.getppid(), ended_process()))
     for name in (theirs, nobodys):
         write_atomically(run / name, b"1")
     with locked(run):

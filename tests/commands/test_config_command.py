@@ -103,7 +103,10 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
         (("--val", *PAIR), "need training pairs beside them; name them with --train SRC TGT"),
         (("corpus.es", "-o", "x.toml"), "corpus.es: a single file must have both sides"),
         (("a.tsv", "corpus.en", "-o", "x.toml"), "corpus.en: a single file must have both sides"),
-        (("--train", "corpus.es", "-o", "x.toml"), "--train needs two files, SRC TGT; found corpus.es and -o"),
+        (
+            ("--train", "corpus.es", "-o", "x.toml"),
+            "--train needs two files, SRC TGT; found corpus.es and -o",
+        ),
         (("a.tsv", "--train", *PAIR), "training pairs are named by --train or by FILE; give one of them"),
         (("a.tsv", "--columns", "0,1"), "--columns '0,1': expected two, such as 1,2 or de,en"),
         (("--train", ",", "corpus.en", "-o", "x.toml"), "--train: src: expected a path"),

@@ -224,7 +224,9 @@ def test_references_that_no_translation_can_equal_are_told_where_scores_are_made
     splits = {"train": write(tmp_path, "train", *train), "val": write(tmp_path, "val", de, decomposed)}
     assert told(splits, caplog) == ""  # two lines say nothing
     splits["val"] = write(tmp_path, "val", de, some(decomposed, 0.05, lambda line: f"\u200b{line}"))
-    assert re.fullmatch(r"val: .*val\.tgt: 6% of the targets are not in Unicode's NFC .*", told(splits, caplog))
+    assert re.fullmatch(
+        r"val: .*val\.tgt: 6% of the targets are not in Unicode's NFC .*", told(splits, caplog)
+    )
     caplog.clear()
     decomposed = some(train[1], 0.5, lambda line: f"{line} Cafe\u0301.")
     assert told({"train": write(tmp_path, "train", train[0], decomposed)}, caplog) == ""
