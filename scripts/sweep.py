@@ -24,7 +24,7 @@ import tomli_w
 
 from mt_cli.config.load import load_config
 from mt_cli.errors import MtCliError, UsageError
-from mt_cli.machine.processes import usable_cores
+from mt_cli.machine.limits import usable_cores
 
 NOTICEABLE = 0.6
 """BLEU: what seeds alone make; a smaller difference is none, unless the paired test says otherwise."""

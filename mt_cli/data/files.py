@@ -40,13 +40,14 @@ RETURNS_A_LINE = 50
 """Carriage returns for each line end from which on they are the line ends."""
 SKIPPED_MAGIC = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 """Of a frame without text, with which some zstd files begin."""
+BZIP2 = rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)"
 KINDS = (
     (rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "UTF-32 text; convert it: iconv -f utf-32 -t utf-8 {0} > NEW"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text; convert it: iconv -f utf-16 -t utf-8 {0} > NEW"),
     (rb"\x1f\x8b", "a .gz file; unpack it: gunzip -c {0}"),
     (rb"\x28\xb5\x2f\xfd", "a .zst file; unpack it: zstd -dc {0}"),
     (rb"\xfd7zXZ\x00", "an .xz file; unpack it: xz -dc {0}"),
-    (rb"BZh[1-9]1AY&SY", "a .bz2 file; unpack it: bzip2 -dc {0}"),
+    (BZIP2, "a .bz2 file; unpack it: bzip2 -dc {0}"),
     (
         rb"\x5d\x00\x00|\x04\x22\x4d\x18|\x1f\x9d|7z\xbc\xaf|Rar!\x1a",
         "packed (.lzma, .lz4, .Z, .7z or .rar); unpack it",
@@ -98,7 +99,7 @@ def _unpacked(file: io.BufferedReader) -> io.BufferedReader:
         content = ZstdFile(file)
     elif magic.startswith(b"\xfd7zXZ\x00"):
         content = lzma.LZMAFile(file)  # noqa: SIM115 — the caller closes it
-    elif re.match(b"BZh[1-9]1AY&SY", magic):
+    elif re.match(BZIP2, magic):
         content = bz2.BZ2File(file)
     return cast("io.BufferedReader", content)
 

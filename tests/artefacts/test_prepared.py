@@ -2,14 +2,23 @@
 
 import json
 import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from damage import change_json, flip_a_bit
 
-from mt_cli.config.schema import Config, DataConfig, FilesConfig, ModelConfig, TokenizerConfig
+from mt_cli.config.schema import (
+    Config,
+    DataConfig,
+    DecodingConfig,
+    FilesConfig,
+    ModelConfig,
+    TokenizerConfig,
+)
 from mt_cli.data.prepare import prepare_corpus
-from mt_cli.data.prepared import Prepared, open_prepared
+from mt_cli.data.prepared import EncodedSplit, Prepared, Sentences, TrainingLengths, open_prepared
 from mt_cli.errors import DataError, PreparedDataError
 
 LINES = {
@@ -41,6 +50,60 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 def folder(original: Prepared, tmp_path: Path) -> Path:
     """A copy that may be damaged."""
     return Path(shutil.copytree(original.folder, tmp_path / "copy"))
+
+
+# What training shows of lengths
+
+
+def lengths_of(pairs: Sequence[tuple[int, int]], sentences: Mapping[int, int]) -> TrainingLengths:
+    """Those of pairs with so many tokens on each side, and of lines with so many sentences."""
+    src, tgt = (Sentences.of([[7] * n for n in side]) for side in zip(*pairs, strict=True))
+    return TrainingLengths.of(EncodedSplit(src, tgt), Counter(sentences))
+
+
+@pytest.mark.parametrize(
+    ("num_lines", "expected"),
+    [
+        ({1: 100}, 1),
+        ({1: 96, 3: 4}, 1),
+        ({1: 95, 3: 5}, 3),
+        ({1: 94, 2: 3, 7: 3}, 2),
+        ({4: 100}, 4),
+        ({0: 100}, 1),
+        ({}, 1),
+    ],
+)
+def test_sentences_of_a_line_are_as_many_as_are_common(num_lines: Mapping[int, int], expected: int) -> None:
+    assert lengths_of([(5, 5)] * 9, num_lines).sentences == expected
+
+
+def test_tokens_of_a_source_are_those_of_nearly_all() -> None:
+    assert lengths_of([(n, 5) for n in range(1, 101)], {}).src_tokens == 100
+    assert lengths_of([(5, 5)] * 9_999 + [(500, 500)], {}).src_tokens == 5
+
+
+@pytest.mark.parametrize("ratio", [0.2, 1, 1.4, 3, 8])
+def test_room_for_translations_is_never_less_than_usual_and_enough_for_targets_of_training(
+    ratio: float,
+) -> None:
+    pairs = [(n, round(ratio * n)) for n in range(1, 60)]
+    factor = lengths_of(pairs, {}).max_len_factor
+    assert factor >= 1.5
+    assert ratio > 1 or factor == 1.5
+    room = DecodingConfig(max_len_factor=factor)
+    searched = [int(factor * src) + room.max_len_extra for src, _ in pairs]
+    assert all(most >= tgt for most, (_, tgt) in zip(searched, pairs, strict=True))
+
+
+def test_lengths_of_training_are_written_and_read(original: Prepared) -> None:
+    lengths = original.manifest.lengths
+    assert (lengths.sentences, lengths.max_len_factor) == (1, 1.5)
+    assert lengths.src_tokens == max(original.split("train").src.lengths)
+
+
+def test_data_that_an_older_version_prepared_have_no_limits(folder: Path) -> None:
+    change_json(folder / "manifest.json", lengths=None)
+    assert open_prepared(folder).manifest.lengths == TrainingLengths()
 
 
 def config_of(prepared: Prepared) -> Config:

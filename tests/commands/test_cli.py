@@ -157,10 +157,24 @@ def test_every_command_has_help_that_fits_80_columns(workspace: Workspace, verb:
     assert [line for line in outcome.lines if len(line) > 80] == []
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_speaks_of_no_types_of_python(workspace: Workspace, verb: str) -> None:
+    text = workspace.call(verb, "--help").text
+    assert re.findall(r"INTEGER|FLOAT|PATH|BOOLEAN|[{}]|<(?!/s>|config name>)[^|>]*>", text) == []
+
+
+def test_options_of_the_command_come_before_those_that_others_share(workspace: Workspace) -> None:
+    text = workspace.call("translate", "--help").text
+    assert text.index("--n-best") < text.index("--beam-size") < text.index("--device")
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["trian"], "trian"),
+        (["train", "tiny.toml", "--epochs", "3"], "--set training.max_epochs="),
+        (["train", "tiny.toml", "--dropout", "0.1"], "--set model.dropout="),
+        (["translate", "runs/tiny", "--max-len-factor", "2"], "--set decoding.max_len_factor="),
         (["train"], "CONFIG"),
         (["train", "a.toml", "b.toml"], "b.toml"),
         (["translate", "runs/tiny", "--bleu"], "--bleu"),

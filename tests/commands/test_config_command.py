@@ -1,6 +1,7 @@
 """`mt-cli config`: a config for one's own corpus, shown, checked and compared."""
 
 import json
+import lzma
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,46 @@ def test_new_takes_columns_and_several_files(call: Call, folder: Path) -> None:
     assert len(set(cut.values())) == 1
 
 
+def test_new_takes_two_files_of_lines_by_themselves(call: Call, folder: Path) -> None:
+    configs = {}
+    for name, words in {"named": ("--train", *PAIR), "alone": PAIR}.items():
+        assert call("new", *words, "-o", f"{name}.toml").code == 0
+        configs[name] = folder.joinpath(f"{name}.toml").read_text().replace(name, "")
+    assert configs["named"] == configs["alone"]
+
+
+def test_new_takes_a_table_with_commas_or_semicolons(call: Call, folder: Path) -> None:
+    src, tgt = (folder.joinpath(name).read_text().splitlines() for name in PAIR)
+    for name, mark in (("commas", ","), ("semicolons", ";")):
+        rows = [f'"{src}"{mark}"{tgt}"\n' for src, tgt in zip(src, tgt, strict=True)]
+        folder.joinpath(f"{name}.csv").write_text("".join([f"es{mark}en\n", *rows]))
+        outcome = call("new", f"{name}.csv", "--columns", "es,en", "-o", f"{name}.toml")
+        assert outcome.code == 0, outcome.err
+        config = load_config(folder / f"{name}.toml")
+        assert (config.data.src_lang, config.data.tgt_lang) == ("es", "en")
+        assert "train 240 pairs" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "langs"),
+    [
+        ("train.hsb", "train.de", ("hsb", "de")),
+        ("a.zh-TW", "a.en.xz", ("zh-TW", "en")),
+        ("a.sr_Latn", "a.en", ("sr_Latn", "en")),
+    ],
+)
+def test_new_knows_languages_by_the_endings_of_files(
+    call: Call, folder: Path, src: str, tgt: str, langs: tuple[str, str]
+) -> None:
+    for name, lang in ((src, "es"), (tgt, "en")):
+        data = folder.joinpath(f"corpus.{lang}").read_bytes()
+        folder.joinpath(name).write_bytes(lzma.compress(data) if name.endswith(".xz") else data)
+    outcome = call("new", "--train", src, tgt, "-o", "mine.toml")
+    assert outcome.code == 0, outcome.err
+    config = load_config(folder / "mine.toml")
+    assert (config.data.src_lang, config.data.tgt_lang) == langs
+
+
 def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
     command = ("new", "--train", *PAIR, "-o", "mine.toml")
     folder.joinpath("mine.toml").write_text("mine")
@@ -113,6 +154,7 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
         (("--columns", "de,en", "-o", "x.toml"), "describe files; name some with --train SRC TGT"),
         (("--src-lang", "es", "-o", "x.toml"), "describe files"),
         (("--train", *PAIR), "val and test are cut off the training pairs and need a place"),
+        (("--train", "corpus.es", "a.txt"), "a.txt: cannot tell the language from its name"),
         (("--train", "text", "corpus.en"), "text: cannot tell the language from its name"),
         (("--train", "no.es", "corpus.en", "-o", "x.toml"), "no such file: no.es"),
         (("--train", "short.es", "corpus.en", "-o", "x.toml"), "corpus.en: 300 lines, but short.es has 1;"),

@@ -1,6 +1,7 @@
 """The configuration: what is accepted, what is refused, and in which words."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,23 @@ def test_all_errors_of_a_file_are_reported_together(tmp_path: Path) -> None:
 )
 def test_value_is_refused_with_what_it_must_be(section: str, key: str, value: object, complaint: str) -> None:
     assert f"  {section}.{key}: {complaint}" in complaints_about({section: {key: value}})
+
+
+@pytest.mark.parametrize("lang", ["de", "hsb", "zh-TW", "sr_Latn", "zh-Hant-TW", "ZH"])
+def test_code_of_a_language_may_name_a_script_or_a_region(lang: str) -> None:
+    assert parse_config({"data": {"src_lang": lang}}).data.src_lang == lang
+
+
+@pytest.mark.parametrize("lang", ["", "d", "de-", "de.en", "de AT", "deutsch", "../de", "de/en"])
+def test_what_is_no_code_of_a_language_is_refused(lang: str) -> None:
+    assert "data.src_lang: expected a language code" in complaints_about({"data": {"src_lang": lang}})
+
+
+@pytest.mark.parametrize("content", ["", " \n", "\ufeff\n"])
+def test_empty_file_is_refused_by_name(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(path))}: an empty file"):
+        load_config(path)
 
 
 def test_whole_number_is_taken_where_a_number_is_asked_for() -> None:

@@ -73,6 +73,19 @@ def test_threads_are_as_many_as_asked_for(threads: int) -> None:
     assert torch.get_num_threads() == threads
 
 
+@pytest.mark.parametrize(("variable", "expected"), [("", 1), ("2", 2)], ids=["a quota", "the user"])
+def test_threads_are_no_more_than_a_container_may_use(
+    monkeypatch: pytest.MonkeyPatch, variable: str, expected: int
+) -> None:
+    monkeypatch.setattr("mt_cli.machine.device.usable_cores", lambda: 1)
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    if not variable:
+        monkeypatch.delenv("OMP_NUM_THREADS")
+    torch.set_num_threads(2)
+    set_up_process()
+    assert torch.get_num_threads() == expected
+
+
 @pytest.mark.parametrize(
     ("amx", "avx512_bf16", "expected"),
     [(True, True, "bf16"), (False, True, "bf16"), (False, False, "fp32")],

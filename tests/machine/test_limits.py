@@ -201,6 +201,17 @@ def test_the_real_machine_has_what_python_says_at_most() -> None:
     assert math.isfinite(cpu_quota() or 0.0)
 
 
+@pytest.mark.parametrize(
+    ("load", "cores", "expected"), [(2.0, 2, False), (3.0, 2, True), (9.0, 64, False), (0.0, None, False)]
+)
+def test_a_machine_is_overloaded_where_more_threads_run_than_it_has_cores(
+    monkeypatch: pytest.MonkeyPatch, load: float, cores: int | None, expected: bool
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 99.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert limits.is_overloaded() is expected
+
+
 # How threads wait
 
 

@@ -1,5 +1,6 @@
 """Workers: results in order, errors as they were, and an end that is clean."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -65,6 +66,17 @@ def test_workers_leave_ctrl_c_to_their_parent() -> None:
 def test_dead_worker_is_a_resource_error() -> None:
     with pytest.raises(ResourceError, match=r"a worker process died.*--workers"):
         list(ordered_map(die, range(3), workers=2))
+
+
+def test_processes_that_cannot_be_started_are_a_resource_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")  # as without /dev/shm
+
+    monkeypatch.setattr("mt_cli.machine.processes.ProcessPoolExecutor", fail)
+    with pytest.raises(ResourceError, match=r"not implemented.*--workers 1"):
+        list(ordered_map(square, range(3), workers=2))
 
 
 def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:

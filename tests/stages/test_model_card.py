@@ -64,10 +64,12 @@ def test_another_checkpoints_and_an_ensembles_scores_are_not_the_models(
     assert workspace.call("evaluate", run, workspace.run).code == 0
     assert workspace.call("evaluate", run).code == 0
     scores = run / "eval" / "test-greedy" / "scores.json"
-    other = run / "eval" / "old-greedy" / "scores.json"
-    other.parent.mkdir()
-    shutil.copy(scores, other)
+    other, rounded = (run / "eval" / f"{name}-greedy" / "scores.json" for name in ("old", "rounded"))
+    for copy in (other, rounded):
+        copy.parent.mkdir()
+        shutil.copy(scores, copy)
     change_json(other, checkpoint="step-00000001")
+    change_json(rounded, weights="0" * 64)
     assert workspace.call("evaluate", run, "--split", "val").code == 0
     assert {name.split()[0] for name in rows_of(run) if "greedy" in name} == {"test-greedy", "val-greedy"}
 

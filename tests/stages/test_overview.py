@@ -78,6 +78,17 @@ def test_the_same_split_of_other_data_does_not_count(workspace: Workspace, folde
     assert first["evaluation"] == "test-greedy"
 
 
+def test_scores_of_other_weights_do_not_count(workspace: Workspace, folder: Path) -> None:
+    assert workspace.call("evaluate", folder / "a").code == 0
+    kept = folder / "a" / "eval" / "test-greedy" / "scores.json"
+    best = folder / "a" / "checkpoints" / folder.joinpath("a", "best.txt").read_text().strip()
+    hashes = json.loads(best.joinpath("manifest.json").read_text())["sha256"]
+    assert json.loads(kept.read_text())["weights"] == hashes["model.safetensors"]
+    change_json(kept, weights=None)
+    first, _ = json.loads(workspace.call("runs", folder, "--json").text)["runs"]
+    assert (first["bleu"], first["evaluation"]) == (None, None)
+
+
 def test_what_cannot_be_true_is_not_shown(workspace: Workspace, folder: Path) -> None:
     change_json(folder / "a" / "status.json", elapsed_s=10**400, state=None)
     first = workspace.call("runs", folder).lines[1]

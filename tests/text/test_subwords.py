@@ -100,6 +100,15 @@ def test_vocabulary_too_small_for_the_letters_names_the_least_size(kind: Literal
         learn_subwords(["ein Hund bellt"], kind=kind, vocab_size=100)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", ["", " "], ids=["one word", "many words"])
+def test_very_long_lines_are_learned_from_too(kind: Literal["bpe", "unigram"], end: str) -> None:
+    # SentencePiece by itself leaves out lines of more than 4,192 bytes.
+    tokenizer = learn_subwords([f"Ostfriese{end}" * 1000], kind=kind, vocab_size=290)
+    (ids,) = tokenizer.encode(["Ostfriese"])
+    assert [token for token in tokenizer.tokens(ids) if token.startswith("<0x")] == []
+
+
 @pytest.mark.parametrize("texts", [[], [""]], ids=["no lines", "an empty line"])
 def test_learning_from_nothing_is_a_data_error(texts: list[str]) -> None:
     with pytest.raises(DataError, match="no training text"):

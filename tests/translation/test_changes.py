@@ -44,7 +44,14 @@ def test_buckets_count_unseen_words_without_case_and_marks(changes: list[Change]
     ]
 
 
-GOOD = ["A man sleeps.", "Two dogs play, and a cat watches.", "Is it very, very, very cold?", ""]
+GOOD = [
+    "A man sleeps.",
+    "Two dogs play, and a cat watches.",
+    "Is it very, very, very cold?",
+    "Il dort\u00a0!",
+    "Il dort ?",
+    "",
+]
 
 
 @pytest.mark.parametrize("line", GOOD)
@@ -53,7 +60,7 @@ def test_ordinary_line_has_no_symptom(line: str) -> None:
     assert not is_looping(line)
 
 
-@pytest.mark.parametrize("line", ["A man sleeps .", "A man , a dog !", "Is it cold ? "])
+@pytest.mark.parametrize("line", ["A man sleeps .", "A man , a dog . ", "狗 跑 。"])
 def test_space_before_the_last_mark_looks_tokenised(line: str) -> None:
     assert is_tokenised(line)
 

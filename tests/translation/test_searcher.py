@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tiny import CPU, random_ids, randomised, tiny_model
 
 from mt_cli.config.schema import DecodingConfig
+from mt_cli.data.prepared import TrainingLengths
 from mt_cli.decoding import Hyp, Sampling
-from mt_cli.errors import ResourceError
+from mt_cli.errors import OutOfMemoryError, ResourceError
 from mt_cli.machine.device import Runtime
 from mt_cli.model.inside import attention_maps
 from mt_cli.model.transformer import DecoderState
@@ -107,6 +108,38 @@ def test_no_translation_is_shorter_than_the_fewest_tokens(beam_size: int) -> Non
     limits = [searcher.limit(len(source)) for source in SOURCES]
     for hyp, limit in zip(searcher.best(SOURCES), limits, strict=True):
         assert min(8, limit) <= len(hyp) <= limit
+
+
+@pytest.mark.parametrize(
+    ("factor", "trained", "expected"), [(None, 1.5, 7), (None, 2.0, 8), (0.0, 2.0, 4), (1.0, 2.0, 6)]
+)
+def test_limit_is_that_of_the_config_or_else_of_training(
+    factor: float | None, trained: float, expected: int
+) -> None:
+    config = DecodingConfig(max_len_factor=factor, max_len_extra=4)
+    lengths = TrainingLengths(max_len_factor=trained)
+    searcher = Searcher(MODEL, config, runtime=CPU, forbidden_ids=FORBIDDEN, lengths=lengths)
+    assert [searcher.limit(2), searcher.limit(10**6)] == [
+        expected,
+        MODEL.longest_sentence if factor != 0.0 else 4,
+    ]
+
+
+def test_beams_that_no_memory_has_room_for_are_refused_by_their_option(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mt_cli.translation.searcher.free_memory_of", lambda _: 1 << 20)
+    with pytest.raises(OutOfMemoryError, match=r"65,536 hypotheses .*beam_size"):
+        searcher_of(beam_size=1 << 16).n_best(SOURCES, n_best=1)
+    assert searcher_of().best(SOURCES) == one_by_one()
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_little_memory_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = ids_of(searcher_of(beam_size=3).n_best(SOURCES, n_best=2))
+    monkeypatch.setattr("mt_cli.translation.searcher.free_memory_of", lambda _: 5000)
+    assert searcher_of().best(SOURCES) == one_by_one()
+    assert ids_of(searcher_of(beam_size=3).n_best(SOURCES, n_best=2)) == usual
 
 
 def test_no_sources_give_no_hypotheses() -> None:

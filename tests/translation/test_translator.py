@@ -16,6 +16,7 @@ from torch import Tensor
 from workspace import Workspace
 
 import mt_cli
+from mt_cli.data.prepared import TrainingLengths
 from mt_cli.errors import UsageError
 from mt_cli.model.transformer import DecoderState
 from mt_cli.model.translation_model import TranslationModel
@@ -122,6 +123,33 @@ def test_a_sentence_that_is_cut_is_told_with_its_tokens_and_the_models(
     (warning,) = [record.getMessage() for record in caplog.records]
     (num_tokens,) = map(int, re.findall(r"a line of (\d+) tokens .* the model's 47,", warning))
     assert num_tokens > 60
+
+
+def test_as_many_sentences_as_in_training_are_translated_together(workspace: Workspace) -> None:
+    translator = Translator.load(workspace.run, device="cpu", threads=1)
+    assert translator.engine.lengths.sentences == 1
+    dog, man, woman = ("Ein Hund.", "Ein Mann.", "Eine Frau.")
+    together = {}
+    for number, parts in {1: [dog, man, woman], 2: [f"{dog} {man}", woman]}.items():
+        translator.engine.lengths = TrainingLengths(sentences=number)
+        (together[number],) = translator.translate([f"{dog} {man} {woman}"])
+        assert together[number] == " ".join(translator.translate(parts))
+    assert together[1] != together[2]
+    translator.engine.lengths = TrainingLengths(sentences=2, src_tokens=1)
+    assert translator.translate([f"{dog} {man} {woman}"]) == [together[1]]
+
+
+def test_translations_that_run_into_their_limit_are_counted_once(workspace: Workspace) -> None:
+    known = workspace.corpus("train.de").read_text().splitlines()[1:]
+    usual = Translator.load(workspace.run, device="cpu", threads=1)
+    usual.translate(known)
+    assert usual.limit_warning() is None
+    short = Translator.load(workspace.run, device="cpu", threads=1, max_len_factor=0.0, max_len_extra=1)
+    short.translate(known)
+    told = short.limit_warning() or ""
+    assert told.startswith(f"{len(known)} of {len(known)} ")
+    assert "max_len_factor" in told
+    assert short.limit_warning() is None
 
 
 def test_parts_of_a_long_line_are_joined_with_all_that_is_known_of_them(beams: Translator) -> None:

@@ -4,6 +4,7 @@ The scores of the validation split are given, so that each decision can be worke
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from damage import rehash
 from workspace import Outcome, Workspace
 
 from mt_cli.evaluation.scoring import score_bleu
+from mt_cli.runs.run import open_run
 from mt_cli.training.monitor import Validation
 from mt_cli.training.session import Validator
 
@@ -61,6 +63,18 @@ def test_best_checkpoint_has_the_lowest_loss_or_the_highest_bleu(
     assert outcome.code == 0, outcome.err
     assert (run / "best.txt").read_text() == f"step-{best:08d}\n"
     assert status(run)["best_step"] == best
+
+
+def test_loss_on_val_far_above_that_of_guessing_is_divergence(
+    workspace: Workspace, tmp_path: Path, script: Script
+) -> None:
+    most = 3 * math.log(open_run(workspace.run).tokenizers.tgt.vocab_size)
+    script(bleu=[1.0] * 3, nll=[most - 0.01, most + 0.01, 1.0])
+    run = tmp_path / "run"
+    outcome = train(workspace, run, *EACH_UPDATE, "--max-steps", 3)
+    assert (outcome.code, outcome.out) == (4, b"")
+    assert status(run)["state"] == "diverged"
+    assert (run / "best.txt").read_text() == (run / "last.txt").read_text() == "step-00000001\n"
 
 
 def test_of_equal_bleu_the_lower_loss_is_better_and_keeps_patience(

@@ -294,6 +294,26 @@ def test_time_limit_exits_0_with_a_usable_run(workspace: Workspace, tmp_path: Pa
     assert workspace.call("translate", run, "--text", "Ein Hund.").code == 0
 
 
+def test_nothing_is_validated_at_a_time_limit_without_validation(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    flags = ("--time-limit", "0.001s", "--no-validate")
+    outcome = workspace.call("train", "tiny.toml", "--run", run, *flags)
+    assert outcome.code == 0, outcome.err
+    assert (status(run)["state"], status(run)["step"]) == ("time_limit", 1)
+    assert records(run, "validation") == []
+    assert not (run / "best.txt").exists()
+
+
+def test_run_is_resumed_by_its_own_name_wherever_it_is(workspace: Workspace, tmp_path: Path) -> None:
+    run = workspace.copy_run(tmp_path / "elsewhere")
+    for name in (run, run / "config.toml"):
+        outcome = workspace.call("train", name, "--resume")
+        assert (outcome.code, outcome.lines) == (0, [str(run)]), outcome.err
+        assert "nothing is left to train" in outcome.err
+
+
 @pytest.mark.parametrize("log_every", [1, 1000], ids=["logged", "unlogged"])
 def test_diverged_training_exits_4_and_keeps_the_last_good_checkpoint(
     workspace: Workspace, tmp_path: Path, log_every: int
