@@ -164,8 +164,10 @@ def text_lines(path: Path) -> Iterator[bytes]:
 # Columns
 
 ENDINGS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
-QUOTED_LINES, DELIMITER_LINES = 10_000, 50
-"""Lines from which is told whether a table has its cells in quotes, and what parts the cells."""
+QUOTED_LINES = 10_000
+"""Lines from which is told whether a table has its cells in quotes."""
+DELIMITER_LINES = 50
+"""Lines from which is told what separates the cells of a .csv file."""
 MOSTLY = 0.9
 """Share of cells in quotes from which on all are."""
 LONGEST_QUOTATION = 80

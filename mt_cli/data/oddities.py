@@ -32,8 +32,12 @@ MOST_INVALID = 0.05
 """Share of lines that are not UTF-8 above which a file must be in another encoding."""
 MOST_EQUAL, MOST_TABS, MOST_REPEATED, MOST_UNLIKE = 0.2, 0.2, 0.1, 0.1
 """Largest normal shares of pairs that are equal, have tabs, repeat others, or differ much in length."""
-MOST_MARKUP, MOST_TOKENISED, MOST_UNREACHABLE = 0.01, 0.2, 0.01
-"""The same of pairs with markup, with tokenised text, and with references that no translation can equal."""
+MOST_MARKUP = 0.01
+"""The same of pairs with markup."""
+MOST_TOKENISED = 0.2
+"""The same of pairs that look tokenised."""
+MOST_UNREACHABLE = 0.01
+"""The same of references that no translation can equal."""
 MARKUP = re.compile(
     r"&(?:[A-Za-z]{2,8}|#\d{2,5}|#x[0-9A-Fa-f]{2,5});|@[-,./]@|@@ |</?[A-Za-z]{1,6}\b[^<>]{0,200}>"
     r"|\[/?[bi]\]|\{\\i\d\}"
@@ -42,10 +46,16 @@ MARKUP = re.compile(
 TOKENISED = re.compile(r"\s[.,。]$")
 FEW_LINES = 3
 """Fewer odd lines say nothing of a file."""
-MOST_KNOWN, FEW_KNOWN = 0.02, 3
-"""Share of held-out sources, and their number, that may be in training too."""
-SWAPPED, ENOUGH_LINES, LEAST_TEXT = 0.1, 300, 20
-"""Share of lines in each other's language that is told; lines of which is asked, and their characters."""
+MOST_KNOWN = 0.02
+"""Share of held-out sources that may be in training too."""
+FEW_KNOWN = 3
+"""Number of held-out sources that may be in training too."""
+SWAPPED = 0.1
+"""Share of pairs with swapped sides from which on a warning is given."""
+ENOUGH_LINES = 300
+"""Pairs whose languages are looked at one by one."""
+LEAST_TEXT = 20
+"""Characters of a line without which its language cannot be told."""
 UNLIKE = 3.0
 """Factor by which a side's length may differ from what the other side predicts."""
 LEAST_CORRELATION = 0.25
@@ -54,8 +64,9 @@ WINDOWS = 8
 """Parts of a file whose lengths are compared apart, so that lines shifted from some place on are found."""
 ENOUGH_TEXT = 20_000
 """Characters that tell a side's language."""
-NUMBER, LEAST_EQUAL_NUMBERS = re.compile(r"\d{1,18}"), 0.2
-"""Numbers, and the share of pairs with numbers on both sides that have the same ones."""
+NUMBER = re.compile(r"\d{1,18}")
+LEAST_EQUAL_NUMBERS = 0.2
+"""Of the pairs with numbers on both sides, the share that have the same ones if they are translations."""
 USUAL_ENCODINGS = {
     **dict.fromkeys(("pl", "cs", "sk", "hu", "hr", "sl", "bs", "ro", "sq", "hsb", "dsb"), "cp1250"),
     **dict.fromkeys(("ru", "uk", "bg", "sr", "mk", "be"), "cp1251"),
@@ -68,8 +79,12 @@ USUAL_ENCODINGS = {
 ENCODINGS_OF_SCRIPTS = {
     "sr-latn": "cp1250", "zh-tw": "big5", "zh-hk": "big5", "zh-hant": "big5",
 }  # fmt: skip
-NUM_EXAMPLES, WIDTH, LONGEST = 5, 35, 64
-"""Pairs that are shown, letters of a side, and letters of a line that an error shows."""
+NUM_EXAMPLES = 5
+"""Pairs that are shown."""
+WIDTH = 35
+"""Letters of a side where both stand in one line."""
+LONGEST = 64
+"""Letters of a side that has a line of its own."""
 
 
 @dataclass(frozen=True)
@@ -363,8 +378,11 @@ def _of_languages(look: Look, src_lang: str, tgt_lang: str) -> Iterator[str]:
         yield f"the sides are swapped: {files.src} looks like {tgt_lang}, and {files.tgt} like {src_lang}"
         return
     if len(swapped) >= SWAPPED * len(asked) > 0:
-        share, line = len(swapped) / len(asked), swapped[0].line
-        yield f"{files}: in {share:.0%} of the pairs the sides are swapped, for example in line {line}"
+        share = len(swapped) / len(asked)
+        yield (
+            f"{files}: in {share:.0%} of the pairs the sides are swapped, for example in line "
+            f"{swapped[0].line}"
+        )
         return
     for text, other, lang, side in (
         (files.src, src_other, src_lang, "source"),

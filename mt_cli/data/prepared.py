@@ -52,8 +52,10 @@ from mt_cli.text.tokenizer import Tokenizers
 
 REPORT, TOKENIZER = "report.json", "tokenizer"
 PERCENTILES = (50, 90, 99, 100)
-LENGTHS_SHARE, FACTORS_SHARE = 0.999, 0.99
-"""Shares of the training pairs: with no longer sources, and with no longer targets beside their sources."""
+LENGTHS_SHARE = 0.999
+"""Share of the training pairs whose sources are no longer than `src_tokens`."""
+FACTORS_SHARE = 0.99
+"""Share of the training pairs whose targets, beside their sources, are no longer than those that count."""
 MARGIN = 1.5
 """How much longer a translation may be than those targets."""
 COMMON = 0.05
@@ -131,12 +133,14 @@ class TrainingLengths(BaseModel):
     @staticmethod
     def of(split: EncodedSplit, num_sentences: Counter[int]) -> "TrainingLengths":
         """Those of the pairs `split`, whose source lines have `num_sentences`: lines by number."""
-        src, tgt = split.src.lengths, split.tgt.lengths
+        src = split.src.lengths
+        tgt = split.tgt.lengths
         factors = (tgt - DecodingConfig().max_len_extra) / np.maximum(src, 1)
         # "higher" gives what some line has, never a value between two.
         longest = np.quantile(src, LENGTHS_SHARE, method="higher")
         factor = MARGIN * np.quantile(factors, FACTORS_SHARE, method="higher")
-        common, num_lines = 1, 0
+        common = 1
+        num_lines = 0
         for number in sorted(num_sentences, reverse=True):
             num_lines += num_sentences[number]
             if num_lines >= COMMON * num_sentences.total():

@@ -342,7 +342,8 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
         write_atomically(folder / f"{pointer}.txt", f"{source.name}\n".encode())
     names = [MANIFEST, *run.sha256]
     names += [name for name in (ENVIRONMENT, STATUS, METRICS) if (run.folder / name).exists()]
-    own, copied = weights_sha256(source), weights_sha256(folder / CHECKPOINTS / source.name)
+    own = weights_sha256(source)
+    copied = weights_sha256(folder / CHECKPOINTS / source.name)
     if own == copied:
         names += [f"{EVALUATIONS}/{each.name}/{SCORES}" for each in run.kept_evaluations()]
     for name in names:

@@ -276,8 +276,12 @@ def judge(
 
 # Symptoms of a broken system that a score alone does not show: tokenised output, and loops
 
-MOST_TOKENISED, MOST_LOOPS, MOST_UNREACHABLE = 0.1, 0.02, 0.01
-"""Normal shares of lines that look so."""
+MOST_TOKENISED = 0.1
+"""Normal share of lines that look tokenised."""
+MOST_LOOPS = 0.02
+"""Normal share of translations that repeat themselves."""
+MOST_UNREACHABLE = 0.01
+"""Normal share of references that no translation can equal."""
 TOKENISED = re.compile(r"\s[.,。]\s*$")  # French puts a space before ! and ?
 LOOP = re.compile(r"\b(\w+)(?: \1\b){3}|\b(\w+(?: \w+){1,3})(?: \2\b){2}")
 """A word four times in a row, or two to four words three times. "Very, very, very" is none."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
 MEMINFO = Path("/proc/meminfo")
 UNLIMITED = 1 << 60
 """Bytes from which on version 1 of cgroups means that there is no limit."""
@@ -86,7 +87,8 @@ def _memory_limits() -> Iterator[tuple[int, int]]:
     """Limit and use of each cgroup, in bytes, where there is a limit."""
     for folder in _cgroups("memory"):
         for limit_name, use_name in MEMORY_FILES:
-            limit, used = _read(folder / limit_name), _read(folder / use_name)
+            limit = _read(folder / limit_name)
+            used = _read(folder / use_name)
             if limit.isdecimal() and int(limit) < UNLIMITED:
                 yield int(limit), int(used) if used.isdecimal() else 0
 

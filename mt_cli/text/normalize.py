@@ -20,7 +20,8 @@ _REMOVED = re.compile(
 )
 JOINERS = re.compile("[\u200c\u200d]+")
 """Zero-width non-joiner and joiner, which some scripts spell words with, and sequences of emoji."""
-ZERO_WIDTH_JOINER, EMOJI_STYLE = "\u200d", "\ufe0f"
+ZERO_WIDTH_JOINER = "\u200d"
+EMOJI_STYLE = "\ufe0f"
 JOINING = re.compile("[\u0590-\u1cff\ua800-\uabff\ufb50-\ufdff\U00010a00-\U00011fff\U0001e900-\U0001e95f]")
 VIRAMA = 9
 """Combining class of the mark that takes a consonant's vowel away in Indic scripts."""

@@ -247,9 +247,11 @@ class Monitor:
         nlls = [number_in(each, "nll", path=path) for each in validations]
         if nlls[-1] > min(nlls) + OVERFITTED:
             lowest = number_in(validations[nlls.index(min(nlls))], "step", path=path)
-            symptom, cure = "overfits", CURE_OF_OVERFITTING
+            symptom = "overfits"
+            cure = CURE_OF_OVERFITTING
             if self._train_loss_rose_after(lowest):
-                symptom, cure = "got worse", "its loss in training rose too: lower training.peak_lr"
+                symptom = "got worse"
+                cure = "its loss in training rose too: lower training.peak_lr"
             log.warning(
                 "the model %s: its loss on val has risen from %.3f to %.3f; %s",
                 symptom, min(nlls), nlls[-1], cure,

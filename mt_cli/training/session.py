@@ -232,7 +232,8 @@ class Session:
         Of equal BLEU, as of a young model whose BLEU is 0, the lower loss is better.
         """
         score = validation.bleu.score if self._validator.best_by == "bleu" else -validation.nll
-        best_score, best_nll = self._state.best_score, self._state.best_nll
+        best_score = self._state.best_score
+        best_nll = self._state.best_nll
         rank = (score, -validation.nll)
         is_best = best_score is None or rank > (best_score, -math.inf if best_nll is None else -best_nll)
         if is_best or self._judged is None:

@@ -45,9 +45,10 @@ HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192, "mps": 8192}
 SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192, "mps": 8192}
 TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18, "mps": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
-COPIES_OF_LOGITS, BYTES_A_CONTINUATION = 4, 60
-"""What a step of a search holds at most: logits of each hypothesis, and bytes of each one's continuation,
-of which a beam looks at as many as it has hypotheses (measured)."""
+COPIES_OF_LOGITS = 4
+"""Arrays as large as the logits that a step of a search holds at most."""
+BYTES_A_CONTINUATION = 60
+"""Of memory, for each continuation of each hypothesis; a beam looks at as many as it has hypotheses."""
 FEWEST_SENTENCES = 8
 """Fewest sentences of a batch that is split so that every core has one."""
 FEWEST_HYPS = 64

@@ -52,8 +52,10 @@ ALIGNED_AT_ONCE = 256
 """Translations whose attention is in memory at a time."""
 LEAST_LETTERS, LEAST_TEXT = 5, 20
 """Letters of a line that may be strange, and characters that tell its language; fewer say too little."""
-FEW_CUT, MOST_CUT = 3, 0.01
-"""Translations that may run into the limit of their length without a warning, and their share."""
+FEW_CUT = 3
+"""Fewer translations that ran into the limit of their length are no reason for a warning."""
+MOST_CUT = 0.01
+"""Nor is this share of them."""
 ENOUGH_LINES = 100
 """Of which the language is asked."""
 RERANKED_AT_ONCE = 128
@@ -225,7 +227,8 @@ class Translator:
         self._reranker = reranker
         self._name = name
         self._level = logging.DEBUG if quiet else logging.WARNING
-        self._num_searched = self._num_cut = 0
+        self._num_searched = 0
+        self._num_cut = 0
 
     @classmethod
     def load(
@@ -372,8 +375,10 @@ class Translator:
 
     def limit_warning(self) -> str | None:
         """That many translations since the last call ran into the limit of their length; None if few did."""
-        num_cut, num_searched = self._num_cut, self._num_searched
-        self._num_cut = self._num_searched = 0
+        num_cut = self._num_cut
+        num_searched = self._num_searched
+        self._num_cut = 0
+        self._num_searched = 0
         if num_cut < FEW_CUT or num_cut <= MOST_CUT * num_searched:
             return None
         return (
