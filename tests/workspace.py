@@ -177,15 +177,20 @@ def _sample_lines(name: str) -> list[bytes]:
 
 @contextlib.contextmanager
 def process_kept() -> Iterator[None]:
-    """Undo what a command does to its process: threads of PyTorch, and the log, which other tests read."""
+    """Undo what a command does to its process: threads of PyTorch, and the log, which other tests read.
+
+    Its errors name the program, which is not what the tests were started with.
+    """
     import torch  # late: the process that only hands tests out to workers does without
 
     package = logging.getLogger("mt_cli")
     handlers, level, propagate = package.handlers, package.level, package.propagate
-    threads = torch.get_num_threads()
+    threads, argv = torch.get_num_threads(), sys.argv
+    sys.argv = ["mt-cli"]
     try:
         yield
     finally:
+        sys.argv = argv
         torch.set_num_threads(threads)
         package.handlers, package.propagate = handlers, propagate
         package.setLevel(level)

@@ -230,7 +230,7 @@ class TestColumns:
     @pytest.mark.parametrize(
         ("name", "text", "columns", "message"),
         [
-            ("a.tsv", "eins\tone\nzwei\n", {}, r"a\.tsv: line 2: expected at least 2 columns, found 1"),
+            ("a.tsv", "eins\tone\nzwei\n", {}, r"a\.tsv: line 2: expected .* 2 columns, found 1"),
             (
                 "a.tsv",
                 TSV,

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import ResourceError, UsageError
-from mt_cli.machine.files import WriteError, built_beside, is_locked, locked, replaced, write_atomically
+from mt_cli.machine.files import (
+    WriteError,
+    built_beside,
+    is_locked,
+    locked,
+    replaced,
+    write_atomically,
+)
 
 
 def test_built_folder_replaces_the_old_one_whole(tmp_path: Path) -> None:
@@ -85,7 +92,9 @@ def test_files_that_living_processes_write_are_left_to_them(tmp_path: Path) -> N
     with replaced(run / "x") as file:
         own = Path(file.name).name
     (run / "x").unlink()
-    theirs, nobodys = (own.replace(str(os.getpid()), str(pid)) for pid in (os.getppid(), ended_process()))
+    own_pid = str(os.getpid())
+    theirs = own.replace(own_pid, str(os.getppid()))
+    nobodys = own.replace(own_pid, str(ended_process()))
     for name in (theirs, nobodys):
         write_atomically(run / name, b"1")
     with locked(run):
@@ -101,7 +110,8 @@ def test_folder_that_another_process_fills_is_left_to_it(tmp_path: Path) -> None
 def test_taken_folder_is_refused_by_name_and_is_free_afterwards(tmp_path: Path) -> None:
     with locked(tmp_path / "run"):
         assert is_locked(tmp_path / "run")
-        with pytest.raises(UsageError, match="run: another process"), locked(tmp_path / "run", wait_s=0):
+        refused = pytest.raises(UsageError, match="run: another process")
+        with refused, locked(tmp_path / "run", wait_s=0):
             pass
     assert not is_locked(tmp_path / "run")
 

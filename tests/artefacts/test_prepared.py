@@ -73,7 +73,10 @@ def lengths_of(pairs: Sequence[tuple[int, int]], sentences: Mapping[int, int]) -
         ({}, 1),
     ],
 )
-def test_sentences_of_a_line_are_as_many_as_are_common(num_lines: Mapping[int, int], expected: int) -> None:
+def test_sentences_of_a_line_are_those_that_are_common(
+    num_lines: Mapping[int, int],
+    expected: int,
+) -> None:
     assert lengths_of([(5, 5)] * 9, num_lines).sentences == expected
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +30,8 @@ from mt_cli.data.files import (
 )
 from mt_cli.errors import DataError
 
-zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+zstd = importlib.import_module(ZSTD)
 Pack = Callable[[bytes], bytes]
 PACKINGS: dict[str, Pack] = {
     "": bytes,
@@ -136,7 +137,11 @@ REFUSED = {
 
 @every_packing
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_file_that_is_no_text_in_utf_8_is_refused_by_name(tmp_path: Path, kind: str, packing: str) -> None:
+def test_a_file_that_is_no_text_in_utf_8_is_refused_by_name(
+    tmp_path: Path,
+    kind: str,
+    packing: str,
+) -> None:
     if (kind, packing) == ("packed twice", ""):
         pytest.skip("packed once")
     path = write(tmp_path / "corpus.de", REFUSED[kind], packing=packing)
@@ -193,13 +198,14 @@ def cells_of(path: Path) -> list[list[str]]:
     return [[cell.decode() for cell in row] for row in rows_of(path)]
 
 
-def as_excel_writes(rows: Sequence[Sequence[str]], *, delimiter: str = "\t", end: str = "\r\n") -> bytes:
+def as_excel_writes(rows: Sequence[Sequence[str]], *, delimiter: str = "\t") -> bytes:
     """A table in which cells with a comma, a quotation mark or the delimiter are quoted."""
 
     def cell(text: str) -> str:
-        return f'"{text.replace(chr(34), chr(34) * 2)}"' if {*text} & {",", '"', delimiter} else text
+        doubled = text.replace('"', '""')
+        return f'"{doubled}"' if {*text} & {",", '"', delimiter} else text
 
-    return "".join(f"{delimiter.join(map(cell, row))}{end}" for row in rows).encode()
+    return "".join(f"{delimiter.join(map(cell, row))}\r\n" for row in rows).encode()
 
 
 TABLE = [
@@ -234,16 +240,32 @@ def test_quotation_marks_of_the_text_are_left_alone(tmp_path: Path, rows: list[s
     assert cells_of(path) == [row.split("\t") for row in rows]
 
 
+def as_csv(
+    rows: Iterable[Sequence[str]],
+    *,
+    delimiter: str,
+    end: str = "\r\n",
+    quotes_all: bool,
+) -> bytes:
+    """A table as the csv module writes it."""
+    table = io.StringIO(newline="")
+    if quotes_all:
+        writer = csv.writer(table, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_ALL)
+    else:
+        writer = csv.writer(table, delimiter=delimiter, lineterminator=end)
+    writer.writerows(rows)
+    return table.getvalue().encode()
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("delimiter", [",", ";"])
-@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL], ids=["minimal", "all"])
+@pytest.mark.parametrize("quotes_all", [False, True], ids=["minimal", "all"])
 def test_rows_of_a_csv_are_those_that_were_written(
-    tmp_path: Path, delimiter: str, end: str, quoting: int
+    tmp_path: Path, delimiter: str, end: str, quotes_all: bool
 ) -> None:
-    table = io.StringIO(newline="")
-    csv.writer(table, delimiter=delimiter, lineterminator=end, quoting=quoting).writerows(TABLE)  # type: ignore[arg-type]
-    assert cells_of(write(tmp_path / "a.csv", table.getvalue().encode())) == TABLE
-    assert cells_of(write(tmp_path / "b.csv", BOM + table.getvalue().encode())) == TABLE
+    data = as_csv(TABLE, delimiter=delimiter, end=end, quotes_all=quotes_all)
+    assert cells_of(write(tmp_path / "a.csv", data)) == TABLE
+    assert cells_of(write(tmp_path / "b.csv", BOM + data)) == TABLE
 
 
 cells = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=6)
@@ -261,10 +283,8 @@ def test_any_table_comes_back_from_a_csv(
     delimiter: str,
     quotes_all: bool,
 ) -> None:
-    table = io.StringIO(newline="")
-    quoting = csv.QUOTE_ALL if quotes_all else csv.QUOTE_MINIMAL
-    csv.writer(table, delimiter=delimiter, quoting=quoting).writerows([("de", "en"), *rows])  # type: ignore[arg-type]
-    path = write(tmp_path_factory.getbasetemp() / "any.csv", table.getvalue().encode())
+    data = as_csv([("de", "en"), *rows], delimiter=delimiter, quotes_all=quotes_all)
+    path = write(tmp_path_factory.getbasetemp() / "any.csv", data)
     found = [[" ".join(cell.split()) for cell in row] for row in cells_of(path)]
     assert found == [["de", "en"], *([" ".join(cell.split()) for cell in row] for row in rows)]
 
@@ -320,7 +340,11 @@ def test_what_a_table_lacks_is_told_with_its_name(
         ("a.tsv.de", None),
     ],
 )
-def test_a_name_says_how_a_table_is_written(tmp_path: Path, name: str, expected: str | None) -> None:
+def test_a_name_says_how_a_table_is_written(
+    tmp_path: Path,
+    name: str,
+    expected: str | None,
+) -> None:
     assert has_columns(Path(name)) == (expected is not None)
     if expected is not None:
         assert format_of(tmp_path / name) == expected
@@ -331,7 +355,11 @@ def test_a_name_says_how_a_table_is_written(tmp_path: Path, name: str, expected:
     [(b' {"src": "a"}\n', "json"), (b"a\tb\n", "tsv")],
     ids=["JSON", "tabs"],
 )
-def test_the_first_line_says_it_where_the_name_does_not(tmp_path: Path, data: bytes, expected: str) -> None:
+def test_the_first_line_says_it_where_the_name_does_not(
+    tmp_path: Path,
+    data: bytes,
+    expected: str,
+) -> None:
     assert format_of(write(tmp_path / "corpus", data)) == expected
 
 
@@ -356,8 +384,8 @@ SHORT = [f"Hund {i}\tdog {i}" for i in range(200)]
         ([], []),
     ],
     ids=[
-        "names", "three", "none", "an answer", "a sentence", "one missing", "a dictionary", "one column",
-        "some short pairs", "nothing",
+        "names", "three", "none", "an answer", "a sentence", "one missing", "a dictionary",
+        "one column", "some short pairs", "nothing",
     ],
 )  # fmt: skip
 def test_a_first_line_has_names_if_hardly_another_looks_so(

@@ -103,7 +103,11 @@ TREES: dict[str, tuple[str, dict[str, str], tuple[float | None, int, int, int]]]
     ),
     "memory from which on processes are slowed down": (
         "0::/job\n",
-        {"job/memory.max": "max", "job/memory.high": bytes_of(4), "job/memory.current": bytes_of(1)},
+        {
+            "job/memory.max": "max",
+            "job/memory.high": bytes_of(4),
+            "job/memory.current": bytes_of(1),
+        },
         (None, 8, 4, 3),
     ),
     "version 1": (
@@ -136,7 +140,10 @@ TREES: dict[str, tuple[str, dict[str, str], tuple[float | None, int, int, int]]]
     ),
     "version 1, controllers in another order": (
         V1.format("/job"),
-        {"cpuacct,cpu/job/cpu.cfs_quota_us": "300000", "cpuacct,cpu/job/cpu.cfs_period_us": "100000"},
+        {
+            "cpuacct,cpu/job/cpu.cfs_quota_us": "300000",
+            "cpuacct,cpu/job/cpu.cfs_period_us": "100000",
+        },
         (3.0, 3, 64, 40),
     ),
     "version 1, limits of those above": (
@@ -169,7 +176,7 @@ TREES: dict[str, tuple[str, dict[str, str], tuple[float | None, int, int, int]]]
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_limits_are_the_lowest_of_the_own_cgroup_and_those_above(cgroups: Cgroups, name: str) -> None:
+def test_limits_are_the_lowest_of_the_own_cgroup_and_above(cgroups: Cgroups, name: str) -> None:
     lines, files, expected = TREES[name]
     cgroups(lines, files)
     assert found() == expected
@@ -183,7 +190,10 @@ def test_fewer_cores_of_the_affinity_count_before_a_larger_quota(
     assert usable_cores() == 2
 
 
-def test_a_system_without_any_of_this_limits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_any_of_this_limits_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("CGROUPS", "OWN_CGROUPS", "MEMINFO"):
         monkeypatch.setattr(limits, name, tmp_path / "none")
     monkeypatch.delattr(os, "sysconf")
@@ -202,7 +212,8 @@ def test_the_real_machine_has_what_python_says_at_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "cores", "expected"), [(2.0, 2, False), (3.0, 2, True), (9.0, 64, False), (0.0, None, False)]
+    ("load", "cores", "expected"),
+    [(2.0, 2, False), (3.0, 2, True), (9.0, 64, False), (0.0, None, False)],
 )
 def test_a_machine_is_overloaded_where_more_threads_run_than_it_has_cores(
     monkeypatch: pytest.MonkeyPatch, load: float, cores: int | None, expected: bool

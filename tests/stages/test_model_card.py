@@ -64,7 +64,8 @@ def test_another_checkpoints_and_an_ensembles_scores_are_not_the_models(
     assert workspace.call("evaluate", run, workspace.run).code == 0
     assert workspace.call("evaluate", run).code == 0
     scores = run / "eval" / "test-greedy" / "scores.json"
-    other, rounded = (run / "eval" / f"{name}-greedy" / "scores.json" for name in ("old", "rounded"))
+    names = ("old-greedy", "rounded-greedy")
+    other, rounded = (run / "eval" / name / "scores.json" for name in names)
     for copy in (other, rounded):
         copy.parent.mkdir()
         shutil.copy(scores, copy)

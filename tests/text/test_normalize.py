@@ -10,7 +10,8 @@ from mt_cli.text.normalize import decode_line, is_normal, normalize
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()))
 ZWNJ, ZWJ = "\u200c", "\u200d"
-joined_text = st.text(st.sampled_from([ZWNJ, ZWJ, "\u200b", "\ufe0f", " ", *"aéмیاകന്ക്ष👩🏽❤🔥"]), max_size=12)
+AROUND_JOINERS = [ZWNJ, ZWJ, "\u200b", "\ufe0f", " ", *"aéмیاകന്ക്ष👩🏽❤🔥"]
+joined_text = st.text(st.sampled_from(AROUND_JOINERS), max_size=12)
 """Text around joiners: letters of scripts that have them and that have none, marks, and emoji."""
 
 

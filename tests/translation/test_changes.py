@@ -100,7 +100,12 @@ def test_tokenised_references_are_told_whatever_the_output_looks_like() -> None:
 
 @pytest.mark.parametrize(
     ("odd", "is_told"),
-    [("A cafe\u0301.", True), ("Pass\u00adwort", True), ("A  café ,\tnow\r", False), ("می‌رود", False)],
+    [
+        ("A cafe\u0301.", True),
+        ("Pass\u00adwort", True),
+        ("A  café ,\tnow\r", False),
+        ("می‌رود", False),
+    ],
     ids=["not NFC", "soft hyphen", "white space", "joiner"],
 )
 def test_references_that_no_translation_can_equal_are_told(odd: str, is_told: bool) -> None:

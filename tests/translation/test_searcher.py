@@ -111,7 +111,8 @@ def test_no_translation_is_shorter_than_the_fewest_tokens(beam_size: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("factor", "trained", "expected"), [(None, 1.5, 7), (None, 2.0, 8), (0.0, 2.0, 4), (1.0, 2.0, 6)]
+    ("factor", "trained", "expected"),
+    [(None, 1.5, 7), (None, 2.0, 8), (0.0, 2.0, 4), (1.0, 2.0, 6)],
 )
 def test_limit_is_that_of_the_config_or_else_of_training(
     factor: float | None, trained: float, expected: int

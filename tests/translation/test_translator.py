@@ -144,7 +144,13 @@ def test_translations_that_run_into_their_limit_are_counted_once(workspace: Work
     usual = Translator.load(workspace.run, device="cpu", threads=1)
     usual.translate(known)
     assert usual.limit_warning() is None
-    short = Translator.load(workspace.run, device="cpu", threads=1, max_len_factor=0.0, max_len_extra=1)
+    short = Translator.load(
+        workspace.run,
+        device="cpu",
+        threads=1,
+        max_len_factor=0.0,
+        max_len_extra=1,
+    )
     short.translate(known)
     told = short.limit_warning() or ""
     assert told.startswith(f"{len(known)} of {len(known)} ")

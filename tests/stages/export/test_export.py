@@ -87,7 +87,13 @@ def test_exported_model_translates_lines_as_the_translator_does(
     folder = exported(run).folder
     theirs = Translator.load(folder, device="cpu", threads=1)
     forbidden = forbidden_ids(run.tokenizers, decoding)
-    searcher = Searcher(run.load_model(), decoding, runtime=CPU, forbidden_ids=forbidden, lengths=run.lengths)
+    searcher = Searcher(
+        run.load_model(),
+        decoding,
+        runtime=CPU,
+        forbidden_ids=forbidden,
+        lengths=run.lengths,
+    )
     ours = Translator(searcher, run.tokenizers)
     lines = [*LINES, *AWKWARD_LINES]
     assert theirs.translate(lines) == ours.translate(lines)

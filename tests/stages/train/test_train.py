@@ -306,7 +306,7 @@ def test_nothing_is_validated_at_a_time_limit_without_validation(
     assert not (run / "best.txt").exists()
 
 
-def test_run_is_resumed_by_its_own_name_wherever_it_is(workspace: Workspace, tmp_path: Path) -> None:
+def test_run_is_resumed_by_its_own_name_anywhere(workspace: Workspace, tmp_path: Path) -> None:
     run = workspace.copy_run(tmp_path / "elsewhere")
     for name in (run, run / "config.toml"):
         outcome = workspace.call("train", name, "--resume")
