@@ -145,13 +145,12 @@ def read_toml(path: Path) -> dict[str, object]:
     try:
         # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
         text = content.decode("utf-8-sig")
-        if not text.strip():
-            raise ConfigError(
-                f"{path}: an empty file; write the keys that you want, as in configs/sample.toml"
-            )
-        return tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); expected a TOML file") from error
+    if not text.strip():
+        raise ConfigError(f"{path}: an empty file; write the keys that you want, as in configs/sample.toml")
+    try:
+        return tomllib.loads(text)
     except RecursionError:
         raise ConfigError(f"{path}: not valid as a config: too many tables in one another") from None
     except ValueError as error:  # a number of thousands of digits is one too
