@@ -59,7 +59,9 @@ def test_translate_says_what_it_waits_for_and_answers_each_line(workspace: Works
     session = at_terminal(*MT_CLI, "translate", "runs/tiny", cwd=workspace.folder)
     session.expect_exact("type a sentence (de) and press Enter; Ctrl-D ends\r\n")
     for sentence, translation in zip(sentences, expected, strict=True):
+        session.expect_exact("> ")
         session.sendline(sentence)
         session.expect_exact(f"{sentence}\r\n{translation}\r\n")
+    session.expect_exact("> ")  # before it, Ctrl-D would be lost
     session.sendeof()
-    assert rest_of(session).strip("> \r\n") == ""
+    assert rest_of(session).strip() == ""
