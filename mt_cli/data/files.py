@@ -240,8 +240,8 @@ def _csv_rows(path: Path) -> Iterator[list[bytes]]:
     csv.field_size_limit(LONGEST_LINE)
     lines = (line.decode("utf-8", "surrogateescape") for line in text_lines(path))
     head = list(islice(lines, DELIMITER_LINES))
-    delimiter = max(",;\t", key=lambda mark: _num_like_the_first(head, mark))
     try:
+        delimiter = max("\t;,", key=lambda mark: _num_like_the_first(head, mark))
         for row in csv.reader(chain(head, lines), delimiter=delimiter, skipinitialspace=True):
             yield [" ".join(cell.splitlines()).encode("utf-8", "surrogateescape") for cell in row]
     except csv.Error as error:

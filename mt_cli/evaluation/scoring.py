@@ -292,13 +292,13 @@ def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
     found = []
     tokenised = _lines_that(is_tokenised, hyps)
     tokenised_refs = _lines_that(is_tokenised, refs)
-    if len(tokenised_refs) >= MOST_TOKENISED * len(refs):
+    if tokenised_refs and len(tokenised_refs) >= MOST_TOKENISED * len(refs):
         found.append(
             f"{len(tokenised_refs)} of {len(refs)} references end in a space and a mark, such as line "
             f"{tokenised_refs[0]}: they look tokenised, and so the scores mislead; score against "
             "detokenised text"
         )
-    elif len(tokenised) - len(tokenised_refs) >= MOST_TOKENISED * len(hyps):
+    elif tokenised and len(tokenised) - len(tokenised_refs) >= MOST_TOKENISED * len(hyps):
         found.append(
             f"{len(tokenised)} of {len(hyps)} lines end in a space and a mark, such as line "
             f"{tokenised[0]}: the output looks tokenised, and so its scores mislead; score detokenised text"
