@@ -38,15 +38,18 @@ FEWEST_BYTES = 16
 """Fewer say nothing of the whole."""
 RETURNS_A_LINE = 50
 """Carriage returns for each line end from which on they are the line ends."""
-SKIPPED_MAGIC = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
+GZIP = rb"\x1f\x8b"
+ZSTD = rb"\x28\xb5\x2f\xfd"
+ZSTD_SKIPPED = rb"[\x50-\x5f]\x2a\x4d\x18"
 """Of a frame without text, with which some zstd files begin."""
+XZ = rb"\xfd7zXZ\x00"
 BZIP2 = rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)"
 KINDS = (
     (rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "UTF-32 text; convert it: iconv -f utf-32 -t utf-8 {0} > NEW"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text; convert it: iconv -f utf-16 -t utf-8 {0} > NEW"),
-    (rb"\x1f\x8b", "a .gz file; unpack it: gunzip -c {0}"),
-    (rb"\x28\xb5\x2f\xfd", "a .zst file; unpack it: zstd -dc {0}"),
-    (rb"\xfd7zXZ\x00", "an .xz file; unpack it: xz -dc {0}"),
+    (GZIP, "a .gz file; unpack it: gunzip -c {0}"),
+    (ZSTD, "a .zst file; unpack it: zstd -dc {0}"),
+    (XZ, "an .xz file; unpack it: xz -dc {0}"),
     (BZIP2, "a .bz2 file; unpack it: bzip2 -dc {0}"),
     (
         rb"\x5d\x00\x00|\x04\x22\x4d\x18|\x1f\x9d|7z\xbc\xaf|Rar!\x1a",
@@ -93,11 +96,11 @@ def _unpacked(file: io.BufferedReader) -> io.BufferedReader:
     """`file`, or what it holds if it is packed; all of these classes have the methods of a reader."""
     magic = file.peek(10)
     content: object = file
-    if magic.startswith(b"\x1f\x8b"):
+    if re.match(GZIP, magic):
         content = gzip.GzipFile(fileobj=file)
-    elif magic.startswith(b"\x28\xb5\x2f\xfd") or SKIPPED_MAGIC.match(magic):
+    elif re.match(ZSTD, magic) or re.match(ZSTD_SKIPPED, magic):
         content = ZstdFile(file)
-    elif magic.startswith(b"\xfd7zXZ\x00"):
+    elif re.match(XZ, magic):
         content = lzma.LZMAFile(file)  # noqa: SIM115 — the caller closes it
     elif re.match(BZIP2, magic):
         content = bz2.BZ2File(file)

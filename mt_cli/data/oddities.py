@@ -20,7 +20,7 @@ from mt_cli.data.files import has_columns, header_of
 from mt_cli.data.filter import KEPT, drop_reason, text_options
 from mt_cli.errors import DataError
 from mt_cli.text.language import base_language, is_known, other_language
-from mt_cli.text.normalize import decode_line, is_normal, is_valid_utf8, normalize
+from mt_cli.text.normalize import decode_line, is_normal, is_tokenised, is_valid_utf8, normalize
 from mt_cli.text.tokenizer import sampled
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,6 @@ MARKUP = re.compile(
     r"|\[/?[bi]\]|\{\\i\d\}"
 )
 """Entities as `&auml;`, marks of Moses' tokenizer and of BPE, and tags of HTML, forums and subtitles."""
-TOKENISED = re.compile(r"\s[.,。]$")
 FEW_LINES = 3
 """Fewer odd lines say nothing of a file."""
 MOST_KNOWN = 0.02
@@ -129,22 +128,8 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-@dataclass
-class HeldOut:
-    """The sources of a split on which a model is scored."""
-
-    name: str
-    sources: set[str]
-    num_known: int = 0
-    """Those that training has too."""
-
-
-def look_at(
-    files: ParallelText, data: DataConfig, *, is_trained_on: bool, held_out: Sequence[HeldOut] = ()
-) -> Look:
+def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Look:
     """Read a split once, and keep a sample of its pairs, or of those that the filter leaves for training.
-
-    Counts the sources that `held_out` splits have too, once each.
 
     Raises:
         DataError: a side is not UTF-8, or both sides are the same text.
@@ -157,12 +142,6 @@ def look_at(
             for lines, side in zip(invalid.values(), pair, strict=False):
                 if not is_valid_utf8(side):
                     lines.append(num_lines)
-            if held_out:
-                source = normalize(decode_line(pair[0]))
-                for split in held_out:
-                    if source in split.sources:
-                        split.sources.remove(source)
-                        split.num_known += 1
             yield num_lines, pair
 
     found = []
@@ -253,7 +232,7 @@ def _of_markup(look: Look) -> Iterator[str]:
     yield from _shared(
         look.pairs,
         MOST_TOKENISED,
-        lambda pair: TOKENISED.search(pair.src) or TOKENISED.search(pair.tgt),
+        lambda pair: is_tokenised(pair.src) or is_tokenised(pair.tgt),
         f"{both}: {{}} pairs look tokenised, with a space before the last mark; text that people type does "
         "not: detokenise it",
     )
@@ -267,10 +246,8 @@ def _of_markup(look: Look) -> Iterator[str]:
         )
 
 
-def log_oddities(corpus: Corpus, data: DataConfig, *, finds_held_out: bool = True) -> str:
+def log_oddities(corpus: Corpus, data: DataConfig) -> str:
     """Look at all splits of `corpus`, and warn of what is odd; gives some training pairs to be shown.
-
-    `finds_held_out` is off where sources that training shares with other splits are counted later.
 
     Raises:
         DataError: a split cannot be used.
@@ -280,22 +257,13 @@ def log_oddities(corpus: Corpus, data: DataConfig, *, finds_held_out: bool = Tru
     ]
     if unknown:
         log.warning("data.filter.languages: py3langid does not know %s, and keeps all", ", ".join(unknown))
-    held_out = [
-        HeldOut(name, {normalize(decode_line(src)) for src, _ in read_pairs(files)} - {""})
-        for name, files in corpus.items()
-        if finds_held_out and not is_trained_on(name)
-    ]
-    sizes = {split.name: len(split.sources) for split in held_out}
     examples = list[str]()
     for name, files in corpus.items():
-        of_training = held_out if is_trained_on(name) else ()
-        look = look_at(files, data, is_trained_on=is_trained_on(name), held_out=of_training)
+        look = look_at(files, data, is_trained_on=is_trained_on(name))
         for oddity in oddities(look, src_lang=data.src_lang, tgt_lang=data.tgt_lang):
             log.warning("%s: %s", name, oddity)
         if name == TRAIN:
             examples = look.examples()
-    for split in held_out:
-        warn_of_known_sources(split.name, split.num_known, of=sizes[split.name])
     return "\n".join(["some training pairs:", *(f"  {example}" for example in examples)])
 
 

@@ -140,7 +140,7 @@ def prepare_corpus(
             return PrepareResult(out, is_new=False, report=existing.report())
         check_unneeded()
         started_at = time.monotonic()
-        examples = log_oddities(corpus, config.data, finds_held_out=False)
+        examples = log_oddities(corpus, config.data)
         with built_beside(out) as folder:
             workers = _suited_workers(corpus, workers)
             report = _build(config, corpus, folder, inputs=inputs, given=given, made=made, workers=workers)
@@ -157,8 +157,24 @@ def preview_filter(
     """What `[data.filter]` would leave out of each part that is trained on; prepares nothing."""
     corpus = find_corpus(config.data, source=source, offline=offline)
     log.info("%s", log_oddities(corpus, config.data))
+    warn_of_leaks(corpus)
     workers = _suited_workers(corpus, workers)
     return {name: _surveyed(config, corpus, name, workers=workers) for name in corpus if is_trained_on(name)}
+
+
+def warn_of_leaks(corpus: Corpus) -> None:
+    """Warn of splits that are scored, of which training has more than a few sources."""
+    sources = {name: np.unique(_source_hashes(split)) for name, split in corpus.items()}
+    trained_on = [hashes for name, hashes in sources.items() if is_trained_on(name)]
+    for name, hashes in sources.items():
+        if not is_trained_on(name):
+            warn_of_known_sources(name, count_common(hashes, trained_on), of=len(hashes))
+
+
+def _source_hashes(split: ParallelText) -> Hashes:
+    """Of each source line that is not empty."""
+    sources = (normalize(decode_line(src)) for src, _ in read_pairs(split))
+    return hash_texts(filter(None, sources))
 
 
 def _surveyed(
@@ -170,7 +186,6 @@ def _surveyed(
         options=text_options(config.data),
         filtered=filtered,
         keeps_pairs=keeps_pairs,
-        counts_sentences=is_trained_on(name),
     )
     return survey_split(corpus[name], name, job, drops_repeats=filtered.duplicates, workers=workers)
 
@@ -227,7 +242,10 @@ def _build(
     report = CorpusReport(
         src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
     )
-    num_sentences = sum((survey.num_sentences for survey in surveys.values()), Counter[int]())
+    num_sentences = Counter[int]()
+    for name, survey in surveys.items():
+        if is_trained_on(name):
+            num_sentences += survey.num_sentences
     lengths = TrainingLengths.of(open_split(folder, TRAIN), num_sentences)
     complete_prepared(folder, config, inputs=inputs, report=report, lengths=lengths)
     return report
@@ -274,7 +292,7 @@ class Survey:
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     """Of each pair that is kept: eight bytes a pair."""
     num_sentences: Counter[int] = field(default_factory=Counter)
-    """Sources that are kept for training, by their number of sentences."""
+    """Sources that are kept, by their number of sentences."""
     pairs: list[tuple[str, str]] = field(default_factory=list)
     """Kept pairs, normalised, or a sample of them; empty unless tokenizers are learned."""
 
@@ -371,7 +389,6 @@ def survey_pairs(
     options: TextOptions,
     filtered: FilterConfig,
     keeps_pairs: bool = False,
-    counts_sentences: bool = False,
 ) -> Survey:
     """What is found in the pairs `raw`; it `keeps_pairs` for tokenizers to learn from."""
     pairs = [(_normalized(src, options), _normalized(tgt, options)) for src, tgt in raw]
@@ -382,11 +399,10 @@ def survey_pairs(
             known.append(shown_pair(src, tgt))
     kept = [pair for pair, reason in zip(pairs, reasons, strict=True) if not reason]
     num_sentences = Counter[int]()
-    if counts_sentences:
-        for (source, _), reason in zip(raw, reasons, strict=True):
-            if not reason:  # counted in the case of the file, as when a line is translated
-                sentences = split_sentences(normalize(decode_line(source)), options.src_lang)
-                num_sentences[len(sentences)] += 1
+    for (source, _), reason in zip(raw, reasons, strict=True):
+        if not reason:  # counted in the case of the file, as when a line is translated
+            sentences = split_sentences(normalize(decode_line(source)), options.src_lang)
+            num_sentences[len(sentences)] += 1
     return Survey(
         lines=len(raw),
         invalid=sum(not (is_valid_utf8(src) and is_valid_utf8(tgt)) for src, tgt in raw),

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, cast
 
 from mt_cli.text.language import CHINESE, base_language, unspaced_script
-from mt_cli.text.normalize import is_normal
+from mt_cli.text.normalize import is_normal, is_tokenised
 
 if TYPE_CHECKING:  # sacreBLEU is imported when something is scored
     from sacrebleu.metrics.base import Metric
@@ -282,7 +282,6 @@ MOST_LOOPS = 0.02
 """Normal share of translations that repeat themselves."""
 MOST_UNREACHABLE = 0.01
 """Normal share of references that no translation can equal."""
-TOKENISED = re.compile(r"\s[.,。]\s*$")  # French puts a space before ! and ?
 LOOP = re.compile(r"\b(\w+)(?: \1\b){3}|\b(\w+(?: \w+){1,3})(?: \2\b){2}")
 """A word four times in a row, or two to four words three times. "Very, very, very" is none."""
 
@@ -321,11 +320,6 @@ def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
 def _lines_that(has_symptom: Callable[[str], bool], lines: Sequence[str]) -> list[int]:
     """Numbers, from 1, of the lines that have a symptom."""
     return [number for number, line in enumerate(lines, start=1) if has_symptom(line)]
-
-
-def is_tokenised(line: str) -> bool:
-    """Whether a space stands before the last mark, as in "A dog runs ."."""
-    return TOKENISED.search(line) is not None
 
 
 def is_looping(line: str) -> bool:

@@ -542,10 +542,10 @@ def check_place(folder: Path, *, overwrite: bool) -> None:
         UsageError: the folder exists and cannot be replaced: `overwrite` is off, or it is no run folder.
     """
     own_files = (MANIFEST, RUN_CONFIG, ENVIRONMENT)
-    is_run = all((folder / name).is_file() for name in own_files)
+    is_replaceable = all((folder / name).is_file() for name in own_files)
     check_replaceable(
         folder,
-        is_wanted=overwrite or not is_run,
+        is_wanted=overwrite or not is_replaceable,
         # Prepared folders have a manifest too, and exported models both of the others.
         own_files=own_files,
         kind="a run folder",

@@ -68,6 +68,14 @@ def is_normal(text: str) -> bool:
     return normalize(text) == " ".join(text.split())
 
 
+TOKENISED = re.compile(r"\s[.,。]\s*$")  # French puts a space before ! and ?
+
+
+def is_tokenised(line: str) -> bool:
+    """Whether a space stands before the last mark, as in "A dog runs ."."""
+    return TOKENISED.search(line) is not None
+
+
 def _kept_joiner(found: re.Match[str]) -> str:
     """What stays of a run of joiners: the first where the text around it needs one, else nothing."""
     text = found.string

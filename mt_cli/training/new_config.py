@@ -41,7 +41,7 @@ from mt_cli.data.corpora import (
 )
 from mt_cli.data.filter import text_options
 from mt_cli.data.oddities import log_oddities
-from mt_cli.data.prepare import encode_pairs, survey_pairs
+from mt_cli.data.prepare import encode_pairs, survey_pairs, warn_of_leaks
 from mt_cli.data.prepared import EncodedSplit
 from mt_cli.errors import DataError, MtCliError, ResourceError, UsageError, command_line, shortage
 from mt_cli.machine.files import (
@@ -339,6 +339,7 @@ def new_config(
         data = _data_config(files, languages, teacher)
         given = {name: pair for name, pair in find_corpus(data).items() if name in files or MORE in name}
         examples = log_oddities(given, data)
+        warn_of_leaks(given)
         if missing := [name for name in (VAL, TEST) if name not in files]:
             cut, pairs = _cut_off(find_corpus(data), missing, languages, output=output, overwrite=overwrite)
             data = _data_config({**files, **cut}, languages)

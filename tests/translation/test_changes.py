@@ -5,7 +5,8 @@ import re
 import pytest
 
 from mt_cli.evaluation.compare import LENGTHS, UNSEEN, Change, buckets, find_changes, words_of
-from mt_cli.evaluation.scoring import is_looping, is_tokenised, symptoms
+from mt_cli.evaluation.scoring import is_looping, symptoms
+from mt_cli.text.normalize import is_tokenised
 
 SOURCES = ["Ein Hund.", "Zwei kleine Katzen schlafen auf dem Sofa.", "Rot.", ""]
 REFS = ["A dog.", "Two small cats sleep on the sofa.", "Red.", ""]
