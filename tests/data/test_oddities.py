@@ -12,6 +12,7 @@ import spanish
 from mt_cli.config.schema import DataConfig, FilesConfig
 from mt_cli.data.corpora import ParallelText
 from mt_cli.data.oddities import log_oddities
+from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.errors import DataError
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -87,6 +88,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 def told(corpus: dict[str, ParallelText], caplog: pytest.LogCaptureFixture, languages: str = "de en") -> str:
     src_lang, tgt_lang = languages.split()
     log_oddities(corpus, DataConfig(src_lang=src_lang, tgt_lang=tgt_lang))
+    warn_of_leaks(corpus)
     return "\n".join(record.message for record in caplog.records if record.levelno >= logging.WARNING)
 
 
