@@ -1,7 +1,7 @@
 """The exceptions that mean "tell the user", one class for each exit code.
 
-Knows nothing of the program; everything else may import it. Messages speak Python or the command line,
-whichever the user speaks: see `Option`.
+Knows nothing of the program; everything else may import it. Messages speak Python or the command
+line, whichever the user speaks: see `Option`.
 
     MtCliError
     ├── UsageError        2   a wrong command, flag, argument or place; also a ValueError
@@ -117,7 +117,9 @@ def command_line(*words: object) -> str:
 
 
 def program_name() -> str:
-    """What the user has to type to call this program: `mt-cli` where a shell finds it, else its path."""
+    """What the user has to type to call this program: `mt-cli` where a shell finds it, else its
+    path.
+    """
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return "python -m mt_cli"
@@ -179,7 +181,9 @@ WORDS = {
 
 
 def shortage(error: BaseException) -> str | None:
-    """What `error` says the machine lacks, `MEMORY` or `THREADS`; None if it speaks of something else."""
+    """What `error` says the machine lacks, `MEMORY` or `THREADS`; None if it speaks of something
+    else.
+    """
     if isinstance(error, MemoryError):
         return MEMORY
     if isinstance(error, OSError):

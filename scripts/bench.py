@@ -1,8 +1,9 @@
 """Measure engines against each other, in one run on one machine.
 
-`train` measures training: the classic loop of tutorials and mt_cli. `decode` measures translation, from text
-to text: the classic loop, mt_cli, and a model exported to CTranslate2. Each contender has its own process and
-works only while the others wait, round after round; the tables show medians of the rounds.
+`train` measures training: the classic loop of tutorials and mt_cli. `decode` measures translation,
+from text to text: the classic loop, mt_cli, and a model exported to CTranslate2. Each contender has
+its own process and works only while the others wait, round after round; the tables show medians of
+the rounds.
 """
 
 import argparse
@@ -191,7 +192,9 @@ def training_of(
 
 
 def classic_training(setting: Setting, precision: Precision) -> Work:
-    """As tutorials do it: random pairs, nn.Transformer and its own dropout, Adam, a loss over padding too."""
+    """As tutorials do it: random pairs, nn.Transformer and its own dropout, Adam, a loss over
+    padding too.
+    """
     from mt_cli.data.batching import collate
     from mt_cli.model.cpu_kernels import Dropout
 
@@ -226,7 +229,9 @@ def classic_training(setting: Setting, precision: Precision) -> Work:
     return work
 
 
-def our_training(setting: Setting, backend: Literal["scratch", "torch"], precision: str, like: bool) -> Work:
+def our_training(
+    setting: Setting, backend: Literal["scratch", "torch"], precision: str, like: bool
+) -> Work:
     """The trainer that users get; if `like` the classic loop, it does no more than that does."""
     from mt_cli.training.trainer import Trainer
 
@@ -243,7 +248,9 @@ def bench_train(args: argparse.Namespace) -> str:
     facts = machine(args.device, args.threads)
     has_bf16 = "training in bf16" in facts
     precisions: list[Precision] = ["bf16", "fp32"] if has_bf16 else ["fp32"]
-    builds: dict[str, Callable[[Setting], Work]] = {CLASSIC: partial(classic_training, precision="fp32")}
+    builds: dict[str, Callable[[Setting], Work]] = {
+        CLASSIC: partial(classic_training, precision="fp32")
+    }
     if has_bf16:
         builds["classic, bf16"] = partial(classic_training, precision="bf16")
     backends: tuple[Literal["scratch", "torch"], ...] = ("scratch", "torch")
@@ -260,7 +267,9 @@ def bench_train(args: argparse.Namespace) -> str:
     for number, updates in enumerate([1, args.warm_up, *[args.updates] * args.rounds]):
         for name, contender in list(contenders.items()):
             with left_out_if_ended(name):
-                is_brief = number == 1 and name.startswith("classic")  # it has no kernels made for shapes
+                is_brief = number == 1 and name.startswith(
+                    "classic"
+                )  # it has no kernels made for shapes
                 speed = contender.ask(1 if is_brief else updates) / contender.seconds[-1]
                 print(f"round {number - 1}: {name}: {speed:.0f}/s", file=sys.stderr)
                 continue
@@ -271,15 +280,20 @@ def bench_train(args: argparse.Namespace) -> str:
 def training_table(contenders: "dict[str, Contender[int, int]]") -> str:
     """The results in Markdown. The first two tasks of each, which warm up, are left out.
 
-    Speeds are compared within each round, for the pace of many machines changes from one minute to the next.
+    Speeds are compared within each round, for the pace of many machines changes from one minute to
+    the next.
     """
     speeds = {
-        name: [tokens / seconds for tokens, seconds in zip(each.answers, each.seconds, strict=True)][2:]
+        name: [
+            tokens / seconds for tokens, seconds in zip(each.answers, each.seconds, strict=True)
+        ][2:]
         for name, each in contenders.items()
     }
     rows = []
     for name, each in contenders.items():
-        ratios = [own / other for own, other in zip(speeds[name], speeds.get(CLASSIC, []), strict=False)]
+        ratios = [
+            own / other for own, other in zip(speeds[name], speeds.get(CLASSIC, []), strict=False)
+        ]
         times = f"{statistics.median(ratios):.1f}" if ratios else "–"
         first_s = each.ready_s + each.seconds[0]
         speed = statistics.median(speeds[name])
@@ -338,11 +352,15 @@ def classic_decoding(row: Row, args: argparse.Namespace) -> Translate:
             ended |= latest == EOS_ID
             if bool(ended.all()):
                 break
-        until_end = (itertools.takewhile(lambda i: i != EOS_ID, hyp) for hyp in hyps[:, 1:].tolist())
+        until_end = (
+            itertools.takewhile(lambda i: i != EOS_ID, hyp) for hyp in hyps[:, 1:].tolist()
+        )
         return run.tokenizers.tgt.decode([list(hyp) for hyp in until_end])
 
     return lambda lines: [
-        text for begin in range(0, len(lines), row.batch) for text in decode(lines[begin : begin + row.batch])
+        text
+        for begin in range(0, len(lines), row.batch)
+        for text in decode(lines[begin : begin + row.batch])
     ]
 
 
@@ -358,7 +376,11 @@ def our_decoding(row: Row, args: argparse.Namespace) -> Translate:
         length_penalty=args.length_penalty if row.beam_size > 1 else 0.0,
         batch_size=0,
         device=args.device,
-        precision=None if row.engine == "CTranslate2" else "bf16" if row.precision == "bf16" else "fp32",
+        precision=None
+        if row.engine == "CTranslate2"
+        else "bf16"
+        if row.precision == "bf16"
+        else "fp32",
         threads=args.threads,
     )
     if row.batch == 1:
@@ -375,7 +397,15 @@ def rows_for(args: argparse.Namespace, *, has_bf16: bool, exported: Path) -> lis
     if find_spec("ctranslate2"):
         for precision in ("float32", "bfloat16" if args.device == "cuda" else "int8"):
             quantization = "none" if precision == "float32" else precision
-            command = [sys.executable, "-m", "mt_cli", "export", args.run, exported / precision, "--quiet"]
+            command = [
+                sys.executable,
+                "-m",
+                "mt_cli",
+                "export",
+                args.run,
+                exported / precision,
+                "--quiet",
+            ]
             options = ["--to", "ctranslate2", "--quantization", quantization]
             subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
             models.append(("CTranslate2", exported / precision, precision))
@@ -388,7 +418,9 @@ def rows_for(args: argparse.Namespace, *, has_bf16: bool, exported: Path) -> lis
 
 def bench_decode(args: argparse.Namespace) -> str:
     """Measure translation."""
-    data = args.data or Path(json.loads((args.run / "manifest.json").read_text())["prepared"]["folder"])
+    data = args.data or Path(
+        json.loads((args.run / "manifest.json").read_text())["prepared"]["folder"]
+    )
     lines, refs = (
         (data / f"{args.split}.{side}.txt").read_text(encoding="utf-8").splitlines()[: args.lines]
         for side in ("src", "tgt")
@@ -412,19 +444,24 @@ def bench_decode(args: argparse.Namespace) -> str:
     return f"{facts}\n\n{decoding_table(contenders, refs)}"
 
 
-def decoding_table(contenders: "dict[Row, Contender[Sequence[str], list[str]]]", refs: Sequence[str]) -> str:
+def decoding_table(
+    contenders: "dict[Row, Contender[Sequence[str], list[str]]]", refs: Sequence[str]
+) -> str:
     """The results in Markdown. The first task of each, which warms up, is left out."""
     from sacrebleu import corpus_bleu
 
     speeds = {
-        row: len(each.answers[-1]) / statistics.median(each.seconds[1:]) for row, each in contenders.items()
+        row: len(each.answers[-1]) / statistics.median(each.seconds[1:])
+        for row, each in contenders.items()
     }
     classics = {row.batch: speed for row, speed in speeds.items() if row.engine == "classic"}
     table = []
     for row, each in contenders.items():
         texts = each.answers[-1]
         bleu = corpus_bleu(texts, [list(refs)]) if len(texts) == len(refs) else None
-        is_known = row.engine != "CTranslate2" or not torch.cuda.is_available()  # PyTorch's share alone is
+        is_known = (
+            row.engine != "CTranslate2" or not torch.cuda.is_available()
+        )  # PyTorch's share alone is
         against = classics.get(1) if row.batch == 1 else max(classics.values(), default=None)
         table.append(
             [
@@ -438,7 +475,16 @@ def decoding_table(contenders: "dict[Row, Contender[Sequence[str], list[str]]]",
                 f"{speeds[row] / against:.1f}" if against else "–",
             ]
         )
-    heads = ["engine", "precision", "search", "at once", "sentences/s", "BLEU", "peak MB", "× classic"]
+    heads = [
+        "engine",
+        "precision",
+        "search",
+        "at once",
+        "sentences/s",
+        "BLEU",
+        "peak MB",
+        "× classic",
+    ]
     return markdown(heads, table)
 
 
@@ -447,11 +493,15 @@ def main() -> None:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     shared.add_argument("--threads", type=int, default=CORES)
-    shared.add_argument("--data", type=Path, help="prepared data, where they are not at their usual place")
+    shared.add_argument(
+        "--data", type=Path, help="prepared data, where they are not at their usual place"
+    )
     commands = parser.add_subparsers(required=True, metavar="train|decode")
     train = commands.add_parser("train", parents=[shared], help="measure updates of a training")
     train.add_argument("config", type=Path, help="a config whose data are prepared")
-    train.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as for train")
+    train.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="as for train"
+    )
     train.add_argument("--rounds", type=int, default=5)
     train.add_argument("--updates", type=int, default=5, help="of each loop in a round")
     train.add_argument("--warm-up", type=int, default=40, help="updates before the first round")

@@ -1,6 +1,7 @@
 """Everything that wants a GPU, in one call: tests, doctor, trainings, benches, and one table.
 
-Called again with the same --out, it continues: what has passed is not repeated, trainings are resumed.
+Called again with the same --out, it continues: what has passed is not repeated, trainings are
+resumed.
 """
 
 import argparse
@@ -37,7 +38,9 @@ class Task:
     needs: Path = Path()
     """Without it, the task is left out."""
     run: Path | None = None
-    """The run folder of a training. It has all the time that is left, and is over when its status says so."""
+    """The run folder of a training. It has all the time that is left, and is over when its status
+    says so.
+    """
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,20 @@ def plan(out: Path, device: str, *, is_quick: bool) -> Iterator[Task]:
     yield from _train_and_evaluate(first, out, device, is_quick=is_quick)
     run, data = out / "runs" / first, Path("data/prepared") / first
     lines = ("--split", "test", "--rounds", "1", "--lines", "20") if is_quick else ("--rounds", "2")
-    yield Task("bench decode", _bench("decode", str(run), "--device", device, *lines), 420, run / "best.txt")
-    rounds = ("--rounds", "1", "--updates", "3") if is_quick else ("--rounds", "3", "--updates", "70")
     yield Task(
-        "bench train", _bench("train", f"configs/{first}.toml", "--device", device, *rounds), 300, data
+        "bench decode",
+        _bench("decode", str(run), "--device", device, *lines),
+        420,
+        run / "best.txt",
+    )
+    rounds = (
+        ("--rounds", "1", "--updates", "3") if is_quick else ("--rounds", "3", "--updates", "70")
+    )
+    yield Task(
+        "bench train",
+        _bench("train", f"configs/{first}.toml", "--device", device, *rounds),
+        300,
+        data,
     )
     for name in others:
         yield from _train_and_evaluate(name, out, device, is_quick=is_quick)
@@ -77,8 +90,13 @@ def _train_and_evaluate(name: str, out: Path, device: str, *, is_quick: bool) ->
     run, data = out / "runs" / name, Path("data/prepared") / name
     options = ["--run", str(run), "--device", device, "--auto-resume"]
     options += ["--max-steps", "80"] if is_quick else []
-    yield Task(f"train {name}", _mt_cli("train", f"configs/{name}.toml", *options), needs=data, run=run)
-    for search, flags in {"greedy": (), "beam 5": ("--beam-size", "5", "--length-penalty", "1.4")}.items():
+    yield Task(
+        f"train {name}", _mt_cli("train", f"configs/{name}.toml", *options), needs=data, run=run
+    )
+    for search, flags in {
+        "greedy": (),
+        "beam 5": ("--beam-size", "5", "--length-penalty", "1.4"),
+    }.items():
         command = _mt_cli("evaluate", str(run), "--device", device, *flags)
         yield Task(f"evaluate {name}, {search}", command, 90, run / "best.txt")
 
@@ -103,13 +121,16 @@ def run_session(tasks: list[Task], out: Path, *, minutes: float) -> dict[str, Ou
         if before is None or before.state != "passed":
             outcome = run_task(task, out / "log.txt", deadline)
             if task.run and outcome.state != "left out":
-                # What was measured of the model before it was trained further has to be measured again.
+                # What was measured of the model before it was trained further has to be measured
+                # again.
                 for other in tasks:
                     if other.needs.is_relative_to(task.run):
                         outcomes.pop(other.name, None)
             if before is None or outcome.state != "left out":
                 outcomes[task.name] = outcome
-            kept.write_text(json.dumps({name: asdict(each) for name, each in outcomes.items()}, indent=2))
+            kept.write_text(
+                json.dumps({name: asdict(each) for name, each in outcomes.items()}, indent=2)
+            )
         (out / "table.md").write_text(f"{report(tasks, outcomes)}\n", encoding="utf-8")
     return outcomes
 
@@ -128,8 +149,11 @@ def run_task(task: Task, log: Path, deadline: float) -> Outcome:
         file.write(f"\n$ {' '.join(command)}\n".encode())
         file.flush()
         start = file.tell()
-        # In a session of its own: what it has started can be ended with it, and no signal reaches it twice.
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        # In a session of its own: what it has started can be ended with it, and no signal reaches
+        # it twice.
+        process = subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
     try:
         with suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
@@ -182,7 +206,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/gpu", description=__doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="the sample corpus and few updates")
-    parser.add_argument("--minutes", type=float, default=9.0, help="begin and run nothing after this time")
+    parser.add_argument(
+        "--minutes", type=float, default=9.0, help="begin and run nothing after this time"
+    )
     parser.add_argument(
         "--out", type=Path, help="runs, log and table (default: runs/gpu, with -cpu and -quick)"
     )

@@ -1,6 +1,8 @@
-"""The malformed things of scripts/torture: what is put where, which command meets it, and how that ends.
+"""The malformed things of scripts/torture: what is put where, which command meets it, and how that
+ends.
 
-A stranger who makes a run can make its manifests too: only what its files say is wrong, never their hashes.
+A stranger who makes a run can make its manifests too: only what its files say is wrong, never their
+hashes.
 """
 
 import hashlib
@@ -43,7 +45,10 @@ class Malformation:
 
 
 def _outside(path: Path) -> Path:
-    return next(each for each in path.parents if each.name == "inside").with_name("beside") / "kept.txt"
+    return (
+        next(each for each in path.parents if each.name == "inside").with_name("beside")
+        / "kept.txt"
+    )
 
 
 IMPOSTORS: Mapping[str, Callable[[Path], object]] = {
@@ -71,7 +76,9 @@ READ: dict[Path, tuple[str, ...]] = {
     PREPARED / "tokenizer/tokenizer.json": TRAIN,
 }
 """Files, and a command that reads each."""
-READ_EXPORTED = dict.fromkeys((EXPORTED / "config.toml", EXPORTED / "model.bin"), TRANSLATE_EXPORTED)
+READ_EXPORTED = dict.fromkeys(
+    (EXPORTED / "config.toml", EXPORTED / "model.bin"), TRANSLATE_EXPORTED
+)
 
 # Documents that say what cannot be
 
@@ -189,32 +196,50 @@ def malformations(*, has_export: bool) -> Iterator[Malformation]:
     """All of them; those of exported models if there is one."""
     read = READ | READ_EXPORTED if has_export else READ
     for (kind, put), (path, command) in product(IMPOSTORS.items(), read.items()):
-        codes = (0, 3) if command == RESUME else (3,)  # a resume may fall back to the checkpoint before
-        yield Malformation(f"{kind} for {path}", partial(_replace, path=path, put=put), command, codes)
+        codes = (
+            (0, 3) if command == RESUME else (3,)
+        )  # a resume may fall back to the checkpoint before
+        yield Malformation(
+            f"{kind} for {path}", partial(_replace, path=path, put=put), command, codes
+        )
     yield from _of_documents(RUN / "manifest.json", RUN_MANIFESTS, "a manifest", TRANSLATE)
     yield from _of_documents(RUN / "tokenizer/tokenizer.json", TOKENIZERS, "a tokenizer", TRANSLATE)
     yield from _of_documents(PREPARED / "manifest.json", PREPARED_MANIFESTS, "prepared data", TRAIN)
     for path, what, command in ((RUN, "a run", TRANSLATE), (PREPARED, "prepared data", TRAIN)):
         for name, listed in NAMES.items():
-            yield Malformation(f"{what} that lists {name}", partial(_list, path=path, name=listed), command)
+            yield Malformation(
+                f"{what} that lists {name}", partial(_list, path=path, name=listed), command
+            )
     for name, changes in STATES.items():
         yield Malformation(f"states with {name}", partial(_edit_states, changes=changes), RESUME)
     for name, line in POINTERS.items():
         yield _of_content(RUN / "best.txt", line, f"a pointer to {name}", TRANSLATE)
     for name, content in VOCABULARIES.items():
-        yield _of_content(RUN / "tokenizer/vocab.joint.json", content, f"a vocabulary with {name}", TRANSLATE)
+        yield _of_content(
+            RUN / "tokenizer/vocab.joint.json", content, f"a vocabulary with {name}", TRANSLATE
+        )
     for name, text in CONFIGS.items():
-        yield _of_content(RUN / "config.toml", text.encode(), f"a config with {name}", TRANSLATE, (2, 3))
+        yield _of_content(
+            RUN / "config.toml", text.encode(), f"a config with {name}", TRANSLATE, (2, 3)
+        )
     for name, content in ARRAYS.items():
         yield _of_content(PREPARED / "train.src.npy", content, f"sentences that are {name}", TRAIN)
-        yield _of_content(PREPARED / "train.src.offsets.npy", content, f"offsets that are {name}", TRAIN)
+        yield _of_content(
+            PREPARED / "train.src.offsets.npy", content, f"offsets that are {name}", TRAIN
+        )
     for name, change in WEIGHTS.items():
-        yield Malformation(f"weights with {name}", partial(_change_weights, change=change), TRANSLATE)
+        yield Malformation(
+            f"weights with {name}", partial(_change_weights, change=change), TRANSLATE
+        )
 
 
-def _of_documents(path: Path, table: Changes, what: str, command: tuple[str, ...]) -> Iterator[Malformation]:
+def _of_documents(
+    path: Path, table: Changes, what: str, command: tuple[str, ...]
+) -> Iterator[Malformation]:
     for name, changes in table.items():
-        yield Malformation(f"{what} with {name}", partial(_edit, path=path, changes=changes), command)
+        yield Malformation(
+            f"{what} with {name}", partial(_edit, path=path, changes=changes), command
+        )
 
 
 def _of_content(
@@ -228,7 +253,10 @@ def _of_content(
 
 def _resolve(folder: Path, path: Path) -> Path:
     """`path`, with the best or the last checkpoint in it."""
-    names = {name: (folder / RUN / f"{name.lower()}.txt").read_text().strip() for name in ("BEST", "LAST")}
+    names = {
+        name: (folder / RUN / f"{name.lower()}.txt").read_text().strip()
+        for name in ("BEST", "LAST")
+    }
     return folder.joinpath(*(names.get(part, part) for part in path.parts))
 
 

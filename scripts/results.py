@@ -1,4 +1,5 @@
-"""From runs to docs/results.md: `add` keeps a record of each run in docs/records; the page is made of them.
+"""From runs to docs/results.md: `add` keeps a record of each run in docs/records; the page is made
+of them.
 
 A record is small and stays when the run is gone. Without a command, only the page is written anew.
 """
@@ -32,14 +33,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE, RECORDS = Path("docs", "results.md"), Path("docs", "records")
 BEGIN = "<!-- figures of recorded trainings: made by scripts/results -->"
 END = "<!-- end of the figures of recorded trainings -->"
-SEARCH = re.compile(r"(greedy|beam\d+-alpha[\d.]+)(-norepeat\d+)?(-no-replace-unk)?(-bf16)?", re.ASCII)
+SEARCH = re.compile(
+    r"(greedy|beam\d+-alpha[\d.]+)(-norepeat\d+)?(-no-replace-unk)?(-bf16)?", re.ASCII
+)
 """A search by the best checkpoint of a run; other checkpoints and backends have other names."""
 VAL = "val"
 MARKS = (38, 41, 43)
 """BLEU on val, as training searches: the table says how soon a training got there."""
 TRIALS = 10_000
 Counts = NDArray[np.int64]
-"""(N, 10): of each of N sentences its length, its reference's, matches and n-grams of orders 1 to 4."""
+"""(N, 10): of each of N sentences its length, its reference's, matches and n-grams of orders 1 to
+4.
+"""
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,9 @@ class Record:
         """How long it trained, from random weights, until a validation found `bleu`."""
         if self.init_from is not None:
             return "–"
-        return next((f"{seconds / 60:.1f}" for seconds, found in self.validations if found >= bleu), "–")
+        return next(
+            (f"{seconds / 60:.1f}" for seconds, found in self.validations if found >= bleu), "–"
+        )
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -141,7 +148,9 @@ def read_records(folder: Path) -> list[Record]:
             raise DataError(f"{path}: not a record: {error}") from error
         for each in record.evaluations:
             if abs(bleu_of(each.counts.sum(0)) - each.bleu.score) > 1e-6:
-                raise DataError(f"{path}: BLEU of {each.split}, {each.search} is not that of its counts")
+                raise DataError(
+                    f"{path}: BLEU of {each.split}, {each.search} is not that of its counts"
+                )
         records.append(record)
     return records
 
@@ -155,7 +164,9 @@ def add(runs: Iterable[Path], *, config_name: str, replaces: bool) -> None:
     for run in runs:
         record = take_record(run, config_name)
         begun = [f"from-{Path(record.init_from).name}"] if record.init_from else []
-        name = "-".join([config_name.replace("/", "_"), *begun, record.precision, f"seed{record.seed}"])
+        name = "-".join(
+            [config_name.replace("/", "_"), *begun, record.precision, f"seed{record.seed}"]
+        )
         path = ROOT / RECORDS / f"{name}.json"
         if path in taken:
             raise UsageError(f"{run}: {path.name} is the record of another run that was named")
@@ -181,7 +192,9 @@ def take_record(run: Path, config_name: str) -> Record:
     if inspected.returncode:
         sys.exit(inspected.returncode)
     facts = json.loads(inspected.stdout)
-    manifest, status, environment = (_json(run / f"{name}.json") for name in ("manifest", "status", "env"))
+    manifest, status, environment = (
+        _json(run / f"{name}.json") for name in ("manifest", "status", "env")
+    )
     if environment.get("commit_modified"):
         raise UsageError(f"{run}: trained with changes that were not committed")
     if status.get("state") not in ("finished", "early_stop"):
@@ -190,7 +203,11 @@ def take_record(run: Path, config_name: str) -> Record:
         load_config(path).model_dump(mode="json", exclude_none=True)
         for path in (run / "config.toml", ROOT / "configs" / f"{config_name}.toml")
     )
-    changed = [name for name in ("data", "tokenizer", "model", "training") if config[name] != published[name]]
+    changed = [
+        name
+        for name in ("data", "tokenizer", "model", "training")
+        if config[name] != published[name]
+    ]
     if changed:
         raise UsageError(f"{run}: not made from configs/{config_name}.toml: another [{changed[0]}]")
     checkpoint = str(facts["run"]["checkpoint"])
@@ -229,20 +246,30 @@ def _evaluations(run: Path, data: Mapping[str, object], checkpoint: str) -> Iter
             continue  # of another checkpoint, backend or file
         scores = _json(folder / "scores.json")
         if scores["checkpoint"] != checkpoint:
-            raise UsageError(f"{folder}: made by {scores['checkpoint']}, not {checkpoint}; evaluate again")
+            raise UsageError(
+                f"{folder}: made by {scores['checkpoint']}, not {checkpoint}; evaluate again"
+            )
         files = {name: folder / name for name in ("src.txt", "ref.txt", "hyp.txt")}
-        _, refs, hyps = (path.read_text(encoding="utf-8").split("\n")[:-1] for path in files.values())
+        _, refs, hyps = (
+            path.read_text(encoding="utf-8").split("\n")[:-1] for path in files.values()
+        )
         counts = counts_of(hyps, refs, lowercase=bool(data["lowercase"]))
         if abs(bleu_of(counts.sum(0)) - scores["bleu"]["score"]) > 1e-6:
-            raise DataError(f"{folder}: BLEU is {bleu_of(counts.sum(0)):.4f}, but scores.json says otherwise")
+            raise DataError(
+                f"{folder}: BLEU is {bleu_of(counts.sum(0)):.4f}, but scores.json says otherwise"
+            )
         yield Evaluation(
             split,
             ", ".join([search, *_helpers(scores)]),
             n=len(hyps),
             bleu=_metric(scores["bleu"]),
             chrf=_metric(scores["chrf"]),
-            sha256={name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
-            statistics=base64.b64encode(zlib.compress(counts[:, :6].T.astype("<u2").tobytes(), 9)).decode(),
+            sha256={
+                name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()
+            },
+            statistics=base64.b64encode(
+                zlib.compress(counts[:, :6].T.astype("<u2").tobytes(), 9)
+            ).decode(),
         )
 
 
@@ -277,7 +304,9 @@ def counts_of(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool) -> C
 def bleu_of(counts: Counts) -> float:
     """BLEU of summed counts (10,)."""
     length, ref_length, *grams = counts.tolist()
-    return float(BLEU.compute_bleu(grams[:4], grams[4:], length, ref_length, smooth_method="exp").score)
+    return float(
+        BLEU.compute_bleu(grams[:4], grams[4:], length, ref_length, smooth_method="exp").score
+    )
 
 
 def p_value(one: Counts, other: Counts) -> float:
@@ -347,7 +376,9 @@ class Row:
         ]
 
     def _with_interval(self, split: str) -> str:
-        widths = [each.bleu.half_width for each in self.of(split) if each.bleu.half_width is not None]
+        widths = [
+            each.bleu.half_width for each in self.of(split) if each.bleu.half_width is not None
+        ]
         width = f" ±{statistics.mean(widths):.2f}" if widths else ""
         return f"{self.mean(split):.2f}{width}" if self.of(split) else "–"
 
@@ -365,15 +396,22 @@ def page_part(records: Sequence[Record]) -> str:
     data: dict[tuple[str, ...], set[str | None]] = {}
     for record in records:
         data.setdefault(record.system, set()).add(record.prepared_sha256)
-    marks = {system: f"`{system[0]}`" + " [1]" * (len(found - {None}) > 1) for system, found in data.items()}
+    marks = {
+        system: f"`{system[0]}`" + " [1]" * (len(found - {None}) > 1)
+        for system, found in data.items()
+    }
     evaluations = [each for record in records for each in record.evaluations]
     signatures = {
         "BLEU": sorted({each.bleu.signature for each in evaluations}),
         "chrF2": sorted({each.chrf.signature for each in evaluations}),
     }
-    explained = [f"- {name}'s signature: `{'` or `'.join(each)}`" for name, each in signatures.items()]
+    explained = [
+        f"- {name}'s signature: `{'` or `'.join(each)}`" for name, each in signatures.items()
+    ]
     blocks = ["\n".join([EXPLANATION, *explained])]
-    for corpus, of_corpus in groupby(sorted(records, key=lambda each: each.corpus), lambda each: each.corpus):
+    for corpus, of_corpus in groupby(
+        sorted(records, key=lambda each: each.corpus), lambda each: each.corpus
+    ):
         blocks.append(f"### {corpus}\n\n{_score_table(list(of_corpus), marks)}")
     blocks.append(_training_table(records, marks))
     blocks += [OTHER_DATA] if any("[1]" in mark for mark in marks.values()) else []
@@ -405,14 +443,31 @@ def _training_table(records: Sequence[Record], marks: Mapping[tuple[str, ...], s
         minutes = float(str(record.status["elapsed_s"])) / 60
         resumptions = record.environment.get("resumed", [])
         assert isinstance(resumptions, list)
-        commits = [record.commit, *(str(each["commit"]) for each in resumptions if "commit" in each)]
+        commits = [
+            record.commit,
+            *(str(each["commit"]) for each in resumptions if "commit" in each),
+        ]
         shown = ", ".join(f"`{commit[:9]}`" for commit in commits)
         reached = [record.minutes_to(mark) for mark in MARKS]
         rows.append(
-            [marks[record.system], str(record.seed), f"{minutes:.0f}", *reached, _machine(record), shown]
+            [
+                marks[record.system],
+                str(record.seed),
+                f"{minutes:.0f}",
+                *reached,
+                _machine(record),
+                shown,
+            ]
         )
     precisions = " or ".join(sorted({record.precision for record in records}))
-    heads = ["model", "seed", "minutes", *(f"to {mark}" for mark in MARKS), f"{precisions} on", "commit"]
+    heads = [
+        "model",
+        "seed",
+        "minutes",
+        *(f"to {mark}" for mark in MARKS),
+        f"{precisions} on",
+        "commit",
+    ]
     return _table(heads, rows)
 
 
@@ -442,10 +497,18 @@ def results_page() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/results", description=__doc__)
     parser.add_argument("--dry-run", action="store_true", help="print the page, and write nothing")
-    adding = parser.add_subparsers(dest="command", metavar="add").add_parser("add", help="keep records")
-    adding.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="finished, evaluated run folder")
-    adding.add_argument("--config", required=True, metavar="NAME", help="it was made from configs/NAME.toml")
-    adding.add_argument("--replace", action="store_true", help="replace the record of another training")
+    adding = parser.add_subparsers(dest="command", metavar="add").add_parser(
+        "add", help="keep records"
+    )
+    adding.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN", help="finished, evaluated run folder"
+    )
+    adding.add_argument(
+        "--config", required=True, metavar="NAME", help="it was made from configs/NAME.toml"
+    )
+    adding.add_argument(
+        "--replace", action="store_true", help="replace the record of another training"
+    )
     args = parser.parse_args()
     try:
         if args.command == "add":

@@ -1,8 +1,9 @@
 """Train variants of one config with several seeds each, and compare them on the validation split.
 
-Everything goes through the real commands, so a sweep can be stopped at any moment: called again, it continues
-with the runs that are not finished. The sweep is a TOML file: `config`, `seeds`, and tables `[all]` and
-`[variants.NAME]` of config keys. The first variant is what the others are compared with.
+Everything goes through the real commands, so a sweep can be stopped at any moment: called again, it
+continues with the runs that are not finished. The sweep is a TOML file: `config`, `seeds`, and
+tables `[all]` and `[variants.NAME]` of config keys. The first variant is what the others are
+compared with.
 """
 
 import argparse
@@ -29,7 +30,9 @@ from mt_cli.machine.limits import usable_cores
 NOTICEABLE = 0.6
 """BLEU: what seeds alone make; a smaller difference is none, unless the paired test says otherwise."""
 T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""Student's t, two-sided 95 %, for 1, 2, ... degrees of freedom; the last serves for more (cautious)."""
+"""Student's t, two-sided 95 %, for 1, 2, ... degrees of freedom; the last serves for more
+(cautious).
+"""
 OVER, DIVERGED = ("finished", "early_stop", "diverged"), 4
 """States of a training that is not continued, and the exit code of one whose loss is no number."""
 
@@ -67,7 +70,8 @@ class Result:
 
 
 def lay_out(sweep: Path, out: Path) -> tuple[list[Job], dict[Path, Path]]:
-    """The trainings, every variant before the next seed; and the config to prepare each data folder by.
+    """The trainings, every variant before the next seed; and the config to prepare each data folder
+    by.
 
     Raises:
         MtCliError: the sweep or a config cannot be used, or a run was trained with another config.
@@ -91,13 +95,17 @@ def lay_out(sweep: Path, out: Path) -> tuple[list[Job], dict[Path, Path]]:
     bad = [name for name in variants if not re.fullmatch(r"[\w-]+", name)]
     unknown = [*(file.keys() - {"config", "seeds", "all", "variants"}), *bad]
     if unknown or not variants or len(set(seeds)) != len(seeds):
-        raise UsageError(f"{sweep}: needs [variants.NAME] and different seeds; not known: {unknown}")
+        raise UsageError(
+            f"{sweep}: needs [variants.NAME] and different seeds; not known: {unknown}"
+        )
     made_of = {load_config(base).model_dump_json(include={"data", "tokenizer"}): base}
     places: dict[str, tuple[Path, Path]] = {}
     for name, changes in variants.items():
         path = out / "configs" / f"{out.name}-{name}.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(tomli_w.dumps(_merged(before, file.get("all", {}), changes)), encoding="utf-8")
+        path.write_text(
+            tomli_w.dumps(_merged(before, file.get("all", {}), changes)), encoding="utf-8"
+        )
         key = load_config(path).model_dump_json(include={"data", "tokenizer"})
         places[name] = path, Path("data/prepared") / made_of.setdefault(key, path).stem
     jobs = [
@@ -124,7 +132,9 @@ def _check_is_of(job: Job) -> None:
     """Make sure that a run that is there already was trained with the same config."""
     path = job.run / "config.toml"
     if path.exists():
-        old, new = (load_config(each).model_dump(exclude={"runtime"}) for each in (path, job.config))
+        old, new = (
+            load_config(each).model_dump(exclude={"runtime"}) for each in (path, job.config)
+        )
         if changed := [section for section in new if old[section] != new[section]]:
             raise UsageError(
                 f"{job.run}: trained with another [{changed[0]}]; remove it, or rename the variant"
@@ -194,7 +204,10 @@ def table(variants: Sequence[str], results: Sequence[Result]) -> str:
     A difference is the mean over the seeds that both have.
     """
     first = {each.seed: each.bleu for each in results if each.variant == variants[0]}
-    rows = [["variant", "seeds", "nll", "BLEU", "beam", "difference", "verdict", "seconds"], ["---"] * 8]
+    rows = [
+        ["variant", "seeds", "nll", "BLEU", "beam", "difference", "verdict", "seconds"],
+        ["---"] * 8,
+    ]
     for name in variants:
         own = [each for each in results if each.variant == name]
         if not own:
@@ -239,9 +252,15 @@ def verdict(differences: Sequence[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/sweep", description=__doc__)
     parser.add_argument("sweep", type=Path, help="TOML file")
-    parser.add_argument("--out", type=Path, help="folder of the runs and the table; runs/<name of the file>")
-    parser.add_argument("--from", dest="source", type=Path, help="folder that holds the corpus files already")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings side by side, which share the cores")
+    parser.add_argument(
+        "--out", type=Path, help="folder of the runs and the table; runs/<name of the file>"
+    )
+    parser.add_argument(
+        "--from", dest="source", type=Path, help="folder that holds the corpus files already"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="trainings side by side, which share the cores"
+    )
     parser.add_argument("--beam-size", type=int, help="search the validation split with a beam too")
     parser.add_argument("--length-penalty", type=float, default=1.0, help="of that beam")
     args = parser.parse_args()
@@ -262,7 +281,8 @@ def main() -> None:
     if commands.exit_code:
         sys.exit(commands.exit_code)
     text = table(
-        list(dict.fromkeys(job.variant for job in jobs)), [each for each in results.values() if each]
+        list(dict.fromkeys(job.variant for job in jobs)),
+        [each for each in results.values() if each],
     )
     for job in (job for job, result in results.items() if result is None):
         text += f"\n\n{job.variant}, seed {job.seed}: {job.status['state']} at update {job.status['step']}"

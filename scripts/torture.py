@@ -1,7 +1,7 @@
 """Make faults on purpose, and check that the commands survive them.
 
-One process imports everything once and forks a child for each command. There, the calls by which Python
-changes files are counted, and one can be struck: see `Injector`. Linux only.
+One process imports everything once and forks a child for each command. There, the calls by which
+Python changes files are counted, and one can be struck: see `Injector`. Linux only.
 """
 
 import argparse
@@ -104,7 +104,11 @@ ERRORS = {
     "short write, then full disk from": (0, errno.ENOSPC),
 }
 """Errors of the struck call and of all that follow; 0 is none."""
-SIGNALS = {"SIGTERM at": signal.SIGTERM, "Ctrl-C at": signal.SIGINT, "lost terminal at": signal.SIGHUP}
+SIGNALS = {
+    "SIGTERM at": signal.SIGTERM,
+    "Ctrl-C at": signal.SIGINT,
+    "lost terminal at": signal.SIGHUP,
+}
 AN_HOUR = "an hour passes at"
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
@@ -122,7 +126,9 @@ class Strike:
 
 
 class Injector:
-    """Counts the calls of this process that change files below a folder, and strikes at one of them."""
+    """Counts the calls of this process that change files below a folder, and strikes at one of
+    them.
+    """
 
     def __init__(self, folder: Path, strike: Strike, report: Path) -> None:
         self._folder, self._strike = str(folder.resolve()), strike
@@ -136,7 +142,8 @@ class Injector:
         for name in ("rename", "replace", "link", "symlink"):
             self._count(name, lambda _, to, dst_dir_fd=None, **__: _place(to, dst_dir_fd))
         self._count(
-            "open", lambda path, flags, *_, dir_fd=None: _place(path, dir_fd) if flags & WRITING else ""
+            "open",
+            lambda path, flags, *_, dir_fd=None: _place(path, dir_fd) if flags & WRITING else "",
         )
         self._count("fsync", _path_of)
         real = io.open
@@ -159,7 +166,11 @@ class Injector:
         self._write(self._report, f"{what}\n".encode(errors="replace"))
 
     def call(
-        self, name: str, path: str, do: Callable[[], object], half: Callable[[], object] | None = None
+        self,
+        name: str,
+        path: str,
+        do: Callable[[], object],
+        half: Callable[[], object] | None = None,
     ) -> object:
         """Make a call on `path` by `do`, or what the strike makes of it; `half` does half of it."""
         if not path.startswith(self._folder):
@@ -178,7 +189,9 @@ class Injector:
         error = ERRORS.get(what, (0, 0))[since > 0] if since >= 0 else 0
         if error:
             raise OSError(error, os.strerror(error), path)
-        is_halved = half is not None and since == 0 and what.startswith(("kill midst", "short write"))
+        is_halved = (
+            half is not None and since == 0 and what.startswith(("kill midst", "short write"))
+        )
         try:
             return half() if half and is_halved else do()
         finally:
@@ -310,7 +323,9 @@ def _be_the_child(
 ) -> NoReturn:
     code = BUG
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+        signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # a job in the background ignores it
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         *standard, report = streams
@@ -369,9 +384,13 @@ def _content(path: Path) -> object:
         return CLOCKS.sub(b"", content)
     if path.suffix == ".safetensors":
         begin = 8 + int.from_bytes(content[:8], "little")
-        places = {name: entry.get("data_offsets") for name, entry in json.loads(content[8:begin]).items()}
+        places = {
+            name: entry.get("data_offsets") for name, entry in json.loads(content[8:begin]).items()
+        }
         tensors = {name: content[begin:][slice(*place)] for name, place in places.items() if place}
-        return {name: bits for name, bits in tensors.items() if "meter" not in name}  # they hold seconds
+        return {
+            name: bits for name, bits in tensors.items() if "meter" not in name
+        }  # they hold seconds
     return content
 
 
@@ -385,7 +404,9 @@ class Site:
 
     @property
     def template(self) -> Path:
-        """The folder that most cases begin with a copy of: corpus, prepared data, a run, its export."""
+        """The folder that most cases begin with a copy of: corpus, prepared data, a run, its
+        export.
+        """
         return self.scratch / "template" / "inside"
 
     def start(self, name: str, change: Callable[[Case], object], start: Path | None = None) -> Path:
@@ -402,7 +423,9 @@ class Fault:
     name: str
     """Tells it from all others of its family and seed."""
     work: Callable[[Case], None]
-    """Makes it and looks at what follows; raises `BrokenPromiseError`, or fills the case's `failed`."""
+    """Makes it and looks at what follows; raises `BrokenPromiseError`, or fills the case's
+    `failed`.
+    """
     start: Path
 
 
@@ -411,7 +434,10 @@ def build_template(site: Site) -> None:
     case = Case(site.scratch / "template")
     case.folder.joinpath("corpus").mkdir(parents=True)
     case.folder.joinpath("tiny.toml").write_text(CONFIG)
-    sides = {lang: SAMPLE.joinpath(f"train.{lang}").read_bytes().splitlines(True) for lang in ("de", "en")}
+    sides = {
+        lang: SAMPLE.joinpath(f"train.{lang}").read_bytes().splitlines(True)
+        for lang in ("de", "en")
+    }
     lengths = [max(map(len, pair)) for pair in zip(*sides.values(), strict=True)]
     short = [i for i, length in enumerate(lengths) if length <= MOST_LETTERS]
     parts = {"train": short[:NUM_TRAIN], "val": short[:NUM_TEST], "test": short[-NUM_TEST:]}
@@ -444,7 +470,9 @@ class Target:
 def targets(site: Site) -> list[Target]:
     """All commands that write, each run once without a fault; only two if the site is quick."""
     found = [
-        Target("train --overwrite", (*ANEW, "--overwrite"), RUN, (*ANEW, "--resume"), site.template),
+        Target(
+            "train --overwrite", (*ANEW, "--overwrite"), RUN, (*ANEW, "--resume"), site.template
+        ),
         Target("evaluate", EVALUATE, RUN, EVALUATE, site.template),
     ]
     if not site.is_quick:
@@ -503,7 +531,9 @@ def broken_disks(site: Site) -> Iterator[Fault]:
 
 
 def _struck(target: Target, strike: Strike) -> Fault:
-    return Fault(f"{target.name}: {strike}", functools.partial(_strike, target, strike), target.start)
+    return Fault(
+        f"{target.name}: {strike}", functools.partial(_strike, target, strike), target.start
+    )
 
 
 def _strike(target: Target, strike: Strike, case: Case) -> None:
@@ -521,14 +551,22 @@ def _strike(target: Target, strike: Strike, case: Case) -> None:
 
 
 def _check_told(ended: Ended, strike: Strike) -> None:
-    """Make sure that the command ended well in spite of a broken disk, or says what failed and where."""
+    """Make sure that the command ended well in spite of a broken disk, or says what failed and
+    where.
+    """
     expect(ended.code in (0, RESOURCES), "the exit code is that of no broken disk")
     if ended.code == RESOURCES:
-        is_needless = ended.struck.startswith(("mkdir", "rmdir", "unlink"))  # these may fail unnoticed
-        reason = os.strerror(ERRORS[strike.what][0] or errno.ENOSPC).removesuffix(" on device").lower()
+        is_needless = ended.struck.startswith(
+            ("mkdir", "rmdir", "unlink")
+        )  # these may fail unnoticed
+        reason = (
+            os.strerror(ERRORS[strike.what][0] or errno.ENOSPC).removesuffix(" on device").lower()
+        )
         expect(is_needless or reason in ended.err.lower(), "another reason is told")
         place, last = Path(ended.struck.split(" ", 1)[1]), ended.err.rstrip().splitlines()[-1]
-        named = [part for part in ("runs", "data", "exported") if part in place.parts and part in last]
+        named = [
+            part for part in ("runs", "data", "exported") if part in place.parts and part in last
+        ]
         expect(last.startswith("error: ") and bool(named), "no place is named")
 
 
@@ -538,20 +576,31 @@ def follow_up(target: Target, case: Case) -> None:
     aside = place.with_name(f".{place.name}.old")
     if aside.exists() and not place.exists():  # whoever opens the folder puts it back
         aside.rename(place)
-    expect(place.exists() or not old.exists(), "the old folder is gone, and no new one in its place")
+    expect(
+        place.exists() or not old.exists(), "the old folder is gone, and no new one in its place"
+    )
     again = target.again
     has_checkpoint = False
     if target.place != RUN:
-        expect(lasting(place) in (lasting(new), lasting(old)), "it is neither the old one nor the new one")
-    elif not place.exists() or (target.name == "train --overwrite" and lasting(place) == lasting(old)):
+        expect(
+            lasting(place) in (lasting(new), lasting(old)),
+            "it is neither the old one nor the new one",
+        )
+    elif not place.exists() or (
+        target.name == "train --overwrite" and lasting(place) == lasting(old)
+    ):
         again = target.command
     else:
         has_best, has_checkpoint = (place / "best.txt").exists(), (place / "last.txt").exists()
         case.succeed("inspect", str(RUN))
-        expect(case.call(*TRANSLATE).code == (0 if has_best else WRONG_USE), "translate cannot use the run")
+        expect(
+            case.call(*TRANSLATE).code == (0 if has_best else WRONG_USE),
+            "translate cannot use the run",
+        )
     went_on = "resumed after update" in case.succeed(*again).err
     expect(
-        went_on or not has_checkpoint or "--resume" not in again, "it began anew, in spite of a checkpoint"
+        went_on or not has_checkpoint or "--resume" not in again,
+        "it began anew, in spite of a checkpoint",
     )
     check_same(case.folder, target.end)
 
@@ -618,7 +667,9 @@ def flips(site: Site) -> Iterator[Fault]:
     best, last = ((run / f"{name}.txt").read_text().strip() for name in ("best", "last"))
     for pattern, command in HASHED.items():
         for path in sorted(site.template.glob(pattern.replace("BEST", best).replace("LAST", last))):
-            places = [draw.randrange(8 * path.stat().st_size) for _ in range(1 if site.is_quick else 30)]
+            places = [
+                draw.randrange(8 * path.stat().st_size) for _ in range(1 if site.is_quick else 30)
+            ]
             name = path.relative_to(site.template)
             yield Fault(str(name), functools.partial(_flip, name, command, places), site.template)
 
@@ -633,7 +684,10 @@ def _flip(name: Path, command: tuple[str, ...], places: Sequence[int], case: Cas
         path.write_bytes(content)
         ended = case.call(*command)
         # A resume may warn, and continue from the checkpoint before.
-        if ended.code not in ((0, DATA) if command == RESUME else (DATA,)) or str(name) not in ended.err:
+        if (
+            ended.code not in ((0, DATA) if command == RESUME else (DATA,))
+            or str(name) not in ended.err
+        ):
             case.failed.append(f"bit {place} is not noticed, or its file is not named: {ended}")
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(whole)
@@ -645,7 +699,9 @@ def _flip(name: Path, command: tuple[str, ...], places: Sequence[int], case: Cas
 
 
 def malformed(site: Site) -> Iterator[Fault]:
-    """Folders and configs that no program wrote: each is refused at once, and nothing of it is obeyed."""
+    """Folders and configs that no program wrote: each is refused at once, and nothing of it is
+    obeyed.
+    """
     for nth, each in enumerate(malformations(has_export=CAN_EXPORT)):
         if not site.is_quick or nth % 20 == 0:
             yield Fault(each.name, functools.partial(_meet, each), site.template)
@@ -655,7 +711,10 @@ def _meet(each: Malformation, case: Case) -> None:
     """Put something malformed into the case's folder, and let its command meet it."""
     each.make(case.folder)
     ended = case.call(*each.command)
-    expect(ended.code in each.codes, f"expected exit {' or '.join(map(str, each.codes))}, found {ended}")
+    expect(
+        ended.code in each.codes,
+        f"expected exit {' or '.join(map(str, each.codes))}, found {ended}",
+    )
     expect(ended.code == 0 or not ended.out, f"something on stdout: {ended.out[:80]!r}")
     check_printable(ended.out.decode() + ended.err)
     expect(len(ended.err) < 20_000, f"a message of {len(ended.err):,} letters")
@@ -664,11 +723,16 @@ def _meet(each: Malformation, case: Case) -> None:
 
 # Hostile lines
 
-WORDS = (
-    "Ein Hund läuft über die Straße ( lachen ) , 3 Kinder ! <s> </s> <pad> <unk> <0x0A> <0x1B> ▁ ￭ ⁇ \ue000"
-)
+WORDS = "Ein Hund läuft über die Straße ( lachen ) , 3 Kinder ! <s> </s> <pad> <unk> <0x0A> <0x1B> ▁ ￭ ⁇ \ue000"
 TRICKS = '\x1b[2J|\x1b]0;owned\x07|{"a": [|<script>|%s%n|$(reboot)|../..|\\n|&amp;|\0|\u2060|😀|👨\u200d👩'
-DAMAGED = (b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xc0\x80", b"\xe0\x80\x8a", b"\xf8\x88\x80\x80\x80", b"\xfe")
+DAMAGED = (
+    b"\xed\xa0\x80",
+    b"\xed\xbf\xbf",
+    b"\xc0\x80",
+    b"\xe0\x80\x8a",
+    b"\xf8\x88\x80\x80\x80",
+    b"\xfe",
+)
 PIECES: Sequence[Sequence[str | bytes]] = (
     WORDS.split(),
     TRICKS.split("|"),
@@ -691,15 +755,23 @@ def hostile_lines(number: int, *, seed: int) -> list[bytes]:
 def _hostile_line(draw: random.Random) -> bytes:
     if draw.random() < 0.003:
         return draw.choice(LONG) * draw.randrange(500, 4000)
-    kinds = draw.choices(PIECES, k=1) if draw.random() < 0.1 else PIECES  # one kind: nothing but spaces
+    kinds = (
+        draw.choices(PIECES, k=1) if draw.random() < 0.1 else PIECES
+    )  # one kind: nothing but spaces
     pieces = [draw.choice(draw.choice(kinds)) for _ in range(draw.randrange(8))]
-    pieces += [draw.randbytes(draw.randrange(4)), chr(draw.randrange(0xD800))] if draw.random() < 0.2 else []
+    pieces += (
+        [draw.randbytes(draw.randrange(4)), chr(draw.randrange(0xD800))]
+        if draw.random() < 0.2
+        else []
+    )
     encoded = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
     return draw.choice((b" ", b"")).join(encoded)
 
 
 def lines(site: Site) -> Iterator[Fault]:
-    """Hostile lines through each search: n lines in, n lines out, and nothing that a terminal obeys."""
+    """Hostile lines through each search: n lines in, n lines out, and nothing that a terminal
+    obeys.
+    """
     number, run = 60 if site.is_quick else 4000, str(RUN)
     searches = {"greedy": (run,), "beam": (run, "--beam-size", "3"), "exported": (str(EXPORTED),)}
     for name, args in searches.items():
@@ -726,14 +798,18 @@ def _translate(args: tuple[str, ...], number: int, seed: int, case: Case) -> Non
 
 
 def check_lines(out: bytes, given: Sequence[bytes]) -> None:
-    """Make sure that `out` has a line for each one `given`, and nothing in it that must not be there."""
+    """Make sure that `out` has a line for each one `given`, and nothing in it that must not be
+    there.
+    """
     expect(out.endswith(b"\n"), "the last line does not end")
     found = out.removesuffix(b"\n").split(b"\n")
     expect(len(found) == len(given), f"{len(given)} lines in, {len(found)} out")
     for source, raw in zip(given, found, strict=True):
         text = raw.decode(errors="replace")
         expect(text.encode() == raw, f"no UTF-8, from {source[:200]!r}")
-        bad = [letter for letter in text if unicodedata.category(letter) == "Cc" or letter in HIDDEN]
+        bad = [
+            letter for letter in text if unicodedata.category(letter) == "Cc" or letter in HIDDEN
+        ]
         expect(not bad, f"{bad[:3]!a} in a translation, from {source[:200]!r}")
         expect(not text or bool(source.strip()), f"{text[:80]!a}, from nothing: {source[:200]!r}")
 
@@ -746,7 +822,9 @@ OK, ESCAPE = b"HTTP/1.1 200 OK\r\n", b"\x1b[2J\x1b]0;owned\x07"
 
 
 class Answer(NamedTuple):
-    """What a broken server sends: something first, then pieces without end, or nothing for some seconds."""
+    """What a broken server sends: something first, then pieces without end, or nothing for some
+    seconds.
+    """
 
     first: bytes
     piece: bytes = b""
@@ -773,7 +851,9 @@ ANSWERS: Mapping[str, Answer] = {
     "another file": _body(FILE.replace(b"z", b"Z"), len(FILE), code=DATA),
     "a chunk without end": Answer(OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 100_000),
     "a redirect to a file": Answer(b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n\r\n"),
-    "a redirect to another host": Answer(b"HTTP/1.1 302 Found\r\nLocation: http://198.51.100.1/x\r\n\r\n"),
+    "a redirect to another host": Answer(
+        b"HTTP/1.1 302 Found\r\nLocation: http://198.51.100.1/x\r\n\r\n"
+    ),
     "404 with an escape": Answer(b"HTTP/1.1 404 " + ESCAPE * 999 + b"\r\n\r\n"),
 }
 
@@ -871,11 +951,15 @@ class Outcome(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/torture", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few faults of each family")
-    parser.add_argument("--only", action="append", choices=FAMILIES, metavar="FAMILY", help="may be repeated")
+    parser.add_argument(
+        "--only", action="append", choices=FAMILIES, metavar="FAMILY", help="may be repeated"
+    )
     parser.add_argument("--match", metavar="FAULT", help="only the fault of this name")
     parser.add_argument("--seed", type=int, default=1, help="of all that is random (default: 1)")
     cores = len(os.sched_getaffinity(0))
-    parser.add_argument("--jobs", type=int, default=cores, help="faults at a time (default: the cores)")
+    parser.add_argument(
+        "--jobs", type=int, default=cores, help="faults at a time (default: the cores)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         site = Site(Path(folder).resolve(), options.seed, options.quick)
@@ -900,7 +984,9 @@ class Row(NamedTuple):
 
 
 def torture(site: Site, family: str, options: argparse.Namespace) -> Row:
-    """Try the faults of a family; each that was not survived is told with the command that makes it again."""
+    """Try the faults of a family; each that was not survived is told with the command that makes it
+    again.
+    """
     started_at, tried, failed = time.monotonic(), 0, 0
     faults = [fault for fault in FAMILIES[family](site) if options.match in (None, fault.name)]
     quick = ["--quick"] if site.is_quick else []
@@ -916,7 +1002,9 @@ def torture(site: Site, family: str, options: argparse.Namespace) -> Row:
 
 def try_all(faults: Sequence[Fault], site: Site, *, jobs: int) -> Iterator[Outcome]:
     """The outcome of each of `faults`, as they end; so many are tried at a time."""
-    with ProcessPoolExecutor(jobs, get_context("fork"), initializer=_hold, initargs=(faults, site)) as pool:
+    with ProcessPoolExecutor(
+        jobs, get_context("fork"), initializer=_hold, initargs=(faults, site)
+    ) as pool:
         for done in as_completed([pool.submit(_try, number) for number in range(len(faults))]):
             yield done.result()
 

@@ -21,7 +21,12 @@ A config is a TOML file. An absent key is its default, and an unknown key is an 
 `--set section.key=value` changes a key for one command. [`mt-cli config`](commands.md#config) shows, checks,
 compares and writes configs. Upper limits that only catch slips are left out.
 """
-TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+TYPES = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+}
 LIMITS = {
     "minimum": "at least {}",
     "exclusiveMinimum": "above {}",
@@ -78,7 +83,9 @@ def _block(title: str, table: Schema, *, known: AbstractSet[str] = frozenset()) 
         if "patternProperties" not in schema and "$ref" not in schema and key not in known
     ]
     # The table's own name is in the heading.
-    description = " ".join((table["description"].partition("`: ")[2] or table["description"]).split())
+    description = " ".join(
+        (table["description"].partition("`: ")[2] or table["description"]).split()
+    )
     if again := [f"`{key}`" for key in table["properties"] if key in known]:
         description += f" {', '.join(again)} as above, and:"
     purpose = textwrap.fill(description[:1].upper() + description[1:], 110)

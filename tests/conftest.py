@@ -2,7 +2,8 @@
 
 import os
 
-# Before torch is imported: several test processes share few cores, and one thread sums in one order.
+# Before torch is imported: several test processes share few cores, and one thread sums in one
+# order.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
@@ -16,8 +17,8 @@ from workspace import Workspace, shared_workspace
 # The same tree gives the same answer, on a busy machine too.
 settings.register_profile("mt_cli", deadline=None, derandomize=True, database=None)
 settings.load_profile("mt_cli")
-# Whatever starts the tests in the background of a script has had SIGINT ignored, and nohup SIGHUP. Children
-# inherit that, but no handlers.
+# Whatever starts the tests in the background of a script has had SIGINT ignored, and nohup SIGHUP.
+# Children inherit that, but no handlers.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)

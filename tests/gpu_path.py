@@ -25,7 +25,9 @@ LAYERS = {"encoder_layers": 4, "decoder_layers": 4, "tie": "all", "max_len": 64,
 FEW_LAYERS = {**LAYERS, "decoder_layers": 2}
 """As many as configs/multi30k-tiny-student.toml has in its decoder."""
 PAIRS = random_pairs(60)
-TRAINING = TrainingConfig(max_epochs=20, tokens_per_batch=60, warmup_steps=3, peak_lr=0.01, r_drop=1.0)
+TRAINING = TrainingConfig(
+    max_epochs=20, tokens_per_batch=60, warmup_steps=3, peak_lr=0.01, r_drop=1.0
+)
 UPDATES, MANY_UPDATES, SENTENCES, STEPS = 1, 20, 12, 16
 
 
@@ -85,7 +87,9 @@ def validation() -> dict[str, object]:
     model = moved(tiny_model(options=LAYERS))
     with counted() as counts:
         nll = mean_nll(model, split_of(PAIRS), tokens_per_batch=60, runtime=Runtime(CUDA, "fp32"))
-    expected = mean_nll(tiny_model(options=LAYERS), split_of(PAIRS), tokens_per_batch=60, runtime=CPU)
+    expected = mean_nll(
+        tiny_model(options=LAYERS), split_of(PAIRS), tokens_per_batch=60, runtime=CPU
+    )
     return {"waits": dict(counts.waits), "device": nll, "cpu": expected}
 
 
@@ -102,9 +106,9 @@ def planted() -> dict[str, object]:
     for plant in (wait, mix):
         model = moved(tiny_model())
         updates = trainer(model, Runtime(CUDA, "fp32")).run()
-        next(module for module in model.modules() if isinstance(module, nn.LayerNorm)).register_forward_hook(
-            plant
-        )
+        next(
+            module for module in model.modules() if isinstance(module, nn.LayerNorm)
+        ).register_forward_hook(plant)
         with counted() as counts:
             try:
                 next(updates)

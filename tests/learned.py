@@ -16,4 +16,6 @@ def learn_tokenizers(
     lowercase: bool,
 ) -> Tokenizers:
     """Tokenizers of both sides, learned from normalised `pairs`."""
-    return tokenizer.learn_tokenizers(list(pairs), config, TextOptions(src_lang, tgt_lang, lowercase))
+    return tokenizer.learn_tokenizers(
+        list(pairs), config, TextOptions(src_lang, tgt_lang, lowercase)
+    )

@@ -1,10 +1,11 @@
 # ruff: noqa: ANN401
-"""A CUDA device that PyTorch's CPU build believes in: tensors hold CPU values and claim to be on cuda:0.
+"""A CUDA device that PyTorch's CPU build believes in: tensors hold CPU values and claim to be on
+cuda:0.
 
-The project's own code runs on it. A tensor on the wrong device raises, as on a GPU. What a GPU charges for is
-counted: kernels launched, and places where the host waits for the device. Import this before torch. It needs
-g++.
-It cannot see what CUDA's kernels refuse, races between streams, memory or speed.
+The project's own code runs on it. A tensor on the wrong device raises, as on a GPU. What a GPU
+charges for is counted: kernels launched, and places where the host waits for the device. Import
+this before torch. It needs g++. It cannot see what CUDA's kernels refuse, races between streams,
+memory or speed.
 """
 
 import ctypes
@@ -46,7 +47,9 @@ def _load() -> None:
         subprocess.run(["g++", str(SOURCE), *options, "-lc10", "-ltorch_cpu"], check=True)
         for each in ("global_deps", "c10", "torch_cpu"):
             name = (
-                "libc10.so" if each == "c10" else f"lib{'torch_' if each == 'global_deps' else ''}{each}.so"
+                "libc10.so"
+                if each == "c10"
+                else f"lib{'torch_' if each == 'global_deps' else ''}{each}.so"
             )
             ctypes.CDLL(str(root / "lib" / name), mode=ctypes.RTLD_GLOBAL)
         ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
@@ -85,7 +88,9 @@ class Counts:
         """Count a wait at the line of the project that is running."""
         stack = traceback.extract_stack()
         where = next((f for f in reversed(stack) if f.filename.startswith(PROJECT)), None)
-        self.waits[what if where is None else f"{what} at {Path(where.filename).name}:{where.lineno}"] += 1
+        self.waits[
+            what if where is None else f"{what} at {Path(where.filename).name}:{where.lineno}"
+        ] += 1
 
 
 counts = Counts()
@@ -143,7 +148,9 @@ class Pretending(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run `call` on the device, if it names it or any argument is there."""
         kwargs = kwargs or {}
         device = kwargs.get("device")
-        if (device is not None and torch.device(device).type == "cuda") or _are_on_device(args, kwargs):
+        if (device is not None and torch.device(device).type == "cuda") or _are_on_device(
+            args, kwargs
+        ):
             return _run(call, args, kwargs)
         return call(*args, **kwargs)
 
@@ -177,7 +184,9 @@ def _run(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         else call(*plain_args, **plain_kwargs)
     )
     if written and schema.returns and all(x.alias_info is not None for x in schema.returns):
-        return written[0] if len(schema.returns) == 1 else tuple(written)  # in place: the same objects
+        return (
+            written[0] if len(schema.returns) == 1 else tuple(written)
+        )  # in place: the same objects
     return tree_map(lambda x: OnDevice(x) if isinstance(x, Tensor) else x, out) if stays else out
 
 
@@ -231,7 +240,9 @@ def _recorded(compute: Callable[[], Any], *, written: Sequence[Any] = ()) -> Any
     return out
 
 
-def _count(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_there: bool, stays: bool) -> None:
+def _count(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_there: bool, stays: bool
+) -> None:
     if name == "copy_":
         to, source = args[:2]
         if isinstance(source, OnDevice) and not isinstance(to, OnDevice):
@@ -264,7 +275,9 @@ def _count(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_ther
 
 
 def moved(model: Model) -> Model:
-    """`model` with its parameters and buffers on the device (`.to` cannot); what was tied stays tied."""
+    """`model` with its parameters and buffers on the device (`.to` cannot); what was tied stays
+    tied.
+    """
     there: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, parameter in module._parameters.items():
@@ -292,14 +305,18 @@ class _FusedAttention(torch.autograd.Function):
         ):
             raise RuntimeError("attention: inputs of several devices or types")
         counts.launches["attention"] += 1
-        counts.launches["attention, input copied"] += sum(each.stride(-1) != 1 for each in (q, k, v))
+        counts.launches["attention, input copied"] += sum(
+            each.stride(-1) != 1 for each in (q, k, v)
+        )
         if bias is not None and any(stride % 8 for stride in bias.stride()[:-1]):
             counts.launches["attention, bias copied"] += 2
 
         def compute() -> Tensor:
             with torch.enable_grad():
                 ctx.leaves = [each.held.detach().requires_grad_() for each in (q, k, v)]
-                ctx.out = F_ATTENTION(*ctx.leaves, None if bias is None else bias.held, is_causal=is_causal)
+                ctx.out = F_ATTENTION(
+                    *ctx.leaves, None if bias is None else bias.held, is_causal=is_causal
+                )
             return _as_stored(ctx.out.detach())
 
         return OnDevice(_recorded(compute))
@@ -369,7 +386,9 @@ def pretended_cuda() -> Iterator[None]:
     for owner, name, value in replaced:
         setattr(owner, name, value)
     _foreach_utils._foreach_supported_types.append(OnDevice)  # type: ignore[arg-type]
-    torch.__future__.set_overwrite_module_params_on_conversion(True)  # values cannot be exchanged in place
+    torch.__future__.set_overwrite_module_params_on_conversion(
+        True
+    )  # values cannot be exchanged in place
     try:
         with Pretending():  # type: ignore[no-untyped-call]
             yield

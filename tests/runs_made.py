@@ -44,7 +44,9 @@ def making(
     prepared = cast("Prepared", StandIn(tokenizers))
     environment = {"torch": "2.x", "threads": 2}
     with locked(folder):
-        yield create_run(folder, config, prepared=prepared, environment=environment, overwrite=overwrite)
+        yield create_run(
+            folder, config, prepared=prepared, environment=environment, overwrite=overwrite
+        )
 
 
 def add_checkpoint(run: Run, step: int, *, pointers: tuple[str, ...] = ()) -> None:

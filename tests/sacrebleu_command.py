@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
-def command_scores(folder: Path, hyps: Sequence[str], refs: Sequence[str], *flags: str) -> dict[str, str]:
+def command_scores(
+    folder: Path, hyps: Sequence[str], refs: Sequence[str], *flags: str
+) -> dict[str, str]:
     """Score by metric, to ten digits, as the `sacrebleu` command prints it."""
     printed = _run(folder, {"hyp": hyps, "ref": refs}, "ref", "-i", "hyp", "-w", "10", *flags)
     return {each["name"]: f"{each['score']:.10f}" for each in json.loads(printed)}

@@ -1,4 +1,6 @@
-"""A small Spanish-English corpus, drawn from a grammar: 100 lemmas a side, articles and adjectives agree."""
+"""A small Spanish-English corpus, drawn from a grammar: 100 lemmas a side, articles and adjectives
+agree.
+"""
 
 from pathlib import Path
 from random import Random

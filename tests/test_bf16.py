@@ -56,7 +56,9 @@ def operations(loss: Tensor) -> set[str]:
     return {node.name() for node in found}
 
 
-@pytest.mark.parametrize(("runtime", "is_fused"), [(FP32, True), (BF16, False)], ids=["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("runtime", "is_fused"), [(FP32, True), (BF16, False)], ids=["fp32", "bf16"]
+)
 def test_the_fused_attention_whose_backward_pass_is_slow_is_left_out(
     runtime: Runtime, is_fused: bool
 ) -> None:
@@ -83,7 +85,9 @@ def test_padding_and_other_rows_change_no_more_than_rounding(backend: str) -> No
     together = logits_of(model, src_ids, tgt_in)
     for i, row in enumerate(src_ids):
         alone = logits_of(model, row[row != PAD_ID].unsqueeze(0), tgt_in[i : i + 1])
-        torch.testing.assert_close(together[i : i + 1], alone, rtol=0, atol=together.std().item() / 20)
+        torch.testing.assert_close(
+            together[i : i + 1], alone, rtol=0, atol=together.std().item() / 20
+        )
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -98,7 +102,9 @@ def test_both_backends_agree_but_for_rounding(norm: str) -> None:
 
 @each_backend
 def test_losses_are_close_to_those_of_fp32(backend: str) -> None:
-    low, exact = (losses(trainer_of(randomised(tiny_model(backend)), runtime)) for runtime in (BF16, FP32))
+    low, exact = (
+        losses(trainer_of(randomised(tiny_model(backend)), runtime)) for runtime in (BF16, FP32)
+    )
     assert low == pytest.approx(exact, rel=0.03)
     assert low != exact
 
@@ -153,14 +159,18 @@ def test_training_in_bf16_learns_the_pairs(run: Path) -> None:
 
 
 def test_validation_while_training_in_bf16_is_in_fp32(workspace: Workspace, run: Path) -> None:
-    outcome = workspace.call("evaluate", run, "--split", "val", "--data", workspace.prepared, "--json")
+    outcome = workspace.call(
+        "evaluate", run, "--split", "val", "--data", workspace.prepared, "--json"
+    )
     best_score = json.loads((run / "status.json").read_bytes())["best_score"]
     assert json.loads(outcome.out)["splits"]["val"]["bleu"]["score"] == best_score
 
 
 def test_scores_in_bf16_are_kept_apart(workspace: Workspace, run: Path) -> None:
     for flags in ((), ("--precision", "bf16")):
-        outcome = workspace.call("evaluate", run, "--split", "val", "--data", workspace.prepared, *flags)
+        outcome = workspace.call(
+            "evaluate", run, "--split", "val", "--data", workspace.prepared, *flags
+        )
         assert outcome.code == 0, outcome.err
     assert {"val-greedy", "val-greedy-bf16"} <= {path.name for path in (run / "eval").iterdir()}
 
@@ -178,14 +188,18 @@ def test_decoding_is_in_fp32_whatever_the_machine_likes(
 def test_a_run_may_ask_for_decoding_in_bf16(workspace: Workspace, tmp_path: Path) -> None:
     options = ("--max-steps", 1, "--set", "decoding.precision=bf16")
     assert workspace.call("train", "tiny.toml", "--run", tmp_path / "run", *options).code == 0
-    assert ": greedy-bf16 on cpu" in repr(Translator.load(tmp_path / "run", device="cpu", threads=1))
+    assert ": greedy-bf16 on cpu" in repr(
+        Translator.load(tmp_path / "run", device="cpu", threads=1)
+    )
 
 
 @pytest.fixture(scope="module")
 def undecided(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has hardly begun: its choices are so close that bf16 changes them."""
     folder = tmp_path_factory.mktemp("undecided") / "run"
-    assert workspace.call("train", "tiny.toml", "--run", folder, "--max-steps", 4, "--quiet").code == 0
+    assert (
+        workspace.call("train", "tiny.toml", "--run", folder, "--max-steps", 4, "--quiet").code == 0
+    )
     return folder
 
 
@@ -199,7 +213,14 @@ def test_usual_translations_are_those_of_fp32(
 ) -> None:
     fp32, bf16 = (
         workspace.call(
-            "translate", undecided, "-i", "corpus/train.de", "--threads", 1, "--precision", precision
+            "translate",
+            undecided,
+            "-i",
+            "corpus/train.de",
+            "--threads",
+            1,
+            "--precision",
+            precision,
         ).lines
         for precision in ("fp32", "bf16")
     )

@@ -25,7 +25,9 @@ pytestmark = pytest.mark.gpu
 
 PAIRS = random_pairs(60)
 DROPPING: dict[str, Any] = {"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.1}
-TRAINING = TrainingConfig(max_epochs=6, tokens_per_batch=60, warmup_steps=3, peak_lr=0.01, accumulation=2)
+TRAINING = TrainingConfig(
+    max_epochs=6, tokens_per_batch=60, warmup_steps=3, peak_lr=0.01, accumulation=2
+)
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
@@ -54,9 +56,13 @@ def trainer_on(
     graphs: bool | None = None,
     **model: object,
 ) -> Trainer:
-    """A trainer that always begins with the same weights; told of `graphs`, its updates have one batch."""
+    """A trainer that always begins with the same weights; told of `graphs`, its updates have one
+    batch.
+    """
     started = tiny_model(backend, d_model=32, d_ff=64, options=model).to(device)
-    config = TRAINING.model_copy(update={"r_drop": r_drop, "accumulation": 2 if graphs is None else 1})
+    config = TRAINING.model_copy(
+        update={"r_drop": r_drop, "accumulation": 2 if graphs is None else 1}
+    )
     runtime = Runtime(device, precision, graphs=bool(graphs))
     return Trainer(started, split_of(PAIRS), config, runtime=runtime, seed=1)
 
@@ -85,8 +91,12 @@ def test_a_resumed_training_is_bitwise_the_uninterrupted_one(
 
 @each_backend
 @pytest.mark.parametrize("r_drop", [0.0, 1.0], ids=["one-pass", "r-drop"])
-def test_training_has_the_losses_of_a_cpu(device: torch.device, backend: str, r_drop: float) -> None:
-    on_device, on_cpu = (losses(trainer_on(each, backend, r_drop=r_drop)) for each in (device, CPU.device))
+def test_training_has_the_losses_of_a_cpu(
+    device: torch.device, backend: str, r_drop: float
+) -> None:
+    on_device, on_cpu = (
+        losses(trainer_on(each, backend, r_drop=r_drop)) for each in (device, CPU.device)
+    )
     assert on_device == pytest.approx(on_cpu, rel=1e-3)
 
 
@@ -99,7 +109,9 @@ def test_training_in_bf16_stays_close_to_fp32(device: torch.device, backend: str
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_captured_updates_have_the_losses_of_others(device: torch.device, precision: Precision) -> None:
+def test_captured_updates_have_the_losses_of_others(
+    device: torch.device, precision: Precision
+) -> None:
     found = []
     for graphs in (False, device.type == "cuda"):
         trainer = trainer_on(device, "scratch", precision=precision, graphs=graphs, r_drop=1.0)
@@ -124,7 +136,15 @@ def test_an_update_waits_for_nothing(device: torch.device) -> None:
 def test_lines_in_fp32_are_those_of_a_cpu(
     device: torch.device, workspace: Workspace, search: tuple[object, ...], backend: str
 ) -> None:
-    command = ("translate", workspace.run, "-i", workspace.corpus("train.de"), "--backend", backend, *search)
+    command = (
+        "translate",
+        workspace.run,
+        "-i",
+        workspace.corpus("train.de"),
+        "--backend",
+        backend,
+        *search,
+    )
     here, on_cpu = (workspace.call(*command, "--device", each) for each in (device.type, "cpu"))
     assert here.code == 0, here.err
     assert here.out == on_cpu.out
@@ -167,8 +187,12 @@ def test_scores_of_pairs_are_those_of_a_cpu(device: torch.device, workspace: Wor
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_doctor_finds_nothing(device: torch.device, workspace: Workspace, precision: Precision) -> None:
-    outcome = workspace.call("doctor", workspace.run, "--device", device.type, "--precision", precision)
+def test_doctor_finds_nothing(
+    device: torch.device, workspace: Workspace, precision: Precision
+) -> None:
+    outcome = workspace.call(
+        "doctor", workspace.run, "--device", device.type, "--precision", precision
+    )
     assert outcome.code == 0, outcome.text
 
 
@@ -207,11 +231,30 @@ def test_two_devices_train_as_one(workspace: Workspace, tmp_path: Path) -> None:
         "--precision",
         "fp32",
     )
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "mt_cli")
+    launcher = (
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "--",
+        "mt_cli",
+    )
     one, two = tmp_path / "one", tmp_path / "two"
     assert workspace.call("train", "tiny.toml", "--run", one, "--device", "cuda", *plain).code == 0
     subprocess.run(
-        [sys.executable, *launcher, "train", "tiny.toml", "--run", str(two), "--device", "cuda", *plain],
+        [
+            sys.executable,
+            *launcher,
+            "train",
+            "tiny.toml",
+            "--run",
+            str(two),
+            "--device",
+            "cuda",
+            *plain,
+        ],
         cwd=workspace.folder,
         check=True,
         timeout=300,

@@ -1,4 +1,5 @@
-"""What the GPU path asks of a GPU, measured on pretended CUDA: budgets that a change must not exceed unseen.
+"""What the GPU path asks of a GPU, measured on pretended CUDA: budgets that a change must not
+exceed unseen.
 
 A tensor on the wrong device raises there. What it cannot show, the tests marked `gpu` have to.
 """
@@ -35,7 +36,9 @@ def measured() -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("kind", UPDATES)
-def test_an_update_launches_few_kernels_and_waits_for_none(measured: Mapping[str, Any], kind: str) -> None:
+def test_an_update_launches_few_kernels_and_waits_for_none(
+    measured: Mapping[str, Any], kind: str
+) -> None:
     update = measured[f"update, {kind}"]
     assert update["waits"] == {}
     assert update["launches"] <= UPDATES[kind]
@@ -83,7 +86,9 @@ def test_a_search_launches_few_kernels_waits_seldom_and_finds_what_the_cpu_finds
 
 def test_a_validation_waits_once(measured: Mapping[str, Any]) -> None:
     assert sum(measured["validation"]["waits"].values()) == 1
-    assert measured["validation"]["device"] == pytest.approx(measured["validation"]["cpu"], abs=1e-6)
+    assert measured["validation"]["device"] == pytest.approx(
+        measured["validation"]["cpu"], abs=1e-6
+    )
 
 
 def test_what_is_planted_in_an_update_is_found(measured: Mapping[str, Any]) -> None:

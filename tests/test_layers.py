@@ -27,7 +27,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 NEIGHBOURS = {("__main__", "cli")}
 """Who may import whom on the same floor."""
 MEMBERS = {member: floor for floor, members in enumerate(FLOORS) for member in members}
-# What a pure member may take from mt_cli.config: options of text, and nothing for the model and the search.
+# What a pure member may take from mt_cli.config: options of text, and nothing for the model and the
+# search.
 CONFIG_NAMES = {
     "model": frozenset[str](),
     "decoding": frozenset[str](),
@@ -64,7 +65,8 @@ def imports(source: str, *, package: str) -> Iterator[str]:
                 start = ".".join([*above, *([module] if module else [])])
                 yield from (f"{start}.{alias.name}" for alias in names)
             case ast.Call(
-                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__"),
+                func=ast.Attribute(attr="import_module")
+                | ast.Name(id="import_module" | "__import__"),
                 args=[ast.Constant(value=str(name)), *_],
             ):
                 yield name
@@ -73,8 +75,14 @@ def imports(source: str, *, package: str) -> Iterator[str]:
 def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
     """Imports of `module` that the layers forbid, as sentences."""
     package = module if is_package else module.rpartition(".")[0]
-    targets = [name for name in imports(source, package=package) if name.partition(".")[0] == "mt_cli"]
-    return [f"{module} imports {name}: {reason}" for name in targets if (reason := objection(module, name))]
+    targets = [
+        name for name in imports(source, package=package) if name.partition(".")[0] == "mt_cli"
+    ]
+    return [
+        f"{module} imports {name}: {reason}"
+        for name in targets
+        if (reason := objection(module, name))
+    ]
 
 
 def objection(module: str, name: str) -> str:
@@ -123,11 +131,15 @@ def test_every_module_has_a_floor() -> None:
 
 def test_every_folder_of_modules_is_a_package() -> None:
     folders = {path.parent for path in TEXTS}
-    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+    assert [
+        str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()
+    ] == []
 
 
 def test_every_module_says_what_it_owns() -> None:
-    assert [name_of(path) for path, text in TEXTS.items() if not ast.get_docstring(ast.parse(text))] == []
+    assert [
+        name_of(path) for path, text in TEXTS.items() if not ast.get_docstring(ast.parse(text))
+    ] == []
 
 
 def test_every_module_is_short_enough_to_read() -> None:
@@ -140,7 +152,9 @@ def test_every_name_says_something() -> None:
 
 
 def test_nothing_prints_but_through_the_terminal() -> None:
-    found = {name_of(path): lines for path, text in TEXTS.items() if (lines := calls_of("print", text))}
+    found = {
+        name_of(path): lines for path, text in TEXTS.items() if (lines := calls_of("print", text))
+    }
     assert found == {}
 
 
@@ -151,7 +165,9 @@ def test_one_module_imports_torchtext() -> None:
 
 def test_the_package_loads_nothing_of_itself_until_asked() -> None:
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
-    eager = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    eager = [
+        ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     assert not [line for line in eager if "mt_cli" in line or "from ." in line]
 
 
@@ -166,10 +182,16 @@ def test_the_package_loads_nothing_of_itself_until_asked() -> None:
         ("mt_cli.text.words", "from mt_cli import runs"),
         ("mt_cli.text.words", "from ..runs.run import open_run"),
         ("mt_cli.text.words", "from .. import runs"),
-        ("mt_cli.runs.run", "def load():\n    from mt_cli.translation.translator import Translator"),
+        (
+            "mt_cli.runs.run",
+            "def load():\n    from mt_cli.translation.translator import Translator",
+        ),
         ("mt_cli.runs.run", "from mt_cli import Translator"),
         ("mt_cli.model.transformer", "from mt_cli import Sampling"),
-        ("mt_cli.evaluation.report", "import importlib\nimportlib.import_module('mt_cli.training.train')"),
+        (
+            "mt_cli.evaluation.report",
+            "import importlib\nimportlib.import_module('mt_cli.training.train')",
+        ),
         ("mt_cli.training.train", "if TYPE_CHECKING:\n    from mt_cli.cli import app"),
         ("mt_cli.errors", "from mt_cli.model.transformer import causal_mask"),
     ],
@@ -189,7 +211,10 @@ def test_planted_violation_is_caught(module: str, line: str) -> None:
         ("mt_cli.runs.run", "from mt_cli import __version__"),
         ("mt_cli.training.train", "from mt_cli.config.schema import Config"),
         ("mt_cli.__main__", "from mt_cli.cli import main"),
-        ("mt_cli", "def __getattr__(name):\n    from mt_cli.translation.translator import Translator"),
+        (
+            "mt_cli",
+            "def __getattr__(name):\n    from mt_cli.translation.translator import Translator",
+        ),
     ],
 )
 def test_permitted_import_passes(module: str, line: str) -> None:

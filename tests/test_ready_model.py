@@ -20,7 +20,9 @@ MOST_BYTES, MOST_PARAMETERS = 6_000_000, 3_000_000
 
 def files() -> list[Path]:
     """What is in the repository, beside what evaluations have written since."""
-    listed = subprocess.run(["git", "ls-files", "."], cwd=MODEL, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "."], cwd=MODEL, capture_output=True, text=True, check=True
+    )
     return [MODEL / name for name in listed.stdout.split()]
 
 
@@ -41,7 +43,9 @@ def test_the_ready_model_holds_no_text_of_the_corpus() -> None:
     }  # fmt: skip
 
 
-def test_the_ready_model_is_reported_without_the_corpus(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_ready_model_is_reported_without_the_corpus(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     outcome = workspace.call("report", MODEL, "-o", tmp_path / "page.html", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     assert "the page has the scores that the run keeps" in outcome.err

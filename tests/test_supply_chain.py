@@ -10,10 +10,29 @@ import mt_cli
 
 PACKAGE = Path(mt_cli.__file__).parent
 
-MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "tarfile", "zipfile"}
-"""Modules whose files run code when they are loaded, or write where they like when they are extracted."""
+MODULES = {
+    "pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+    "tarfile",
+    "zipfile",
+}
+"""Modules whose files run code when they are loaded, or write where they like when they are
+extracted.
+"""
 BUILTINS = {"eval", "exec", "compile", "__import__"}
-CALLS = {"torch.load", "torch.hub.load", "os.system", "os.popen", "shutil.unpack_archive", "yaml.load"}
+CALLS = {
+    "torch.load",
+    "torch.hub.load",
+    "os.system",
+    "os.popen",
+    "shutil.unpack_archive",
+    "yaml.load",
+}
 ARGUMENTS = {"shell", "allow_pickle", "trust_remote_code"}
 """Arguments that must not be true."""
 
@@ -23,7 +42,9 @@ def offences(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import(names=names):
-                yield from (f"imports {each.name}" for each in names if each.name.split(".")[0] in MODULES)
+                yield from (
+                    f"imports {each.name}" for each in names if each.name.split(".")[0] in MODULES
+                )
             case ast.ImportFrom(module=str(module)) if module.split(".")[0] in MODULES:
                 yield f"imports {module}"
             case ast.Call(func=function, keywords=keywords):
@@ -31,7 +52,9 @@ def offences(source: str) -> Iterator[str]:
                 if name in BUILTINS | CALLS:
                     yield f"calls {name}"
                 yield from (
-                    f"sets {each.arg}" for each in keywords if each.arg in ARGUMENTS and is_on(each.value)
+                    f"sets {each.arg}"
+                    for each in keywords
+                    if each.arg in ARGUMENTS and is_on(each.value)
                 )
 
 
@@ -41,7 +64,9 @@ def is_on(value: ast.expr) -> bool:
 
 def test_nothing_that_is_read_can_run() -> None:
     found = {
-        path.relative_to(PACKAGE).as_posix(): sorted(set(offences(path.read_text(encoding="utf-8"))))
+        path.relative_to(PACKAGE).as_posix(): sorted(
+            set(offences(path.read_text(encoding="utf-8")))
+        )
         for path in sorted(PACKAGE.rglob("*.py"))
     }
     writes_only = {"evaluation/export.py": ["imports zipfile"]}
@@ -67,7 +92,8 @@ def test_planted_offence_is_found(line: str, offence: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["model.eval()", "re.compile(pattern)", "numpy.load(path, allow_pickle=False)", "import gzip"]
+    "line",
+    ["model.eval()", "re.compile(pattern)", "numpy.load(path, allow_pickle=False)", "import gzip"],
 )
 def test_harmless_line_passes(line: str) -> None:
     assert list(offences(line)) == []

@@ -17,11 +17,21 @@ PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the installed wheel; its packages are this environment's."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = ("wheel", ROOT, "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", folder)
+    build = (
+        "wheel",
+        ROOT,
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        folder,
+    )
     subprocess.run([*PIP, *build], check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     site = folder / "site"
-    subprocess.run([*PIP, "install", "--no-index", "--no-deps", "--target", site, wheel], check=True)
+    subprocess.run(
+        [*PIP, "install", "--no-index", "--no-deps", "--target", site, wheel], check=True
+    )
     return site
 
 
@@ -39,7 +49,9 @@ def call(site: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[st
 def test_installed_wheel_names_its_configs(installed: Path, tmp_path: Path) -> None:
     outcome = call(installed, tmp_path, "prepare", "no_such")
     assert outcome.returncode == 2
-    assert outcome.stderr.startswith("error: no_such: no such config file, and no config of that name comes ")
+    assert outcome.stderr.startswith(
+        "error: no_such: no such config file, and no config of that name comes "
+    )
     assert "; these do: classic/note, " in outcome.stderr
     assert outcome.stderr.endswith(", multi30k-words, sample, speedrun\n")
 
@@ -65,7 +77,9 @@ for module, names in NAMES.items():
         if hasattr(module, name):
             delattr(module, name)
 """
-"""Python runs a `sitecustomize.py` before the program: this one hides from it what Windows does not have."""
+"""Python runs a `sitecustomize.py` before the program: this one hides from it what Windows does not
+have.
+"""
 
 
 def test_the_four_commands_of_the_wheel_need_an_empty_folder_and_nothing_of_posix(
@@ -78,7 +92,10 @@ def test_the_four_commands_of_the_wheel_need_an_empty_folder_and_nothing_of_posi
     for args, printed in (
         (("prepare", "sample"), "data/prepared/sample\n"),
         (("train", "sample", "--max-steps", "2", "--device", "cpu"), "runs/sample\n"),
-        (("evaluate", "runs/sample", "--split", "val", "--set", "decoding.max_len_extra=1"), "val "),
+        (
+            ("evaluate", "runs/sample", "--split", "val", "--set", "decoding.max_len_extra=1"),
+            "val ",
+        ),
         (("translate", "runs/sample", "--text", "Ein Hund."), ""),
     ):
         outcome = call(installed, tmp_path, *args)

@@ -31,7 +31,14 @@ CPU = Runtime(torch.device("cpu"), "fp32")
 
 # Different numbers of layers, so that an encoder taken for a decoder shows.
 TINY = ModelConfig(
-    d_model=8, num_heads=2, encoder_layers=2, decoder_layers=1, d_ff=16, max_len=16, tie="none", dropout=0.0
+    d_model=8,
+    num_heads=2,
+    encoder_layers=2,
+    decoder_layers=1,
+    d_ff=16,
+    max_len=16,
+    tie="none",
+    dropout=0.0,
 )
 
 
@@ -97,16 +104,23 @@ def random_pairs(
     return list(zip(sentences(), sentences(), strict=True))
 
 
-def covering(choices: Mapping[str, Sequence[object]], *, together: int = 3) -> list[dict[str, object]]:
+def covering(
+    choices: Mapping[str, Sequence[object]], *, together: int = 3
+) -> list[dict[str, object]]:
     """Few combinations of `choices` in which every combination of `together` options occurs."""
     names = list(choices)
     groups = list(combinations(range(len(names)), together))
-    left = {(group, values) for group in groups for values in product(*(choices[names[i]] for i in group))}
+    left = {
+        (group, values)
+        for group in groups
+        for values in product(*(choices[names[i]] for i in group))
+    }
     rows = list(product(*choices.values()))
     chosen = []
     while left:
         row = max(
-            rows, key=lambda row: sum((group, tuple(row[i] for i in group)) in left for group in groups)
+            rows,
+            key=lambda row: sum((group, tuple(row[i] for i in group)) in left for group in groups),
         )
         left -= {(group, tuple(row[i] for i in group)) for group in groups}
         chosen.append(dict(zip(names, row, strict=True)))

@@ -1,6 +1,7 @@
 """A folder in which a tiny corpus has been prepared and a tiny model trained, by the real commands.
 
-Built once for all tests of a session, which therefore leave it as it is: runs are copied before they change.
+Built once for all tests of a session, which therefore leave it as it is: runs are copied before
+they change.
 """
 
 import contextlib
@@ -21,9 +22,10 @@ from mt_cli.cli.app import app
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 TIMEOUT_S = 600
 NUM_SHORT, SHORT = 24, 60
-"""Training pairs: few and short (bytes), so that the tiny model knows them by heart. Its choices are clear,
-and no rounding of another processor flips them. Its last updates change next to nothing, so the
-checkpoint before the last is the best."""
+"""Training pairs: few and short (bytes), so that the tiny model knows them by heart. Its choices
+are clear, and no rounding of another processor flips them. Its last updates change next to nothing,
+so the checkpoint before the last is the best.
+"""
 
 CONFIG = """\
 [data]
@@ -119,7 +121,11 @@ class Workspace:
         return Outcome(result.exit_code, result.stdout_bytes, result.stderr)
 
     def execute(
-        self, *args: object, stdin: bytes = b"", cwd: Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        *args: object,
+        stdin: bytes = b"",
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Run mt-cli in a process of its own."""
         done = subprocess.run(
@@ -158,7 +164,9 @@ def _build(workspace: Workspace) -> None:
     short = [i for i, length in enumerate(lengths) if length <= SHORT][:NUM_SHORT]
     for lang, lines in sides.items():
         known = [lines[i] for i in short]
-        too_long = b" ".join(line.rstrip() for line in known[:3]) + b"\n"  # translated sentence by sentence
+        too_long = (
+            b" ".join(line.rstrip() for line in known[:3]) + b"\n"
+        )  # translated sentence by sentence
         train = [too_long, *known]
         test = _sample_lines(f"test.{lang}")[:8]
         workspace.corpus(f"train.{lang}").write_bytes(b"".join(train))
@@ -177,7 +185,8 @@ def _sample_lines(name: str) -> list[bytes]:
 
 @contextlib.contextmanager
 def process_kept() -> Iterator[None]:
-    """Undo what a command does to its process: threads of PyTorch, and the log, which other tests read.
+    """Undo what a command does to its process: threads of PyTorch, and the log, which other tests
+    read.
 
     Its errors name the program, which is not what the tests were started with.
     """

@@ -6,5 +6,12 @@ from mt_cli.cli.app import app, main
 
 __all__ = ["app", "main"]
 
-for _name in ("prepare", "train", "evaluate", "translate", "inspect", "config"):  # in the order of --help
+for _name in (
+    "prepare",
+    "train",
+    "evaluate",
+    "translate",
+    "inspect",
+    "config",
+):  # in the order of --help
     import_module(f"mt_cli.cli.{_name}")

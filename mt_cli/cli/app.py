@@ -1,7 +1,7 @@
 """The program: its commands, the one error boundary, and exit codes.
 
-Each command's work is a function of the layers below, imported when it runs, so that `--help` loads neither
-torch nor spaCy.
+Each command's work is a function of the layers below, imported when it runs, so that `--help` loads
+neither torch nor spaCy.
 """
 
 import functools
@@ -66,7 +66,8 @@ class Command(TyperCommand):
 
 
 class Program(TyperGroup):
-    """The program, or a group of its commands: wrong use is told like any other error, with exit code 2.
+    """The program, or a group of its commands: wrong use is told like any other error, with exit
+    code 2.
 
     Without a command, its help comes on stderr.
     """
@@ -90,7 +91,10 @@ class Program(TyperGroup):
             option = getattr(error, "option_name", None)
             if key := key_of_flag(str(option), known=where.split()[-1] in ("prepare", "train")):
                 message = f"no such option: {option}; use --set {key}=VALUE"
-            _fail(f"error: {message[:1].lower()}{message[1:]}; see {where} --help", UsageError.exit_code)
+            _fail(
+                f"error: {message[:1].lower()}{message[1:]}; see {where} --help",
+                UsageError.exit_code,
+            )
         except SystemExit as leaving:
             if isinstance(leaving.__context__, BrokenPipeError):  # where Typer would leave with 1
                 raise leaving.__context__ from None
@@ -99,7 +103,9 @@ class Program(TyperGroup):
 
 
 def key_of_flag(flag: str, *, known: bool) -> str | None:
-    """The key of a config that somebody means by a `flag`; only of [decoding] unless all are `known`."""
+    """The key of a config that somebody means by a `flag`; only of [decoding] unless all are
+    `known`.
+    """
     name = flag.lstrip("-").replace("-", "_")
     for section, field in Config.model_fields.items():
         keys = getattr(field.annotation, "model_fields", {})
@@ -130,8 +136,12 @@ app = new_app(
 )
 
 
-def command(group: typer.Typer, *examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function a command of `group`; its help ends with `examples`, commands without `mt-cli`."""
+def command(
+    group: typer.Typer, *examples: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command of `group`; its help ends with `examples`, commands without
+    `mt-cli`.
+    """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         flags = expanded(function)
@@ -151,7 +161,9 @@ def command(group: typer.Typer, *examples: str) -> Callable[[Callable[..., None]
 
 @app.callback()
 def _top(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     if version:
         print_lines(f"mt-cli {__version__}")
@@ -168,7 +180,9 @@ def main() -> None:
 
 
 class Terminated(BaseException):
-    """SIGTERM came outside a block that answers it; what is half done is cleared away on the way out."""
+    """SIGTERM came outside a block that answers it; what is half done is cleared away on the way
+    out.
+    """
 
 
 def _terminate(number: int, frame: FrameType | None) -> Never:

@@ -36,17 +36,23 @@ def new(
     ] = None,
     train: Annotated[
         Pair | None,
-        typer.Option(metavar="SRC TGT", help="Training pairs: files that align by line; a,b is two files."),
+        typer.Option(
+            metavar="SRC TGT", help="Training pairs: files that align by line; a,b is two files."
+        ),
     ] = None,
     val: Annotated[
-        Pair | None, typer.Option(metavar="SRC TGT", help="Validation pairs; by default cut off training's.")
+        Pair | None,
+        typer.Option(metavar="SRC TGT", help="Validation pairs; by default cut off training's."),
     ] = None,
     test: Annotated[
-        Pair | None, typer.Option(metavar="SRC TGT", help="Test pairs; by default cut off training's.")
+        Pair | None,
+        typer.Option(metavar="SRC TGT", help="Test pairs; by default cut off training's."),
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(metavar="SRC,TGT", help="Columns of .tsv, from 1 or by name, or keys of .jsonl files."),
+        typer.Option(
+            metavar="SRC,TGT", help="Columns of .tsv, from 1 or by name, or keys of .jsonl files."
+        ),
     ] = None,
     src_lang: Annotated[
         str | None, typer.Option(metavar="CODE", help="Such as es; by default the file's ending.")
@@ -74,16 +80,18 @@ def new(
 ) -> None:
     """Write a config that suits a corpus.
 
-    Vocabulary, model and training are sized to the pairs. Missing splits are cut off the training pairs, into
-    files beside the config. Without files the config is for the bundled sample.
-    Prints the new file's path, or without -o the config itself.
+    Vocabulary, model and training are sized to the pairs. Missing splits are cut off the training
+    pairs, into files beside the config. Without files the config is for the bundled sample. Prints
+    the new file's path, or without -o the config itself.
     """
     from mt_cli.data.files import has_columns
     from mt_cli.training.new_config import new_config
 
     for flag, pair in (("--train", train), ("--val", val), ("--test", test)):
         if pair is not None and any(str(path).startswith("-") for path in pair):
-            raise UsageError(f"{flag} needs two files, SRC TGT; found {' and '.join(map(str, pair))}")
+            raise UsageError(
+                f"{flag} needs two files, SRC TGT; found {' and '.join(map(str, pair))}"
+            )
     named = paired or []
     if len(named) == 2 and train is None and columns is None and not any(map(has_columns, named)):
         train = (named[0], named[1])
@@ -91,14 +99,15 @@ def new(
     for path in paired or ():
         if columns is None and not has_columns(path):
             raise UsageError(
-                f"{path}: a single file must have both sides in columns: .tsv, .csv or .jsonl; for two "
-                "files that align line by line use --train SRC TGT"
+                f"{path}: a single file must have both sides in columns: .tsv, .csv or .jsonl; for "
+                "two files that align line by line use --train SRC TGT"
             )
     if paired and train is not None:
         raise UsageError("training pairs are named by --train or by FILE; give one of them")
     if not (paired or train or val or test) and (columns or src_lang or tgt_lang):
         raise UsageError(
-            "--columns, --src-lang and --tgt-lang describe files; name some with --train SRC TGT, or as FILE"
+            "--columns, --src-lang and --tgt-lang describe files; name some with --train SRC TGT, "
+            "or as FILE"
         )
     src_column, tgt_column = _parse_columns(columns)
     own = (tuple(paired),) * 2 if paired else _files(train)
@@ -130,7 +139,8 @@ def _files(pair: Pair | None) -> tuple[tuple[Path, ...], ...]:
     """The files of each side, of which a comma parts several."""
     sides = () if pair is None else pair
     return tuple(
-        (side,) if side.exists() else tuple(map(Path, filter(None, str(side).split(",")))) for side in sides
+        (side,) if side.exists() else tuple(map(Path, filter(None, str(side).split(","))))
+        for side in sides
     )
 
 
@@ -157,7 +167,9 @@ def show(config: ConfigPath, output: OutputFlags, settings: Settings = None) -> 
 def check(
     configs: Annotated[
         list[Path],
-        typer.Argument(metavar="CONFIG...", help="TOML files, run folders, or names such as sample."),
+        typer.Argument(
+            metavar="CONFIG...", help="TOML files, run folders, or names such as sample."
+        ),
     ],
     output: OutputFlags,
     settings: Settings = None,
@@ -179,10 +191,14 @@ def check(
             wrong.append(name)
         found[name] = {"errors": errors, "warnings": warnings}
         lines.append(f"{name}:" if errors or warnings else f"{name}: good")
-        lines += [f"  error: {each}" for each in errors] + [f"  warning: {each}" for each in warnings]
+        lines += [f"  error: {each}" for each in errors] + [
+            f"  warning: {each}" for each in warnings
+        ]
     print_result("\n".join(lines), {"configs": found}, as_json=output.as_json)
     if wrong:
-        raise ConfigError(f"{len(wrong)} of {len(configs)} configs cannot be used: {', '.join(wrong)}")
+        raise ConfigError(
+            f"{len(wrong)} of {len(configs)} configs cannot be used: {', '.join(wrong)}"
+        )
 
 
 @command(group, "config diff multi30k multi30k-tiny")
@@ -190,7 +206,9 @@ def diff(one: ConfigPath, other: ConfigPath, output: OutputFlags) -> None:
     """Print the keys that two configs set to different values."""
     found = differences(load_config(one), load_config(other))
     if output.as_json or found:
-        lines = [f"{path}  {_shown(first)} → {_shown(second)}" for path, (first, second) in found.items()]
+        lines = [
+            f"{path}  {_shown(first)} → {_shown(second)}" for path, (first, second) in found.items()
+        ]
         print_result("\n".join(lines), {"differences": found}, as_json=output.as_json)
 
 

@@ -17,7 +17,11 @@ if TYPE_CHECKING:  # torch and sacreBLEU are imported when something is scored
     from mt_cli.evaluation.scoring import Score
 
 
-@command(app, "evaluate runs/sample", "evaluate runs/sample --src german.txt --ref english.txt --beam-size 5")
+@command(
+    app,
+    "evaluate runs/sample",
+    "evaluate runs/sample --src german.txt --ref english.txt --beam-size 5",
+)
 def evaluate(
     runs: ModelPaths,
     decoding: DecodingFlags,
@@ -48,7 +52,9 @@ def _scores_as_lines(assessments: "Mapping[str, Assessment]") -> str:
         yield f"length ratio {assessment.scores.length_ratio:.3f}"
         yield f"unk rate {assessment.unk_rate:.4f}"
 
-    return "\n".join(f"{name}  {line}" for name, each in assessments.items() for line in lines(each))
+    return "\n".join(
+        f"{name}  {line}" for name, each in assessments.items() for line in lines(each)
+    )
 
 
 def _scores_as_table(assessments: "Mapping[str, Assessment]") -> str:
@@ -79,7 +85,9 @@ def _scores_as_table(assessments: "Mapping[str, Assessment]") -> str:
 
 
 @command(
-    app, "compare runs/one runs/two --split test", "compare old.en new.en --ref english.txt --src german.txt"
+    app,
+    "compare runs/one runs/two --split test",
+    "compare old.en new.en --ref english.txt --src german.txt",
 )
 def compare(
     systems: Annotated[
@@ -94,7 +102,9 @@ def compare(
     test_sets: TestSetFlags,
     examples: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Sentences shown of those that gained most, and lost most."),
+        typer.Option(
+            min=0, metavar="N", help="Sentences shown of those that gained most, and lost most."
+        ),
     ] = 3,
     resamples: Annotated[
         int, typer.Option(min=100, metavar="N", help="Resamples of the paired bootstrap.")
@@ -105,7 +115,8 @@ def compare(
 ) -> None:
     """Test whether one system is better than another, and show where.
 
-    Prints a verdict, the p-values of each metric, wins and losses, and the sentences that changed most.
+    Prints a verdict, the p-values of each metric, wins and losses, and the sentences that changed
+    most.
     """
     from mt_cli.evaluation.compare import compare_systems
 
@@ -121,7 +132,9 @@ def compare(
 
 
 def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -> Iterator[str]:
-    """Lines on one system; `examples` is how many sentences are shown of those that gained, and that lost."""
+    """Lines on one system; `examples` is how many sentences are shown of those that gained, and
+    that lost.
+    """
     yield f"baseline  {comparison.baseline}"
     yield f"system    {contrast.name}"
     yield f"{len(contrast.changes)} of {comparison.n} translations differ"
@@ -161,21 +174,31 @@ def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -
 
 def _buckets(heading: str, buckets: "Sequence[Bucket]") -> str:
     rows = [
-        (*(each[key] for key in ("label", "n", "wins", "losses", "ties")), f"{each['mean_difference']:+.2f}")
+        (
+            *(each[key] for key in ("label", "n", "wins", "losses", "ties")),
+            f"{each['mean_difference']:+.2f}",
+        )
         for each in buckets
     ]
     return f"\n{table_text((heading, 'sentences', 'wins', 'losses', 'ties', 'chrF2 change'), rows)}"
 
 
-@command(app, "report runs/sample -o report.html", "report runs/one runs/two -o report.html --examples 60")
+@command(
+    app,
+    "report runs/sample -o report.html",
+    "report runs/one runs/two -o report.html --examples 60",
+)
 def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN [RUN]", help="A run folder, such as runs/sample, or two: the baseline, and another."
+            metavar="RUN [RUN]",
+            help="A run folder, such as runs/sample, or two: the baseline, and another.",
         ),
     ],
-    file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write: .html.")],
+    file: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write: .html.")
+    ],
     decoding: DecodingFlags,
     output: OutputFlags,
     test_sets: TestSetFlags,
@@ -197,10 +220,12 @@ def report(
 @command(app, "plot runs/sample -o curves.png", "plot runs/one runs/two -o curves.svg")
 def plot(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders, such as runs/sample, drawn together.")
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders, such as runs/sample, drawn together."),
     ],
     file: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The picture to write: .png or .svg.")
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="The picture to write: .png or .svg."),
     ],
     output: OutputFlags,
 ) -> None:

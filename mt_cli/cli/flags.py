@@ -46,9 +46,13 @@ ModelPaths = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Overrides a value of the config file."),
+    typer.Option(
+        "--set", metavar="SECTION.KEY=VALUE", help="Overrides a value of the config file."
+    ),
 ]
-DeviceFlag = Annotated[Device | None, typer.Option("--device", help="auto takes a GPU if there is one.")]
+DeviceFlag = Annotated[
+    Device | None, typer.Option("--device", help="auto takes a GPU if there is one.")
+]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -56,7 +60,10 @@ Threads = Annotated[
     ),
 ]
 Checkpoint = Annotated[
-    str, typer.Option("--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints.")
+    str,
+    typer.Option(
+        "--checkpoint", metavar="NAME", help="best, last, or a folder in RUN/checkpoints."
+    ),
 ]
 PreparedDir = Annotated[
     Path | None,
@@ -68,10 +75,12 @@ PreparedDir = Annotated[
 class OutputFlags:
     """How a command talks."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout in place of text.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors on stderr.")] = (
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout in place of text.")] = (
         False
     )
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show only warnings and errors on stderr.")
+    ] = False
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Details on stderr.")] = False
 
 
@@ -80,10 +89,15 @@ class TestSetFlags:
     """Which test sets are translated."""
 
     split: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Split to score; every test split by default.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Split to score; every test split by default."),
     ] = None
-    src: Annotated[Path | None, typer.Option(metavar="FILE", help="Sources of your own, with --ref.")] = None
-    ref: Annotated[Path | None, typer.Option(metavar="FILE", help="Their references, line by line.")] = None
+    src: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Sources of your own, with --ref.")
+    ] = None
+    ref: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Their references, line by line.")
+    ] = None
     data: Annotated[
         Path | None,
         typer.Option(
@@ -103,27 +117,36 @@ class DecodingFlags:
     """How runs are decoded."""
 
     beam_size: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Hypotheses kept of each sentence; 1 is greedy.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Hypotheses kept of each sentence; 1 is greedy."),
     ] = None
     length_penalty: Annotated[
         float | None,
         typer.Option(
-            min=0, max=10, metavar="A", help="Alpha of Wu et al. (2016); higher favours longer translations."
+            min=0,
+            max=10,
+            metavar="A",
+            help="Alpha of Wu et al. (2016); higher favours longer translations.",
         ),
     ] = None
     no_repeat_ngram: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Never repeat a sequence of N tokens; 0 is no limit."),
+        typer.Option(
+            min=0, metavar="N", help="Never repeat a sequence of N tokens; 0 is no limit."
+        ),
     ] = None
     replace_unk: Annotated[
         bool | None,
         typer.Option(
-            "--replace-unk/--no-replace-unk", help="Put the source's word where the vocabulary has none."
+            "--replace-unk/--no-replace-unk",
+            help="Put the source's word where the vocabulary has none.",
         ),
     ] = None
     batch_size: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Sentences decoded together; 0 is as many as suit the device."),
+        typer.Option(
+            min=0, metavar="N", help="Sentences decoded together; 0 is as many as suit the device."
+        ),
     ] = None
     precision: Annotated[
         Precision | None,
@@ -133,10 +156,13 @@ class DecodingFlags:
     ] = None
     decoding_settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="decoding.KEY=VALUE", help="Any other key of the config's [decoding]."),
+        typer.Option(
+            "--set", metavar="decoding.KEY=VALUE", help="Any other key of the config's [decoding]."
+        ),
     ] = None
     backend: Annotated[
-        Backend, typer.Option(help="Layers to decode with: our cached ones, or nn.Transformer (slow).")
+        Backend,
+        typer.Option(help="Layers to decode with: our cached ones, or nn.Transformer (slow)."),
     ] = "scratch"
     checkpoint: Checkpoint = "best"
     device: DeviceFlag = None
@@ -161,7 +187,9 @@ class DecodingFlags:
         flags = {name: getattr(self, name, None) for name in DecodingConfig.model_fields}
         search |= {name: value for name, value in flags.items() if value is not None}
         device, threads = self.device or "auto", self.threads or 0
-        return DecodingOptions(self.checkpoint, self.backend, device, threads, search, owns_process=True)
+        return DecodingOptions(
+            self.checkpoint, self.backend, device, threads, search, owns_process=True
+        )
 
 
 @dataclass(frozen=True)
@@ -188,7 +216,8 @@ class RerankingFlags:
         """`options` with what they come to.
 
         Raises:
-            UsageError: the weights are not two numbers, --rerank-with is missing, or the beam size is 1.
+            UsageError: the weights are not two numbers, --rerank-with is missing, or the beam size
+                is 1.
         """
         if self.rerank_with is None:
             if self.rerank_weights is not None:

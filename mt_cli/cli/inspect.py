@@ -27,22 +27,28 @@ def inspect(
     run: RunPath,
     output: OutputFlags,
     shapes: Annotated[
-        bool, typer.Option("--shapes", help="Send a sentence through the model and show its tensors' shapes.")
+        bool,
+        typer.Option(
+            "--shapes", help="Send a sentence through the model and show its tensors' shapes."
+        ),
     ] = False,
     level: Annotated[
         Literal["model", "layer", "block", "head", "attention"] | None,
         typer.Option(help="Detail of --shapes; each level has those before it."),
     ] = None,
     masks: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw who may attend to whom, as .png or .svg.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw who may attend to whom, as .png or .svg."),
     ] = None,
     text: Annotated[
-        str | None, typer.Option(metavar="TEXT", help=f"Sentence to look at; by default {SENTENCE!r}.")
+        str | None,
+        typer.Option(metavar="TEXT", help=f"Sentence to look at; by default {SENTENCE!r}."),
     ] = None,
     attention: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Draw who attends to whom in --text: .png, .svg or .json; - is the terminal."
+            metavar="FILE",
+            help="Draw who attends to whom in --text: .png, .svg or .json; - is the terminal.",
         ),
     ] = None,
     attention_of: Annotated[
@@ -55,7 +61,9 @@ def inspect(
     ] = None,
     head: Annotated[
         str | None,
-        typer.Option(metavar="N|mean|all", help="Head that --attention shows; by default their mean."),
+        typer.Option(
+            metavar="N|mean|all", help="Head that --attention shows; by default their mean."
+        ),
     ] = None,
     checkpoint: Checkpoint = "best",
 ) -> None:
@@ -100,7 +108,9 @@ def inspect(
             texts.append(maps.as_text(width=width))
     if traces_shapes:
         pair = translator.teacher_force(sentence)
-        trace = trace_shapes(translator.model, pair.src_ids, pair.tgt_in, level=level or "attention")
+        trace = trace_shapes(
+            translator.model, pair.src_ids, pair.tgt_in, level=level or "attention"
+        )
         document |= {"source": pair.source, "translation": pair.translation, **asdict(trace)}
         texts.append(trace_as_text(trace, pair, width=width))
     if output.as_json or texts:
@@ -110,7 +120,9 @@ def inspect(
 @command(app, "runs", "runs experiments --sort bleu")
 def runs(
     output: OutputFlags,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of run folders.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of run folders.")] = Path(
+        "runs"
+    ),
     sort: Annotated[
         Literal["name", "bleu", "val_bleu", "chrf", "num_parameters", "minutes", "state"],
         typer.Option(help="What the runs are sorted by; of scores, the best first."),
@@ -162,7 +174,8 @@ def doctor(
     checkpoint: Checkpoint = "best",
     device: Annotated[Device, typer.Option(help="Device to check on.")] = "cpu",
     precision: Annotated[
-        Precision, typer.Option(help="Precision to check in; bf16 may differ more, by its rounding.")
+        Precision,
+        typer.Option(help="Precision to check in; bf16 may differ more, by its rounding."),
     ] = "fp32",
 ) -> None:
     """Check a model's masks, cache and backends.
@@ -176,14 +189,19 @@ def doctor(
     print_result("\n".join(str(check) for check in checks), document, as_json=output.as_json)
     failed = [check.name for check in checks if not check.passed]
     if failed:
-        raise CheckFailedError(f"{run}: {len(failed)} of {len(checks)} checks failed: {'; '.join(failed)}")
+        raise CheckFailedError(
+            f"{run}: {len(failed)} of {len(checks)} checks failed: {'; '.join(failed)}"
+        )
 
 
 @command(app, "export runs/sample exported --to ctranslate2 --quantization int8")
 def export(
     run: RunPath,
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="New folder, which then holds all that translating needs.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="New folder, which then holds all that translating needs."
+        ),
     ],
     to: Annotated[
         ExportTarget,
@@ -203,13 +221,15 @@ def export(
     ] = "none",
     checkpoint: Checkpoint = "best",
     data: PreparedDir = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export in DIR.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier export in DIR.")
+    ] = False,
     threads: Threads = None,
 ) -> None:
     """Convert a model for another engine, or make a small copy.
 
-    The run and the export then translate the validation split, and the number of lines that are the same is
-    printed. A copy of the same weights needs no such proof.
+    The run and the export then translate the validation split, and the number of lines that are the
+    same is printed. A copy of the same weights needs no such proof.
     """
     from mt_cli.evaluation.export import export_run
 
@@ -226,6 +246,6 @@ def export(
     print_result(str(done), done.as_json(), as_json=output.as_json)
     if done.is_refuted:
         raise CheckFailedError(
-            f"{folder}: only the lines counted above are the same, though the weights are not quantised; "
-            "do not use it, and report this as a bug"
+            f"{folder}: only the lines counted above are the same, though the weights are not "
+            "quantised; do not use it, and report this as a bug"
         )

@@ -24,13 +24,15 @@ def prepare(
     config: ConfigPath,
     output: OutputFlags,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="DIR", help="Folder that holds the corpus files already.")
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Folder that holds the corpus files already."),
     ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Use no network.")] = False,
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Prepare again even if nothing has changed, or if runs need the old data."
+            "--force",
+            help="Prepare again even if nothing has changed, or if runs need the old data.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -81,6 +83,8 @@ def prepare(
         make_pairs=made,
     )
     if not result.is_new:
-        again = prepare_command(config, settings, *(() if source is None else ("--from", source)), "--force")
+        again = prepare_command(
+            config, settings, *(() if source is None else ("--from", source)), "--force"
+        )
         log.info("%s: nothing has changed; to prepare it again: %s", result.folder, again)
     print_result(result.folder, result, as_json=output.as_json)

@@ -41,25 +41,35 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False,
     auto_resume: Annotated[
-        bool, typer.Option("--auto-resume", help="Go on with the run if there is one, else start it.")
+        bool,
+        typer.Option("--auto-resume", help="Go on with the run if there is one, else start it."),
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing run.")
+    ] = False,
     init_from: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Start with another run's best weights (training.init_from)."),
+        typer.Option(
+            metavar="RUN", help="Start with another run's best weights (training.init_from)."
+        ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Prepared folder, by default data/prepared/<config name>."),
+        typer.Option(
+            metavar="DIR", help="Prepared folder, by default data/prepared/<config name>."
+        ),
     ] = None,
     settings: Settings = None,
     device: DeviceFlag = None,
-    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Seed of everything random.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Seed of everything random.")
+    ] = None,
     max_steps: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Updates after which training ends.")
     ] = None,
     time_limit: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop, saved, after 90s, 10m, 1h30m or 00:10:00.")
+        str | None,
+        typer.Option(metavar="TIME", help="Stop, saved, after 90s, 10m, 1h30m or 00:10:00."),
     ] = None,
     validate: Annotated[
         bool, typer.Option("--validate/--no-validate", help="Score the model at a time limit too.")
@@ -67,21 +77,27 @@ def train(
     threads: Threads = None,
     precision: Annotated[
         PrecisionChoice | None,
-        typer.Option(help="Precision of training; auto takes 16 bits where the device is fast in them."),
+        typer.Option(
+            help="Precision of training; auto takes 16 bits where the device is fast in them."
+        ),
     ] = None,
 ) -> None:
     """Train a model on prepared data.
 
-    Its best and its last checkpoint are kept; --resume goes on from the last. --auto-resume is for whatever
-    starts the same command again after a failure, such as torchrun or SLURM. --init-from starts with
-    another run's weights, on other data (mt-cli config new --init-from writes a config for that) or with
-    fewer layers. Prints the run folder's path; with --json, how training ended too.
+    Its best and its last checkpoint are kept; --resume goes on from the last. --auto-resume is for
+    whatever starts the same command again after a failure, such as torchrun or SLURM. --init-from
+    starts with another run's weights, on other data (mt-cli config new --init-from writes a config
+    for that) or with fewer layers. Prints the run folder's path; with --json, how training ended
+    too.
     """
     if (resume or auto_resume) and overwrite:
-        raise UsageError("--resume goes on with a run and --overwrite replaces it; give one of them")
+        raise UsageError(
+            "--resume goes on with a run and --overwrite replaces it; give one of them"
+        )
     if resume and init_from is not None:
         raise UsageError(
-            "--resume goes on with a run and --init-from starts a new one with another's weights; give one"
+            "--resume goes on with a run and --init-from starts a new one with another's weights; "
+            "give one"
         )
     limit_s = None if time_limit is None else parse_duration(time_limit)
     keys = {
@@ -93,7 +109,9 @@ def train(
         "training.init_from": None if init_from is None else str(init_from),
     }
     given = [
-        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None
+        f"{key}={json.dumps(value, ensure_ascii=False)}"
+        for key, value in keys.items()
+        if value is not None
     ]
     all_settings = [*(settings or ()), *given]
     loaded = load_config(config, all_settings)
@@ -109,7 +127,9 @@ def train(
                 f"{data}: the data that {run} was trained on are not there; name them with --data"
             )
     repeated = {"--run": run, "--data": data, "--time-limit": time_limit}
-    words = [word for flag, value in repeated.items() if value is not None for word in (flag, value)]
+    words = [
+        word for flag, value in repeated.items() if value is not None for word in (flag, value)
+    ]
     words += [] if validate else ["--no-validate"]
     again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
     try:
@@ -132,8 +152,13 @@ def train(
             rest = ", and leave out --data"
         elif needed_by := runs_trained_on(place):
             verb = "lacks" if len(needed_by) == 1 else "lack"
-            force, rest = ["--force"], f", and {', '.join(map(str, needed_by))} {verb} its data then"
-        raise DataError(f"{error}; run: {prepare_command(config, settings, *force)}{rest}") from error
+            force, rest = (
+                ["--force"],
+                f", and {', '.join(map(str, needed_by))} {verb} its data then",
+            )
+        raise DataError(
+            f"{error}; run: {prepare_command(config, settings, *force)}{rest}"
+        ) from error
     except StoppedError as error:
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
     if trained is not None:  # of several processes, the first says it
@@ -151,7 +176,9 @@ NUMBER = r"\d+(?:\.\d+)?"
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of `90`, `90s`, `10m`, `1h30m`, `2d`, or of SLURM's `10:00`, `01:30:00`, `1-12:00:00`."""
+    """Seconds of `90`, `90s`, `10m`, `1h30m`, `2d`, or of SLURM's `10:00`, `01:30:00`,
+    `1-12:00:00`.
+    """
     stripped = text.strip()
     if clock := re.fullmatch(r"(\d+)-(\d+)(?::([0-5]?\d))?(?::([0-5]?\d))?", stripped):
         days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
@@ -163,7 +190,9 @@ def parse_duration(text: str) -> float:
         parts = re.findall(rf"({NUMBER})([dhms]?)", stripped)
         total = sum(float(number) * UNITS[unit] for number, unit in parts)
     else:
-        raise UsageError(f"--time-limit {text!r}: expected a time such as 90s, 10m, 1h30m or 00:10:00")
+        raise UsageError(
+            f"--time-limit {text!r}: expected a time such as 90s, 10m, 1h30m or 00:10:00"
+        )
     if total <= 0:
         raise UsageError(f"--time-limit {text!r}: expected more than no time")
     return total

@@ -38,7 +38,10 @@ def translate(
         str, typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin.")
     ] = "-",
     target: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE", help="Where the translations go; - is stdout.")
+        str,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Where the translations go; - is stdout."
+        ),
     ] = "-",
     text: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Text to translate in place of a file.")
@@ -62,15 +65,20 @@ def translate(
         ),
     ] = False,
     sample: Annotated[
-        bool, typer.Option("--sample", help="Draw translations at random in place of the likeliest.")
+        bool,
+        typer.Option("--sample", help="Draw translations at random in place of the likeliest."),
     ] = False,
     temperature: Annotated[
         float | None,
-        typer.Option(min=0.01, max=100, metavar="X", help="For --sample: below 1 prefers likely tokens."),
+        typer.Option(
+            min=0.01, max=100, metavar="X", help="For --sample: below 1 prefers likely tokens."
+        ),
     ] = None,
     top_k: Annotated[
         int | None,
-        typer.Option(min=0, metavar="K", help="For --sample: draw from the K likeliest tokens; 0 is all."),
+        typer.Option(
+            min=0, metavar="K", help="For --sample: draw from the K likeliest tokens; 0 is all."
+        ),
     ] = None,
     top_p: Annotated[
         float | None,
@@ -87,21 +95,23 @@ def translate(
 ) -> None:
     """Translate text line by line.
 
-    One line out for each line in, in order; N lines with --n-best N. Without -i and --text, lines are read
-    from stdin; Ctrl-D ends them.
+    One line out for each line in, in order; N lines with --n-best N. Without -i and --text, lines
+    are read from stdin; Ctrl-D ends them.
     """
     options = reranking.added_to(decoding.options())
     is_detailed = with_score or with_alignment or n_best > 1
     if options.reranking is not None and (is_detailed or sample or output.as_json):
         raise UsageError(
-            "--rerank-with gives one translation a line, as text; leave out --n-best, --with-score, "
-            "--with-alignment, --sample and --json"
+            "--rerank-with gives one translation a line, as text; leave out --n-best, "
+            "--with-score, --with-alignment, --sample and --json"
         )
     _check_runs(runs)
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     given: dict[str, Any] = {name: value for name, value in drawn.items() if value is not None}
     if given and not sample:
-        raise UsageError(f"--{next(iter(given)).replace('_', '-')} is an option of --sample; give that too")
+        raise UsageError(
+            f"--{next(iter(given)).replace('_', '-')} is an option of --sample; give that too"
+        )
     seed = given.pop("seed", 1)
     if sample:
         options = replace(options, sampling=Sampling(**given), seed=seed)
@@ -121,13 +131,16 @@ def translate(
         lines_out = stack.enter_context(open_target(target))
         translator = Translator.of_runs(opened, options)
         if lines_in.isatty():
-            log.info("type a sentence (%s) and press Enter; Ctrl-D ends", opened[0].config.data.src_lang)
+            log.info(
+                "type a sentence (%s) and press Enter; Ctrl-D ends", opened[0].config.data.src_lang
+            )
         update = stack.enter_context(
             progress_shown(
                 "translating",
                 unit="lines",
                 total=count_lines(lines_in),
-                # There the translations themselves show how far it is, and a bar would run into them.
+                # There the translations themselves show how far it is, and a bar would run into
+                # them.
                 is_hidden=lines_in.isatty() or lines_out.file.isatty(),
             )
         )
@@ -146,7 +159,9 @@ def translate(
                 written = (
                     list(map(_as_json, lines, found))
                     if output.as_json
-                    else [_as_text(one, with_score, with_alignment) for each in found for one in each]
+                    else [
+                        _as_text(one, with_score, with_alignment) for each in found for one in each
+                    ]
                 )
             data = "".join(f"{line}\n" for line in written).encode()
             if target == "-":
@@ -201,11 +216,14 @@ def _as_json(source: str, translations: "list[Translation]") -> str:
 def score(
     runs: RunPaths,
     src: Annotated[str, typer.Option(metavar="FILE", help="Sources; - is stdin.")],
-    tgt: Annotated[str, typer.Option(metavar="FILE", help="Their translations, line by line; - is stdin.")],
+    tgt: Annotated[
+        str, typer.Option(metavar="FILE", help="Their translations, line by line; - is stdin.")
+    ],
     decoding: DecodingFlags,
     output: OutputFlags,
     normalise: Annotated[
-        bool, typer.Option("--normalise", help="Divide by the number of target tokens, </s> included.")
+        bool,
+        typer.Option("--normalise", help="Divide by the number of target tokens, </s> included."),
     ] = False,
 ) -> None:
     """Print the log-probability of given translations.
@@ -218,7 +236,9 @@ def score(
     from mt_cli.translation.scorer import PairScorer
 
     if src == tgt == "-":
-        raise UsageError("sources and translations cannot both come from stdin; name a file for one")
+        raise UsageError(
+            "sources and translations cannot both come from stdin; name a file for one"
+        )
     with open_source(src) as of_src, open_source(tgt) as of_tgt:
         sources = [line for lines in line_chunks(of_src, side="source") for line in lines]
         targets = [line for lines in line_chunks(of_tgt, side="translation") for line in lines]
@@ -230,7 +250,9 @@ def score(
         for begin in range(0, len(sources), LINES_AT_ONCE):
             pairs = [side[begin : begin + LINES_AT_ONCE] for side in (sources, targets)]
             lines = []
-            for source, target, found in zip(*pairs, scorer.score(*pairs, first_line=begin + 1), strict=True):
+            for source, target, found in zip(
+                *pairs, scorer.score(*pairs, first_line=begin + 1), strict=True
+            ):
                 value = found.log_prob / found.num_tokens if normalise else found.log_prob
                 document = {
                     "source": source,

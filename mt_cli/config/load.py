@@ -1,4 +1,6 @@
-"""From a TOML file and `--set` to one `Config`, and back; what is wrong is told by the keys' full paths."""
+"""From a TOML file and `--set` to one `Config`, and back; what is wrong is told by the keys' full
+paths.
+"""
 
 import difflib
 import json
@@ -24,11 +26,14 @@ def bundled_configs() -> dict[str, Path]:
     """Path of each config that comes with the program, by name, such as `sample` or `classic/page`."""
     folder = shipped("configs")
     paths = (*folder.glob("*.toml"), *folder.glob("classic/*.toml"))
-    return dict(sorted((path.relative_to(folder).with_suffix("").as_posix(), path) for path in paths))
+    return dict(
+        sorted((path.relative_to(folder).with_suffix("").as_posix(), path) for path in paths)
+    )
 
 
 def find_config(name: Path) -> Path:
-    """The file that `name` stands for: itself, the config of a run folder, `NAME.toml`, or a bundled config.
+    """The file that `name` stands for: itself, the config of a run folder, `NAME.toml`, or a
+    bundled config.
 
     Raises:
         ConfigError: there is none; the error says what there is.
@@ -46,7 +51,8 @@ def find_config(name: Path) -> Path:
 
 
 def config_name(name: Path) -> str:
-    """What the prepared data and the run of the config `name` are called: as the file, without its ending.
+    """What the prepared data and the run of the config `name` are called: as the file, without its
+    ending.
 
     For a run's own config.toml: the name of its folder.
 
@@ -54,7 +60,9 @@ def config_name(name: Path) -> str:
         ConfigError: there is no such config.
     """
     path = find_config(name)
-    return path.resolve().parent.name if is_run(path.parent) and path.name == RUN_CONFIG else path.stem
+    return (
+        path.resolve().parent.name if is_run(path.parent) and path.name == RUN_CONFIG else path.stem
+    )
 
 
 def is_run(folder: Path) -> bool:
@@ -103,7 +111,9 @@ def dump_config(config: Config) -> str:
 
 
 def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
-    """Both values of each key that differs, by its path; a key that only one has is None in the other."""
+    """Both values of each key that differs, by its path; a key that only one has is None in the
+    other.
+    """
     first, second = (dict(_flat(each.model_dump(mode="json"))) for each in (one, other))
     return {
         path: (first.get(path), second.get(path))
@@ -141,18 +151,26 @@ def read_toml(path: Path) -> dict[str, object]:
             f"{path}: {reason}; a config is a TOML file, such as configs/sample.toml"
         ) from error
     if len(content) > MOST_BYTES:
-        raise ConfigError(f"{path}: more than {MOST_BYTES:,} bytes; a config is a TOML file of some lines")
+        raise ConfigError(
+            f"{path}: more than {MOST_BYTES:,} bytes; a config is a TOML file of some lines"
+        )
     try:
         # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); expected a TOML file") from error
+        raise ConfigError(
+            f"{path}: not UTF-8 text (byte {error.start}); expected a TOML file"
+        ) from error
     if not text.strip():
-        raise ConfigError(f"{path}: an empty file; write the keys that you want, as in configs/sample.toml")
+        raise ConfigError(
+            f"{path}: an empty file; write the keys that you want, as in configs/sample.toml"
+        )
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ConfigError(f"{path}: not valid as a config: too many tables in one another") from None
+        raise ConfigError(
+            f"{path}: not valid as a config: too many tables in one another"
+        ) from None
     except ValueError as error:  # a number of thousands of digits is one too
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
@@ -180,7 +198,9 @@ def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
     path, equals, text = setting.partition("=")
     keys = tuple(part.strip() for part in path.split("."))
     if not equals or len(keys) < 2 or not all(keys):
-        raise ConfigError(f"--set {setting!r}: expected section.key=value, such as training.max_epochs=3")
+        raise ConfigError(
+            f"--set {setting!r}: expected section.key=value, such as training.max_epochs=3"
+        )
     try:
         table = tomllib.loads(f"value = {text.strip()}")
     except (ValueError, RecursionError):  # the text itself, so that shells need no inner quotes
@@ -205,7 +225,10 @@ def _commented_table(name: str, section: BaseModel) -> Iterator[str]:
     for key, field in sorted(
         type(section).model_fields.items(), key=lambda each: isinstance(values.get(each[0]), dict)
     ):
-        inner, comment = getattr(section, key), _comment(" ".join((field.description or "").split()))
+        inner, comment = (
+            getattr(section, key),
+            _comment(" ".join((field.description or "").split())),
+        )
         match values.get(key):
             case dict() if isinstance(inner, BaseModel):  # tables stand below keys
                 yield from _commented_table(f"{name}.{key}", inner)
@@ -222,7 +245,9 @@ def _commented_table(name: str, section: BaseModel) -> Iterator[str]:
 
 
 def _comment(text: str) -> list[str]:
-    """`text` as comment lines, its own line breaks kept; indented lines, such as commands, stay whole."""
+    """`text` as comment lines, its own line breaks kept; indented lines, such as commands, stay
+    whole.
+    """
     wrap = partial(textwrap.wrap, width=WIDTH - 2, break_on_hyphens=False, break_long_words=False)
     return [
         f"# {line}"
@@ -273,7 +298,9 @@ def _keys_of(section: Sequence[str]) -> list[str]:
     for name in section:
         annotation = model.model_fields[name].annotation if name in model.model_fields else None
         inner = [
-            a for a in (annotation, *get_args(annotation)) if isinstance(a, type) and issubclass(a, BaseModel)
+            a
+            for a in (annotation, *get_args(annotation))
+            if isinstance(a, type) and issubclass(a, BaseModel)
         ]
         model = inner[0] if inner else model
     return list(model.model_fields)

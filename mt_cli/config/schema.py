@@ -127,21 +127,30 @@ Quantization = Literal[
 """What an exported model's matrices are stored as; `none` is float32."""
 # Far beyond any use: they keep a slip of the pen from asking for more than a machine has.
 WIDEST, MOST_LAYERS, LONGEST, MOST_ENTRIES = 1 << 20, 1000, 1 << 16, (1 << 31) - 1
-MOST_EPOCHS, MOST_STEPS, MOST_AT_ONCE, MOST_BEAMS, MOST_THREADS = 1 << 20, 1 << 40, 1 << 31, 1 << 16, 1 << 16
+MOST_EPOCHS, MOST_STEPS, MOST_AT_ONCE, MOST_BEAMS, MOST_THREADS = (
+    1 << 20,
+    1 << 40,
+    1 << 31,
+    1 << 16,
+    1 << 16,
+)
 
 
 class ColumnsConfig(Section):
     """Where the two sides stand in files that have columns."""
 
     src_column: Column | None = None
-    """Where `src` stands in .tsv or .jsonl files: a number from 1, a name in a .tsv's first line, or a key
-    such as de or translation.de. Without it: column 1, or the key src."""
+    """Where `src` stands in .tsv or .jsonl files: a number from 1, a name in a .tsv's first line,
+    or a key such as de or translation.de. Without it: column 1, or the key src.
+    """
     tgt_column: Column | None = None
     """The same for `tgt`. Without it: column 2, or the key tgt."""
 
 
 class FilesConfig(ColumnsConfig):
-    """The two sides of one split of the `files` corpus: files of lines, or columns of .tsv or .jsonl."""
+    """The two sides of one split of the `files` corpus: files of lines, or columns of .tsv or
+    .jsonl.
+    """
 
     src: FilePaths
     """Source text, one sentence a line, in a file or a list of files; plain, .gz or .zst."""
@@ -150,7 +159,8 @@ class FilesConfig(ColumnsConfig):
 
 
 class MorePairsConfig(ColumnsConfig):
-    """Training pairs beside the corpus's own: files, or text of one side, of which a run makes the other.
+    """Training pairs beside the corpus's own: files, or text of one side, of which a run makes the
+    other.
 
     With text of the target side, that is back-translation (Sennrich et al. 2016).
     """
@@ -191,8 +201,9 @@ class FilterConfig(Section):
     copies: bool = False
     """Leave out pairs whose two sides are the same."""
     max_ratio: float = Field(default=0.0, ge=0)
-    """Leave out pairs whose longer side has more than this many times the characters of the shorter; 0 is
-    off."""
+    """Leave out pairs whose longer side has more than this many times the characters of the
+    shorter; 0 is off.
+    """
     min_chars: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
     """Leave out pairs with a side of fewer characters."""
     max_chars: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
@@ -252,7 +263,9 @@ class TokenizerConfig(Section):
     kind: TokenizerKind = "bpe"
     """`spacy` words, or SentencePiece subwords learned by `bpe` or `unigram`."""
     vocab_size: int = Field(default=8000, ge=8, le=MOST_ENTRIES)
-    """Largest number of entries in a vocabulary (exactly that many for subwords, where the text allows)."""
+    """Largest number of entries in a vocabulary (exactly that many for subwords, where the text
+    allows).
+    """
     tgt_vocab_size: int | None = Field(default=None, ge=8, le=MOST_ENTRIES)
     """The same for the target side, where it differs and `joint` is off."""
     min_freq: int = Field(default=2, ge=1, le=MOST_ENTRIES)
@@ -283,7 +296,9 @@ class ModelConfig(Section):
     d_ff: int = Field(default=1024, ge=1, le=WIDEST)
     """Width between the two feed-forward matrices."""
     norm: Literal["pre", "post"] = "pre"
-    """Layer norm before each sublayer (Xiong et al. 2020) or after its residual (Vaswani et al. 2017)."""
+    """Layer norm before each sublayer (Xiong et al. 2020) or after its residual (Vaswani et al.
+    2017).
+    """
     final_norm: bool = True
     """A layer norm at the end of the encoder and of the decoder."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
@@ -293,7 +308,9 @@ class ModelConfig(Section):
     scale_embeddings: bool = True
     """Multiply embeddings by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
     tie: Literal["none", "decoder", "all"] = "all"
-    """Share the output matrix with the target embedding (`decoder`), and that with the source's (`all`)."""
+    """Share the output matrix with the target embedding (`decoder`), and that with the source's
+    (`all`).
+    """
     activation: Literal["relu", "gelu"] = "relu"
     """Between the two feed-forward matrices."""
     dropout: Probability = 0.1
@@ -333,8 +350,9 @@ class TrainingConfig(Section):
     accumulation: int = Field(default=1, ge=1, le=MOST_AT_ONCE)
     """Batches summed into one update."""
     optimizer: OptimizerKind = "adamw"
-    """Adam (Kingma and Ba 2015), the same with decoupled weight decay (Loshchilov and Hutter 2019), or Muon
-    (Jordan et al. 2024) for the matrices of encoder and decoder, with AdamW for all else."""
+    """Adam (Kingma and Ba 2015), the same with decoupled weight decay (Loshchilov and Hutter 2019),
+    or Muon (Jordan et al. 2024) for the matrices of encoder and decoder, with AdamW for all else.
+    """
     betas: Decays = (0.9, 0.98)
     """Decay of Adam's two running means; Muon's one decays by 0.95."""
     eps: float = Field(default=1e-9, gt=0)
@@ -350,13 +368,15 @@ class TrainingConfig(Section):
     label_smoothing: Probability = 0.1
     """Probability mass spread uniformly over the vocabulary (Szegedy et al. 2016)."""
     r_drop: float = Field(default=0.0, ge=0)
-    """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, and both passes must agree, for 2 to 2.5
-    times the time; 0 is off."""
+    """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, and both passes must agree, for
+    2 to 2.5 times the time; 0 is off.
+    """
     clip_norm: float = Field(default=1.0, ge=0)
     """Largest norm of an update's gradient; 0 is no limit."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
-    """What follows an update whose loss or gradient is NaN or infinite (it never changes the weights): `stop`
-    training, or `skip` it, unless several fail in a row. fp16 always skips."""
+    """What follows an update whose loss or gradient is NaN or infinite (it never changes the
+    weights): `stop` training, or `skip` it, unless several fail in a row. fp16 always skips.
+    """
     validate_every: int = Field(default=0, ge=0, le=MOST_STEPS)
     """Updates between validations; 0 is once an epoch."""
     best_by: Literal["bleu", "loss"] = "bleu"
@@ -378,10 +398,13 @@ class DecodingConfig(Section):
     beam_size: int = Field(default=1, ge=1, le=MOST_BEAMS)
     """Hypotheses kept of each sentence; 1 is greedy search."""
     length_penalty: float = Field(default=0.0, ge=0, le=10)
-    """Alpha of Wu et al. (2016): 0 ranks by probability alone; higher values favour longer translations."""
+    """Alpha of Wu et al. (2016): 0 ranks by probability alone; higher values favour longer
+    translations.
+    """
     max_len_factor: float | None = Field(default=None, ge=0, le=LONGEST)
-    """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens. Not set: 1.5, or
-    more where the training pairs' targets are longer than that."""
+    """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens. Not set:
+    1.5, or more where the training pairs' targets are longer than that.
+    """
     max_len_extra: int = Field(default=10, ge=1, le=LONGEST)
     """See `max_len_factor`."""
     min_len: int = Field(default=0, ge=0, le=LONGEST)
@@ -393,8 +416,9 @@ class DecodingConfig(Section):
     batch_size: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
     """Sentences decoded together, of like length; 0 is as many as suit the device."""
     precision: Precision = "fp32"
-    """Of matrix products in decoding, scoring and validation. In 16 bits, a sentence may be translated
-    differently in another batch or on another machine."""
+    """Of matrix products in decoding, scoring and validation. In 16 bits, a sentence may be
+    translated differently in another batch or on another machine.
+    """
 
     def max_len(self, src_length: int, *, trained_factor: float) -> int:
         """Most tokens of the translation of `src_length` tokens, if the model has room for them.
@@ -411,16 +435,21 @@ class RuntimeConfig(Section):
     device: Device = "auto"
     """`auto` takes a CUDA GPU where there is one."""
     precision: PrecisionChoice = "auto"
-    """Of the layers in training, and of Muon's matrix products: `auto` is bf16 where the device is fast in
-    it, else fp16 on a GPU that has matrix units for it, else fp32."""
+    """Of the layers in training, and of Muon's matrix products: `auto` is bf16 where the device is
+    fast in it, else fp16 on a GPU that has matrix units for it, else fp32.
+    """
     graphs: GraphsChoice = "off"
-    """`auto` replays updates as CUDA graphs on a GPU: one launch each. It needs `training.accumulation = 1`,
-    one process and no `model.output_bias`; without them, updates are made as usual. No GPU has tried it."""
+    """`auto` replays updates as CUDA graphs on a GPU: one launch each. It needs
+    `training.accumulation = 1`, one process and no `model.output_bias`; without them, updates are
+    made as usual. No GPU has tried it.
+    """
     threads: int = Field(default=0, ge=0, le=MOST_THREADS)
     """CPU threads; 0 is one for each core that the process may use, or what OMP_NUM_THREADS says."""
     track: TrackerName = "none"
-    """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder), `trackio` (on
-    this machine) or `wandb` (Weights & Biases). Each is a package: `pip install 'mt_cli[trackio]'`."""
+    """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder),
+    `trackio` (on this machine) or `wandb` (Weights & Biases). Each is a package: `pip install
+    'mt_cli[trackio]'`.
+    """
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of everything that is random."""
 

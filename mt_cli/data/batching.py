@@ -1,8 +1,10 @@
-"""Batches: the order of pairs, which go together, in which shape, and how they become padded tensors.
+"""Batches: the order of pairs, which go together, in which shape, and how they become padded
+tensors.
 
-Batches come in few shapes, because kernels are built per shape: on a CPU, oneDNN builds one for each shape of
-a bf16 product and keeps a thousand of them, at about a megabyte each. CUDA graphs need few shapes too.
-Letters: B batch, S source length, T target length, M real target tokens, N pairs.
+Batches come in few shapes, because kernels are built per shape: on a CPU, oneDNN builds one for
+each shape of a bf16 product and keeps a thousand of them, at about a megabyte each. CUDA graphs
+need few shapes too. Letters: B batch, S source length, T target length, M real target tokens, N
+pairs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,9 @@ from mt_cli.data.prepared import EncodedSplit, Sentences
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100
-"""Pairs are sorted by length only within pools of about this many batches, so the order stays random."""
+"""Pairs are sorted by length only within pools of about this many batches, so the order stays
+random.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,9 @@ class PlannedBatch:
 
     def shard(self, rank: int, *, of: int) -> "PlannedBatch":
         """The shard of process `rank` among `of` processes; without a pair if there are too few."""
-        return PlannedBatch(self.indices[rank::of], replace(self.shape, rows=-(-self.shape.rows // of)))
+        return PlannedBatch(
+            self.indices[rank::of], replace(self.shape, rows=-(-self.shape.rows // of))
+        )
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,9 @@ class Batch:
     tgt_ids: Tensor
     """(B, T+1), each row between `<s>` and `</s>`."""
     real: Tensor
-    """(M,): places of real tokens in `tgt_out`, flattened; found on the CPU, so as not to wait for a GPU."""
+    """(M,): places of real tokens in `tgt_out`, flattened; found on the CPU, so as not to wait for
+    a GPU.
+    """
     targets: Tensor
     """(M,): the tokens at these places."""
 
@@ -66,7 +74,9 @@ class Batch:
         return cls(src_ids, tgt_ids, real, tgt_out[real])
 
     def filled_up(self) -> "Batch":
-        """Pad `real` and `targets` to a rung of the ladder; added places point past the end of `tgt_out`."""
+        """Pad `real` and `targets` to a rung of the ladder; added places point past the end of
+        `tgt_out`.
+        """
         missing = (0, rung(len(self.real)) - len(self.real))
         real = F.pad(self.real, missing, value=self.tgt_out.numel())
         return replace(self, real=real, targets=F.pad(self.targets, missing))
@@ -99,12 +109,13 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 def plan_epoch(
     split: EncodedSplit, *, tokens_per_batch: int, max_width: int, rng: np.random.Generator
 ) -> Iterator[PlannedBatch]:
-    """Plan an epoch: every pair once, similar lengths in a batch, batches of a pool in random order.
+    """Plan an epoch: every pair once, similar lengths in a batch, batches of a pool in random
+    order.
 
-    If the split has portions, each pair comes as often as the share of its portion says.
-    A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>` included; a longer pair is a
-    batch of its own. Widths are rungs of the ladder, or `max_width`, which no pair may exceed. Memory does
-    not grow with the corpus: one pool is planned at a time.
+    If the split has portions, each pair comes as often as the share of its portion says. A batch
+    holds at most `tokens_per_batch` tokens a side, padding and `</s>` included; a longer pair is a
+    batch of its own. Widths are rungs of the ladder, or `max_width`, which no pair may exceed.
+    Memory does not grow with the corpus: one pool is planned at a time.
     """
     order = _shuffled(split, rng)
     mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
@@ -113,7 +124,8 @@ def plan_epoch(
     for begin in range(0, len(order), pool_size):
         pool = order.slice(begin, begin + pool_size)
         src_rungs, tgt_rungs = (rungs(side.lengths_of(pool) + 1) for side in (split.src, split.tgt))
-        # The narrower side is at most one rung below the wider one: that halves the number of shapes.
+        # The narrower side is at most one rung below the wider one: that halves the number of
+        # shapes.
         least = rungs_below(np.maximum(src_rungs, tgt_rungs))
         batches = list(
             _group(
@@ -131,7 +143,9 @@ def plan_epoch(
 def _shuffled(split: EncodedSplit, rng: np.random.Generator) -> "Shuffle | MixedShuffle":
     if not split.portions:
         return Shuffle(len(split), rng)
-    return MixedShuffle([size for size, _ in split.portions], [share for _, share in split.portions], rng)
+    return MixedShuffle(
+        [size for size, _ in split.portions], [share for _, share in split.portions], rng
+    )
 
 
 def _group(
@@ -142,16 +156,19 @@ def _group(
     tokens_per_batch: int,
     is_small: bool,
 ) -> Iterator[PlannedBatch]:
-    """Batches of the pairs `pool` (N,), each as wide as the widest of them needs, with as many rows as fit.
+    """Batches of the pairs `pool` (N,), each as wide as the widest of them needs, with as many rows
+    as fit.
 
-    So the widths of a batch decide its number of rows. The exception is a small corpus, where many empty rows
-    would cost much: there a batch of few pairs has fewer rows.
+    So the widths of a batch decide its number of rows. The exception is a small corpus, where many
+    empty rows would cost much: there a batch of few pairs has fewer rows.
     """
     wider = np.maximum(src_widths, tgt_widths)
     order = np.lexsort((src_widths, tgt_widths, wider))
     while len(order):
         most = _rows(wider[order[:1]], tokens_per_batch)[0]
-        widest = [np.maximum.accumulate(widths[order[:most]]) for widths in (src_widths, tgt_widths)]
+        widest = [
+            np.maximum.accumulate(widths[order[:most]]) for widths in (src_widths, tgt_widths)
+        ]
         rows = _rows(np.maximum(*widest), tokens_per_batch)  # for the first 1, 2, 3 … pairs
         size = max(1, int(np.count_nonzero(np.arange(1, len(rows) + 1) <= rows)))
         num_rows = int(rows[size - 1])
@@ -176,7 +193,9 @@ def collate(
     """
     indices = np.asarray(indices, np.int64)
     if shape is None:
-        src_width, tgt_width = (int(side.lengths_of(indices).max()) + 1 for side in (split.src, split.tgt))
+        src_width, tgt_width = (
+            int(side.lengths_of(indices).max()) + 1 for side in (split.src, split.tgt)
+        )
         shape = BatchShape(len(indices), src_width, tgt_width)
     src = _rows_of(split.src, indices, rows=shape.rows, width=shape.src_width, first=0)
     src[len(indices) :, 0] = EOS_ID  # a row that may attend to nothing would give NaN
@@ -190,7 +209,8 @@ def _rows_of(
 ) -> NDArray[np.int64]:
     """The sentences at `indices` (N,) from column `first` on, each before `</s>`: (rows, width).
 
-    The rest is filled with `<pad>`. There is no loop over the sentences, which would cost a GPU's time.
+    The rest is filled with `<pad>`. There is no loop over the sentences, which would cost a GPU's
+    time.
     """
     lengths = sentences.lengths_of(indices)  # (N,)
     columns = np.arange(width) - first
@@ -215,7 +235,9 @@ ROUNDS = 4
 
 
 class Shuffle:
-    """Numbers 0 to `size` - 1 in a random order, which `rng` decides (Black and Rogaway 2002, section 5)."""
+    """Numbers 0 to `size` - 1 in a random order, which `rng` decides (Black and Rogaway 2002,
+    section 5).
+    """
 
     def __init__(self, size: int, rng: np.random.Generator) -> None:
         self._size = size
@@ -250,14 +272,20 @@ class Shuffle:
 
 
 class MixedShuffle:
-    """Numbers of consecutive ranges in a random order, each as often as the share of its range says.
+    """Numbers of consecutive ranges in a random order, each as often as the share of its range
+    says.
 
-    If a share is not a whole number, `rng` decides which numbers come once more than the rest. Each range
-    that is not empty gives at least one number.
+    If a share is not a whole number, `rng` decides which numbers come once more than the rest. Each
+    range that is not empty gives at least one number.
     """
 
-    def __init__(self, sizes: Sequence[int], shares: Sequence[float], rng: np.random.Generator) -> None:
-        counts = [max(min(size, 1), round(size * share)) for size, share in zip(sizes, shares, strict=True)]
+    def __init__(
+        self, sizes: Sequence[int], shares: Sequence[float], rng: np.random.Generator
+    ) -> None:
+        counts = [
+            max(min(size, 1), round(size * share))
+            for size, share in zip(sizes, shares, strict=True)
+        ]
         self._all = Shuffle(sum(counts), rng)
         self._ranges = [Shuffle(size, rng) for size in sizes]
         self._begins = np.cumsum([0, *sizes])
@@ -272,7 +300,9 @@ class MixedShuffle:
         of_range = np.searchsorted(self._drawn, numbers, side="right") - 1
         for i, own in enumerate(self._ranges):
             here = of_range == i
-            numbers[here] = self._begins[i] + own.at((numbers[here] - self._drawn[i]) % max(1, len(own)))
+            numbers[here] = self._begins[i] + own.at(
+                (numbers[here] - self._drawn[i]) % max(1, len(own))
+            )
         return numbers
 
 

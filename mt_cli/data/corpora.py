@@ -1,4 +1,6 @@
-"""Corpora: the files that a config names are found, fetched, checked, and read as pairs of raw lines."""
+"""Corpora: the files that a config names are found, fetched, checked, and read as pairs of raw
+lines.
+"""
 
 import http.client
 import logging
@@ -37,7 +39,9 @@ class Text:
 
     paths: tuple[Path, ...]
     column: Column | None
-    """None is the default: in a .tsv the first for `src`, the second for `tgt`; in a .jsonl their names."""
+    """None is the default: in a .tsv the first for `src`, the second for `tgt`; in a .jsonl their
+    names.
+    """
     side: Side
 
     def __str__(self) -> str:
@@ -76,7 +80,8 @@ class ParallelText:
         is_of_rows = files.src == files.tgt and not any(map(is_named_json, files.src))
         if is_of_rows and len({isinstance(column, str) for column in columns}) == 2:
             raise ConfigError(
-                f"{files.src[0]}: src_column and tgt_column must both be names of its first line, or neither"
+                f"{files.src[0]}: src_column and tgt_column must both be names of its first line, "
+                "or neither"
             )
         return ParallelText(
             Text(files.src, files.src_column, "src"), Text(files.tgt, files.tgt_column, "tgt")
@@ -113,8 +118,8 @@ def find_corpus(
 ) -> Corpus:
     """The files of every split that `config` names; where they are pinned, they are verified.
 
-    `source` is a folder that holds them. Without it, Multi30k is read from `DOWNLOADS`, or fetched into it.
-    Pairs that a run translates are there only if `made` has their files.
+    `source` is a folder that holds them. Without it, Multi30k is read from `DOWNLOADS`, or fetched
+    into it. Pairs that a run translates are there only if `made` has their files.
 
     Raises:
         UsageError: `source` is given for files that the config names.
@@ -123,7 +128,9 @@ def find_corpus(
         ResourceError: files have to be fetched and cannot be.
     """
     if config.corpus == "files" and source is not None:
-        raise UsageError("--from is for the files of corpus 'sample' or 'multi30k'; [data.files] names yours")
+        raise UsageError(
+            "--from is for the files of corpus 'sample' or 'multi30k'; [data.files] names yours"
+        )
     named, more = _named_files(config), _existing(_more_pairs(config, made or {}))
     if config.corpus == "multi30k" and source is None:
         _fetch_missing(files_of(named).values(), BASE_URL, GZIPPED_SHA256, offline=offline)
@@ -135,7 +142,9 @@ def find_corpus(
             return text
         (name,) = text.paths
         gzipped, plain = folder / f"{name}.gz", folder / name
-        path = gzipped if gzipped.is_file() else plain if plain.is_file() else folder / f"{name}[.gz]"
+        path = (
+            gzipped if gzipped.is_file() else plain if plain.is_file() else folder / f"{name}[.gz]"
+        )
         return replace(text, paths=(path,))
 
     own = {split: ParallelText(find(pair.src), find(pair.tgt)) for split, pair in named.items()}
@@ -146,7 +155,9 @@ def find_corpus(
     return corpus
 
 
-def given_text(config: DataConfig, name: str, *, source: Path | None = None, offline: bool = False) -> Text:
+def given_text(
+    config: DataConfig, name: str, *, source: Path | None = None, offline: bool = False
+) -> Text:
     """The text of `[data.more.NAME]` of which a run makes the other side.
 
     Raises:
@@ -156,7 +167,9 @@ def given_text(config: DataConfig, name: str, *, source: Path | None = None, off
     more = config.more[name]
     side = more.given_side
     if more.captions is None:
-        paths, column = (more.src, more.src_column) if side == "src" else (more.tgt, more.tgt_column)
+        paths, column = (
+            (more.src, more.src_column) if side == "src" else (more.tgt, more.tgt_column)
+        )
         assert paths is not None
         _check_exist(paths)
         return Text(paths, column, side)
@@ -174,13 +187,16 @@ def given_text(config: DataConfig, name: str, *, source: Path | None = None, off
 
 
 def pinned_hashes(config: DataConfig, made: Mapping[str, MadePairs]) -> dict[str, str] | None:
-    """sha256 of each file, by `<split>.<side>`, known without the corpus's own files; None if not pinned.
+    """sha256 of each file, by `<split>.<side>`, known without the corpus's own files; None if not
+    pinned.
 
     A pinned file has that of the gzipped one, so that plain and gzipped count as the same.
     """
     if config.corpus != "multi30k":
         return None
-    pinned = {key: GZIPPED_SHA256[str(name)] for key, name in files_of(_named_files(config)).items()}
+    pinned = {
+        key: GZIPPED_SHA256[str(name)] for key, name in files_of(_named_files(config)).items()
+    }
     return pinned | corpus_hashes(_existing(_more_pairs(config, made)))
 
 
@@ -190,7 +206,9 @@ def corpus_hashes(corpus: Corpus) -> dict[str, str]:
 
 
 def files_of(corpus: Corpus) -> dict[str, Path]:
-    """The files of all splits, by `<split>.<side>`, and `<split>.<side>.2` where a side has several."""
+    """The files of all splits, by `<split>.<side>`, and `<split>.<side>.2` where a side has
+    several.
+    """
     return {
         f"{name}.{text.side}{f'.{number}' if number > 1 else ''}": path
         for name, pair in corpus.items()
@@ -227,7 +245,8 @@ def _named_files(config: DataConfig) -> Corpus:
     if config.corpus == "multi30k" and unknown:
         raise ConfigError(f"data: multi30k has no {unknown[0]}; known: {', '.join(GZIPPED_SHA256)}")
     return {
-        split: ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,))) for split, (src, tgt) in names.items()
+        split: ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,)))
+        for split, (src, tgt) in names.items()
     }
 
 
@@ -250,13 +269,16 @@ def _check_exist(paths: Iterable[Path]) -> None:
         raise DataError(f"no such file: {', '.join(missing)} (paths are relative to {Path.cwd()})")
 
 
-def _fetch_missing(names: Iterable[Path], base_url: str, hashes: Mapping[str, str], *, offline: bool) -> None:
+def _fetch_missing(
+    names: Iterable[Path], base_url: str, hashes: Mapping[str, str], *, offline: bool
+) -> None:
     paths = [DOWNLOADS / f"{name}.gz" for name in names]
     missing = [path for path in paths if not path.is_file()]
     if missing and offline:
         raise ResourceError(
-            f"{DOWNLOADS}: {len(missing)} corpus files are missing and --offline forbids fetching them: "
-            f"{', '.join(path.name for path in missing)}; put them into a folder and name it with --from DIR"
+            f"{DOWNLOADS}: {len(missing)} corpus files are missing and --offline forbids fetching "
+            f"them: {', '.join(path.name for path in missing)}; put them into a folder and name it "
+            "with --from DIR"
         )
     for path in missing:
         url = f"{base_url}/{path.name}"
@@ -307,7 +329,11 @@ def download(url: str, path: Path, *, sha256: str, most: int, backoff_s: float =
                 raise
             wait_s = backoff_s * 2 ** (attempt - 1)
             log.warning(
-                "attempt %d of %d failed, the next is in %.0f s: %s", attempt, ATTEMPTS, wait_s, error
+                "attempt %d of %d failed, the next is in %.0f s: %s",
+                attempt,
+                ATTEMPTS,
+                wait_s,
+                error,
             )
             time.sleep(wait_s)
         else:
@@ -326,7 +352,11 @@ def _fetch(url: str, *, sha256: str, most: int) -> bytes:
                     raise TimeoutError(f"not done after {DEADLINE_S:g} s")
             if len(data) <= most and response.length:  # fewer bytes came than were announced
                 raise http.client.IncompleteRead(bytes(data), response.length)
-    except (http.client.HTTPException, OSError, ValueError) as error:  # URLError and timeouts are OSErrors
+    except (
+        http.client.HTTPException,
+        OSError,
+        ValueError,
+    ) as error:  # URLError and timeouts are OSErrors
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it is a response, too
         reason = str(getattr(error, "reason", None) or error or type(error).__name__)
@@ -335,7 +365,9 @@ def _fetch(url: str, *, sha256: str, most: int) -> bytes:
             "try again later, or get the files by hand and name their folder with --from DIR"
         ) from error
     if len(data) > most:
-        raise DataError(f"{url}: more than {most:,} bytes sent; the file there is not the right one")
+        raise DataError(
+            f"{url}: more than {most:,} bytes sent; the file there is not the right one"
+        )
     if (found := sha256_bytes(bytes(data))) != sha256:
         raise DataError(
             f"{url}: sha256 {found} found, {sha256} expected; the file there is not the right one"
@@ -343,8 +375,8 @@ def _fetch(url: str, *, sha256: str, most: int) -> bytes:
     return bytes(data)
 
 
-# Multi30k: where its files come from and what they must hash to. They have no licence file, so they are
-# downloaded and never redistributed.
+# Multi30k: where its files come from and what they must hash to. They have no licence file, so they
+# are downloaded and never redistributed.
 
 COMMIT = "a3d2e0d"
 BASE_URL, CAPTIONS_URL = (
@@ -378,7 +410,9 @@ CAPTIONS_SHA256 = {
     "train.5.de": "dccb0ca6ff25e0b1f0d385f59fb809184e0db89622d88371725e3ec46d43bfc0",
     "train.5.en": "73988689307fe836994eae59735dc840c15da9775455fa76e6ed22606a042a91",
 }
-"""The same of task 2: five captions of each training image in both languages, which nobody translated."""
+"""The same of task 2: five captions of each training image in both languages, which nobody
+translated.
+"""
 MOST_BYTES = 1 << 20
 """Larger than any of them."""
 PLAIN_SHA256 = {

@@ -1,4 +1,6 @@
-"""Text files as people have them: packed or not, lines or columns; and what a file is that is no text."""
+"""Text files as people have them: packed or not, lines or columns; and what a file is that is no
+text.
+"""
 
 import bz2
 import codecs
@@ -45,7 +47,10 @@ ZSTD_SKIPPED = rb"[\x50-\x5f]\x2a\x4d\x18"
 XZ = rb"\xfd7zXZ\x00"
 BZIP2 = rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)"
 KINDS = (
-    (rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "UTF-32 text; convert it: iconv -f utf-32 -t utf-8 {0} > NEW"),
+    (
+        rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff",
+        "UTF-32 text; convert it: iconv -f utf-32 -t utf-8 {0} > NEW",
+    ),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text; convert it: iconv -f utf-16 -t utf-8 {0} > NEW"),
     (GZIP, "a .gz file; unpack it: gunzip -c {0}"),
     (ZSTD, "a .zst file; unpack it: zstd -dc {0}"),
@@ -55,7 +60,10 @@ KINDS = (
         rb"\x5d\x00\x00|\x04\x22\x4d\x18|\x1f\x9d|7z\xbc\xaf|Rar!\x1a",
         "packed (.lzma, .lz4, .Z, .7z or .rar); unpack it",
     ),
-    (rb"PK\x03\x04", "a .zip file, as .xlsx, .ods and .docx files are; unpack it, or save it as text"),
+    (
+        rb"PK\x03\x04",
+        "a .zip file, as .xlsx, .ods and .docx files are; unpack it, or save it as text",
+    ),
     (rb"(?s:.{257})ustar", "a .tar archive; unpack it, and name a file of it"),
     (rb"\xd0\xcf\x11\xe0|%PDF-|{\\rtf", "an Office document or a PDF; save it as text"),
     (
@@ -121,7 +129,8 @@ def check_is_text(head: bytes, name: str) -> None:
     lone_returns = len(re.findall(rb"\r(?![\r\n]|$)", head))
     if lone_returns > RETURNS_A_LINE * head.count(b"\n"):
         raise DataError(
-            f"{name}: its lines end in CR alone, as on old Macs; convert it: tr '\\r' '\\n' < {name} > NEW"
+            f"{name}: its lines end in CR alone, as on old Macs; convert it: tr '\\r' '\\n' < "
+            f"{name} > NEW"
         )
 
 
@@ -159,14 +168,22 @@ def text_lines(path: Path) -> Iterator[bytes]:
         for number, line in enumerate(pieces, start=1):
             if len(line) > LONGEST_LINE:
                 raise DataError(
-                    f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes; expected a sentence a line"
+                    f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes; expected a "
+                    "sentence a line"
                 )
             yield line
 
 
 # Columns
 
-ENDINGS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
+ENDINGS = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".csv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
 QUOTED_LINES = 10_000
 """Lines from which is told whether a table has its cells in quotes."""
 DELIMITER_LINES = 50
@@ -206,7 +223,9 @@ def format_of(path: Path) -> Format:
         return "json"
     if b"\t" in first:
         return "tsv"
-    raise DataError(f"{path}: no columns: its first line has no tab, and is no JSON object: {shown(first)}")
+    raise DataError(
+        f"{path}: no columns: its first line has no tab, and is no JSON object: {shown(first)}"
+    )
 
 
 def column_of(path: Path, column: Column) -> Iterator[bytes]:
@@ -219,11 +238,15 @@ def column_of(path: Path, column: Column) -> Iterator[bytes]:
         _, head = next(rows, (0, []))
         names = [normalize(decode_line(name)) for name in head]
         if column not in names:
-            raise DataError(f"{path}: no column is called {column!r}; its first line: {', '.join(names):.80}")
+            raise DataError(
+                f"{path}: no column is called {column!r}; its first line: {', '.join(names):.80}"
+            )
         column = names.index(column) + 1
     for number, cells in rows:
         if any(cells) and len(cells) < column:
-            raise DataError(f"{path}: line {number}: expected at least {column} columns, found {len(cells)}")
+            raise DataError(
+                f"{path}: line {number}: expected at least {column} columns, found {len(cells)}"
+            )
         yield cells[column - 1] if any(cells) else b""
 
 
@@ -294,13 +317,20 @@ def header_of(path: Path) -> list[str]:
     """
     if format_of(path) == "json":
         return []
-    rows = [[normalize(decode_line(cell)) for cell in row] for row in islice(rows_of(path), QUOTED_LINES)]
+    rows = [
+        [normalize(decode_line(cell)) for cell in row]
+        for row in islice(rows_of(path), QUOTED_LINES)
+    ]
 
     def looks_like_names(row: list[str]) -> bool:
-        return len(row) > 1 and all(0 < len(cell.split()) <= 2 and cell[-1] not in ".!?" for cell in row)
+        return len(row) > 1 and all(
+            0 < len(cell.split()) <= 2 and cell[-1] not in ".!?" for cell in row
+        )
 
     num_like = sum(map(looks_like_names, rows))
-    return rows[0] if rows and looks_like_names(rows[0]) and num_like <= 1 + 0.02 * len(rows) else []
+    return (
+        rows[0] if rows and looks_like_names(rows[0]) and num_like <= 1 + 0.02 * len(rows) else []
+    )
 
 
 def _values(path: Path, key: str) -> Iterator[bytes]:
@@ -311,7 +341,8 @@ def _values(path: Path, key: str) -> Iterator[bytes]:
             continue
         if number == 1 and line.lstrip().startswith(b"["):
             raise DataError(
-                f"{path}: a JSON array; expected a JSON object a line: jq -c '.[]' {path} > NEW.jsonl"
+                f"{path}: a JSON array; expected a JSON object a line: jq -c '.[]' {path} > "
+                "NEW.jsonl"
             )
         try:
             found = record = json.loads(line)
@@ -322,7 +353,8 @@ def _values(path: Path, key: str) -> Iterator[bytes]:
         except (LookupError, TypeError):
             keys = ", ".join(_keys_of(record)) if isinstance(record, dict) else "no object"
             raise DataError(
-                f"{path}: line {number}: no key {key!r}; it has {keys:.80}; name two of them with --columns"
+                f"{path}: line {number}: no key {key!r}; it has {keys:.80}; name two of them with "
+                "--columns"
             ) from None
         if not isinstance(found, str):
             raise DataError(f"{path}: line {number}: what is under the key {key!r} is no text")

@@ -6,7 +6,9 @@ from mt_cli.text.tokenizer import TextOptions
 
 KEPT, EMPTY, DUPLICATE = "", "empty", "duplicates"
 REASONS = (KEPT, EMPTY, "copies", "max_ratio", "min_chars", "max_chars", "languages", DUPLICATE)
-"""Why a pair is left out: a side is empty, or a key of [data.filter]. Arrays hold places in this list."""
+"""Why a pair is left out: a side is empty, or a key of [data.filter]. Arrays hold places in this
+list.
+"""
 
 
 def text_options(data: DataConfig) -> TextOptions:
@@ -15,7 +17,9 @@ def text_options(data: DataConfig) -> TextOptions:
 
 
 def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) -> str:
-    """Why this normalised pair is left out, judged alone (repeats are found later); `KEPT` if it stays."""
+    """Why this normalised pair is left out, judged alone (repeats are found later); `KEPT` if it
+    stays.
+    """
     shorter, longer = sorted((len(src), len(tgt)))
     reason = KEPT
     if not shorter:

@@ -1,7 +1,7 @@
 """What is odd about parallel text, found in a sample of it before anything is made.
 
-An error for what cannot work, a warning for what will probably not: sides that are swapped, lines that are
-shuffled, one language twice.
+An error for what cannot work, a warning for what will probably not: sides that are swapped, lines
+that are shuffled, one language twice.
 """
 
 import logging
@@ -31,7 +31,9 @@ FEWEST_PAIRS = 50
 MOST_INVALID = 0.05
 """Share of lines that are not UTF-8 above which a file must be in another encoding."""
 MOST_EQUAL, MOST_TABS, MOST_REPEATED, MOST_UNLIKE = 0.2, 0.2, 0.1, 0.1
-"""Largest normal shares of pairs that are equal, have tabs, repeat others, or differ much in length."""
+"""Largest normal shares of pairs that are equal, have tabs, repeat others, or differ much in
+length.
+"""
 MOST_MARKUP = 0.01
 """The same of pairs with markup."""
 MOST_TOKENISED = 0.2
@@ -42,7 +44,9 @@ MARKUP = re.compile(
     r"&(?:[A-Za-z]{2,8}|#\d{2,5}|#x[0-9A-Fa-f]{2,5});|@[-,./]@|@@ |</?[A-Za-z]{1,6}\b[^<>]{0,200}>"
     r"|\[/?[bi]\]|\{\\i\d\}"
 )
-"""Entities as `&auml;`, marks of Moses' tokenizer and of BPE, and tags of HTML, forums and subtitles."""
+"""Entities as `&auml;`, marks of Moses' tokenizer and of BPE, and tags of HTML, forums and
+subtitles.
+"""
 FEW_LINES = 3
 """Fewer odd lines say nothing of a file."""
 MOST_KNOWN = 0.02
@@ -60,12 +64,16 @@ UNLIKE = 3.0
 LEAST_CORRELATION = 0.25
 """Of both sides' lengths. Real translations have 0.6 and more, shuffled ones about 0."""
 WINDOWS = 8
-"""Parts of a file whose lengths are compared apart, so that lines shifted from some place on are found."""
+"""Parts of a file whose lengths are compared apart, so that lines shifted from some place on are
+found.
+"""
 ENOUGH_TEXT = 20_000
 """Characters that tell a side's language."""
 NUMBER = re.compile(r"\d{1,18}")
 LEAST_EQUAL_NUMBERS = 0.2
-"""Of the pairs with numbers on both sides, the share that have the same ones if they are translations."""
+"""Of the pairs with numbers on both sides, the share that have the same ones if they are
+translations.
+"""
 USUAL_ENCODINGS = {
     **dict.fromkeys(("pl", "cs", "sk", "hu", "hr", "sl", "bs", "ro", "sq", "hsb", "dsb"), "cp1250"),
     **dict.fromkeys(("ru", "uk", "bg", "sr", "mk", "be"), "cp1251"),
@@ -129,7 +137,8 @@ def shortened(text: str, width: int) -> str:
 
 
 def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Look:
-    """Read a split once, and keep a sample of its pairs, or of those that the filter leaves for training.
+    """Read a split once, and keep a sample of its pairs, or of those that the filter leaves for
+    training.
 
     Raises:
         DataError: a side is not UTF-8, or both sides are the same text.
@@ -153,8 +162,8 @@ def look_at(files: ParallelText, data: DataConfig, *, is_trained_on: bool) -> Lo
     for (text, lines), lang in zip(invalid.items(), (data.src_lang, data.tgt_lang), strict=False):
         if len(lines) > num_lines * MOST_INVALID:
             raise DataError(
-                f"{text}: not UTF-8: {len(lines)} of {num_lines} lines are invalid, starting at line "
-                f"{lines[0]}; {_advice_on_encoding(text, lines[0], lang)}"
+                f"{text}: not UTF-8: {len(lines)} of {num_lines} lines are invalid, starting at "
+                f"line {lines[0]}; {_advice_on_encoding(text, lines[0], lang)}"
             )
     if len(found) > 1 and all(pair.src == pair.tgt for pair in found):
         raise DataError(f"{files}: both sides are the same text; name the translations of the one")
@@ -194,15 +203,20 @@ def oddities(look: Look, *, src_lang: str, tgt_lang: str) -> Iterator[str]:
 
     sentence = f"{both}: {{}} pairs have the same text on both sides{leaves_out('copies = true')}"
     yield from _shared(pairs, MOST_EQUAL, lambda pair: pair.src == pair.tgt, sentence)
-    sentence = f"{both}: {{}} pairs have a tab; files of columns are named .tsv, or have a src_column"
+    sentence = (
+        f"{both}: {{}} pairs have a tab; files of columns are named .tsv, or have a src_column"
+    )
     yield from _shared(pairs, MOST_TABS, lambda pair: pair.has_tab, sentence)
     yield from _of_markup(look)
     for text in dict.fromkeys((look.files.src, look.files.tgt)):
-        names = header_of(text.paths[0]) if text.column is None and has_columns(text.paths[0]) else []
+        names = (
+            header_of(text.paths[0]) if text.column is None and has_columns(text.paths[0]) else []
+        )
         if names:
             yield (
-                f"{text.paths[0]}: line 1 looks like names of columns and not like a pair; if it is, name "
-                f"two of them: --columns {','.join(names[:2])} (src_column and tgt_column in a config)"
+                f"{text.paths[0]}: line 1 looks like names of columns and not like a pair; if it "
+                f"is, name two of them: --columns {','.join(names[:2])} (src_column and tgt_column "
+                "in a config)"
             )
             break
     first = {(pair.src, pair.tgt): pair for pair in reversed(pairs)}
@@ -226,15 +240,15 @@ def _of_markup(look: Look) -> Iterator[str]:
         look.pairs,
         MOST_MARKUP,
         lambda pair: MARKUP.search(pair.src) or MARKUP.search(pair.tgt),
-        f"{both}: {{}} pairs have markup such as &uuml;, &apos; or <b>, which a model learns as if it were "
-        "text; write plain text in its place (Python: html.unescape)",
+        f"{both}: {{}} pairs have markup such as &uuml;, &apos; or <b>, which a model learns as "
+        "if it were text; write plain text in its place (Python: html.unescape)",
     )
     yield from _shared(
         look.pairs,
         MOST_TOKENISED,
         lambda pair: is_tokenised(pair.src) or is_tokenised(pair.tgt),
-        f"{both}: {{}} pairs look tokenised, with a space before the last mark; text that people type does "
-        "not: detokenise it",
+        f"{both}: {{}} pairs look tokenised, with a space before the last mark; text that people "
+        "type does not: detokenise it",
     )
     if not look.is_trained_on:
         yield from _shared(
@@ -247,16 +261,21 @@ def _of_markup(look: Look) -> Iterator[str]:
 
 
 def log_oddities(corpus: Corpus, data: DataConfig) -> str:
-    """Look at all splits of `corpus`, and warn of what is odd; gives some training pairs to be shown.
+    """Look at all splits of `corpus`, and warn of what is odd; gives some training pairs to be
+    shown.
 
     Raises:
         DataError: a split cannot be used.
     """
     unknown = [
-        lang for lang in (data.src_lang, data.tgt_lang) if data.filter.languages and not is_known(lang)
+        lang
+        for lang in (data.src_lang, data.tgt_lang)
+        if data.filter.languages and not is_known(lang)
     ]
     if unknown:
-        log.warning("data.filter.languages: py3langid does not know %s, and keeps all", ", ".join(unknown))
+        log.warning(
+            "data.filter.languages: py3langid does not know %s, and keeps all", ", ".join(unknown)
+        )
     examples = list[str]()
     for name, files in corpus.items():
         look = look_at(files, data, is_trained_on=is_trained_on(name))
@@ -271,8 +290,8 @@ def warn_of_known_sources(name: str, num_known: int, *, of: int) -> None:
     """Warn if more than a few sources of a held-out split are in training too."""
     if num_known > max(FEW_KNOWN, MOST_KNOWN * of):
         log.warning(
-            "%s: %d of its %d sources are in the training pairs too, so that its scores will be too high; "
-            "leave them out of training, or let mt-cli config new cut %s off",
+            "%s: %d of its %d sources are in the training pairs too, so that its scores will be "
+            "too high; leave them out of training, or let mt-cli config new cut %s off",
             name, num_known, of, name,
         )  # fmt: skip
 
@@ -280,7 +299,9 @@ def warn_of_known_sources(name: str, num_known: int, *, of: int) -> None:
 def _shared(
     pairs: Sequence[Pair], most: float, is_odd: Callable[[Pair], object], sentence: str
 ) -> Iterator[str]:
-    """`sentence` with the share of `pairs` that are odd, if that is `most` or more, and not a few lines."""
+    """`sentence` with the share of `pairs` that are odd, if that is `most` or more, and not a few
+    lines.
+    """
     lines = [pair.line for pair in pairs if is_odd(pair)]
     if len(lines) >= max(FEW_LINES, most * len(pairs)):
         share, shown = f"{len(lines) / len(pairs):.0%} of the", ", ".join(map(str, lines[:3]))
@@ -291,9 +312,13 @@ def _misaligned(pairs: Sequence[Pair]) -> str | None:
     """What lengths and numbers say of whether the lines of both sides belong together."""
     lengths = np.array([(len(pair.src), len(pair.tgt)) for pair in pairs], np.float64)
     numbers = [(numbers_in(pair.src), numbers_in(pair.tgt)) for pair in pairs]
-    numbers = [(src, tgt) for src, tgt in numbers if src and tgt]  # else, one side may have words for them
+    numbers = [
+        (src, tgt) for src, tgt in numbers if src and tgt
+    ]  # else, one side may have words for them
     num_equal = sum(src == tgt for src, tgt in numbers)
-    have_own_numbers = len(numbers) >= FEWEST_PAIRS and num_equal < LEAST_EQUAL_NUMBERS * len(numbers)
+    have_own_numbers = len(numbers) >= FEWEST_PAIRS and num_equal < LEAST_EQUAL_NUMBERS * len(
+        numbers
+    )
     if _correlation(lengths) < LEAST_CORRELATION or have_own_numbers:
         return "source and target lines do not match (judged by lengths and numbers)"
     found = [_correlation(each) for each in np.array_split(lengths, WINDOWS)]
@@ -323,13 +348,15 @@ def _of_lengths(pairs: Sequence[Pair], both: str, *, advice: str) -> Iterator[st
     lines = {pair.line for pair, is_odd in zip(pairs, unlike.tolist(), strict=True) if is_odd}
     yield from _shared(
         pairs, MOST_UNLIKE, lambda pair: pair.line in lines,
-        f"{both}: in {{}} pairs, one side is {UNLIKE:g} times as long as the other lets expect{advice}",
+        f"{both}: in {{}} pairs, one side is {UNLIKE:g} times as long as the other lets "
+        f"expect{advice}",
     )  # fmt: skip
 
 
 def _of_languages(look: Look, src_lang: str, tgt_lang: str) -> Iterator[str]:
     src, tgt = (
-        " ".join(side)[:ENOUGH_TEXT] for side in zip(*((p.src, p.tgt) for p in look.pairs), strict=True)
+        " ".join(side)[:ENOUGH_TEXT]
+        for side in zip(*((p.src, p.tgt) for p in look.pairs), strict=True)
     )
     src_other, tgt_other = other_language(src, src_lang), other_language(tgt, tgt_lang)
     files = look.files

@@ -1,6 +1,7 @@
 """`prepare`: from a corpus to encoded splits, tokenizers and a report.
 
-Reads the training text three times: to check a sample, to learn tokenizers from a sample, to encode it.
+Reads the training text three times: to check a sample, to learn tokenizers from a sample, to encode
+it.
 """
 
 import logging
@@ -58,7 +59,14 @@ from mt_cli.machine.files import (
 from mt_cli.machine.limits import usable_cores
 from mt_cli.machine.processes import ordered_map
 from mt_cli.machine.terminal import progress_shown
-from mt_cli.text.normalize import Hashes, decode_line, hash_texts, is_valid_utf8, normalize, strip_line_end
+from mt_cli.text.normalize import (
+    Hashes,
+    decode_line,
+    hash_texts,
+    is_valid_utf8,
+    normalize,
+    strip_line_end,
+)
 from mt_cli.text.sentences import split_sentences
 from mt_cli.text.tokenizer import SAMPLE_SIZE, TextOptions, Tokenizers, learn_tokenizers, sampled
 
@@ -95,18 +103,21 @@ def prepare_corpus(
     needed_by: Sequence[Path] = (),
     make_pairs: Callable[[], Mapping[str, MadePairs]] = dict,
 ) -> PrepareResult:
-    """Prepare `config`'s corpus into the folder `out`, unless it is there already and nothing changed.
+    """Prepare `config`'s corpus into the folder `out`, unless it is there already and nothing
+    changed.
 
-    Without `given` tokenizers, those of the run whose model is to be trained further, they are learned.
-    `workers` processes do the work, 0 choosing by size; the result is the same to the byte. Without `force`,
-    data that are `needed_by` some runs are not replaced by others. `make_pairs` gives, by name, the pairs of
-    which a run makes a side; it may take hours.
+    Without `given` tokenizers, those of the run whose model is to be trained further, they are
+    learned. `workers` processes do the work, 0 choosing by size; the result is the same to the
+    byte. Without `force`, data that are `needed_by` some runs are not replaced by others.
+    `make_pairs` gives, by name, the pairs of which a run makes a side; it may take hours.
 
     Raises:
         UsageError: `out` holds something else, or what runs need, which must not be replaced.
     """
     if not is_free(out) and not (out / MANIFEST).exists():
-        raise UsageError(f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away")
+        raise UsageError(
+            f"{out}: exists and is no prepared data (no {MANIFEST} in it); move it away"
+        )
     with locked(out):
         found = existing = None
         if not force and not is_free(out):
@@ -121,8 +132,9 @@ def prepare_corpus(
         def check_unneeded() -> None:
             if needed_by and found is not None:
                 raise UsageError(
-                    f"{out} holds what {', '.join(map(str, needed_by))} was trained on, and would hold "
-                    "something else; give the config another name, or replace the data with --force"
+                    f"{out} holds what {', '.join(map(str, needed_by))} was trained on, and would "
+                    "hold something else; give the config another name, or replace the data with "
+                    "--force"
                 )
 
         if existing is None:
@@ -143,11 +155,19 @@ def prepare_corpus(
         examples = log_oddities(corpus, config.data)
         with built_beside(out) as folder:
             workers = _suited_workers(corpus, workers)
-            report = _build(config, corpus, folder, inputs=inputs, given=given, made=made, workers=workers)
+            report = _build(
+                config, corpus, folder, inputs=inputs, given=given, made=made, workers=workers
+            )
     for name, split in report.splits.items():
         if not is_trained_on(name):
             warn_of_known_sources(name, split.src_in_train or 0, of=split.lines)
-    log.info("%s\n%s prepared in %.1f s\n%s", examples, out, time.monotonic() - started_at, report.as_text())
+    log.info(
+        "%s\n%s prepared in %.1f s\n%s",
+        examples,
+        out,
+        time.monotonic() - started_at,
+        report.as_text(),
+    )
     return PrepareResult(out, is_new=True, report=report)
 
 
@@ -159,7 +179,11 @@ def preview_filter(
     log.info("%s", log_oddities(corpus, config.data))
     warn_of_leaks(corpus)
     workers = _suited_workers(corpus, workers)
-    return {name: _surveyed(config, corpus, name, workers=workers) for name in corpus if is_trained_on(name)}
+    return {
+        name: _surveyed(config, corpus, name, workers=workers)
+        for name in corpus
+        if is_trained_on(name)
+    }
 
 
 def warn_of_leaks(corpus: Corpus) -> None:
@@ -225,7 +249,9 @@ def _build(
     splits = {}
     for name in config.data.splits:
         drops = {part: survey.drops for part, survey in surveys.items()}
-        dropped_of = encode_split(config, corpus, name, tokenizers, folder, drops=drops, workers=workers)
+        dropped_of = encode_split(
+            config, corpus, name, tokenizers, folder, drops=drops, workers=workers
+        )
         whole, begin = open_split(folder, name), 0
         for part, of_part in dropped_of.items():
             end = begin + surveys[part].lines - of_part.total()
@@ -238,9 +264,13 @@ def _build(
         if pairs.held_out:
             found = splits[f"{MORE}{name}"]
             dropped = {**found.dropped, HELD_OUT: pairs.held_out}
-            splits[f"{MORE}{name}"] = replace(found, lines=found.lines + pairs.held_out, dropped=dropped)
+            splits[f"{MORE}{name}"] = replace(
+                found, lines=found.lines + pairs.held_out, dropped=dropped
+            )
     report = CorpusReport(
-        src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size, splits=splits
+        src_vocab_size=tokenizers.src.vocab_size,
+        tgt_vocab_size=tokenizers.tgt.vocab_size,
+        splits=splits,
     )
     num_sentences = Counter[int]()
     for name, survey in surveys.items():
@@ -252,15 +282,25 @@ def _build(
 
 
 def _describe_split(
-    split: EncodedSplit, begin: int, end: int, name: str, surveys: "dict[str, Survey]", dropped: Counter[str]
+    split: EncodedSplit,
+    begin: int,
+    end: int,
+    name: str,
+    surveys: "dict[str, Survey]",
+    dropped: Counter[str],
 ) -> SplitReport:
     survey = surveys[name]
     src_in_train = pairs_in_train = None
     if name != TRAIN:
-        # Of an added part, what it repeats of the corpus's own; of a test, what any part gives away.
-        given = [TRAIN] if is_trained_on(name) else [part for part in surveys if is_trained_on(part)]
+        # Of an added part, what it repeats of the corpus's own; of a test, what any part gives
+        # away.
+        given = (
+            [TRAIN] if is_trained_on(name) else [part for part in surveys if is_trained_on(part)]
+        )
         src_in_train = count_common(survey.src_hashes, [surveys[part].src_hashes for part in given])
-        pairs_in_train = count_common(survey.pair_hashes, [surveys[part].pair_hashes for part in given])
+        pairs_in_train = count_common(
+            survey.pair_hashes, [surveys[part].pair_hashes for part in given]
+        )
     return SplitReport(
         lines=survey.lines,
         pairs=end - begin,
@@ -300,7 +340,9 @@ class Survey:
         """How many pairs are left out, by reason."""
         counts = np.bincount(self.drops, minlength=len(REASONS)).tolist()
         return {
-            reason: count for reason, count in zip(REASONS, counts, strict=True) if reason != KEPT and count
+            reason: count
+            for reason, count in zip(REASONS, counts, strict=True)
+            if reason != KEPT and count
         }
 
     @property
@@ -361,7 +403,9 @@ def survey_split(
     log.debug("%s: %d lines read", name, whole.lines)
     if whole.invalid:
         log.warning(
-            "%s: %d pairs are not valid UTF-8; what could not be read is left out", name, whole.invalid
+            "%s: %d pairs are not valid UTF-8; what could not be read is left out",
+            name,
+            whole.invalid,
         )
     if not whole.lines:
         raise DataError(f"{split.src}: empty; '{name}' needs at least one line")
@@ -374,7 +418,9 @@ def survey_split(
 
 def _drop_repeats(survey: Survey) -> NDArray[np.intp]:
     """Drop the pairs that repeat an earlier one; gives their places among the kept."""
-    order = np.argsort(survey.pair_hashes, kind="stable")  # of equal ones, the first stays the first
+    order = np.argsort(
+        survey.pair_hashes, kind="stable"
+    )  # of equal ones, the first stays the first
     in_order = survey.pair_hashes[order]
     repeats: NDArray[np.intp] = order[1:][in_order[1:] == in_order[:-1]]
     survey.drops[np.flatnonzero(survey.drops == 0)[repeats]] = REASONS.index(DUPLICATE)
@@ -458,12 +504,18 @@ def encode_split(
     """
     is_train = name == TRAIN
     max_len = config.data.max_len if is_train else None
-    dropped = {part: Counter[str]() for part in corpus if part == name or (is_train and is_trained_on(part))}
+    dropped = {
+        part: Counter[str]()
+        for part in corpus
+        if part == name or (is_train and is_trained_on(part))
+    }
     tags = {f"{MORE}{more}": pairs.tag for more, pairs in config.data.more.items()}
 
     def encoded() -> Iterator[EncodedPairs]:
         for part, so_far in dropped.items():
-            job = partial(encode_pairs, tokenizers=tokenizers, max_len=max_len, tag=tags.get(part, ""))
+            job = partial(
+                encode_pairs, tokenizers=tokenizers, max_len=max_len, tag=tags.get(part, "")
+            )
             groups = read_groups(corpus[part], label=f"encoding {part}")
             if is_train:
                 groups = _kept(groups, drops[part], so_far)
@@ -472,7 +524,10 @@ def encode_split(
                 yield pairs
 
     write_split(
-        folder, name, encoded(), [id_type(each.vocab_size) for each in (tokenizers.src, tokenizers.tgt)]
+        folder,
+        name,
+        encoded(),
+        [id_type(each.vocab_size) for each in (tokenizers.src, tokenizers.tgt)],
     )
     return dropped
 
@@ -494,8 +549,8 @@ def encode_pairs(
 ) -> EncodedPairs:
     """Normalise and encode `raw` lines, with or without their line ends.
 
-    Pairs with a side of more than `max_len` ids are dropped; with None, every pair is kept. `tag` is a word
-    put before each source.
+    Pairs with a side of more than `max_len` ids are dropped; with None, every pair is kept. `tag`
+    is a word put before each source.
     """
     lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
     sources = [_normalized(src, tokenizers.options) for src, _ in lines]
@@ -503,5 +558,7 @@ def encode_pairs(
     tgt_ids = tokenizers.tgt.encode([_normalized(tgt, tokenizers.options) for _, tgt in lines])
     lengths = [max(len(src), len(tgt)) for src, tgt in zip(src_ids, tgt_ids, strict=True)]
     rows = [i for i, length in enumerate(lengths) if max_len is None or length <= max_len]
-    split = EncodedSplit(Sentences.of([src_ids[i] for i in rows]), Sentences.of([tgt_ids[i] for i in rows]))
+    split = EncodedSplit(
+        Sentences.of([src_ids[i] for i in rows]), Sentences.of([tgt_ids[i] for i in rows])
+    )
     return EncodedPairs(split, [lines[i] for i in rows], too_long=len(lines) - len(rows))

@@ -1,8 +1,8 @@
 """Prepared data: a folder of encoded splits, raw lines and tokenizers, under a manifest of hashes.
 
-manifest.json  report.json  tokenizer/
-<split>.<side>.npy  <split>.<side>.offsets.npy     flat ids, and where sentences begin: memory-mapped
-<split>.<side>.txt                                  the corpus's own lines
+manifest.json  report.json  tokenizer/ <split>.<side>.npy  <split>.<side>.offsets.npy     flat ids,
+and where sentences begin: memory-mapped <split>.<side>.txt                                  the
+corpus's own lines
 """
 
 import errno
@@ -55,7 +55,9 @@ PERCENTILES = (50, 90, 99, 100)
 LENGTHS_SHARE = 0.999
 """Share of the training pairs whose sources are no longer than `src_tokens`."""
 FACTORS_SHARE = 0.99
-"""Share of the training pairs whose targets, beside their sources, are no longer than those that count."""
+"""Share of the training pairs whose targets, beside their sources, are no longer than those that
+count.
+"""
 MARGIN = 1.5
 """How much longer a translation may be than those targets."""
 COMMON = 0.05
@@ -119,7 +121,9 @@ class EncodedSplit:
 
 
 class TrainingLengths(BaseModel):
-    """What a model has seen in training: how long lines are, and how much longer their translations."""
+    """What a model has seen in training: how long lines are, and how much longer their
+    translations.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -175,7 +179,11 @@ class SideReport:
         places = range(0, len(ids), COUNTED_TOGETHER)
         unknown = sum(int((ids[i : i + COUNTED_TOGETHER] == UNK_ID).sum()) for i in places)
         # "higher" gives a length that some line has, never one between two.
-        found = np.percentile(np.diff(offsets), PERCENTILES, method="higher") if end > begin else [0] * 4
+        found = (
+            np.percentile(np.diff(offsets), PERCENTILES, method="higher")
+            if end > begin
+            else [0] * 4
+        )
         return SideReport(
             tokens=len(ids),
             unknown=unknown,
@@ -199,7 +207,9 @@ class SplitReport:
     duplicates: int
     """Lines whose normalised pair is on an earlier line too."""
     src_in_train: int | None
-    """Lines whose source is in the training pairs (for an added part: the corpus's own); None for `train`."""
+    """Lines whose source is in the training pairs (for an added part: the corpus's own); None for
+    `train`.
+    """
     pairs_in_train: int | None
     """Lines whose source and target are together in the same training pairs; None for `train`."""
     src: SideReport
@@ -265,7 +275,9 @@ class Manifest(BaseModel):
     outputs: dict[str, str]
     """sha256 of the files beside this one, by relative path."""
     pairs: dict[str, Annotated[int, Field(ge=0)]]
-    """Pairs of each split. The files of `train` hold its own pairs, then those of each `train+<name>`."""
+    """Pairs of each split. The files of `train` hold its own pairs, then those of each
+    `train+<name>`.
+    """
     lengths: TrainingLengths = TrainingLengths()
     """Of the pairs of `train`."""
 
@@ -286,7 +298,9 @@ class Prepared:
     @functools.cached_property
     def tokenizers(self) -> Tokenizers:
         """Both sides' tokenizers."""
-        paths = [self.folder / name for name in self.manifest.outputs if name.startswith(f"{TOKENIZER}/")]
+        paths = [
+            self.folder / name for name in self.manifest.outputs if name.startswith(f"{TOKENIZER}/")
+        ]
         try:
             return Tokenizers.from_files({path.name: read_file(path) for path in paths})
         except DataError as error:
@@ -301,7 +315,9 @@ class Prepared:
         ]
 
     def split(self, name: str) -> EncodedSplit:
-        """Encoded pairs of split `name`, memory-mapped; `train` includes the pairs that the config adds."""
+        """Encoded pairs of split `name`, memory-mapped; `train` includes the pairs that the config
+        adds.
+        """
         self._check_has(name)
         split = open_split(self.folder, name)
         pairs, more = self.manifest.pairs, self.manifest.data.more if name == TRAIN else {}
@@ -331,7 +347,9 @@ class Prepared:
             return TypeAdapter(CorpusReport).validate_json(read_file(path))
         except (DataError, ValidationError) as error:
             again = command_line("prepare", "CONFIG", "--force")
-            raise PreparedDataError(f"{path}: missing or damaged; to make it anew: {again}") from error
+            raise PreparedDataError(
+                f"{path}: missing or damaged; to make it anew: {again}"
+            ) from error
 
     def _check_has(self, name: str) -> None:
         known = [split for split in self.manifest.pairs if not split.startswith(MORE)]
@@ -340,11 +358,12 @@ class Prepared:
 
 
 def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = True) -> Prepared:
-    """The prepared data in `folder`, made for `config` if one is given; `verify` checks every file's hash.
+    """The prepared data in `folder`, made for `config` if one is given; `verify` checks every
+    file's hash.
 
     Raises:
-        PreparedDataError: nothing is prepared there, a file is missing, altered or damaged, or `config` asks
-            for something else.
+        PreparedDataError: nothing is prepared there, a file is missing, altered or damaged, or
+            `config` asks for something else.
     """
     recover(folder)
     path = folder / MANIFEST
@@ -413,8 +432,15 @@ def open_split(folder: Path, split: str) -> EncodedSplit:
 def _open_side(ids_path: Path, offsets_path: Path) -> Sentences:
     ids = cast("IdArray", _map(ids_path, np.uint16, np.int32))
     offsets = cast("NDArray[np.int64]", _map(offsets_path, np.int64))
-    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids) or bool((np.diff(offsets) < 0).any()):
-        raise DataError(f"{offsets_path}: not where the sentences of {len(ids):,} ids begin; prepare again")
+    if (
+        not len(offsets)
+        or offsets[0] != 0
+        or offsets[-1] != len(ids)
+        or bool((np.diff(offsets) < 0).any())
+    ):
+        raise DataError(
+            f"{offsets_path}: not where the sentences of {len(ids):,} ids begin; prepare again"
+        )
     return Sentences(ids, offsets)
 
 
@@ -431,9 +457,13 @@ def _map(path: Path, *types: type[np.generic]) -> NDArray[np.generic]:
                 raise
             array = np.load(path, allow_pickle=False)
     except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as an array ({error}); prepare the data again") from error
+        raise DataError(
+            f"{path}: cannot be read as an array ({error}); prepare the data again"
+        ) from error
     if array.dtype.type not in types or array.ndim != 1:
-        raise DataError(f"{path}: {array.dtype} numbers of shape {array.shape} are not what belongs there")
+        raise DataError(
+            f"{path}: {array.dtype} numbers of shape {array.shape} are not what belongs there"
+        )
     return array
 
 
@@ -448,14 +478,19 @@ class EncodedPairs:
     """Pairs that were left out."""
 
 
-def write_split(folder: Path, split: str, parts: Iterable[EncodedPairs], types: Sequence[IdType]) -> None:
-    """Write `parts`, one after another, as the files of `split`, ids of both sides in their `types`.
+def write_split(
+    folder: Path, split: str, parts: Iterable[EncodedPairs], types: Sequence[IdType]
+) -> None:
+    """Write `parts`, one after another, as the files of `split`, ids of both sides in their
+    `types`.
 
     Of all pairs, only the lengths are held in memory.
     """
     lengths: list[list[NDArray[np.int64]]] = [[np.zeros(1, np.int64)] for _ in SIDES]
     with ExitStack() as stack:
-        ids = [stack.enter_context(_array_paths(folder, split, side)[0].open("wb")) for side in SIDES]
+        ids = [
+            stack.enter_context(_array_paths(folder, split, side)[0].open("wb")) for side in SIDES
+        ]
         lines = [stack.enter_context(lines_path(folder, split, side).open("wb")) for side in SIDES]
         with write_errors_named(folder):
             for file, kind in zip(ids, types, strict=True):
@@ -472,7 +507,10 @@ def write_split(folder: Path, split: str, parts: Iterable[EncodedPairs], types: 
                 np.save(_array_paths(folder, split, side)[1], offsets)
                 ids[i].seek(0)
                 _write_header(ids[i], types[i], length=int(offsets[-1]))
-            for file in (*ids, *lines):  # here, where the first error is told; closed together, the last is
+            for file in (
+                *ids,
+                *lines,
+            ):  # here, where the first error is told; closed together, the last is
                 file.flush()
 
 

@@ -1,4 +1,6 @@
-"""Search over next-token functions. Here: what a search finds, and how it may draw; neither needs torch."""
+"""Search over next-token functions. Here: what a search finds, and how it may draw; neither needs
+torch.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,9 +31,11 @@ class Hyp:
 
 
 def penalty(length: "int | Tensor", alpha: float) -> "float | Tensor":
-    """Divisor of the log-probability of `length` tokens, `eos_id` included (Wu et al. 2016, eq. 14).
+    """Divisor of the log-probability of `length` tokens, `eos_id` included (Wu et al. 2016, eq.
+    14).
 
-    With `alpha` 0 it is 1, so the most likely hypothesis wins; with 1 it is proportional to `length` + 5.
+    With `alpha` 0 it is 1, so the most likely hypothesis wins; with 1 it is proportional to
+    `length` + 5.
     """
     return ((5 + length) / 6) ** alpha
 
@@ -58,6 +62,10 @@ class Sampling:
                 f": expected a number from {least:g} to {most:,.0f}, found {self.temperature!r}",
             )
         if self.top_k < 0:
-            raise UsageError(Option("top_k"), f": expected a whole number from 0, found {self.top_k!r}")
+            raise UsageError(
+                Option("top_k"), f": expected a whole number from 0, found {self.top_k!r}"
+            )
         if not 0 <= self.top_p <= 1:
-            raise UsageError(Option("top_p"), f": expected a number from 0 to 1, found {self.top_p!r}")
+            raise UsageError(
+                Option("top_p"), f": expected a number from 0 to 1, found {self.top_p!r}"
+            )

@@ -10,14 +10,18 @@ import torch
 from torch import Tensor
 
 Banned = tuple[Tensor, Tensor]
-"""Ids (R, P), and which of them may not follow their row, (R, P): picking those out would wait for a GPU."""
+"""Ids (R, P), and which of them may not follow their row, (R, P): picking those out would wait for
+a GPU.
+"""
 
 
 def ban(logits: Tensor, banned: Banned | None) -> None:
     """Overwrite with minus infinity what is `banned` in `logits` (R, V)."""
     if banned is not None:
         ids, is_banned = banned
-        upper_bounds = torch.full_like(ids, torch.inf, dtype=logits.dtype).masked_fill_(is_banned, -torch.inf)
+        upper_bounds = torch.full_like(ids, torch.inf, dtype=logits.dtype).masked_fill_(
+            is_banned, -torch.inf
+        )
         logits.scatter_reduce_(1, ids, upper_bounds, "amin")
 
 
@@ -38,7 +42,9 @@ class Rules:
         """A function that gives the ids (F,) that may not follow a hypothesis of so many ids."""
         later = sorted(set(self.forbidden_ids))
         early = sorted({*later, self.eos_id})
-        later_ids, early_ids = (torch.tensor(ids, dtype=torch.long, device=device) for ids in (later, early))
+        later_ids, early_ids = (
+            torch.tensor(ids, dtype=torch.long, device=device) for ids in (later, early)
+        )
         return lambda length: early_ids if length < self.min_len else later_ids
 
     def repeating(self, hyps: Tensor) -> Banned | None:

@@ -27,10 +27,10 @@ def sample_search(
 ) -> list[Hyp]:
     """A random hypothesis of each sentence, drawn token by token; see `extend_until_end`.
 
-    `step` gives logits (M, 1, V), which are overwritten. `draws` (B, longest limit) are uniform in [0, 1),
-    one for every token. A sentence's hypothesis depends on its own draws, not on the rest of the batch.
-    Log-probabilities are the model's, as in `beam_search`: neither `rules` nor `sampling` change them.
-    `length_penalty` is the alpha of `penalty`, by which scores are divided.
+    `step` gives logits (M, 1, V), which are overwritten. `draws` (B, longest limit) are uniform in
+    [0, 1), one for every token. A sentence's hypothesis depends on its own draws, not on the rest
+    of the batch. Log-probabilities are the model's, as in `beam_search`: neither `rules` nor
+    `sampling` change them. `length_penalty` is the alpha of `penalty`, by which scores are divided.
     """
     device = max_lens.device
     log_probs = torch.zeros(len(max_lens), device=device)
@@ -56,9 +56,11 @@ def sample_search(
 
 
 def sample_ids(logits: Tensor, draws: Tensor, sampling: Sampling) -> Tensor:
-    """Draw an id from each row of `logits` (R, V): the first whose cumulative probability exceeds the draw.
+    """Draw an id from each row of `logits` (R, V): the first whose cumulative probability exceeds
+    the draw.
 
-    `draws` (R,) are in [0, 1). Returns (R,). The ids are ordered by probability if `sampling` has a limit.
+    `draws` (R,) are in [0, 1). Returns (R,). The ids are ordered by probability if `sampling` has a
+    limit.
     """
     logits = logits.float() / sampling.temperature
     if sampling.top_k == 0 and sampling.top_p == 1:  # no order is needed, and sorting is slow
@@ -73,9 +75,13 @@ def sample_ids(logits: Tensor, draws: Tensor, sampling: Sampling) -> Tensor:
 
 
 def _pass(probs: Tensor, draws: Tensor) -> Tensor:
-    """First place (R, 1) where the running sum of `probs` (R, V) exceeds `draws` (R,) times the total."""
+    """First place (R, 1) where the running sum of `probs` (R, V) exceeds `draws` (R,) times the
+    total.
+    """
     reached = probs.cumsum(-1)
     total = reached[:, -1:]
     # Rounding must not raise a target to the total, which no running sum exceeds.
-    target = torch.minimum(draws.unsqueeze(1) * total, torch.nextafter(total, torch.zeros_like(total)))
+    target = torch.minimum(
+        draws.unsqueeze(1) * total, torch.nextafter(total, torch.zeros_like(total))
+    )
     return (reached <= target).sum(-1, keepdim=True)

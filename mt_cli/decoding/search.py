@@ -15,10 +15,13 @@ from mt_cli.decoding import Hyp, penalty
 from mt_cli.decoding.rules import Banned, Rules, ban
 
 STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8, "mps": 8}
-"""How often finished sentences may leave the batch. To see which they are, the host waits for a GPU."""
+"""How often finished sentences may leave the batch. To see which they are, the host waits for a
+GPU.
+"""
 SHARE_THAT_STAYS = 0.05
-"""Finished rows stay in the batch until they are more than this share: moving the others costs more than
-computing a few."""
+"""Finished rows stay in the batch until they are more than this share: moving the others costs more
+than computing a few.
+"""
 
 
 class SearchState(Protocol):
@@ -40,7 +43,9 @@ State = TypeVar("State", bound=SearchState)
 
 
 Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Chooses the next ids (M,) from the step's output (M, …), the ids so far (M, T) and the sentences (M,)."""
+"""Chooses the next ids (M,) from the step's output (M, …), the ids so far (M, T) and the sentences
+(M,).
+"""
 
 
 def greedy_search(
@@ -65,12 +70,13 @@ def extend_until_end(
     choose: Choose,
     rules: Rules,
 ) -> list[list[int]]:
-    """Extend one hypothesis per sentence by what `choose` returns, until `eos_id` or the sentence's limit.
+    """Extend one hypothesis per sentence by what `choose` returns, until `eos_id` or the sentence's
+    limit.
 
-    `step` takes the latest ids (M, 1) and the state. `choose` gets its output without the second dimension
-    and has to apply the `rules`. `max_lens` (B,) limits each sentence, `eos_id` not counted.
-    Finished sentences leave the batch once they are more than a few; until then, `choose` gets them too.
-    Returns B id sequences without `bos_id` and `eos_id`.
+    `step` takes the latest ids (M, 1) and the state. `choose` gets its output without the second
+    dimension and has to apply the `rules`. `max_lens` (B,) limits each sentence, `eos_id` not
+    counted. Finished sentences leave the batch once they are more than a few; until then, `choose`
+    gets them too. Returns B id sequences without `bos_id` and `eos_id`.
     """
     check_every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
     limits = max_lens  # (M,)
@@ -95,7 +101,13 @@ def extend_until_end(
             continue
         live = _compact(is_live)
         found[rows] = hyps
-        rows, ids, hyps, limits, is_live = rows[live], ids[live], hyps[live], limits[live], is_live[live]
+        rows, ids, hyps, limits, is_live = (
+            rows[live],
+            ids[live],
+            hyps[live],
+            limits[live],
+            is_live[live],
+        )
         state.keep(live)
     found[rows] = hyps
     return [
@@ -118,18 +130,21 @@ def beam_search(
 
     Hypotheses are ranked by `score`; `length_penalty` is the alpha of `penalty`.
 
-    At each length, a sentence keeps its most likely continuations, as many as it has beams left. One that
-    ends uses up its beam, so a single beam is greedy search. A sentence is done when it has no beam left, or
-    when no live beam can still become one of its `n_best`. The upper bound for a live beam's score is its
-    present log-probability, which can only fall, divided by the largest penalty that its limit allows.
+    At each length, a sentence keeps its most likely continuations, as many as it has beams left.
+    One that ends uses up its beam, so a single beam is greedy search. A sentence is done when it
+    has no beam left, or when no live beam can still become one of its `n_best`. The upper bound for
+    a live beam's score is its present log-probability, which can only fall, divided by the largest
+    penalty that its limit allows.
 
-    `step` takes the latest ids (M, N) and the state, which begins with one beam, and gives logits (M, N, V).
-    `max_lens` (B,), from 1, limits each sentence, `eos_id` not counted; at its limit a beam ends
-    without `eos_id`. Ids that the `rules` forbid keep their probability; it is not shared among the others.
-    The logits are overwritten. If fewer than `n_best` hypotheses are found, empty ones with a score of minus
-    infinity are added.
+    `step` takes the latest ids (M, N) and the state, which begins with one beam, and gives logits
+    (M, N, V). `max_lens` (B,), from 1, limits each sentence, `eos_id` not counted; at its limit a
+    beam ends without `eos_id`. Ids that the `rules` forbid keep their probability; it is not shared
+    among the others. The logits are overwritten. If fewer than `n_best` hypotheses are found, empty
+    ones with a score of minus infinity are added.
     """
-    search = _Beams(max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, eos_id=rules.eos_id)
+    search = _Beams(
+        max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, eos_id=rules.eos_id
+    )
     ids = torch.full_like(max_lens, rules.bos_id).unsqueeze(1)  # (M, 1), then (M, N)
     forbidden = rules.forbidding(max_lens.device)
     check_every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
@@ -157,7 +172,9 @@ def beam_search(
 class _Beams:
     """The live beams of the unfinished sentences, and the hypotheses that have ended."""
 
-    def __init__(self, max_lens: Tensor, *, beam_size: int, alpha: float, n_best: int, eos_id: int) -> None:
+    def __init__(
+        self, max_lens: Tensor, *, beam_size: int, alpha: float, n_best: int, eos_id: int
+    ) -> None:
         B, device = len(max_lens), max_lens.device
         self._n_best, self._alpha, self._eos_id = n_best, alpha, eos_id
         self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
@@ -166,8 +183,8 @@ class _Beams:
         self._ranks = torch.arange(beam_size, device=device)
         self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
         self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
-        # Beams that have not ended are written too, to the last slot: then nothing waits to learn which have.
-        # That slot's score stays minus infinity, so it is never chosen.
+        # Beams that have not ended are written too, to the last slot: then nothing waits to learn
+        # which have. That slot's score stays minus infinity, so it is never chosen.
         slots = beam_size + 1
         self._ended_ids = torch.full((B, slots, _longest(max_lens)), eos_id, device=device)
         self._ended_log_probs = torch.full((B, slots), -torch.inf, device=device)
@@ -182,8 +199,8 @@ class _Beams:
         """Replace the live beams by their most likely continuations.
 
         `next_ids` (M, N, beam_size) are the most likely ids after each beam, `log_probs` their
-        log-probabilities. Returns for each new beam the beam that it continues, (M, beam_size), and its new
-        id, (M, beam_size).
+        log-probabilities. Returns for each new beam the beam that it continues, (M, beam_size), and
+        its new id, (M, beam_size).
         """
         beam_size = log_probs.shape[2]
         total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, N·beam_size)
@@ -201,7 +218,11 @@ class _Beams:
         upper_bound = self._log_probs.max(-1).values / penalty(self._limits, self._alpha)  # (M,)
         live = _compact(upper_bound > ended[:, -1])
         if len(live) < len(self._rows):
-            self._rows, self._limits, self._free = self._rows[live], self._limits[live], self._free[live]
+            self._rows, self._limits, self._free = (
+                self._rows[live],
+                self._limits[live],
+                self._free[live],
+            )
             self._log_probs, self._ids = self._log_probs[live], self._ids[live]
         return live
 
@@ -222,7 +243,9 @@ class _Beams:
     def _end(self, is_eos: Tensor) -> None:
         """Move live beams to the ended ones where `is_eos` (M, N) is True or the limit is reached."""
         length = self._ids.shape[-1]
-        ends = (is_eos | (self._limits == length).unsqueeze(1)) & (self._log_probs > -torch.inf)  # (M, N)
+        ends = (is_eos | (self._limits == length).unsqueeze(1)) & (
+            self._log_probs > -torch.inf
+        )  # (M, N)
         last = self._ended_scores.shape[1] - 1
         slots = (last - 1 - self._free).unsqueeze(1) + ends.cumsum(1)  # (M, N)
         go_on = ~ends
@@ -236,7 +259,9 @@ class _Beams:
 
 
 def _compact(is_live: Tensor) -> Tensor:
-    """Rows that `is_live` (M,) marks; the last of them fill the gaps, so that few rows have to move."""
+    """Rows that `is_live` (M,) marks; the last of them fill the gaps, so that few rows have to
+    move.
+    """
     num_live = int(is_live.sum())
     rows = torch.arange(num_live, device=is_live.device)
     if num_live == len(is_live):
@@ -267,7 +292,8 @@ def argmax(scores: Tensor) -> Tensor:
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The `k` largest entries of each row of `scores` (R, V), sorted, and their places: both (R, k).
+    """The `k` largest entries of each row of `scores` (R, V), sorted, and their places: both (R,
+    k).
 
     If a row has fewer entries, `-inf` fills up.
     """
@@ -280,7 +306,9 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if k > V:
             values, places = F.pad(values, (0, k - V), value=-torch.inf), F.pad(places, (0, k - V))
         return values, places
-    blocks = _block_maxima(scores).topk(k, sorted=False).indices  # (R, k): one of the k largest is in each
+    blocks = (
+        _block_maxima(scores).topk(k, sorted=False).indices
+    )  # (R, k): one of the k largest is in each
     places, entries = _open(blocks, scores)
     values, order = entries.topk(k)
     return values, places.gather(1, order)
@@ -289,10 +317,11 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def top_log_probs(
     logits: Tensor, k: int, *, forbidden: Tensor, banned: Banned | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids: both (R, k).
+    """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids: both
+    (R, k).
 
-    Two kinds of ids are never returned, but keep their probability: those in `forbidden` (F,) for every row,
-    and what is `banned`. May overwrite `logits`.
+    Two kinds of ids are never returned, but keep their probability: those in `forbidden` (F,) for
+    every row, and what is `banned`. May overwrite `logits`.
     """
     if banned is not None or logits.is_cuda:
         log_probs = logits.log_softmax(-1)
@@ -302,21 +331,33 @@ def top_log_probs(
     passed_over = logits[:, forbidden]  # (R, F)
     logits.index_fill_(1, forbidden, -torch.inf)
     best, ids = top_k(logits, k)
-    peak = torch.cat([best[:, :1], passed_over], dim=-1).amax(-1, keepdim=True)  # so that exp cannot overflow
-    total = logits.sub_(peak).exp_().sum(-1, keepdim=True) + (passed_over - peak).exp_().sum(-1, keepdim=True)
+    peak = torch.cat([best[:, :1], passed_over], dim=-1).amax(
+        -1, keepdim=True
+    )  # so that exp cannot overflow
+    total = logits.sub_(peak).exp_().sum(-1, keepdim=True) + (passed_over - peak).exp_().sum(
+        -1, keepdim=True
+    )
     return best - (peak + total.log()), ids
 
 
 def _block_maxima(scores: Tensor) -> Tensor:
-    """The largest entry of each block of `scores` (R, V), the last of which may be shorter: (R, blocks)."""
+    """The largest entry of each block of `scores` (R, V), the last of which may be shorter: (R,
+    blocks).
+    """
     R, V = scores.shape
     whole = V - V % BLOCK
     maxima = scores[:, :whole].view(R, -1, BLOCK).amax(-1)
-    return maxima if whole == V else torch.cat([maxima, scores[:, whole:].amax(-1, keepdim=True)], dim=-1)
+    return (
+        maxima
+        if whole == V
+        else torch.cat([maxima, scores[:, whole:].amax(-1, keepdim=True)], dim=-1)
+    )
 
 
 def _open(blocks: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Places and entries of `scores` (R, V) in `blocks` (R, k), both (R, k·BLOCK); `-inf` beyond the last."""
+    """Places and entries of `scores` (R, V) in `blocks` (R, k), both (R, k·BLOCK); `-inf` beyond
+    the last.
+    """
     V = scores.shape[1]
     within = torch.arange(BLOCK, device=scores.device)
     places = (blocks.unsqueeze(-1) * BLOCK + within).flatten(1)

@@ -1,4 +1,5 @@
-"""The model card of a run, README.md in its folder (Mitchell et al. 2019): what it is, how good, how made.
+"""The model card of a run, README.md in its folder (Mitchell et al. 2019): what it is, how good,
+how made.
 
 Its text stands in card.md, a template.
 """
@@ -21,7 +22,9 @@ log = logging.getLogger(__name__)
 MARK = "mt-cli writes this when the run is trained or evaluated; without this line it stays."
 METRICS = ("bleu", "chrf", "ter")
 WEIGHTS = "weights"
-"""Key of scores, and of the validation of a checkpoint that was rounded since: sha256 of the weights."""
+"""Key of scores, and of the validation of a checkpoint that was rounded since: sha256 of the
+weights.
+"""
 SPLIT = "split"
 """Key of scores of the run's own data: the split. Scores of other texts stay out of the card."""
 OF_SEVERAL = {"with", "reranked_by"}
@@ -40,7 +43,12 @@ def write_card(run: Run) -> None:
     try:
         if not path.exists() or read_file(path).startswith(f"---\n# {MARK}\n".encode()):
             write_atomically(path, card(run).encode(errors="backslashreplace"))
-    except (MtCliError, TemplateError, TypeError, ValueError) as error:  # of a file with other types
+    except (
+        MtCliError,
+        TemplateError,
+        TypeError,
+        ValueError,
+    ) as error:  # of a file with other types
         log.warning("%s: left as it is: %s", path, error)
 
 
@@ -71,7 +79,10 @@ def card(run: Run) -> str:
 def render_markdown(template: str, **values: object) -> str:
     """The Markdown that the file `template` beside this one makes of `values`."""
     environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"json": json.dumps, "code": lambda text: f"`{text}`".replace("|", r"\|")}
+    environment.filters |= {
+        "json": json.dumps,
+        "code": lambda text: f"`{text}`".replace("|", r"\|"),
+    }
     text = files(__package__).joinpath(template).read_text(encoding="utf-8")
     return environment.from_string(text).render(values)
 
@@ -84,18 +95,21 @@ def validation_of(run: Run, checkpoint: str | None) -> dict[str, object]:
     validations = (record for record in run.metrics() if record["kind"] == "validation")
     at_step = {checkpoint_name(int(str(record["step"]))): record for record in validations}
     found = at_step.get(checkpoint or "", {})
-    if WEIGHTS in found and found[WEIGHTS] != weights_sha256(run.checkpoint_folder(checkpoint or "")):
+    if WEIGHTS in found and found[WEIGHTS] != weights_sha256(
+        run.checkpoint_folder(checkpoint or "")
+    ):
         return {}
     return found
 
 
 def kept_scores(run: Run, *, checkpoint: str | None) -> list[dict[str, object]]:
-    """Every score of a split's translations that `checkpoint` alone has made; a system's are not its own.
+    """Every score of a split's translations that `checkpoint` alone has made; a system's are not
+    its own.
 
     Nor are those that other weights of this name have made.
 
-    Keys: `evaluation`, its folder's name; `split`; `metric`, such as `bleu`; sacreBLEU's `name`, `score` and
-    `signature`; and `n`, the sentences.
+    Keys: `evaluation`, its folder's name; `split`; `metric`, such as `bleu`; sacreBLEU's `name`,
+    `score` and `signature`; and `n`, the sentences.
 
     Raises:
         DataError: a file is damaged.
@@ -112,9 +126,22 @@ def kept_scores(run: Run, *, checkpoint: str | None) -> list[dict[str, object]]:
             continue
         for metric in METRICS:
             match record.get(metric):
-                case {"name": str(name), "score": int(score) | float(score), "signature": str(signature)}:
-                    of_metric = {"metric": metric, "name": name, "score": score, "signature": signature}
-                    of_text = {"evaluation": folder.name, SPLIT: record[SPLIT], "n": record.get("n")}
+                case {
+                    "name": str(name),
+                    "score": int(score) | float(score),
+                    "signature": str(signature),
+                }:
+                    of_metric = {
+                        "metric": metric,
+                        "name": name,
+                        "score": score,
+                        "signature": signature,
+                    }
+                    of_text = {
+                        "evaluation": folder.name,
+                        SPLIT: record[SPLIT],
+                        "n": record.get("n"),
+                    }
                     found.append({**of_text, **of_metric})
     return found
 
@@ -123,10 +150,15 @@ def _front_matter(name: str, run: Run, kept: list[dict[str, object]]) -> Mapping
     """The YAML block that opens the card, which the Hugging Face Hub reads. JSON is YAML."""
     data = run.config.data
     facts: dict[str, object] = {"language": list(dict.fromkeys((data.src_lang, data.tgt_lang)))}
-    # Of other corpora, nobody but their owners can say; and so of other weights that this run started with.
+    # Of other corpora, nobody but their owners can say; and so of other weights that this run
+    # started with.
     if data.corpus == "sample" and not data.more and run.init_from is None:
         facts["license"] = "mit"
-    facts |= {"library_name": "mt-cli", "pipeline_tag": "translation", "tags": ["translation", "transformer"]}
+    facts |= {
+        "library_name": "mt-cli",
+        "pipeline_tag": "translation",
+        "tags": ["translation", "transformer"],
+    }
     results = [
         {
             "task": {"type": "translation", "name": "Translation"},

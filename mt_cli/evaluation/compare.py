@@ -79,10 +79,15 @@ def find_changes(
     lowercase: bool = False,
 ) -> list[Change]:
     """The sentences that `hyps` and `baseline` do not share, in order."""
-    changed = [i for i, (old, new, _) in enumerate(zip(baseline, hyps, refs, strict=True)) if old != new]
+    changed = [
+        i for i, (old, new, _) in enumerate(zip(baseline, hyps, refs, strict=True)) if old != new
+    ]
     of_refs = [refs[i] for i in changed]
     src: Sequence[str | None] = sources or [None] * len(refs)
-    chrf = [sentence_chrf([of[i] for i in changed], of_refs, lowercase=lowercase) for of in (baseline, hyps)]
+    chrf = [
+        sentence_chrf([of[i] for i in changed], of_refs, lowercase=lowercase)
+        for of in (baseline, hyps)
+    ]
     return [
         Change(i + 1, src[i], refs[i], baseline[i], hyps[i], before, after, after - before)
         for i, before, after in zip(changed, *chrf, strict=True)
@@ -94,8 +99,12 @@ def words_of(line: str) -> list[str]:
     return WORD.findall(line.casefold())
 
 
-def buckets(sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[int]) -> list[Bucket]:
-    """Wins and losses by the size of each line: a bucket for each range, up to one of `tops`, with a line."""
+def buckets(
+    sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[int]
+) -> list[Bucket]:
+    """Wins and losses by the size of each line: a bucket for each range, up to one of `tops`, with
+    a line.
+    """
     gains = {change.line - 1: change.difference for change in changes}
     ranges: list[list[float]] = [[] for _ in range(len(tops) + 1)]
     for place, size in enumerate(sizes):
@@ -108,7 +117,11 @@ def buckets(sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[i
         if found:
             filled.append(
                 Bucket(
-                    label=f"{bottom}+" if top is None else str(top) if bottom == top else f"{bottom}-{top}",
+                    label=f"{bottom}+"
+                    if top is None
+                    else str(top)
+                    if bottom == top
+                    else f"{bottom}-{top}",
                     n=len(found),
                     wins=wins,
                     losses=losses,
@@ -133,7 +146,9 @@ class Contrast:
     by_length: list[Bucket]
     """By words of the source, or of the reference where there is no source."""
     by_unseen_words: list[Bucket] | None
-    """By words of the source that training never showed; none where the training data are not known."""
+    """By words of the source that training never showed; none where the training data are not
+    known.
+    """
     caveat: str | None
     """What the tests cannot know of two runs; none of files of translations."""
     changes: list[Change]
@@ -178,8 +193,8 @@ def compare_systems(
 ) -> dict[str, Comparison]:
     """Compare run folders or files of translations with the first of `paths`, by test set.
 
-    Runs translate, unless the translations of this very checkpoint and search are kept in their folder.
-    Splits are of the first run's data. Of files, runs need the sources too.
+    Runs translate, unless the translations of this very checkpoint and search are kept in their
+    folder. Splits are of the first run's data. Of files, runs need the sources too.
 
     Raises:
         UsageError: fewer than two systems, no such split, or files without a reference.
@@ -200,13 +215,17 @@ def compare_systems(
     test_sets = choice.test_sets(first, may_be_kept=True)
     if len(systems) < len(set(paths)) and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
-        raise UsageError(f"a file holds the translations of one split; say of which with --split: {names}")
+        raise UsageError(
+            f"a file holds the translations of one split; say of which with --split: {names}"
+        )
     unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=choice.data)
     found = {}
     for test_set in test_sets:
         hyps_of = {
             path: systems[path].hyps_of(test_set) if path in systems else _read_hyps(path, test_set)
-            for path in dict.fromkeys(paths)  # a pipe can be read only once, even if it is named twice
+            for path in dict.fromkeys(
+                paths
+            )  # a pipe can be read only once, even if it is named twice
         }
         found[test_set.name] = compare_translations(
             test_set,
@@ -223,14 +242,16 @@ def compare_systems(
 
 
 def caveat_of(baseline: System | None, system: System | None) -> str | None:
-    """What tests on one training of each of two runs cannot know; None if one is a file of translations."""
+    """What tests on one training of each of two runs cannot know; None if one is a file of
+    translations.
+    """
     if baseline is None or system is None:
         return None
     changed = differences(baseline.run.config, system.run.config)
     if set(changed) == {"model.backend"}:
         return (
-            "their configs differ in model.backend alone, and both backends compute the same: what differs "
-            "comes from rounding, as between two seeds"
+            "their configs differ in model.backend alone, and both backends compute the same: "
+            "what differs comes from rounding, as between two seeds"
         )
     return "each run is one training: the tests cannot tell whether other seeds would give the same result"
 
@@ -241,7 +262,9 @@ def check_same_direction(runs: Sequence[Run]) -> None:
     Raises:
         UsageError: they do not translate between the same languages.
     """
-    folders = {f"{run.config.data.src_lang} to {run.config.data.tgt_lang}": run.folder for run in runs}
+    folders = {
+        f"{run.config.data.src_lang} to {run.config.data.tgt_lang}": run.folder for run in runs
+    }
     if len(folders) > 1:
         (of_first, first), (of_other, other), *_ = folders.items()
         raise UsageError(
@@ -256,11 +279,18 @@ def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
     return hyps
 
 
-def unseen_words(run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None) -> frozenset[str] | None:
+def unseen_words(
+    run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None
+) -> frozenset[str] | None:
     """Words of the sources that are not in `run`'s training data; none if those are not here."""
     try:
         prepared = open_prepared_of(run, data_dir)
-        unseen = {word for each in test_sets for line in each.sources for word in words_of(normalize(line))}
+        unseen = {
+            word
+            for each in test_sets
+            for line in each.sources
+            for word in words_of(normalize(line))
+        }
         with lines_path(prepared.folder, "train", "src").open("rb") as lines:
             for line in lines:  # however large: only words of the test sets are held
                 unseen.difference_update(words_of(normalize(decode_line(line))))
@@ -282,14 +312,17 @@ def compare_translations(
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> Comparison:
-    """Everything of one test set; `hyps` has the translations of each of `names`, the baseline first.
+    """Everything of one test set; `hyps` has the translations of each of `names`, the baseline
+    first.
 
     `caveats` has one for each of the others.
     """
     baseline, *others = hyps
     # sacreBLEU holds a number for each sentence of each resample.
     share = min(1.0, MOST_RESAMPLED / len(test_set.refs))
-    resamples, trials = (min(count, max(100, round(count * share))) for count in (resamples, trials))
+    resamples, trials = (
+        min(count, max(100, round(count * share))) for count in (resamples, trials)
+    )
     log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
     refs, sources = test_set.refs, test_set.sources or None
     for symptom in symptoms(baseline, refs):
@@ -313,5 +346,7 @@ def compare_translations(
         outcome, verdict = judge(name, names[0], of_system, num_changed=len(changes), trials=trials)
         by_size = buckets([len(line.split()) for line in sources or refs], changes, tops=LENGTHS)
         changes.sort(key=lambda change: -abs(change.difference))
-        contrasts.append(Contrast(name, outcome, verdict, of_system, by_size, by_unseen, caveat, changes))
+        contrasts.append(
+            Contrast(name, outcome, verdict, of_system, by_size, by_unseen, caveat, changes)
+        )
     return Comparison(test_set.name, len(refs), names[0], resamples, trials, contrasts)

@@ -1,7 +1,7 @@
 """`doctor`: does a trained model compute what a Transformer should?
 
-Checks a checkpoint through the model's public methods alone, so that a broken mask, cache or backend shows.
-Letters: B batch, S source length, T target length, V vocabulary.
+Checks a checkpoint through the model's public methods alone, so that a broken mask, cache or
+backend shows. Letters: B batch, S source length, T target length, V vocabulary.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -68,7 +68,9 @@ def examine_run(
 
 
 @torch.no_grad()
-def examine(scratch: TranslationModel, pytorch: TranslationModel, *, runtime: Runtime) -> Iterator[Check]:
+def examine(
+    scratch: TranslationModel, pytorch: TranslationModel, *, runtime: Runtime
+) -> Iterator[Check]:
     """The checks of one model on its two backends, in eval mode."""
     tolerance = TOLERANCES[runtime.precision]
     src_ids, tgt_in = _random_batch(scratch)
@@ -90,7 +92,9 @@ def effect_of_future(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -
 
 
 def effect_of_padding(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> float:
-    """Each sentence of `src_ids` (B, S) alone, without padding, must give what it gives in the batch."""
+    """Each sentence of `src_ids` (B, S) alone, without padding, must give what it gives in the
+    batch.
+    """
     together = _log_probs(model, src_ids, tgt_in)
     alone = torch.cat(
         [
@@ -104,12 +108,16 @@ def effect_of_padding(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) 
 def effect_of_steps(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> float:
     """Step by step over `tgt_in` (B, T), the probabilities must be those of one full pass."""
     state = model.start(src_ids)
-    steps = torch.cat([model.step(ids, state) for ids in tgt_in.unsqueeze(-1).unbind(1)], dim=1)  # (B, T, V)
+    steps = torch.cat(
+        [model.step(ids, state) for ids in tgt_in.unsqueeze(-1).unbind(1)], dim=1
+    )  # (B, T, V)
     return _distance(steps.float().log_softmax(-1), _log_probs(model, src_ids, tgt_in))
 
 
 def lead_over_greedy(model: TranslationModel, src_ids: Tensor, _tgt_in: Tensor) -> float:
-    """How far the most probable token is ahead of the one that greedy search chose; 0 if they agree."""
+    """How far the most probable token is ahead of the one that greedy search chose; 0 if they
+    agree.
+    """
     limit = min(LONGEST, model.longest_sentence)
     device = src_ids.device
     limits = torch.full((len(src_ids),), limit, device=device)
@@ -119,7 +127,9 @@ def lead_over_greedy(model: TranslationModel, src_ids: Tensor, _tgt_in: Tensor) 
         if hyp:
             forced = torch.tensor([[BOS_ID, *hyp]], device=device)
             log_probs = _log_probs(model, row.unsqueeze(0), forced)[0, : len(hyp)]  # (T, V)
-            leads.append(_distance(log_probs.amax(-1, keepdim=True), log_probs.gather(1, forced[:, 1:].mT)))
+            leads.append(
+                _distance(log_probs.amax(-1, keepdim=True), log_probs.gather(1, forced[:, 1:].mT))
+            )
     return float(torch.tensor(leads).max())  # NaN if one is, unlike Python's max
 
 
@@ -138,7 +148,9 @@ def _random_batch(model: TranslationModel) -> tuple[Tensor, Tensor]:
     longest = min(LONGEST, model.max_len - 2)
     src_vocab_size = model.src_embedding.num_embeddings
     tgt_vocab_size = model.tgt_embedding.num_embeddings
-    src_ids = torch.randint(first, src_vocab_size, (NUM_SENTENCES, longest + 1), generator=generator)
+    src_ids = torch.randint(
+        first, src_vocab_size, (NUM_SENTENCES, longest + 1), generator=generator
+    )
     lengths = torch.linspace(1, longest, NUM_SENTENCES).long()  # (B,)
     src_ids[torch.arange(NUM_SENTENCES), lengths] = EOS_ID
     src_ids[torch.arange(longest + 1) > lengths.unsqueeze(1)] = PAD_ID

@@ -1,4 +1,6 @@
-"""`evaluate`: test sets translated, scored against untouched references, and kept in the run folder."""
+"""`evaluate`: test sets translated, scored against untouched references, and kept in the run
+folder.
+"""
 
 import json
 import logging
@@ -53,7 +55,9 @@ LONGEST_NAME = 50
 
 @dataclass(frozen=True)
 class EvalChoice:
-    """Which test sets: splits of the run's data, by default every test split, or files of the user's own."""
+    """Which test sets: splits of the run's data, by default every test split, or files of the
+    user's own.
+    """
 
     splits: Sequence[str] = ()
     src: Path | None = None
@@ -70,23 +74,27 @@ class EvalChoice:
     def test_sets(self, system: "System | None", *, may_be_kept: bool = False) -> list["EvalSet"]:
         """The chosen splits of `system`'s data, or the user's files.
 
-        Sources may be missing if there is no `system`. With `may_be_kept`, splits whose data are gone are
-        read from `system`'s kept evaluations.
+        Sources may be missing if there is no `system`. With `may_be_kept`, splits whose data are
+        gone are read from `system`'s kept evaluations.
 
         Raises:
-            UsageError: no such split, or not the files that are needed.
-            DataError: the data are gone or are not those of the run; the files are empty or not parallel.
+            UsageError: no such split, or not the files that are needed. DataError: the data are
+                gone or are not those of the run; the files are empty or not parallel.
         """
         if self.ref is None:
             if self.src is not None:
                 raise UsageError("--src needs --ref: the references of its lines")
             if system is None:
-                raise UsageError("files of translations need their references; name them with --ref FILE")
+                raise UsageError(
+                    "files of translations need their references; name them with --ref FILE"
+                )
             return system.test_sets(self.splits, data_dir=self.data, may_be_kept=may_be_kept)
         if self.splits:
             raise UsageError("give either --split or --ref, not both")
         if self.src is None and system is not None:
-            raise UsageError("runs need something to translate; name the sources of --ref with --src FILE")
+            raise UsageError(
+                "runs need something to translate; name the sources of --ref with --src FILE"
+            )
         ref = read_text(self.ref)
         refs = split_lines(ref)
         if not refs:
@@ -140,9 +148,9 @@ def evaluate_runs(
 ) -> dict[str, Assessment]:
     """How the runs do on each of the chosen test sets, by name.
 
-    Sources, references, translations and scores go to `eval/<split>-<decoding>/` in the first run's folder,
-    if it can be written; for files of the user's own, a name made of the file's and of a digest stands for
-    the split.
+    Sources, references, translations and scores go to `eval/<split>-<decoding>/` in the first run's
+    folder, if it can be written; for files of the user's own, a name made of the file's and of a
+    digest stands for the split.
 
     Raises:
         UsageError: no run, no such split or checkpoint, or only one of the two files.
@@ -181,7 +189,9 @@ class Evaluation:
 
 
 def open_evaluation(folder: Path) -> Evaluation | None:
-    """The evaluation kept in `folder`; none if there is none, or if its files do not belong together."""
+    """The evaluation kept in `folder`; none if there is none, or if its files do not belong
+    together.
+    """
     try:
         record = read_json(folder / SCORES)
         contents = {name: read_file(folder / name, most=MOST_TEXT_BYTES) for name in TEXTS}
@@ -206,8 +216,8 @@ class System:
         """Open the runs.
 
         Raises:
-            UsageError: no run, no such checkpoint, an option out of range, vocabularies that differ, or a
-                reranking run of the wrong direction.
+            UsageError: no run, no such checkpoint, an option out of range, vocabularies that
+                differ, or a reranking run of the wrong direction.
         """
         self._runs = open_runs(run_dirs, may_be_exported=True)
         self.run = self._runs[0]
@@ -219,7 +229,9 @@ class System:
         others = [_member(run, name) for run, name in zip(self._runs[1:], names[1:], strict=True)]
         made_with: dict[str, object] = {"with": list(others)} if others else {}
         if others:
-            log.info("ensemble of %d: %s", len(names), ", ".join(str(run.folder) for run in self._runs))
+            log.info(
+                "ensemble of %d: %s", len(names), ", ".join(str(run.folder) for run in self._runs)
+            )
         if (reranking := options.reranking) is not None:
             reverse = reranking.open_run(of=self.run)
             others.append(by := _member(reverse, reverse.resolve_checkpoint("best")))
@@ -231,7 +243,9 @@ class System:
         """Whose translations they are, because a run that goes on makes others later."""
         self._options = replace(options, checkpoint=names)
         decoding = self._options.config_of(self.run)
-        name = search_name(decoding, self.run.tokenizers, sampling=options.sampling, seed=options.seed)
+        name = search_name(
+            decoding, self.run.tokenizers, sampling=options.sampling, seed=options.seed
+        )
         backend = options.backend or self.run.config.model.backend
         asked = [options.checkpoint] if isinstance(options.checkpoint, str) else options.checkpoint
         usual = ((backend, "scratch"), (_shortened("-".join(dict.fromkeys(asked))), "best"))
@@ -240,17 +254,22 @@ class System:
         if others:
             digest = sha256_bytes(json.dumps(made_with).encode())
             how = "with" if options.reranking is None else "reranked"
-            self.decoding += f"-{how}-{_shortened('-'.join(each['run'] for each in others))}-{digest[:8]}"
+            self.decoding += (
+                f"-{how}-{_shortened('-'.join(each['run'] for each in others))}-{digest[:8]}"
+            )
 
     @cached_property
     def translator(self) -> Translator:
         """The loaded model, or models, with who chooses among their translations."""
         return Translator.of_runs(self._runs, self._options)
 
-    def test_sets(self, splits: Sequence[str], *, data_dir: Path | None, may_be_kept: bool) -> list[EvalSet]:
+    def test_sets(
+        self, splits: Sequence[str], *, data_dir: Path | None, may_be_kept: bool
+    ) -> list[EvalSet]:
         """The `splits` of the run's data, or else every test split.
 
-        If the data are gone and they `may_be_kept`: as they were kept with this system's translations.
+        If the data are gone and they `may_be_kept`: as they were kept with this system's
+        translations.
 
         Raises:
             UsageError: there is no such split.
@@ -258,7 +277,9 @@ class System:
         """
         data = self.run.config.data
         known = data.splits
-        names = list(dict.fromkeys(splits)) or [name for name in known if name not in ("train", "val")]
+        names = list(dict.fromkeys(splits)) or [
+            name for name in known if name not in ("train", "val")
+        ]
         if not names:
             raise UsageError(
                 f"{self.run.folder} has no test split; name one of {', '.join(known)} with --split"
@@ -267,7 +288,9 @@ class System:
             raise UsageError(f"unknown split '{unknown[0]}'; the run has {', '.join(known)}")
         otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
         if data.corpus == "multi30k":
-            otherwise += ". Multi30k's own files do too: prepare fetches them, or --data names their folder"
+            otherwise += (
+                ". Multi30k's own files do too: prepare fetches them, or --data names their folder"
+            )
         try:
             prepared = open_prepared_of(self.run, data_dir, otherwise=otherwise)
         except DataError:
@@ -276,14 +299,17 @@ class System:
             kept = {name: found for name in names if (found := self.kept(name)) is not None}
             if not may_be_kept or data_dir is not None or len(kept) < len(names):
                 raise
-            return [EvalSet(name, found.sources, found.refs, name, data) for name, found in kept.items()]
+            return [
+                EvalSet(name, found.sources, found.refs, name, data) for name, found in kept.items()
+            ]
         return [
             EvalSet(name, prepared.lines(name, "src"), prepared.lines(name, "tgt"), name, data)
             for name in names
         ]
 
     def assess(self, test_set: EvalSet) -> Assessment:
-        """Translate `test_set`, score the translations, and keep both in the run folder if possible.
+        """Translate `test_set`, score the translations, and keep both in the run folder if
+        possible.
 
         What looks wrong with the translations is logged as a warning.
         """
@@ -318,10 +344,14 @@ class System:
     def kept(self, kept_as: str) -> Evaluation | None:
         """What this system has kept of the test set `kept_as`, with the same weights and search."""
         found = open_evaluation(self._folder(kept_as))
-        return found if found is not None and self._made_by.items() <= found.record.items() else None
+        return (
+            found if found is not None and self._made_by.items() <= found.record.items() else None
+        )
 
     def _name_of(self, test_set: EvalSet) -> str:
-        """Its name in `eval/`: another run's split must not take the place of this run's of that name."""
+        """Its name in `eval/`: another run's split must not take the place of this run's of that
+        name.
+        """
         if test_set.data is None or test_set.data is self.run.config.data:
             return test_set.kept_as
         own, other = (
@@ -339,7 +369,10 @@ class System:
 
     def _keep(self, test_set: EvalSet, assessment: Assessment) -> None:
         kept_as = self._name_of(test_set)
-        folder, is_own = self._folder(kept_as), test_set.data is not None and kept_as == test_set.name
+        folder, is_own = (
+            self._folder(kept_as),
+            test_set.data is not None and kept_as == test_set.name,
+        )
         texts = zip(TEXTS, (test_set.sources, test_set.refs, assessment.hyps), strict=True)
         contents = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in texts}
         hashes = {name: sha256_bytes(content) for name, content in contents.items()}
@@ -380,7 +413,9 @@ def _pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) 
         raise
     found = []
     for name, pair in corpus.items():
-        sources, refs = (list(map(decode_line, side)) for side in zip(*read_pairs(pair), strict=True))
+        sources, refs = (
+            list(map(decode_line, side)) for side in zip(*read_pairs(pair), strict=True)
+        )
         found.append(EvalSet(name, sources, refs, name, data))
     return found
 

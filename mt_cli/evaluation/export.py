@@ -1,4 +1,5 @@
-"""`export`: a run's model for another engine, or a small copy of the run; and proof that it translates alike.
+"""`export`: a run's model for another engine, or a small copy of the run; and proof that it
+translates alike.
 
 The README.md of what is exported stands in export.md, a template.
 
@@ -105,7 +106,9 @@ class Export:
     @property
     def is_refuted(self) -> bool:
         """Whether the proof shows another model than the run's, which quantisation does not excuse."""
-        return self.proof is not None and self.quantization == "none" and self.proof.share < FAITHFUL
+        return (
+            self.proof is not None and self.quantization == "none" and self.proof.share < FAITHFUL
+        )
 
     def as_json(self) -> dict[str, object]:
         """The form that `export --json` prints."""
@@ -126,14 +129,15 @@ def export_run(
     threads: int = 0,
     overwrite: bool = False,
 ) -> Export:
-    """Write the model of `checkpoint` into the new `folder`, whole and ready to translate; prove it the same.
+    """Write the model of `checkpoint` into the new `folder`, whole and ready to translate; prove it
+    the same.
 
-    The proof: both translate the validation split, greedily, on the CPU. Without the data there is a warning
-    in its place. A copied run with the very same weights needs no proof.
+    The proof: both translate the validation split, greedily, on the CPU. Without the data there is
+    a warning in its place. A copied run with the very same weights needs no proof.
 
     Raises:
-        ResourceError: CTranslate2 is not installed, or the folder cannot be written.
-        UsageError: no such run or checkpoint; the folder exists, and `overwrite` is off or it is no export;
+        ResourceError: CTranslate2 is not installed, or the folder cannot be written. UsageError: no
+            such run or checkpoint; the folder exists, and `overwrite` is off or it is no export;
             Argos Translate cannot use such a model.
         DataError: `data_dir` does not hold the data of the run.
     """
@@ -151,7 +155,11 @@ def export_run(
         if data_dir is not None:
             raise
         log.warning("no proof that both translate alike: %s", error)
-    with memory_errors_explained("the model does not fit"), locked(folder), built_beside(folder) as partial:
+    with (
+        memory_errors_explained("the model does not fit"),
+        locked(folder),
+        built_beside(folder) as partial,
+    ):
         if to == "run":
             copy_run(run, partial, checkpoint=name, has_halves=quantization == "float16")
         else:
@@ -170,7 +178,9 @@ def export_run(
     return Export(folder, name, quantization, proof)
 
 
-def _check_wishes(folder: Path, *, to: ExportTarget, quantization: Quantization, overwrite: bool) -> None:
+def _check_wishes(
+    folder: Path, *, to: ExportTarget, quantization: Quantization, overwrite: bool
+) -> None:
     if to != "run":
         check_installed("export")
     elif quantization not in OF_RUNS:
@@ -187,11 +197,15 @@ def _check_wishes(folder: Path, *, to: ExportTarget, quantization: Quantization,
         ways_out="--overwrite replaces an exported model, or name another folder",
     )
     if any(folder.glob(f"{CHECKPOINTS}/*/{STATE}")):
-        raise UsageError(f"{folder} holds the state of a training: --overwrite leaves it alone; name another")
+        raise UsageError(
+            f"{folder} holds the state of a training: --overwrite leaves it alone; name another"
+        )
 
 
 def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threads: int) -> Proof:
-    """Translate and score the split of `prepared` with `checkpoint` of `run` and with what was `exported`."""
+    """Translate and score the split of `prepared` with `checkpoint` of `run` and with what was
+    `exported`.
+    """
     sources, refs = prepared.lines(SPLIT, "src"), prepared.lines(SPLIT, "tgt")
     data = run.config.data
 
@@ -199,7 +213,9 @@ def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threa
         # Of all searches, greedy alone is the same in both: what differs comes from the weights.
         precision = "fp32" if run.exported_from is None else None
         search = {"beam_size": 1, "length_penalty": 0.0, "precision": precision}
-        options = DecodingOptions(checkpoint, device="cpu", threads=threads, search=search, owns_process=True)
+        options = DecodingOptions(
+            checkpoint, device="cpu", threads=threads, search=search, owns_process=True
+        )
         return Translator.of_runs([run], options, quiet=run is exported)
 
     name = "the copy" if exported.exported_from is None else ENGINE
@@ -220,9 +236,13 @@ def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threa
         texts.append(f"{SPLIT}  {engine:<11}  {bleu}  {sentences_per_s:.0f} sentences/s")
         documents[engine] = {"bleu": bleu.details, "sentences_per_s": sentences_per_s}
     # What it calculates in on this machine.
-    compute_type = documents[name]["compute_type"] = getattr(engines[name].engine, "compute_type", "float32")
+    compute_type = documents[name]["compute_type"] = getattr(
+        engines[name].engine, "compute_type", "float32"
+    )
     n, identical = len(sources), sum(map(str.__eq__, *hyps.values()))
-    texts[-1] += f"  {compute_type}\n{SPLIT}  identical    {identical} of {n} lines, {identical / n:.1%}"
+    texts[-1] += (
+        f"  {compute_type}\n{SPLIT}  identical    {identical} of {n} lines, {identical / n:.1%}"
+    )
     document = {"split": SPLIT, "n": n, "identical": identical, **documents}
     return Proof(identical / n, "\n".join(texts), document)
 
@@ -230,7 +250,9 @@ def prove(run: Run, checkpoint: str, exported: Run, prepared: Prepared, *, threa
 def _convert(
     run: Run, folder: Path, *, checkpoint: str, quantization: Quantization, to: ExportTarget
 ) -> None:
-    """Write the model of `checkpoint` of `run` into `folder` as CTranslate2 loads it, and what it is."""
+    """Write the model of `checkpoint` of `run` into `folder` as CTranslate2 loads it, and what it
+    is.
+    """
     model = run.load_model(checkpoint=checkpoint, backend="scratch")
     if to == "argos":  # which splits no long sentences: CTranslate2 would fail where positions end
         model.src_positions = model.tgt_positions = Positions(
@@ -281,7 +303,8 @@ def _write_readme(
 
 
 def check_fits_argos(run: Run) -> None:
-    """Argos Translate has one SentencePiece model for both sides, changes no letter, splits no sentence.
+    """Argos Translate has one SentencePiece model for both sides, changes no letter, splits no
+    sentence.
 
     Raises:
         UsageError: the model of `run` needs other things.
@@ -294,11 +317,15 @@ def check_fits_argos(run: Run) -> None:
         "model.positions sinusoidal": config.model.positions == "sinusoidal",
     }
     if missing := [name for name, is_so in wanted.items() if not is_so]:
-        raise UsageError(f"{run.folder}: Argos Translate needs a model trained with {', '.join(missing)}")
+        raise UsageError(
+            f"{run.folder}: Argos Translate needs a model trained with {', '.join(missing)}"
+        )
 
 
 def pack_for_argos(run: Run, folder: Path) -> None:
-    """Write a package of the model in `folder`, which was exported from `run`, beside it there: a zip."""
+    """Write a package of the model in `folder`, which was exported from `run`, beside it there: a
+    zip.
+    """
     import spacy
 
     options = run.tokenizers.options
@@ -309,7 +336,11 @@ def pack_for_argos(run: Run, folder: Path) -> None:
             language = spacy.util.get_lang_class(code).__name__
         metadata |= {f"{side}_code": code, f"{side}_name": language}
     name = f"translate-{options.src_lang}_{options.tgt_lang}"
-    model = [path for path in folder.glob("*") if path.suffix in (".bin", ".json") and path.name != MANIFEST]
+    model = [
+        path
+        for path in folder.glob("*")
+        if path.suffix in (".bin", ".json") and path.name != MANIFEST
+    ]
     with zipfile.ZipFile(folder / f"{name}.argosmodel", "w", zipfile.ZIP_DEFLATED) as package:
         package.writestr(f"{name}/metadata.json", json.dumps(metadata, indent=2))
         package.write(folder / TOKENIZER / "joint.model", f"{name}/sentencepiece.model")
@@ -321,11 +352,12 @@ def pack_for_argos(run: Run, folder: Path) -> None:
 
 
 def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> None:
-    """Fill `folder` with `run` as far as the weights of `checkpoint`, with `has_halves` in 16 bits each.
+    """Fill `folder` with `run` as far as the weights of `checkpoint`, with `has_halves` in 16 bits
+    each.
 
-    Kept: config, tokenizer, what training measured, and scores if the weights are the same to the bit. Left
-    out: other checkpoints, the optimiser's state, the log, and the texts of evaluations, which belong to
-    their corpus.
+    Kept: config, tokenizer, what training measured, and scores if the weights are the same to the
+    bit. Left out: other checkpoints, the optimiser's state, the log, and the texts of evaluations,
+    which belong to their corpus.
 
     Raises:
         DataError: a file of the run is damaged.
@@ -333,7 +365,9 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
     """
     source = run.checkpoint_folder(checkpoint)
     dtype = torch.float16 if has_halves else torch.float32
-    weights = {name: each.to(dtype) for name, each in read_weights(source, run.parameter_shapes).items()}
+    weights = {
+        name: each.to(dtype) for name, each in read_weights(source, run.parameter_shapes).items()
+    }
     state = read_state(source)
     if state.best_step != state.step:  # it is all that there is, and so the best
         state = replace(state, best_step=state.step, best_score=None)
@@ -388,13 +422,14 @@ def write_model(
     spec = TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.num_heads,
-        # Only a pre-norm model is given final norms here. CTranslate2 runs them with either kind, so
-        # `stack.pre_norm` below says which it is.
+        # Only a pre-norm model is given final norms here. CTranslate2 runs them with either kind,
+        # so `stack.pre_norm` below says which it is.
         pre_norm=True,
         no_final_norm=not config.final_norm,
         # Its GELU is the exact one, as ours is; GELUTanh approximates it.
         activation={"relu": Activation.RELU, "gelu": Activation.GELU}[config.activation],
-        # Layer and heads (0 is the mean of all) whose attention it returns: see `Engine.cross_attention`.
+        # Layer and heads (0 is the mean of all) whose attention it returns: see
+        # `Engine.cross_attention`.
         alignment_layer=max(0, config.decoder_layers - 2),
         alignment_heads=0,
     )
@@ -412,7 +447,8 @@ def write_model(
 
 
 def _fill(spec: "TransformerSpec", model: TranslationModel, config: ModelConfig) -> None:
-    # Copies of all, because quantising changes them in place; fixed positions too, which no state has.
+    # Copies of all, because quantising changes them in place; fixed positions too, which no state
+    # has.
     tensors = {
         **model.state_dict(),
         "src_positions.weight": model.src_positions.weight.detach(),
@@ -427,7 +463,9 @@ def _fill(spec: "TransformerSpec", model: TranslationModel, config: ModelConfig)
         norm.gamma, norm.beta = weights[f"{name}.weight"], weights[f"{name}.bias"]
 
     def fill_attention(attention: "MultiHeadAttentionSpec", name: str) -> None:
-        """Self-attention projects queries, keys and values in one, cross-attention the queries apart."""
+        """Self-attention projects queries, keys and values in one, cross-attention the queries
+        apart.
+        """
         *inputs, output = attention.linear
         cuts = [config.d_model] if len(inputs) == 2 else []
         matrices = np.split(weights[f"{name}.in_proj_weight"], cuts)

@@ -58,7 +58,9 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     run = open_run(run_dir)
     has_come_to_it = run.checkpoints and (checkpoint not in POINTERS or run.pointer(checkpoint))
     name = run.resolve_checkpoint(checkpoint) if has_come_to_it else None
-    weights = {} if name is None else {f"{name}/{MODEL}": weights_sha256(run.checkpoint_folder(name))}
+    weights = (
+        {} if name is None else {f"{name}/{MODEL}": weights_sha256(run.checkpoint_folder(name))}
+    )
     status = {key: value for key, value in run.read_facts(STATUS).items() if key != "best_score"}
     scores: dict[str, object] = {}
     if validation := validation_of(run, name):  # with its signature, unlike the status's
@@ -78,7 +80,9 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
     }
     if not tokenizers.joint:
         vocabulary["tgt_first"] = _first_entries(tokenizers.tgt)
-    with suppress(DataError, OSError):  # the corpus files' hashes, where the run's data are still at hand
+    with suppress(
+        DataError, OSError
+    ):  # the corpus files' hashes, where the run's data are still at hand
         prepared = open_prepared(Path(run.prepared.folder), verify=False)
         if prepared.sha256 == run.prepared.sha256:
             inputs = prepared.manifest.inputs
@@ -87,7 +91,11 @@ def describe_run(run_dir: Path, *, checkpoint: str = "best") -> Description:
         "parameters": parameters_by_part(run.parameter_shapes),
         "vocabulary": vocabulary,
         "scores": scores,
-        "data": {"prepared_folder": run.prepared.folder, "prepared_sha256": run.prepared.sha256, **inputs},
+        "data": {
+            "prepared_folder": run.prepared.folder,
+            "prepared_sha256": run.prepared.sha256,
+            **inputs,
+        },
         "sha256": {**run.sha256, **weights},
         "environment": run.read_facts(ENVIRONMENT),
         "config": run.config.model_dump(mode="json"),
@@ -110,7 +118,8 @@ def _first_entries(tokenizer: Tokenizer) -> list[str]:
 
 
 def facts_as_text(description: Description, *, width: int | None) -> str:
-    """For people: a section after another. For a terminal of `width`, hashes are cut short and lines wrapped.
+    """For people: a section after another. For a terminal of `width`, hashes are cut short and
+    lines wrapped.
 
     The config comes last: as the TOML that it is, or on a terminal what is not its default.
     """
@@ -122,7 +131,11 @@ def facts_as_text(description: Description, *, width: int | None) -> str:
     config = parse_config(description["config"])
     if width is None:
         return "\n\n".join([*sections, f"config\n{dump_config(config).rstrip()}"])
-    changed = {path: own for path, (_, own) in differences(Config(), config).items() if own not in ("", None)}
+    changed = {
+        path: own
+        for path, (_, own) in differences(Config(), config).items()
+        if own not in ("", None)
+    }
     rows = _rows(changed, width) if changed else ["  as it is by default"]
     return "\n\n".join([*sections, "\n".join(["config, where it is not the default", *rows])])
 
@@ -183,7 +196,10 @@ def trace_as_text(trace: ShapeTrace, pair: TeacherForced, *, width: int | None) 
     for name, tokens in (("source", pair.src_tokens), ("target", pair.tgt_tokens)):
         line = f"{name}  {' '.join(tokens)}"
         lines += textwrap.wrap(line, width, subsequent_indent=" " * 8) if width else [line]
-    lines += ["", *(f"{letter} = {size:<6} {NAMES[letter]}" for letter, size in trace.legend.items())]
+    lines += [
+        "",
+        *(f"{letter} = {size:<6} {NAMES[letter]}" for letter, size in trace.legend.items()),
+    ]
     lines += [f"N = {size:<6} {stack} layers, all alike" for stack, size in trace.depths.items()]
     widest = max(2 * LEVELS.index(each.level) + len(each.name) for each in trace.tensors)
     for place, group in groupby(trace.tensors, lambda tensor: tensor.place):
@@ -196,7 +212,9 @@ def trace_as_text(trace: ShapeTrace, pair: TeacherForced, *, width: int | None) 
 
 
 def draw_masks(path: Path, pair: TeacherForced) -> None:
-    """Draw the masks of `pair`, padded as it would be beside a longer sentence: dark = may be attended."""
+    """Draw the masks of `pair`, padded as it would be beside a longer sentence: dark = may be
+    attended.
+    """
     padding = torch.full((1, NUM_PADS), PAD_ID, device=pair.src_ids.device)
     src_mask = padding_mask(torch.cat([pair.src_ids, padding], dim=1), pad_id=PAD_ID)  # (1, S)
     tgt_mask = causal_mask(len(pair.tgt_tokens), device=pair.tgt_in.device)  # (T, T)

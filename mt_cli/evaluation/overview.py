@@ -38,11 +38,14 @@ class RunSummary:
     minutes: float | None
     """Of training."""
     differs: dict[str, object]
-    """Config keys whose value differs from the most common one among these runs; None means not set."""
+    """Config keys whose value differs from the most common one among these runs; None means not
+    set.
+    """
 
 
 def summarise_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
-    """What is known of each run in `folder`, damaged ones left out with a warning; the best score first.
+    """What is known of each run in `folder`, damaged ones left out with a warning; the best score
+    first.
 
     Raises:
         UsageError: there is none.
@@ -80,12 +83,18 @@ def _summary(run: Run, differs: dict[str, object]) -> RunSummary:
     bleus = [each for each in of_test if each["metric"] == "bleu"]
     bleu = max(bleus, key=lambda each: _number(each, "score") or 0.0, default={})
     evaluation = bleu.get("evaluation")
-    chrfs = [each for each in of_test if each["metric"] == "chrf" and each["evaluation"] == evaluation]
-    signatures = [each["signature"] for each in (bleu, *chrfs) if each] or [validation.get("bleu_signature")]
+    chrfs = [
+        each for each in of_test if each["metric"] == "chrf" and each["evaluation"] == evaluation
+    ]
+    signatures = [each["signature"] for each in (bleu, *chrfs) if each] or [
+        validation.get("bleu_signature")
+    ]
     state, seconds = status.get("state"), _number(status, "elapsed_s")
     return RunSummary(
         folder=run.folder,
-        state="killed" if state == "running" and not is_locked(run.folder) else str(state or "unknown"),
+        state="killed"
+        if state == "running" and not is_locked(run.folder)
+        else str(state or "unknown"),
         step=step if isinstance(step := status.get("step"), int) else None,
         val_bleu=_number(validation, "bleu"),
         bleu=_number(bleu, "score"),
@@ -110,7 +119,9 @@ def _number(record: Mapping[str, object], key: str) -> float | None:
 
 def _odd_keys(configs: Sequence[Config]) -> list[dict[str, object]]:
     """For each config, the keys to which others give another value more often."""
-    changed = [differences(Config(), each) for each in configs]  # of the default, by path: both values
+    changed = [
+        differences(Config(), each) for each in configs
+    ]  # of the default, by path: both values
     defaults = {path: default for each in changed for path, (default, _) in each.items()}
     values = {
         path: [each.get(path, (default, default))[1] for each in changed]

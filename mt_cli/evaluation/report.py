@@ -1,4 +1,5 @@
-"""`report`: what is known of a run, or of two side by side, as one page that can be sent to anybody.
+"""`report`: what is known of a run, or of two side by side, as one page that can be sent to
+anybody.
 
 The page's looks stand in report.html, a template. `plot` draws the curves of trainings alone.
 """
@@ -33,7 +34,13 @@ from mt_cli.machine.files import write_atomically
 from mt_cli.machine.terminal import in_words, visible
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
 from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, num_parameters, number_in, open_run
-from mt_cli.translation.attention import PICTURES, AttentionMaps, check_ending, compose_panels, render
+from mt_cli.translation.attention import (
+    PICTURES,
+    AttentionMaps,
+    check_ending,
+    compose_panels,
+    render,
+)
 from mt_cli.translation.lines import unk_rate
 from mt_cli.translation.translator import DecodingOptions
 
@@ -67,16 +74,18 @@ def write_report(
 ) -> Facts:
     """Write a page about one run, or two side by side, to `output`; gives what it shows, for JSON.
 
-    Runs translate, unless the translations of this very checkpoint and search are kept in their folder. The
-    chosen splits are of the first run's data.
+    Runs translate, unless the translations of this very checkpoint and search are kept in their
+    folder. The chosen splits are of the first run's data.
 
     Raises:
-        UsageError: `output` is no .html file, there are not one or two runs, or no such split or checkpoint.
-        DataError: a file is damaged, or the data are gone and nothing is kept of them.
-        ResourceError: the page cannot be written.
+        UsageError: `output` is no .html file, there are not one or two runs, or no such split or
+            checkpoint. DataError: a file is damaged, or the data are gone and nothing is kept of
+            them. ResourceError: the page cannot be written.
     """
     if output.suffix.lower() not in ENDINGS or output.is_dir():
-        raise UsageError(f"{output}: a report is a page; name a file that ends in {' or '.join(ENDINGS)}")
+        raise UsageError(
+            f"{output}: a report is a page; name a file that ends in {' or '.join(ENDINGS)}"
+        )
     if not 1 <= len(run_dirs) <= 2:
         raise UsageError(f"a report shows one run, or two side by side; found {len(run_dirs)}")
     if len({run_dir.resolve() for run_dir in run_dirs}) < len(run_dirs):
@@ -112,7 +121,10 @@ def write_report(
                 caveats=[caveat_of(*systems)],
             )
         found[test_set.name] = {
-            "scores": [score(each, test_set.refs, lang=lang, lowercase=lowercase).as_json() for each in hyps],
+            "scores": [
+                score(each, test_set.refs, lang=lang, lowercase=lowercase).as_json()
+                for each in hyps
+            ],
             "unk_rates": [unk_rate(test_set.sources, system.run.tokenizers) for system in systems],
             "symptoms": [symptoms(each, test_set.refs) for each in hyps],
             "comparison": comparison,
@@ -156,7 +168,11 @@ def _facts(system: System, name: str) -> Facts:
         "settings": {path: value for path, (_, value) in differences(Config(), run.config).items()},
         "config": dump_config(run.config),
         "environment": run.read_facts(ENVIRONMENT),
-        "sha256": {f"{checkpoint}/{MODEL}": weights, "prepared data": run.prepared.sha256, **run.sha256},
+        "sha256": {
+            f"{checkpoint}/{MODEL}": weights,
+            "prepared data": run.prepared.sha256,
+            **run.sha256,
+        },
         "curves": curves,
         "kept": kept_scores(run, checkpoint=checkpoint),
     }
@@ -170,13 +186,18 @@ def _examples(
     num_examples: int,
     lowercase: bool,
 ) -> Facts:
-    """Sentences from both ends of the ranking by chrF2, and attention maps of the first, by their line.
+    """Sentences from both ends of the ranking by chrF2, and attention maps of the first, by their
+    line.
 
     Two runs are ranked by what the second gains.
     """
     chrf = [sentence_chrf(each, test_set.refs, lowercase=lowercase) for each in hyps]
     is_pair = len(systems) == 2
-    values = [last - first for first, last in zip(chrf[0], chrf[-1], strict=True)] if is_pair else chrf[0]
+    values = (
+        [last - first for first, last in zip(chrf[0], chrf[-1], strict=True)]
+        if is_pair
+        else chrf[0]
+    )
     ranking = sorted(range(len(values)), key=values.__getitem__)
     wanted = min(len(ranking), num_examples)
     ends = {
@@ -190,8 +211,15 @@ def _examples(
             place = ranking[rank]
             source, texts = test_set.sources[place], [of_system[place] for of_system in hyps]
             if number < EXAMPLES_WITH_MAPS:
-                maps[place + 1] = [_attention(source, *each) for each in zip(texts, systems, strict=True)]
-            example = {"group": title, "line": place + 1, "rank": rank + 1, "source": _shortened(source)}
+                maps[place + 1] = [
+                    _attention(source, *each) for each in zip(texts, systems, strict=True)
+                ]
+            example = {
+                "group": title,
+                "line": place + 1,
+                "rank": rank + 1,
+                "source": _shortened(source),
+            }
             example["reference"] = _shortened(test_set.refs[place])
             example["translations"] = [
                 {"text": _shortened(text), "chrf": scores[place]}
@@ -217,10 +245,13 @@ def _attention(source: str, hyp: str, system: System) -> AttentionMaps | None:
 
 
 def _differences(hyp: str, ref: str, lowercase: bool) -> Facts:
-    """`spans` of `hyp`, each with whether `ref` has it too, and what is `missing` of `ref` in `hyp`."""
+    """`spans` of `hyp`, each with whether `ref` has it too, and what is `missing` of `ref` in
+    `hyp`.
+    """
     of_hyp, of_ref = map(PIECE.findall, (hyp, ref))
     words = [
-        [each.strip().lower() if lowercase else each.strip() for each in side] for side in (of_hyp, of_ref)
+        [each.strip().lower() if lowercase else each.strip() for each in side]
+        for side in (of_hyp, of_ref)
     ]
     found: Facts = {"spans": [], "missing": []}
     for tag, a, b, c, d in SequenceMatcher(None, words[0], words[1], autojunk=False).get_opcodes():
@@ -240,7 +271,9 @@ def render_page(runs: Sequence[Facts], test_sets: Mapping[str, Facts]) -> str:
     # Characters that cannot be seen, or could reorder the text around them, are spelled out.
     environment.finalize = lambda value: visible(value, kept="\n") if type(value) is str else value
     environment.filters |= {"in_words": in_words, "picture": _picture, "differences": _differences}
-    template = environment.from_string(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
+    template = environment.from_string(
+        files(__package__).joinpath("report.html").read_text(encoding="utf-8")
+    )
     drawn = {run["name"]: run["curves"] for run in runs if run["curves"] is not None}
     curves = None
     if drawn:
@@ -282,7 +315,9 @@ class Curves:
     train_loss: Curve
     """What is minimised, per target token: the smoothed loss."""
     train_nll: Curve
-    """Negative log-likelihood per target token, in nats, with dropout: what `val_nll` compares with."""
+    """Negative log-likelihood per target token, in nats, with dropout: what `val_nll` compares
+    with.
+    """
     lr: Curve
     val_nll: Curve
     """The same of the validation split, without dropout."""
@@ -303,11 +338,15 @@ def curves_of(run: Run) -> Curves:
         raise DataError(f"{path}: no measurement yet; train on, or name a folder that train wrote")
 
     def curve(of: Sequence[dict[str, object]], key: str) -> Curve:
-        return [(number_in(each, "step", path=path), number_in(each, key, path=path)) for each in of]
+        return [
+            (number_in(each, "step", path=path), number_in(each, key, path=path)) for each in of
+        ]
 
     return Curves(
         name=run.folder.resolve().name,
-        bleu_signatures=tuple(dict.fromkeys(str(each.get("bleu_signature")) for each in validations)),
+        bleu_signatures=tuple(
+            dict.fromkeys(str(each.get("bleu_signature")) for each in validations)
+        ),
         train_loss=curve(steps, "loss"),
         train_nll=curve(steps, "nll"),
         lr=curve(steps, "lr"),
@@ -317,7 +356,8 @@ def curves_of(run: Run) -> Curves:
 
 
 def plot_runs(run_dirs: Sequence[Path], *, output: Path) -> list[Curves]:
-    """Draw the curves of all runs into `output`, whose ending is one of `PICTURES`; gives what was drawn.
+    """Draw the curves of all runs into `output`, whose ending is one of `PICTURES`; gives what was
+    drawn.
 
     Raises:
         UsageError: the ending is another, or a folder is no run.
@@ -367,13 +407,17 @@ def compose(runs: Sequence[Curves], *, labels: Sequence[str]) -> "Figure":
     rate.set_ylim(bottom=0)
     rate.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     bleu.set_ylim(bottom=0)
-    legend = figure.legend(handles=loss.get_lines(), loc="outside lower center", ncols=2, fontsize=9)
+    legend = figure.legend(
+        handles=loss.get_lines(), loc="outside lower center", ncols=2, fontsize=9
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)  # a folder's name may hold dollar signs
     return figure
 
 
-def _draw(axes: "Axes", curve: Curve, colour: str, *, label: str, style: str = "-", marker: str = "") -> None:
+def _draw(
+    axes: "Axes", curve: Curve, colour: str, *, label: str, style: str = "-", marker: str = ""
+) -> None:
     axes.plot(
         [step for step, _ in curve],
         [value for _, value in curve],

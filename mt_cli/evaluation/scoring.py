@@ -1,4 +1,6 @@
-"""BLEU, chrF2 and TER by sacreBLEU, with their signatures; paired tests; what a score does not show."""
+"""BLEU, chrF2 and TER by sacreBLEU, with their signatures; paired tests; what a score does not
+show.
+"""
 
 import json
 import re
@@ -40,7 +42,9 @@ class Score:
     half_width: float | None = None
     """Of its 95 % bootstrap interval (Koehn 2004), where that was asked for."""
     interval: str | None = None
-    """The interval as `sacrebleu --confidence` prints it, and the signature with its resamples and seed."""
+    """The interval as `sacrebleu --confidence` prints it, and the signature with its resamples and
+    seed.
+    """
 
     def __str__(self) -> str:
         return f"{self.name} {self.score:.2f}  {self.signature}"
@@ -63,12 +67,14 @@ class Scores:
         return {**details, "n": self.n, "length_ratio": self.length_ratio}
 
 
-def score(hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase: bool = False) -> Scores:
+def score(
+    hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase: bool = False
+) -> Scores:
     """Corpus scores of `hyps` against `refs`, which are in the language `lang`, with intervals.
 
-    What a word is for BLEU and TER follows from `lang` and from the script of `refs`. BLEU and chrF2 are
-    cased unless `lowercase`; TER never is, which is sacreBLEU's default. More than `MOST_RESAMPLED`
-    sentences get no interval.
+    What a word is for BLEU and TER follows from `lang` and from the script of `refs`. BLEU and
+    chrF2 are cased unless `lowercase`; TER never is, which is sacreBLEU's default. More than
+    `MOST_RESAMPLED` sentences get no interval.
     """
     n_bootstrap = RESAMPLES if len(hyps) <= MOST_RESAMPLED else 1
     metrics = _metrics(bleu_tokenizer(refs, lang), lowercase)
@@ -78,16 +84,22 @@ def score(hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase
     return Scores(scores, len(hyps), ratio)
 
 
-def score_bleu(hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase: bool = False) -> Score:
+def score_bleu(
+    hyps: Sequence[str], refs: Sequence[str], *, lang: str = "", lowercase: bool = False
+) -> Score:
     """Corpus BLEU of `hyps` against `refs`, as in `score`, and nothing slower."""
     metric = _metrics(bleu_tokenizer(refs, lang), lowercase)[0]
     return _describe(metric, _corpus_score(metric, hyps, refs, n_bootstrap=1))
 
 
-def sentence_chrf(hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False) -> list[float]:
+def sentence_chrf(
+    hyps: Sequence[str], refs: Sequence[str], *, lowercase: bool = False
+) -> list[float]:
     """chrF2 of each of `hyps` by itself."""
     metric = _metrics("13a", lowercase)[1]
-    return [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in zip(hyps, refs, strict=True)]
+    return [
+        float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in zip(hyps, refs, strict=True)
+    ]
 
 
 def _metrics(tokenizer: str, lowercase: bool) -> "tuple[Metric, Metric, Metric]":
@@ -104,10 +116,12 @@ def _metrics(tokenizer: str, lowercase: bool) -> "tuple[Metric, Metric, Metric]"
 
 
 def bleu_tokenizer(refs: Sequence[str], lang: str = "") -> str:
-    """What sacreBLEU splits `refs` with, as its signature calls it; `lang` is their language if known.
+    """What sacreBLEU splits `refs` with, as its signature calls it; `lang` is their language if
+    known.
 
-    Its own choice for a language: zh, ja-mecab, ko-mecab, else 13a. Where a package for that is missing
-    (sacrebleu[ja], sacrebleu[ko]), and in other scripts without spaces between words: characters.
+    Its own choice for a language: zh, ja-mecab, ko-mecab, else 13a. Where a package for that is
+    missing (sacrebleu[ja], sacrebleu[ko]), and in other scripts without spaces between words:
+    characters.
     """
     language = base_language(lang)
     if language in CHINESE:
@@ -135,7 +149,9 @@ def _corpus_score(
 ) -> "MetricScore":
     try:
         result: MetricScore = metric.corpus_score(list(hyps), [list(refs)], n_bootstrap=n_bootstrap)
-    except TypeError:  # sacreBLEU 2.6.0 cannot average resamples of which one scores 0: then no interval
+    except (
+        TypeError
+    ):  # sacreBLEU 2.6.0 cannot average resamples of which one scores 0: then no interval
         metric.n_bootstrap = None
         result = metric.corpus_score(list(hyps), [list(refs)])
     return result
@@ -148,7 +164,8 @@ def _describe(metric: "Metric", result: "MetricScore") -> Score:
     plain.update("seed", None)
     signature = plain.format()
     details, exact = (
-        json.loads(result.format(width=width, signature=with_resamples, is_json=True)) for width in (2, 10)
+        json.loads(result.format(width=width, signature=with_resamples, is_json=True))
+        for width in (2, 10)
     )
     details |= {"score": result.score, "signature": signature}
     if "confidence" not in details:
@@ -156,7 +173,9 @@ def _describe(metric: "Metric", result: "MetricScore") -> Score:
     details |= {key: exact[key] for key in ("confidence_mean", "confidence_var")}
     details["confidence_signature"], half_width = with_resamples, exact["confidence_var"]
     interval = f"{exact['confidence_mean']:.2f} ± {half_width:.2f}"
-    return Score(result.name, result.score, signature, details, half_width, f"{interval}  {with_resamples}")
+    return Score(
+        result.name, result.score, signature, details, half_width, f"{interval}  {with_resamples}"
+    )
 
 
 # Is one system better than another?
@@ -181,7 +200,9 @@ class MetricTest:
     difference: float
     """The system's score less the baseline's."""
     bootstrap_p: float | None
-    """By paired bootstrap (Koehn 2004); none where the scores are equal and there is nothing to test."""
+    """By paired bootstrap (Koehn 2004); none where the scores are equal and there is nothing to
+    test.
+    """
     randomisation_p: float | None
     """By paired approximate randomisation (Riezler and Maxwell 2005); none as above."""
     bootstrap_signature: str
@@ -219,16 +240,21 @@ def paired_tests(
 
     `lang` is as in `score`.
 
-    Where k translations differ, chance swaps them in 2^k ways, of which two give a difference as large as
-    the one that was found. So no randomisation p is below 2^(1-k), whatever the trials say.
+    Where k translations differ, chance swaps them in 2^k ways, of which two give a difference as
+    large as the one that was found. So no randomisation p is below 2^(1-k), whatever the trials
+    say.
     """
     from sacrebleu.significance import PairedTest
 
-    named: list[tuple[str, Sequence[str]]] = [(str(i), hyps) for i, hyps in enumerate([baseline, *systems])]
+    named: list[tuple[str, Sequence[str]]] = [
+        (str(i), hyps) for i, hyps in enumerate([baseline, *systems])
+    ]
     tokenizer = bleu_tokenizer(refs, lang)
     metrics = dict(zip(("BLEU", "CHRF", "TER"), _metrics(tokenizer, lowercase), strict=True))
     references = [list(refs)]
-    bs_signatures, bs = PairedTest(named, metrics, references, test_type="bs", n_samples=resamples)()
+    bs_signatures, bs = PairedTest(
+        named, metrics, references, test_type="bs", n_samples=resamples
+    )()
     ar_signatures, ar = PairedTest(named, metrics, references, test_type="ar", n_samples=trials)()
 
     def test(name: MetricName, place: int) -> MetricTest:
@@ -239,12 +265,18 @@ def paired_tests(
         )
         bootstrap_p = randomisation_p = None
         if before.score != after.score:  # or nothing is left to test
-            num_changed = sum(old != new for old, new in zip(baseline, systems[place - 1], strict=True))
+            num_changed = sum(
+                old != new for old, new in zip(baseline, systems[place - 1], strict=True)
+            )
             bootstrap_p = float(of_bs[place].p_value or 0)
-            randomisation_p = max(float(of_ar[place].p_value or 0), min(1.0, 2.0 ** (1 - num_changed)))
+            randomisation_p = max(
+                float(of_ar[place].p_value or 0), min(1.0, 2.0 ** (1 - num_changed))
+            )
         signatures = (bs_signatures[name].format(), ar_signatures[name].format())
         difference = after.score - before.score
-        return MetricTest(name, before, after, difference, bootstrap_p, randomisation_p, *signatures)
+        return MetricTest(
+            name, before, after, difference, bootstrap_p, randomisation_p, *signatures
+        )
 
     return [tuple(test(name, place) for name in METRICS) for place in range(1, len(named))]
 
@@ -262,7 +294,10 @@ def judge(
     `num_changed` translations differ.
     """
     if num_changed == 0:
-        return "identical", f"no difference: the translations of {name} and {baseline_name} are identical"
+        return (
+            "identical",
+            f"no difference: the translations of {name} and {baseline_name} are identical",
+        )
     bleu, *others = tests
     evidence = f"{bleu} (paired approximate randomisation, {trials} trials)"
     shown = [each for each in others if each.is_significant]
@@ -270,7 +305,9 @@ def judge(
         but = [f"; but {name} is {each.outcome} by {each}" for each in shown]
         unclear = f"no difference can be shown between {name} and {baseline_name}"
         return "unclear", f"{unclear}: {evidence}{''.join(but)}"
-    but = [f"; but it is {each.outcome} by {each}" for each in shown if each.outcome != bleu.outcome]
+    but = [
+        f"; but it is {each.outcome} by {each}" for each in shown if each.outcome != bleu.outcome
+    ]
     return bleu.outcome, f"{name} is {bleu.outcome} than {baseline_name}: {evidence}{''.join(but)}"
 
 
@@ -293,26 +330,28 @@ def symptoms(hyps: Sequence[str], refs: Sequence[str]) -> list[str]:
     tokenised_refs = _lines_that(is_tokenised, refs)
     if tokenised_refs and len(tokenised_refs) >= MOST_TOKENISED * len(refs):
         found.append(
-            f"{len(tokenised_refs)} of {len(refs)} references end in a space and a mark, such as line "
-            f"{tokenised_refs[0]}: they look tokenised, and so the scores mislead; score against "
-            "detokenised text"
+            f"{len(tokenised_refs)} of {len(refs)} references end in a space and a mark, such as "
+            f"line {tokenised_refs[0]}: they look tokenised, and so the scores mislead; score "
+            "against detokenised text"
         )
     elif tokenised and len(tokenised) - len(tokenised_refs) >= MOST_TOKENISED * len(hyps):
         found.append(
             f"{len(tokenised)} of {len(hyps)} lines end in a space and a mark, such as line "
-            f"{tokenised[0]}: the output looks tokenised, and so its scores mislead; score detokenised text"
+            f"{tokenised[0]}: the output looks tokenised, and so its scores mislead; score "
+            "detokenised text"
         )
     loops = _lines_that(is_looping, hyps)
     if loops and len(loops) - len(_lines_that(is_looping, refs)) >= MOST_LOOPS * len(hyps):
         found.append(
-            f"{len(loops)} of {len(hyps)} translations repeat themselves, for example line {loops[0]}: "
-            "train longer, or evaluate and translate with --no-repeat-ngram 4"
+            f"{len(loops)} of {len(hyps)} translations repeat themselves, for example line "
+            f"{loops[0]}: train longer, or evaluate and translate with --no-repeat-ngram 4"
         )
     unreachable = _lines_that(lambda line: not is_normal(line), refs)
     if len(unreachable) > MOST_UNREACHABLE * len(refs):
         found.append(
-            f"{len(unreachable)} of {len(refs)} references, for example line {unreachable[0]}, are not in "
-            "Unicode's NFC or hold invisible characters, which no translation has: the scores are too low"
+            f"{len(unreachable)} of {len(refs)} references, for example line {unreachable[0]}, are "
+            "not in Unicode's NFC or hold invisible characters, which no translation has: the "
+            "scores are too low"
         )
     return found
 

@@ -27,7 +27,11 @@ PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
 """Packages besides torch whose version may affect a result."""
 FIRST_MATRIX_UNITS = (7, 0)
 """Compute capability of the first GPUs with tensor cores, which multiply fp16."""
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES: dict[Precision, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -59,7 +63,8 @@ class Runtime:
 
     def without_gradients(self) -> contextlib.AbstractContextManager[object]:
         """A context in which nothing is kept for a backward pass."""
-        # Inference mode is a little faster, but in it `autocast` would convert every matrix at every use.
+        # Inference mode is a little faster, but in it `autocast` would convert every matrix at
+        # every use.
         return torch.inference_mode() if self.precision == "fp32" else torch.no_grad()
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
@@ -72,14 +77,16 @@ class Runtime:
 def set_up_process(*, threads: int = 0) -> None:
     """Make settings that hold for the whole process: for a program, not for a library call.
 
-    CPU threads (0: PyTorch's choice), how memory is freed, and full fp32: TensorFloat-32 is off, whatever the
-    environment says.
+    CPU threads (0: PyTorch's choice), how memory is freed, and full fp32: TensorFloat-32 is off,
+    whatever the environment says.
 
     Raises:
         ResourceError: too many threads.
     """
     if threads > MOST_THREADS:  # torch takes no such number
-        raise ResourceError(f"{threads} threads are more than any machine has; give ", Option("threads", 1))
+        raise ResourceError(
+            f"{threads} threads are more than any machine has; give ", Option("threads", 1)
+        )
     if threads:
         torch.set_num_threads(threads)
     elif "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
@@ -129,14 +136,18 @@ def _choose_device(device: Device) -> torch.device:
         return torch.device("cuda")
     if not local_rank.isdecimal():
         raise ResourceError(
-            f"LOCAL_RANK is {local_rank!r} in the environment and has to be a number; start with torchrun, "
-            "or unset it"
+            f"LOCAL_RANK is {local_rank!r} in the environment and has to be a number; start with "
+            "torchrun, or unset it"
         )
     own, found = int(local_rank), torch.cuda.device_count()
-    if found == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):  # the launcher shows each process one GPU
+    if found == 1 and os.environ.get(
+        "CUDA_VISIBLE_DEVICES"
+    ):  # the launcher shows each process one GPU
         own = 0
     if own >= found:
-        raise ResourceError(f"no GPU is left for process {own + 1}: this machine has {found}; start no more")
+        raise ResourceError(
+            f"no GPU is left for process {own + 1}: this machine has {found}; start no more"
+        )
     torch.cuda.set_device(own)
     return torch.device("cuda", own)
 
@@ -146,13 +157,18 @@ def _keep_freed_memory() -> None:
     if platform.libc_ver()[0] != "glibc":
         return
     mallopt = ctypes.CDLL(None).mallopt
-    if any(mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS):  # until one is accepted
-        # Set only with the other: alone, it would freeze the mmap threshold at 128 KiB, which is worse.
+    if any(
+        mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS
+    ):  # until one is accepted
+        # Set only with the other: alone, it would freeze the mmap threshold at 128 KiB, which is
+        # worse.
         mallopt(M_TRIM_THRESHOLD, INT_MAX)
 
 
 def seed_everything(seed: int) -> None:
-    """Seed torch's generators that dropout draws from: the CPU's, and the GPU's where one is in use."""
+    """Seed torch's generators that dropout draws from: the CPU's, and the GPU's where one is in
+    use.
+    """
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed(seed)
@@ -162,7 +178,9 @@ def seed_everything(seed: int) -> None:
 
 
 def fast_bf16() -> str:
-    """What multiplies bf16 matrices fast, if oneDNN may use it: `AMX` tiles, `BF16` vectors, or nothing."""
+    """What multiplies bf16 matrices fast, if oneDNN may use it: `AMX` tiles, `BF16` vectors, or
+    nothing.
+    """
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     is_unlimited = most in ("", "ALL", "DEFAULT")
     if torch.cpu._is_amx_tile_supported() and (is_unlimited or "AMX" in most):
@@ -176,13 +194,17 @@ def processor_name() -> str:
     with contextlib.suppress(OSError):
         for line in CPU_INFO.read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
-            if name.strip() in ("model name", "Model") and value.strip():  # on PCs, and on most ARM boards
+            if (
+                name.strip() in ("model name", "Model") and value.strip()
+            ):  # on PCs, and on most ARM boards
                 return " ".join(value.split())
     return platform.processor() or platform.machine() or "unknown processor"
 
 
 def describe_processor() -> str:
-    """The processor with what makes matrix products fast, such as `AMD EPYC, 2 cores, AVX-512, BF16`."""
+    """The processor with what makes matrix products fast, such as `AMD EPYC, 2 cores, AVX-512,
+    BF16`.
+    """
     cores = os.cpu_count() or 1
     described = [processor_name(), f"{cores} core{'' if cores == 1 else 's'}"]
     described += ["AVX-512"] if torch.cpu._is_avx512_supported() else []
@@ -191,7 +213,10 @@ def describe_processor() -> str:
 
 def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
     """Facts about the machine that help to interpret a result."""
-    facts: dict[str, str | int | float] = {"python": platform.python_version(), "torch": torch.__version__}
+    facts: dict[str, str | int | float] = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             facts[package] = metadata.version(package)
@@ -241,7 +266,8 @@ def check_fits_memory(
     device: torch.device | None = None,
     is_trained: bool = False,
 ) -> None:
-    """Make sure that so many parameters can be held by `device`, or trained there if they are `is_trained`.
+    """Make sure that so many parameters can be held by `device`, or trained there if they are
+    `is_trained`.
 
     Batches come on top: how much they take shows when the first is computed.
 
@@ -253,13 +279,16 @@ def check_fits_memory(
     if memory is not None and needed > memory:
         verb = "and their training take" if is_trained else "take"
         raise ResourceError(
-            f"the model does not fit: {num_parameters:,} parameters {verb} {needed / GIB:,.1f} GiB, and "
-            f"there are {memory / GIB:,.1f} GiB; lower model.d_model, model.d_ff or the number of layers"
+            f"the model does not fit: {num_parameters:,} parameters {verb} {needed / GIB:,.1f} "
+            f"GiB, and there are {memory / GIB:,.1f} GiB; lower model.d_model, model.d_ff or the "
+            "number of layers"
         )
 
 
 def release_memory(device: torch.device) -> None:
-    """Give back what PyTorch keeps for later of `device`'s memory, so that it can be had in other pieces."""
+    """Give back what PyTorch keeps for later of `device`'s memory, so that it can be had in other
+    pieces.
+    """
     if device.type != "cpu":
         torch.get_device_module(device).empty_cache()
 

@@ -1,7 +1,9 @@
-"""The one door to disk: bounded reads, sha256, JSON; files and folders that are old or new, and never half.
+"""The one door to disk: bounded reads, sha256, JSON; files and folders that are old or new, and
+never half.
 
-Files are written beside, synced and renamed; folders are built beside and renamed. What a kill leaves is
-named `.NAME….partial` or `.NAME.old`; the next command that locks the folder clears it away.
+Files are written beside, synced and renamed; folders are built beside and renamed. What a kill
+leaves is named `.NAME….partial` or `.NAME.old`; the next command that locks the folder clears it
+away.
 """
 
 import errno
@@ -69,9 +71,15 @@ def write_errors_named(path: Path) -> Iterator[None]:
         if shortage(error) == MEMORY:
             raise
         first = error
-        while isinstance(first.__context__, OSError):  # to close a file that could not be written fails too
+        while isinstance(
+            first.__context__, OSError
+        ):  # to close a file that could not be written fails too
             first = first.__context__
-        remedy = "free some of it" if first.errno in (errno.ENOSPC, errno.EDQUOT) else "name another place"
+        remedy = (
+            "free some of it"
+            if first.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "name another place"
+        )
         raise WriteError(path, f"cannot be written: {reason_of(first)}; {remedy}") from error
 
 
@@ -154,7 +162,9 @@ def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
         except (OSError, ValueError):  # a name that no file can have
             is_inside = is_found = False
         if not is_inside:
-            raise DataError(f"{folder / MANIFEST}: lists {name[:100]!r}, which is no file in its folder")
+            raise DataError(
+                f"{folder / MANIFEST}: lists {name[:100]!r}, which is no file in its folder"
+            )
         if not is_found:
             raise DataError(f"{path}: missing, though {folder / MANIFEST} lists it")
         found = sha256_file(path)
@@ -169,7 +179,8 @@ def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds either its old content or all of the new, even after a power cut.
+    """Write `data` so that `path` holds either its old content or all of the new, even after a
+    power cut.
 
     Missing folders are made.
 
@@ -185,13 +196,15 @@ def write_atomically(path: Path, data: bytes) -> None:
 def write_json(path: Path, value: object) -> None:
     """Write `value` as readable JSON, atomically."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    # Invalid UTF-8 in a path is a lone surrogate here; it is written as `\udcff`, which JSON reads back.
+    # Invalid UTF-8 in a path is a lone surrogate here; it is written as `\udcff`, which JSON reads
+    # back.
     write_atomically(path, text.encode(errors="backslashreplace"))
 
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BufferedWriter]:
-    """A new file to fill, which then takes the place of `path`; after an error nothing of it is left.
+    """A new file to fill, which then takes the place of `path`; after an error nothing of it is
+    left.
 
     Raises:
         ResourceError: it cannot be written.
@@ -219,7 +232,8 @@ def replaced(path: Path) -> Iterator[BufferedWriter]:
 
 @contextmanager
 def built_beside(folder: Path) -> Iterator[Path]:
-    """Yield a new folder to fill, which then replaces `folder`; after an error nothing of it is left.
+    """Yield a new folder to fill, which then replaces `folder`; after an error nothing of it is
+    left.
 
     The caller holds the lock of `folder`, or of the folder that it is in.
 
@@ -251,7 +265,9 @@ def built_beside(folder: Path) -> Iterator[Path]:
 
 
 def recover(folder: Path) -> None:
-    """Put back the old `folder` if a process was killed after it had moved that aside, and before the end."""
+    """Put back the old `folder` if a process was killed after it had moved that aside, and before
+    the end.
+    """
     place = folder.resolve()
     with suppress(OSError):
         if not place.exists() and (old := _beside(place, "old")).is_dir():
@@ -259,7 +275,9 @@ def recover(folder: Path) -> None:
 
 
 def _beside(folder: Path, what: str) -> Path:
-    """Where the new `folder` is built (`partial`), and the `old` one is while the new one takes its name."""
+    """Where the new `folder` is built (`partial`), and the `old` one is while the new one takes its
+    name.
+    """
     return folder.with_name(f".{folder.name}.{what}")
 
 
@@ -289,7 +307,8 @@ def sync(descriptor: int) -> None:
 
 @contextmanager
 def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
-    """Keep other processes from writing `folder`, which may not exist yet; clear away what killed ones left.
+    """Keep other processes from writing `folder`, which may not exist yet; clear away what killed
+    ones left.
 
     Raises:
         UsageError: another process still has it after `wait_s` seconds.
@@ -307,7 +326,9 @@ def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
         except OSError as error:
             if error.errno not in CANNOT_LOCK:
                 raise
-            log.warning("%s: this file system has no locks; use it from one process at a time", folder)
+            log.warning(
+                "%s: this file system has no locks; use it from one process at a time", folder
+            )
     try:
         recover(place)  # first, because it may hold others
         for old in (_beside(place, "old"), *place.rglob(".[!.]*.old")):
@@ -376,17 +397,21 @@ def check_replaceable(
     """Make sure that `folder` is free, or may be replaced: it is `kind`, known by its `own_files`.
 
     Raises:
-        UsageError: it is something else, or the folder that the user is in, or `is_wanted` is off; `ways_out`
-            then says what to do.
+        UsageError: it is something else, or the folder that the user is in, or `is_wanted` is off;
+            `ways_out` then says what to do.
     """
     recover(folder)
     if not is_free(folder):
         if not is_wanted:
             raise UsageError(f"{folder} exists; {ways_out}")
         if not all((folder / name).is_file() for name in own_files):
-            raise UsageError(f"{folder} exists and is not {kind}, so nothing replaces it; name another")
+            raise UsageError(
+                f"{folder} exists and is not {kind}, so nothing replaces it; name another"
+            )
     if Path.cwd().is_relative_to(folder.resolve()):
-        raise UsageError(f"{folder}: a new folder would take the place of the one you are in; name another")
+        raise UsageError(
+            f"{folder}: a new folder would take the place of the one you are in; name another"
+        )
 
 
 def check_outside(folder: Path, inputs: Iterable[Path], *, way_out: str) -> None:

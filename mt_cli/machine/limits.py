@@ -1,4 +1,6 @@
-"""What this process may use of the machine: cores and memory, as the system or a container limits them."""
+"""What this process may use of the machine: cores and memory, as the system or a container limits
+them.
+"""
 
 import math
 import os
@@ -20,8 +22,9 @@ BOUNDED_SPIN = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
 def bound_spinning() -> None:
     """Let OpenMP's threads sleep soon when they wait, unless the user has chosen how they wait.
 
-    By default they spin for long, and where another process needs a core, all of them then wait for the one
-    thread that has none: training was 4 to 20 times slower. It has to be called before torch is imported.
+    By default they spin for long, and where another process needs a core, all of them then wait for
+    the one thread that has none: training was 4 to 20 times slower. It has to be called before
+    torch is imported.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         for name, value in BOUNDED_SPIN.items():
@@ -38,7 +41,9 @@ def is_overloaded() -> bool:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: those of its affinity, or fewer where a container has a quota."""
+    """Cores that this process may use: those of its affinity, or fewer where a container has a
+    quota.
+    """
     has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     quota = cpu_quota()
@@ -80,7 +85,9 @@ MEMORY_FILES = (
     ("memory.high", "memory.current"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
-"""Limit and use of a cgroup, of version 2 and 1. Above `high`, processes are slowed down till they stand."""
+"""Limit and use of a cgroup, of version 2 and 1. Above `high`, processes are slowed down till they
+stand.
+"""
 
 
 def _memory_limits() -> Iterator[tuple[int, int]]:

@@ -1,4 +1,6 @@
-"""Worker processes, what this one may use, signals that ask it to end, and the git commit that it runs."""
+"""Worker processes, what this one may use, signals that ask it to end, and the git commit that it
+runs.
+"""
 
 import multiprocessing
 import os
@@ -24,7 +26,9 @@ WAITING_PER_WORKER = 3
 """Items submitted ahead; limits memory, because an executor's own map would read all items at once."""
 
 
-def ordered_map(job: Callable[[Item], Result], items: Iterable[Item], *, workers: int) -> Iterator[Result]:
+def ordered_map(
+    job: Callable[[Item], Result], items: Iterable[Item], *, workers: int
+) -> Iterator[Result]:
     """Apply `job` to each item, in order; with one worker, in this process.
 
     `job` is sent to each worker once: it must be picklable, and may be large.
@@ -133,7 +137,9 @@ class StopSignals:
         self.received: int | None = None
         self._received_at = 0.0
         handlers = {number: signal.getsignal(number) for number in self.SIGNALS}
-        self._previous = {n: handler for n, handler in handlers.items() if handler != signal.SIG_IGN}
+        self._previous = {
+            n: handler for n, handler in handlers.items() if handler != signal.SIG_IGN
+        }
 
     def __enter__(self) -> Self:
         for number in self._previous:
@@ -160,7 +166,8 @@ def describe_checkout(package: Path = PACKAGE) -> dict[str, str | bool | None]:
 
     Empty where git is missing or does not track the package, as when it was installed.
     """
-    # Without this question, an environment inside somebody's repository would name that repository's commit.
+    # Without this question, an environment inside somebody's repository would name that
+    # repository's commit.
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return {}
     changes = _git(package, "status", "--porcelain", "--", ".")
@@ -171,7 +178,9 @@ def _git(folder: Path, *args: str) -> str | None:
     """What git prints in `folder`; None if it fails."""
     command = ["git", "--no-optional-locks", *args]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -1,7 +1,7 @@
 r"""Terminals and streams: text that may be shown, results on stdout, logs and progress on stderr.
 
-What a terminal would obey, or hide, is spelled out, such as `\x1b` or `\u202e`: names of files, keys of
-configs and entries of vocabularies were written by somebody else.
+What a terminal would obey, or hide, is spelled out, such as `\x1b` or `\u202e`: names of files,
+keys of configs and entries of vocabularies were written by somebody else.
 """
 
 import contextlib
@@ -33,7 +33,8 @@ LINE_EVERY_S = 10.0
 
 
 def visible(text: str, *, kept: str = "") -> str:
-    r"""`text` with each control or invisible character but those of `kept` spelled out, such as `\u200b`.
+    r"""`text` with each control or invisible character but those of `kept` spelled out, such as
+    `\u200b`.
 
     So is a lone surrogate, as which Python keeps a byte of a path that is not UTF-8.
     """
@@ -46,7 +47,8 @@ def visible(text: str, *, kept: str = "") -> str:
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    """`value`, of dataclasses and paths too, as JSON that every reader takes, and that may be shown.
+    """`value`, of dataclasses and paths too, as JSON that every reader takes, and that may be
+    shown.
 
     What is not finite becomes null.
     """
@@ -69,7 +71,9 @@ def _plain(value: object) -> object:
 
 
 def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, lefts: int = 1) -> str:
-    """A table as plain text; the first `lefts` columns begin at the left, the others end at the right."""
+    """A table as plain text; the first `lefts` columns begin at the left, the others end at the
+    right.
+    """
     from io import StringIO
 
     from rich.console import Console
@@ -112,7 +116,9 @@ def print_result(result: str | Path | bytes, document: object, *, as_json: bool)
 
 
 def print_lines(text: str) -> None:
-    """Write `text`, made fit to be shown, and a line end to stdout, as UTF-8, and make sure it got there."""
+    """Write `text`, made fit to be shown, and a line end to stdout, as UTF-8, and make sure it got
+    there.
+    """
     write_bytes((visible(text, kept="\n\t") + "\n").encode())
 
 
@@ -146,7 +152,9 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def width_of(stream: TextIO | None) -> int | None:
-    """Columns of the terminal that `stream` is; None if it is none, where lines may be of any length."""
+    """Columns of the terminal that `stream` is; None if it is none, where lines may be of any
+    length.
+    """
     if not is_terminal(stream):
         return None
     return max(NARROWEST, shutil.get_terminal_size((WIDEST_TABLE, 0)).columns)
@@ -219,10 +227,12 @@ def logged_to(path: Path) -> Iterator[None]:
 def progress_shown(
     label: str, *, unit: str, total: int | None = None, is_hidden: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Show how far the work `label`, such as `translating test`, has come; call what is yielded with a count.
+    """Show how far the work `label`, such as `translating test`, has come; call what is yielded
+    with a count.
 
-    Where stderr is a terminal it is a bar that vanishes when done, else a line of the log after each
-    `LINE_EVERY_S`; neither is seen if nobody `is_listened_to`. `unit` is what is counted, such as `lines`.
+    Where stderr is a terminal it is a bar that vanishes when done, else a line of the log after
+    each `LINE_EVERY_S`; neither is seen if nobody `is_listened_to`. `unit` is what is counted, such
+    as `lines`.
     """
     done, started_at = 0, time.monotonic()
     told_at = started_at
@@ -253,7 +263,9 @@ def progress_shown(
 
 
 def is_listened_to(level: int = logging.INFO) -> bool:
-    """Whether messages of `level` reach more than a file: INFO does not with `--quiet`, nor in a library."""
+    """Whether messages of `level` reach more than a file: INFO does not with `--quiet`, nor in a
+    library.
+    """
     handlers = logging.getLogger("mt_cli").handlers
     return any(h.level <= level and not isinstance(h, logging.FileHandler) for h in handlers)
 

@@ -1,8 +1,9 @@
 """The decoder one position at a time, with cached keys and values and few PyTorch calls a step.
 
-Every PyTorch call costs some microseconds, and one step of one sentence has little to compute. So the
-computation of `transformer` is repeated here in plain functions, without modules, dropout and gradients.
-Letters: B batch, N beams, R = B·N rows, S source length, D d_model, H heads, K head size.
+Every PyTorch call costs some microseconds, and one step of one sentence has little to compute. So
+the computation of `transformer` is repeated here in plain functions, without modules, dropout and
+gradients. Letters: B batch, N beams, R = B·N rows, S source length, D d_model, H heads, K head
+size.
 """
 
 import math
@@ -41,7 +42,9 @@ class CachedState:
     """`past` repeated for every head, (B·H, N, shown); set by `advance`."""
 
     def keep(self, rows: Tensor) -> None:
-        """Keep only the sentences `rows` (M,), in that order; only those that change places are copied."""
+        """Keep only the sentences `rows` (M,), in that order; only those that change places are
+        copied.
+        """
         places = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
         for layer in self.layers:
             layer.move(rows[places], places, num_rows=len(rows), used=self.used)
@@ -50,7 +53,8 @@ class CachedState:
     def arrange(self, beams: Tensor) -> None:
         """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N).
 
-        No key or value is copied: beams with a common past share its slots, and `past` records who sees them.
+        No key or value is copied: beams with a common past share its slots, and `past` records who
+        sees them.
         """
         self.past = self.past.gather(1, beams.unsqueeze(-1).expand(-1, -1, self.past.shape[-1]))
 
@@ -103,7 +107,9 @@ class CachedLayer:
         )
 
     def step(self, x: Tensor, state: CachedState) -> Tensor:
-        """Output (R, D) at the position to which `state` has advanced; overwrites its input `x` (R, D)."""
+        """Output (R, D) at the position to which `state` has advanced; overwrites its input `x` (R,
+        D).
+        """
         for norm, sublayer, add in self._sublayers:
             if self._is_pre_norm:
                 x = add(x, sublayer(self, norm(x), state))
@@ -112,7 +118,9 @@ class CachedLayer:
         return x
 
     def move(self, sources: Tensor, places: Tensor, *, num_rows: int, used: int) -> None:
-        """Copy the sentences `sources` (P,) to `places` (P,), then keep the first `num_rows` sentences."""
+        """Copy the sentences `sources` (P,) to `places` (P,), then keep the first `num_rows`
+        sentences.
+        """
         self.self_k[places, :, :, :used] = self.self_k[sources, :, :, :used]
         self.self_v[places, :, :used] = self.self_v[sources, :, :used]
         self.memory_k[places] = self.memory_k[sources]
@@ -126,7 +134,9 @@ class CachedLayer:
         first = state.used - N
         if shown > self._shown:
             self._make_room(shown, filled=first)
-        q, k, v = self._project_all(x).view(B, N, 3, self.num_heads, -1).unbind(2)  # each (B, N, H, K)
+        q, k, v = (
+            self._project_all(x).view(B, N, 3, self.num_heads, -1).unbind(2)
+        )  # each (B, N, H, K)
         self.self_k.narrow(3, first, N).copy_(k.permute(0, 2, 3, 1))
         self.self_v.narrow(2, first, N).copy_(v.transpose(1, 2))
         return _attention(q, self._past_k, self._past_v, state.past_of_heads)
@@ -144,8 +154,8 @@ class CachedLayer:
         """Make sure of at least `shown` slots; the first `filled` are in use."""
         B, H, K, room = self.self_k.shape
         if shown > room:
-            # Doubling the room copies each entry about once. Empty slots are hidden, but must be numbers: a
-            # NaN would still spread.
+            # Doubling the room copies each entry about once. Empty slots are hidden, but must be
+            # numbers: a NaN would still spread.
             room = max(shown, 2 * room)
             v = self.self_v.new_zeros(B, H, room, K)
             k = _stored(torch.zeros_like(v))
@@ -155,7 +165,9 @@ class CachedLayer:
         self._refresh_views(shown)
 
     def _refresh_views(self, shown: int) -> None:
-        """Keep views of the first `shown` slots as they are multiplied, (B·H, K, S) and (B·H, S, K)."""
+        """Keep views of the first `shown` slots as they are multiplied, (B·H, K, S) and (B·H, S,
+        K).
+        """
         self._shown = shown
         self._past_k = self.self_k.flatten(0, 1)[..., :shown]
         self._past_v = self.self_v.flatten(0, 1)[:, :shown]
@@ -195,7 +207,9 @@ def _linear(weight: Tensor, bias: Tensor) -> TensorFunction:
 
 def _residual(linear: nn.Linear) -> Residual:
     """Adds `linear` of its second argument to its first, which is overwritten."""
-    if torch.is_autocast_enabled(linear.weight.device.type):  # it would not convert what is overwritten
+    if torch.is_autocast_enabled(
+        linear.weight.device.type
+    ):  # it would not convert what is overwritten
         function = _linear(linear.weight, linear.bias)
         return lambda x, y: x + function(y)
     turned, bias = linear.weight.t(), linear.bias
@@ -210,7 +224,8 @@ def _norm(norm: nn.LayerNorm) -> TensorFunction:
 def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Append zeros to keys and values `k`, `v` (B, H, S, K); `pad_bias` hides them.
 
-    On a CPU, PyTorch's softmax takes five times as long over a row that does not fill a vector register.
+    On a CPU, PyTorch's softmax takes five times as long over a row that does not fill a vector
+    register.
     """
     extra = _missing_keys(k.shape[2], device=k.device.type)
     if not extra:
@@ -226,7 +241,8 @@ def pad_bias(bias: Tensor) -> Tensor:
 
 
 def _missing_keys(number: int, *, device: str) -> int:
-    """Keys to append: up to one full vector register, or under autocast up to a multiple (fewer sizes).
+    """Keys to append: up to one full vector register, or under autocast up to a multiple (fewer
+    sizes).
 
     A GPU's attention would copy a bias whose rows begin elsewhere than at multiples.
     """

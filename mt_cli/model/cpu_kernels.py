@@ -13,8 +13,8 @@ from torch.autograd.function import once_differentiable
 class Dropout(nn.Dropout):
     """Zero each element with probability `p`, scale the others by 1/(1-p) (Srivastava et al. 2014).
 
-    On a CPU, PyTorch draws one number per element, which takes nearly half of a training step.
-    Here each 64-bit draw decides eight elements, so `p` is rounded to a multiple of 1/256 there (unless
+    On a CPU, PyTorch draws one number per element, which takes nearly half of a training step. Here
+    each 64-bit draw decides eight elements, so `p` is rounded to a multiple of 1/256 there (unless
     that were 0 or 1: such rates are left to PyTorch).
     """
 
@@ -43,7 +43,8 @@ class _ByteDropout(torch.autograd.Function):
         kept = _kept(x, p)
         ctx.save_for_backward(kept)
         ctx.scale = _scale(p)
-        # Two products: as one factor, bf16 would round the scale, by up to 0.4 %, for every element alike.
+        # Two products: as one factor, bf16 would round the scale, by up to 0.4 %, for every element
+        # alike.
         return kept.to(x.dtype).mul_(x).mul_(ctx.scale)
 
     @staticmethod
@@ -83,8 +84,8 @@ def add_scaled(x: Tensor, y: Tensor, kept: Tensor, *, scale: float) -> Tensor:
 class _BF16Softmax(torch.autograd.Function):
     """Computes in fp32, rounds at the end, and keeps the rounded weights for the backward pass.
 
-    On a CPU, PyTorch's softmax of bf16 and its gradient take three times as long as in fp32, conversions
-    counted, where rows are as short as a sentence.
+    On a CPU, PyTorch's softmax of bf16 and its gradient take three times as long as in fp32,
+    conversions counted, where rows are as short as a sentence.
     """
 
     @staticmethod
@@ -121,19 +122,27 @@ class _AddScaled(torch.autograd.Function):
 
 
 PADDING = 16
-"""Extra numbers per row: rows whose length is a power of two would compete for the same cache lines."""
+"""Extra numbers per row: rows whose length is a power of two would compete for the same cache
+lines.
+"""
 
 
 def lay_out_for_decoding(model: nn.Module) -> None:
-    """Store the matrix (out, in) of every linear map as (in, out), which products with few rows read faster.
+    """Store the matrix (out, in) of every linear map as (in, out), which products with few rows
+    read faster.
 
-    A product with a hundred rows takes a seventh less time (docs/experiments.md). Embeddings stay as they
-    are, because their rows are looked up. An output layer tied to an embedding gets a copy of its own.
+    A product with a hundred rows takes a seventh less time (docs/experiments.md). Embeddings stay
+    as they are, because their rows are looked up. An output layer tied to an embedding gets a copy
+    of its own.
     """
-    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    embeddings = {
+        id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
+    }
     for module in model.modules():
         for name, matrix in list(module.named_parameters(recurse=False)):
-            if not ((isinstance(module, nn.Linear) and name == "weight") or name == "in_proj_weight"):
+            if not (
+                (isinstance(module, nn.Linear) and name == "weight") or name == "in_proj_weight"
+            ):
                 continue
             if id(matrix) in embeddings:
                 setattr(module, name, nn.Parameter(_transposed(matrix)))
@@ -144,5 +153,7 @@ def lay_out_for_decoding(model: nn.Module) -> None:
 def _transposed(matrix: Tensor) -> Tensor:
     """A copy of `matrix` (out, in) that lies in memory as (in, out)."""
     num_out, num_in = matrix.shape
-    rows = torch.empty(num_in, num_out + PADDING, dtype=matrix.dtype, device=matrix.device)[:, :num_out]
+    rows = torch.empty(num_in, num_out + PADDING, dtype=matrix.dtype, device=matrix.device)[
+        :, :num_out
+    ]
     return rows.copy_(matrix.detach().t()).t()

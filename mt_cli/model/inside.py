@@ -1,8 +1,7 @@
 """A look inside a model: who attends to whom, and every tensor's shape from ids to logits.
 
-Observes with hooks; changes neither backend.
-Letters: B batch, S source length, T target length, L layers, D d_model, H heads, K head size, F d_ff, V
-vocabulary.
+Observes with hooks; changes neither backend. Letters: B batch, S source length, T target length, L
+layers, D d_model, H heads, K head size, F d_ff, V vocabulary.
 """
 
 import math
@@ -43,11 +42,12 @@ def attention_maps(
     kinds: Iterable[MapKind] = tuple(PLACES),
     layers: slice = slice(None),
 ) -> dict[MapKind, Tensor]:
-    """Weights of every attention when `model` reads `src_ids` (B, S) and predicts from `tgt_in` (B, T).
+    """Weights of every attention when `model` reads `src_ids` (B, S) and predicts from `tgt_in` (B,
+    T).
 
-    Returns a tensor for each of `kinds`: `encoder` (L, B, H, S, S), `decoder` (L, B, H, T, T), `cross`
-    (L, B, H, T, S). L counts the layers that `layers` selects. Each row of a map is a distribution over the
-    positions that may be attended.
+    Returns a tensor for each of `kinds`: `encoder` (L, B, H, S, S), `decoder` (L, B, H, T, T),
+    `cross` (L, B, H, T, S). L counts the layers that `layers` selects. Each row of a map is a
+    distribution over the positions that may be attended.
     """
     if model.training:
         raise ValueError("attention maps are of a model in eval mode; call model.eval()")
@@ -74,7 +74,9 @@ def _listen(attention: nn.Module, into: list[Tensor]) -> list[RemovableHandle]:
     # nn.Transformer asks nn.MultiheadAttention for no weights.
     asked = {"need_weights": True, "average_attn_weights": False}
     return [
-        attention.register_forward_pre_hook(lambda _m, args, given: (args, given | asked), with_kwargs=True),
+        attention.register_forward_pre_hook(
+            lambda _m, args, given: (args, given | asked), with_kwargs=True
+        ),
         attention.register_forward_hook(lambda _module, _args, output: into.append(output[1])),
     ]
 
@@ -114,13 +116,15 @@ class ShapeTrace:
 def trace_shapes(
     model: TranslationModel, src_ids: Tensor, tgt_in: Tensor, *, level: Level = "attention"
 ) -> ShapeTrace:
-    """Trace `model`, on the scratch backend, while it reads `src_ids` (B, S) and `tgt_in` (B, T), to `level`.
+    """Trace `model`, on the scratch backend, while it reads `src_ids` (B, S) and `tgt_in` (B, T),
+    to `level`.
 
     Raises:
         TypeError: the model is on another backend, which cannot be traced.
     """
     encoder, decoder = (
-        list(model.get_submodule(f"backend.{stack}.layers").children()) for stack in ("encoder", "decoder")
+        list(model.get_submodule(f"backend.{stack}.layers").children())
+        for stack in ("encoder", "decoder")
     )
     first, second = encoder[0], decoder[0]
     if not isinstance(first, EncoderLayer) or not isinstance(second, DecoderLayer):
@@ -128,12 +132,23 @@ def trace_shapes(
     calls: Calls = {}
     with ExitStack() as hooks:
         for module in model.modules():
-            hook = module.register_forward_hook(lambda it, args, output: calls.update({it: (*args, output)}))
+            hook = module.register_forward_hook(
+                lambda it, args, output: calls.update({it: (*args, output)})
+            )
             hooks.enter_context(hook)
         logits = model(src_ids, tgt_in)
     (B, S), T = src_ids.shape, tgt_in.shape[1]
     D, F, H = first.linear1.in_features, first.linear1.out_features, first.self_attn.num_heads
-    legend = {"B": B, "S": S, "T": T, "D": D, "H": H, "K": D // H, "F": F, "V": model.output.out_features}
+    legend = {
+        "B": B,
+        "S": S,
+        "T": T,
+        "D": D,
+        "H": H,
+        "K": D // H,
+        "F": F,
+        "V": model.output.out_features,
+    }
     scaled = "√d_model · " if model.scale != 1 else ""
     src_embedded, src = calls[model.src_positions]
     tgt_embedded, tgt = calls[model.tgt_positions]
@@ -147,7 +162,13 @@ def trace_shapes(
         _traced("model", "", f"target, embedded: {scaled}E[ids]", "B T D", tgt_embedded),
         _traced("model", "", "target, plus positions: + PE", "B T D", tgt),
         *_in_layer(calls, second, "decoder layer 1", "T"),
-        _traced("model", "", "decoder output", "B T D", calls[model.get_submodule("backend.decoder")][-1]),
+        _traced(
+            "model",
+            "",
+            "decoder output",
+            "B T D",
+            calls[model.get_submodule("backend.decoder")][-1],
+        ),
         _traced("model", "", "logits", "B T V", logits),
     ]
     levels = LEVELS[: LEVELS.index(level) + 1]
@@ -169,7 +190,9 @@ def _in_layer(
     letters = f"B {length} D"
     x = "LayerNorm(x)" if layer.is_pre_norm else "x"
     linear1 = "xW₁ + b₁"
-    activated = f"max(0, {linear1})" if layer.activation is ACTIVATIONS["relu"] else f"GELU({linear1})"
+    activated = (
+        f"max(0, {linear1})" if layer.activation is ACTIVATIONS["relu"] else f"GELU({linear1})"
+    )
 
     yield _traced("layer", place, "x", letters, calls[layer][0])
     yield from _in_attention(calls, layer.self_attn, f"{place}, self-attention", length)
@@ -179,14 +202,20 @@ def _in_layer(
         yield from _in_attention(calls, cross, f"{place}, cross-attention", length, memory)
         yield _traced("layer", place, f"cross-attention({x}, memory)", letters, calls[cross][-1])
     ffn = calls[layer.linear2][-1]
-    yield _traced("block", f"{place}, feed-forward", linear1, f"B {length} F", calls[layer.linear1][-1])
+    yield _traced(
+        "block", f"{place}, feed-forward", linear1, f"B {length} F", calls[layer.linear1][-1]
+    )
     yield _traced("block", f"{place}, feed-forward", f"{activated}W₂ + b₂", letters, ffn)
     yield _traced("layer", place, f"FFN({x})", letters, ffn)
     yield _traced("layer", place, "output", letters, calls[layer][-1])
 
 
 def _in_attention(
-    calls: Calls, attention: MultiHeadAttention, place: str, queries: str, memory: Tensor | None = None
+    calls: Calls,
+    attention: MultiHeadAttention,
+    place: str,
+    queries: str,
+    memory: Tensor | None = None,
 ) -> Iterator[TracedTensor]:
     x, *_, output = calls[attention]
     q, k, v, bias, heads = calls[attention.attention]

@@ -36,7 +36,11 @@ class PrefixState:
 
     def keep(self, rows: Tensor) -> None:
         """Keep only the sentences `rows` (M,), in that order."""
-        self.memory, self.src_mask, self.prefix = self.memory[rows], self.src_mask[rows], self.prefix[rows]
+        self.memory, self.src_mask, self.prefix = (
+            self.memory[rows],
+            self.src_mask[rows],
+            self.prefix[rows],
+        )
 
     def arrange(self, beams: Tensor) -> None:
         """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
@@ -47,7 +51,8 @@ class PrefixState:
 class TorchBackend(nn.Transformer):
     """nn.Transformer; see `TransformerBackend` in transformer.py for the contract.
 
-    Its `step` recomputes the whole prefix: slow but simple, so it is the reference for the cached decoder.
+    Its `step` recomputes the whole prefix: slow but simple, so it is the reference for the cached
+    decoder.
     """
 
     def __init__(self, options: TransformerOptions) -> None:
@@ -102,9 +107,9 @@ class TorchBackend(nn.Transformer):
 def _fast_attention(x: Tensor) -> AbstractContextManager[None]:
     """A context in which the attention of `x` is also fast in the backward pass.
 
-    On a CPU in bf16, the backward pass of PyTorch's fused attention took 85 % of an update (PyTorch 2.13,
-    with AMX). Without it, training is seven times as fast. Decoding keeps it: the switch is one for all
-    threads.
+    On a CPU in bf16, the backward pass of PyTorch's fused attention took 85 % of an update (PyTorch
+    2.13, with AMX). Without it, training is seven times as fast. Decoding keeps it: the switch is
+    one for all threads.
     """
     is_bf16 = x.dtype == torch.bfloat16 or torch.is_autocast_enabled(x.device.type)
     if x.is_cpu and is_bf16 and torch.is_grad_enabled():

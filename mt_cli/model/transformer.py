@@ -1,10 +1,9 @@
 """The Transformer from scratch, on one page (Vaswani et al. 2017, 3): to be read beside the paper.
 
-Masks are boolean, and True means "may be attended", everywhere in this project. A bias is a mask in the
-form that is added to scores. Parameters have the names and shapes of nn.Transformer's, so weights fit both
-backends.
-Letters: B batch, N beams, S source length or keys, T target length or queries, D d_model, F d_ff, H heads,
-K head size (D = H·K).
+Masks are boolean, and True means "may be attended", everywhere in this project. A bias is a mask in
+the form that is added to scores. Parameters have the names and shapes of nn.Transformer's, so
+weights fit both backends. Letters: B batch, N beams, S source length or keys, T target length or
+queries, D d_model, F d_ff, H heads, K head size (D = H·K).
 """
 
 import math
@@ -33,10 +32,12 @@ def causal_mask(length: int, *, device: torch.device) -> Tensor:
 
 
 def as_bias(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The logarithm of the boolean `mask`, to be added to scores: 0 where True, minus infinity where False.
+    """The logarithm of the boolean `mask`, to be added to scores: 0 where True, minus infinity
+    where False.
 
-    Adding takes a tenth of the time of masking, so each mask is converted once and used often. Rows start at
-    multiples of `ALIGNMENT`, because a GPU's attention copies unaligned ones in every layer.
+    Adding takes a tenth of the time of masking, so each mask is converted once and used often. Rows
+    start at multiples of `ALIGNMENT`, because a GPU's attention copies unaligned ones in every
+    layer.
     """
     *others, keys = mask.shape
     room = torch.empty(*others, -(-keys // ALIGNMENT) * ALIGNMENT, dtype=dtype, device=mask.device)
@@ -55,7 +56,9 @@ def sinusoids(max_len: int, d_model: int) -> Tensor:
     Even columns hold sin(position / 10000^(i/D)), odd columns the cosine of the same angle.
     """
     position = torch.arange(max_len, dtype=torch.float64).unsqueeze(1)  # (max_len, 1)
-    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    frequency = torch.exp(
+        torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model)
+    )
     angles = position * frequency  # (max_len, D/2)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (max_len, D)
 
@@ -79,10 +82,11 @@ class Positions(nn.Module):
 
 
 def attention_weights(q: Tensor, k: Tensor, attn_bias: Tensor) -> Tensor:
-    """softmax(q kᵀ / √K), (B, H, T, S): each row is a distribution over the keys that `attn_bias` allows.
+    """softmax(q kᵀ / √K), (B, H, T, S): each row is a distribution over the keys that `attn_bias`
+    allows.
 
-    `q` is (B, H, T, K), `k` is (B, H, S, K). `attn_bias` is a mask converted by `as_bias`; it broadcasts to
-    (B, H, T, S). A query that may attend to nothing gives NaN.
+    `q` is (B, H, T, K), `k` is (B, H, S, K). `attn_bias` is a mask converted by `as_bias`; it
+    broadcasts to (B, H, T, S). A query that may attend to nothing gives NaN.
     """
     assert attn_bias.is_floating_point(), "a mask has to go through as_bias first"
     # A dot product of K terms has a variance of about K; undivided, it would saturate the softmax.
@@ -90,7 +94,8 @@ def attention_weights(q: Tensor, k: Tensor, attn_bias: Tensor) -> Tensor:
 
 
 class ScaledDotProductAttention(nn.Module):
-    """softmax(q kᵀ / √K) v, per head: each query's mean of the values, weighted by how well the keys match.
+    """softmax(q kᵀ / √K) v, per head: each query's mean of the values, weighted by how well the
+    keys match.
 
     A module, so that hooks can observe it. Dropout applies to the weights.
     """
@@ -100,7 +105,9 @@ class ScaledDotProductAttention(nn.Module):
         self.dropout = dropout
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
-        """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `attn_bias` (…, S) allows: (B, H, T, K)."""
+        """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `attn_bias` (…, S) allows: (B, H,
+        T, K).
+        """
         assert attn_bias.shape[-1] == k.shape[-2], "attn_bias needs one column for each key"
         if q.is_cuda:  # all of it in one kernel
             rate = self.dropout.p if self.training else 0.0
@@ -112,13 +119,16 @@ class ScaledDotProductAttention(nn.Module):
 class MultiHeadAttention(nn.Module):
     """H attentions side by side, each over its own projection of queries, keys and values.
 
-    The three input projections are packed in one (3·D, D) matrix, named as in nn.MultiheadAttention.
+    The three input projections are packed in one (3·D, D) matrix, named as in
+    nn.MultiheadAttention.
     """
 
     def __init__(self, d_model: int, num_heads: int, dropout: Dropout) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))  # filled by `initialise`
+        self.in_proj_weight = nn.Parameter(
+            torch.empty(3 * d_model, d_model)
+        )  # filled by `initialise`
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
         self.out_proj = nn.Linear(d_model, d_model)
         self.attention = ScaledDotProductAttention(dropout)
@@ -134,7 +144,9 @@ class MultiHeadAttention(nn.Module):
         else:
             of_query, of_memory = self._projections()
             q = self._split_heads(F.linear(x, *of_query))
-            k, v = (self._split_heads(each) for each in F.linear(memory, *of_memory).chunk(2, dim=-1))
+            k, v = (
+                self._split_heads(each) for each in F.linear(memory, *of_memory).chunk(2, dim=-1)
+            )
         heads = self.attention(q, k, v, attn_bias)  # (B, H, T, K)
         joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
         return joined
@@ -247,7 +259,9 @@ class DecoderLayer(Layer):
 
 
 def _attention(options: TransformerOptions) -> MultiHeadAttention:
-    return MultiHeadAttention(options.d_model, options.num_heads, Dropout(options.attention_dropout))
+    return MultiHeadAttention(
+        options.d_model, options.num_heads, Dropout(options.attention_dropout)
+    )
 
 
 # Encoder and decoder: the from-scratch backend
@@ -274,8 +288,12 @@ class ScratchBackend(nn.Module):
 
     def __init__(self, options: TransformerOptions) -> None:
         super().__init__()
-        self.encoder = Stack([EncoderLayer(options) for _ in range(options.encoder_layers)], options)
-        self.decoder = Stack([DecoderLayer(options) for _ in range(options.decoder_layers)], options)
+        self.encoder = Stack(
+            [EncoderLayer(options) for _ in range(options.encoder_layers)], options
+        )
+        self.decoder = Stack(
+            [DecoderLayer(options) for _ in range(options.decoder_layers)], options
+        )
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
         """Memory (B, S, D) of `src` (B, S, D) under `src_mask` (B, S)."""
@@ -343,7 +361,9 @@ class TransformerBackend(Protocol):
         ...
 
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
-        """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D); position t sees `tgt` up to t."""
+        """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D); position t sees `tgt` up to
+        t.
+        """
         ...
 
     def start(self, memory: Tensor, src_mask: Tensor) -> DecoderState:

@@ -1,4 +1,5 @@
-"""`TranslationModel`: ids in, logits out, around a swappable backend; and `Ensemble`, several as one.
+"""`TranslationModel`: ids in, logits out, around a swappable backend; and `Ensemble`, several as
+one.
 
 Owns embeddings, positions, tying, the output layer and initial weights.
 Letters: B batch, N beams, S source length, T target length, D d_model, V target vocabulary.
@@ -66,7 +67,9 @@ class TranslationModel(nn.Module):
         """In ids; leaves room for `<s>` or `</s>`."""
         self.scale = math.sqrt(d_model) if scale_embeddings else 1.0
         self.src_embedding = _embedding(src_vocab_size, d_model)
-        self.tgt_embedding = self.src_embedding if tie == "all" else _embedding(tgt_vocab_size, d_model)
+        self.tgt_embedding = (
+            self.src_embedding if tie == "all" else _embedding(tgt_vocab_size, d_model)
+        )
         self.src_positions = Positions(max_len, d_model, learned=positions == "learned")
         self.tgt_positions = Positions(max_len, d_model, learned=positions == "learned")
         self.dropout = Dropout(dropout)
@@ -97,7 +100,9 @@ class TranslationModel(nn.Module):
             initialise(self, kind=init, d_model=d_model, generator=generator)
 
     def compute_in(self, dtype: torch.dtype) -> "TranslationModel":
-        """This model, with layers that compute in `dtype`; embeddings and output layer stay in fp32."""
+        """This model, with layers that compute in `dtype`; embeddings and output layer stay in
+        fp32.
+        """
         cast("nn.Module", self.backend).to(dtype)
         return self
 
@@ -107,7 +112,9 @@ class TranslationModel(nn.Module):
         return next(cast("nn.Module", self.backend).parameters()).dtype
 
     def forward(self, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
-        """Logits (B, T, V) of the token after each position of `tgt_in` (B, T), given `src_ids` (B, S)."""
+        """Logits (B, T, V) of the token after each position of `tgt_in` (B, T), given `src_ids` (B,
+        S).
+        """
         logits: Tensor = self.output(self.hidden(src_ids, tgt_in).to(self.output.weight.dtype))
         return logits
 
@@ -128,9 +135,13 @@ class TranslationModel(nn.Module):
         return self.backend.start(*self.encode(src_ids))
 
     def step(self, ids: Tensor, state: DecoderState) -> Tensor:
-        """Logits (B, N, V) of the token after `ids` (B, N), the latest of each beam; advances `state`."""
+        """Logits (B, N, V) of the token after `ids` (B, N), the latest of each beam; advances
+        `state`.
+        """
         self._check_length(state.length + 1)
-        tgt = self.tgt_embedding(ids) * self.scale + self.tgt_positions.weight[state.length]  # (B, N, D)
+        tgt = (
+            self.tgt_embedding(ids) * self.scale + self.tgt_positions.weight[state.length]
+        )  # (B, N, D)
         logits: Tensor = self.output(self.backend.step(tgt, state))
         return logits
 
@@ -141,11 +152,15 @@ class TranslationModel(nn.Module):
 
     def _check_length(self, length: int) -> None:
         if length > self.max_len:
-            raise ValueError(f"{length} tokens, but the model takes {self.max_len}; shorten the input")
+            raise ValueError(
+                f"{length} tokens, but the model takes {self.max_len}; shorten the input"
+            )
 
 
 def _embedding(vocab_size: int, d_model: int) -> nn.Embedding:
-    """An embedding that `initialise` fills: to draw it here too takes time, a second on the `meta` device."""
+    """An embedding that `initialise` fills: to draw it here too takes time, a second on the `meta`
+    device.
+    """
     return nn.Embedding(vocab_size, d_model, _weight=torch.empty(vocab_size, d_model))
 
 
@@ -156,9 +171,9 @@ NORMAL_DEVIATION = 0.02
 def initialise(model: nn.Module, *, kind: str, d_model: int, generator: torch.Generator) -> None:
     """Fill every parameter of `model` anew, by sorted name, so that module order does not matter.
 
-    Embeddings are normal with deviation 1/√D (so that scaling by √D makes them unit), learned positions
-    are 0, matrices follow `kind` (`xavier`: Glorot and Bengio 2010; `normal`: deviation 0.02), biases are 0
-    and norm gains 1.
+    Embeddings are normal with deviation 1/√D (so that scaling by √D makes them unit), learned
+    positions are 0, matrices follow `kind` (`xavier`: Glorot and Bengio 2010; `normal`: deviation
+    0.02), biases are 0 and norm gains 1.
     """
     for name, parameter in sorted(model.named_parameters()):
         if "embedding" in name:
@@ -170,7 +185,8 @@ def initialise(model: nn.Module, *, kind: str, d_model: int, generator: torch.Ge
         elif kind == "normal":
             parameter.normal_(std=NORMAL_DEVIATION, generator=generator)
         else:
-            # A packed projection counts as three matrices; as one, its weights would be √2 too small.
+            # A packed projection counts as three matrices; as one, its weights would be √2 too
+            # small.
             for matrix in parameter.chunk(3 if name.endswith("in_proj_weight") else 1):
                 nn.init.xavier_uniform_(matrix, generator=generator)
 

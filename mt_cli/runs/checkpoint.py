@@ -70,7 +70,8 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint to `folder`, which appears under its name only when complete.
 
-    `tensors` are what resuming needs beside the weights; without them, training cannot go on from it.
+    `tensors` are what resuming needs beside the weights; without them, training cannot go on from
+    it.
 
     Raises:
         ResourceError: it cannot be written; nothing that was there before is lost.
@@ -84,7 +85,8 @@ def save_checkpoint(
 
 
 def read_weights(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
-    """The checkpoint's weights in fp32, by parameter name, of a model whose parameters have `shapes`.
+    """The checkpoint's weights in fp32, by parameter name, of a model whose parameters have
+    `shapes`.
 
     Raises:
         DataError: a file is missing or altered, belongs to another model, or holds NaN or infinity.
@@ -95,7 +97,8 @@ def read_weights(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
         expected = shapes.get(name, "nothing")
         if found != expected:
             raise DataError(
-                f"{folder / MODEL}: not the weights of this model: {name} is {found}, expected {expected}"
+                f"{folder / MODEL}: not the weights of this model: {name} is {found}, expected "
+                f"{expected}"
             )
     return {name: tensor.float() for name, tensor in weights.items()}
 
@@ -107,7 +110,9 @@ def read_training_tensors(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
         DataError: it is altered or missing; a run that was exported does not have it.
     """
     if STATE not in _listed_hashes(folder) and not (folder / STATE).exists():
-        raise DataError(f"{folder}: an exported checkpoint, without what training needs to go on from it")
+        raise DataError(
+            f"{folder}: an exported checkpoint, without what training needs to go on from it"
+        )
     return _read_tensors(folder, STATE, shapes)
 
 
@@ -122,7 +127,9 @@ def read_state(folder: Path) -> CheckpointState:
     try:
         return TypeAdapter(CheckpointState).validate_json(read_file(path))
     except ValidationError as error:
-        raise DataError(f"{path}: not a training state; train anew, or restore it from a copy") from error
+        raise DataError(
+            f"{path}: not a training state; train anew, or restore it from a copy"
+        ) from error
 
 
 def weights_sha256(folder: Path) -> str:
@@ -140,7 +147,9 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
-    """The tensors in a checkpoint's file; how large it may be, the model's `shapes` say before it is read."""
+    """The tensors in a checkpoint's file; how large it may be, the model's `shapes` say before it
+    is read.
+    """
     path, num_parameters = folder / name, sum(map(math.prod, shapes.values()))
     _check(folder, name)
     data = read_file(path, most=MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * num_parameters)

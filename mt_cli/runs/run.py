@@ -26,7 +26,14 @@ from pydantic import BaseModel, ValidationError
 from mt_cli.config.load import RUN_CONFIG, differences, dump_config, is_run, load_config
 from mt_cli.config.schema import Backend, Config, ModelConfig, Quantization
 from mt_cli.data.prepared import Prepared, TrainingLengths, open_prepared
-from mt_cli.errors import ConfigError, DataError, Option, PreparedDataError, UsageError, command_line
+from mt_cli.errors import (
+    ConfigError,
+    DataError,
+    Option,
+    PreparedDataError,
+    UsageError,
+    command_line,
+)
 from mt_cli.machine.files import (
     MANIFEST,
     MOST_TEXT_BYTES,
@@ -55,7 +62,9 @@ EXPORTED_MODEL = "model.bin"
 POINTERS = ("best", "last")
 CHECKPOINT_NAME = re.compile(r"step-\d{8,}")
 RESUMED, AFTER_STEP = "resumed", "after_step"
-"""Keys of env.json: what was different each time that training was resumed, and the last update before."""
+"""Keys of env.json: what was different each time that training was resumed, and the last update
+before.
+"""
 log = logging.getLogger(__name__)
 OF_TOKENIZER = ("tokenizer.kind", "tokenizer.joint", "data.lowercase")
 """What a tokenizer depends on, beside its size and its languages."""
@@ -84,7 +93,9 @@ class CheckpointReference:
 
 @dataclass(frozen=True)
 class ParentReference(CheckpointReference):
-    """The checkpoint whose weights a run started with; its model has as many layers as the run's, or more."""
+    """The checkpoint whose weights a run started with; its model has as many layers as the run's,
+    or more.
+    """
 
     encoder_layers: int
     decoder_layers: int
@@ -108,7 +119,9 @@ class RunManifest(BaseModel):
     init_from: ParentReference | None = None
     """None for a run that started with random weights."""
     exported_from: ExportReference | None = None
-    """None for a run; else the folder holds a model for CTranslate2, which translates and does no more."""
+    """None for a run; else the folder holds a model for CTranslate2, which translates and does no
+    more.
+    """
     lengths: TrainingLengths = TrainingLengths()
     """Of the pairs that the run was trained on."""
 
@@ -157,10 +170,14 @@ class Run:
         check_fits_memory(num_parameters(self.parameter_shapes))
         config = self.config.model
         return build_model(
-            config.model_copy(update={"backend": backend or config.backend}), self.tokenizers, seed=seed
+            config.model_copy(update={"backend": backend or config.backend}),
+            self.tokenizers,
+            seed=seed,
         )
 
-    def load_model(self, *, checkpoint: str = "best", backend: Backend | None = None) -> "TranslationModel":
+    def load_model(
+        self, *, checkpoint: str = "best", backend: Backend | None = None
+    ) -> "TranslationModel":
         """The trained model of `checkpoint` (`best`, `last`, or a folder name), in eval mode."""
         from mt_cli.runs.checkpoint import read_weights
 
@@ -182,7 +199,8 @@ class Run:
         return self.folder / CHECKPOINTS / self.resolve_checkpoint(name)
 
     def resolve_checkpoint(self, name: str) -> str:
-        """Name of the checkpoint that `name` means now; what `best` and `last` mean may change later.
+        """Name of the checkpoint that `name` means now; what `best` and `last` mean may change
+        later.
 
         Raises:
             UsageError: there is none of that name.
@@ -203,7 +221,9 @@ class Run:
                 return target
         if name == "best" and target is not None:
             there = f"found {', '.join(names) or 'none'}; write the name of one into it"
-            raise DataError(f"{self.folder / 'best.txt'}: names {target!r}, which is not there; {there}")
+            raise DataError(
+                f"{self.folder / 'best.txt'}: names {target!r}, which is not there; {there}"
+            )
         found = [each for each in POINTERS if self.pointer(each) in names] + names
         hint = f"it has {', '.join(found)}" if found else "training saved none yet"
         raise UsageError(f"{self.folder}: no checkpoint '{name}'; {hint}")
@@ -225,7 +245,8 @@ class Run:
     def remove_unused_checkpoints(self, *, last: str) -> None:
         """Delete checkpoints but the best and the one called `last`.
 
-        A newer one than `last` is unused too: it could not be used, so training went on from another.
+        A newer one than `last` is unused too: it could not be used, so training went on from
+        another.
         """
         for name in self.checkpoints:
             if name not in (self.pointer("best"), last):
@@ -257,8 +278,8 @@ class Run:
                     yield record
                 case _:
                     raise DataError(
-                        f"{self.metrics_path}: line {number}: damaged: no JSON with kind and step; delete "
-                        "this line; the others are still good"
+                        f"{self.metrics_path}: line {number}: damaged: no JSON with kind and step; "
+                        "delete this line; the others are still good"
                     )
 
     def append_metrics(self, content: Mapping[str, object]) -> None:
@@ -271,26 +292,47 @@ class Run:
             file.write(f"{json.dumps(content, allow_nan=False)}\n".encode())
 
     def forget_metrics_after(self, step: int) -> None:
-        """Drop the lines of later updates, which a kill lost, and a last line that it left unfinished."""
-        kept = [record for record in self.metrics() if isinstance(at := record["step"], int) and at <= step]
-        write_atomically(self.metrics_path, "".join(f"{json.dumps(each)}\n" for each in kept).encode())
+        """Drop the lines of later updates, which a kill lost, and a last line that it left
+        unfinished.
+        """
+        kept = [
+            record
+            for record in self.metrics()
+            if isinstance(at := record["step"], int) and at <= step
+        ]
+        write_atomically(
+            self.metrics_path, "".join(f"{json.dumps(each)}\n" for each in kept).encode()
+        )
 
     def read_facts(self, name: str) -> dict[str, object]:
-        """What the file `name` says, which is `STATUS` or `ENVIRONMENT`; nothing where there is none."""
+        """What the file `name` says, which is `STATUS` or `ENVIRONMENT`; nothing where there is
+        none.
+        """
         path = self.folder / name
         return read_json(path) if path.exists() else {}
 
     def note_resumption(self, environment: Mapping[str, object], *, after_step: int) -> None:
         """Note in env.json what of `environment` is new, where training goes on after `after_step`.
 
-        A value of None means that a key is gone. What was noted of updates that a kill has lost is forgotten.
+        A value of None means that a key is gone. What was noted of updates that a kill has lost is
+        forgotten.
         """
         known = dict(environment) if after_step == 0 else self.read_facts(ENVIRONMENT)
         noted = known.pop(RESUMED, [])
-        kept = [each for each in noted if each[AFTER_STEP] < after_step] if isinstance(noted, list) else []
+        kept = (
+            [each for each in noted if each[AFTER_STEP] < after_step]
+            if isinstance(noted, list)
+            else []
+        )
         now = {AFTER_STEP: after_step, **environment}
-        before = {key: value for facts in (known, *kept, {AFTER_STEP: None}) for key, value in facts.items()}
-        changed = {key: now.get(key) for key in {**now, **before} if now.get(key) != before.get(key)}
+        before = {
+            key: value
+            for facts in (known, *kept, {AFTER_STEP: None})
+            for key, value in facts.items()
+        }
+        changed = {
+            key: now.get(key) for key in {**now, **before} if now.get(key) != before.get(key)
+        }
         kept += [changed] if len(changed) > 1 else []
         write_json(self.folder / ENVIRONMENT, {**known, **({RESUMED: kept} if kept else {})})
 
@@ -298,7 +340,9 @@ class Run:
 
     def kept_evaluations(self) -> list[Path]:
         """Folders of the evaluations that the run keeps, by name."""
-        return sorted(path for path in self.folder.glob(f"{EVALUATIONS}/[!.]*") if (path / SCORES).exists())
+        return sorted(
+            path for path in self.folder.glob(f"{EVALUATIONS}/[!.]*") if (path / SCORES).exists()
+        )
 
 
 def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
@@ -310,7 +354,9 @@ def number_in(record: Mapping[str, object], key: str, *, path: Path) -> float:
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         step = record.get("step")
-        raise DataError(f"{path}: step {step}: damaged: expected a number in '{key}', found {value!r}")
+        raise DataError(
+            f"{path}: step {step}: damaged: expected a number in '{key}', found {value!r}"
+        )
     return float(value)
 
 
@@ -331,7 +377,9 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
     if not os.path.exists(path):  # noqa: PTH110 — text may be too long for a name
         inside = next((each for each in folder.parents if is_run(each)), None)
         if inside is not None:
-            raise UsageError(f"{folder}: a part of a run, where a run is needed; name the run: {inside}")
+            raise UsageError(
+                f"{folder}: a part of a run, where a run is needed; name the run: {inside}"
+            )
         if os.path.isfile(folder) and folder.suffix == ".toml":  # noqa: PTH113
             own = Path("runs") / folder.stem
             raise UsageError(
@@ -348,8 +396,12 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
         manifest = RunManifest.model_validate(content)
     except ValidationError as error:
         if "pairs" in content and "outputs" in content:
-            trained = ", ".join(map(str, runs_trained_on(folder))) or command_line("train", "CONFIG")
-            raise UsageError(f"{folder}: prepared data, where a run is needed: {trained}") from error
+            trained = ", ".join(map(str, runs_trained_on(folder))) or command_line(
+                "train", "CONFIG"
+            )
+            raise UsageError(
+                f"{folder}: prepared data, where a run is needed: {trained}"
+            ) from error
         if folder.resolve().parent.name == CHECKPOINTS:
             run = folder.resolve().parents[1]
             raise UsageError(
@@ -358,7 +410,8 @@ def open_run(folder: Path, *, may_be_exported: bool = False) -> Run:
             ) from error
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise DataError(
-            f"{path}: not a run manifest of format 1 ({where}): damaged, or of another version; train anew"
+            f"{path}: not a run manifest of format 1 ({where}): damaged, or of another version; "
+            "train anew"
         ) from error
     if manifest.exported_from is not None and not may_be_exported:
         raise UsageError(
@@ -384,8 +437,8 @@ def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: st
     """Open the run in `folder`, which has to translate from `src_lang` to `tgt_lang`.
 
     Raises:
-        UsageError: there is no such run, or it has another direction; the message begins with `asked_by`,
-            a flag or a key.
+        UsageError: there is no such run, or it has another direction; the message begins with
+            `asked_by`, a flag or a key.
     """
     run = open_run(folder)
     found = run.config.data
@@ -401,23 +454,26 @@ def open_runs(folders: Sequence[Path], *, may_be_exported: bool = False) -> list
     """Open the runs in `folders` as an ensemble; or, if there `may_be` one, the exported model.
 
     Raises:
-        UsageError: none is named, one is no run folder or has another tokenizer than the first, or an
-            exported model is named beside others.
+        UsageError: none is named, one is no run folder or has another tokenizer than the first, or
+            an exported model is named beside others.
         DataError: a file is missing or altered.
     """
     if not folders:
         raise UsageError("no run is named; name one at least")
-    first, *others = runs = [open_run(folder, may_be_exported=may_be_exported) for folder in folders]
+    first, *others = runs = [
+        open_run(folder, may_be_exported=may_be_exported) for folder in folders
+    ]
     exported = [run for run in runs if run.exported_from is not None]
     if exported and others:
         raise UsageError(
-            f"{exported[0].folder}: an exported model translates alone; an ensemble needs the runs themselves"
+            f"{exported[0].folder}: an exported model translates alone; an ensemble needs the runs "
+            "themselves"
         )
     for other in others:
         if other.tokenizer_hashes != first.tokenizer_hashes:
             raise UsageError(
-                f"{other.folder}: its vocabulary is not that of {first.folder}; only runs of the same "
-                "tokenizer can translate together"
+                f"{other.folder}: its vocabulary is not that of {first.folder}; only runs of the "
+                "same tokenizer can translate together"
             )
     return runs
 
@@ -441,7 +497,8 @@ def model_shapes(config: ModelConfig, tokenizers: Tokenizers) -> dict[str, Shape
     import torch
 
     with torch.device("meta"):
-        # Sinusoids are no parameters. To compute them there would load PyTorch's compiler, a second's work.
+        # Sinusoids are no parameters. To compute them there would load PyTorch's compiler, a
+        # second's work.
         learned = config.model_copy(update={"positions": "learned"})
         parameters = dict(build_model(learned, tokenizers, seed=0).named_parameters())
     if config.positions == "sinusoidal":
@@ -503,7 +560,8 @@ def run_with_tokenizer(config: Config) -> Run | None:
         )
     if wanted != found:
         log.warning(
-            "%s translates from %s to %s, and this config is from %s to %s: what it knows will help little",
+            "%s translates from %s to %s, and this config is from %s to %s: what it knows will "
+            "help little",
             run.folder, *found, *wanted,
         )  # fmt: skip
     return run
@@ -522,7 +580,8 @@ def open_prepared_of(run: Run, folder: Path | None = None, *, otherwise: str = "
         prepared = open_prepared(place)
     except (PreparedDataError, OSError) as error:
         raise DataError(
-            f"{error}; say with --data DIR where the data that {run.folder} was trained on are{otherwise}"
+            f"{error}; say with --data DIR where the data that {run.folder} was trained on "
+            f"are{otherwise}"
         ) from error
     if prepared.sha256 != run.prepared.sha256:
         raise DataError(
@@ -539,7 +598,8 @@ def check_place(folder: Path, *, overwrite: bool) -> None:
     """Make sure that a run can be made in `folder`.
 
     Raises:
-        UsageError: the folder exists and cannot be replaced: `overwrite` is off, or it is no run folder.
+        UsageError: the folder exists and cannot be replaced: `overwrite` is off, or it is no run
+            folder.
     """
     own_files = (MANIFEST, RUN_CONFIG, ENVIRONMENT)
     is_replaceable = all((folder / name).is_file() for name in own_files)
@@ -565,7 +625,8 @@ def create_run(
     """Create a run folder, whose lock the caller holds.
 
     Raises:
-        UsageError: the folder exists and cannot be replaced: `overwrite` is off, or it is no run folder.
+        UsageError: the folder exists and cannot be replaced: `overwrite` is off, or it is no run
+            folder.
     """
     check_place(folder, overwrite=overwrite)
     files = {RUN_CONFIG: dump_config(config).encode()}

@@ -1,4 +1,6 @@
-"""Text and ids: normalisation, tokenizers, vocabularies. Special symbols have the same ids everywhere."""
+"""Text and ids: normalisation, tokenizers, vocabularies. Special symbols have the same ids
+everywhere.
+"""
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")

@@ -48,9 +48,11 @@ MAIN_SHARE = 0.3
 
 
 def unspaced_script(texts: Iterable[str]) -> str:
-    """The language, or `other`, of a script without spaces between words; empty if `texts` have another.
+    """The language, or `other`, of a script without spaces between words; empty if `texts` have
+    another.
 
-    Chinese, Japanese and Korean are told by their letters. Korean has spaces, but words of several parts.
+    Chinese, Japanese and Korean are told by their letters. Korean has spaces, but words of several
+    parts.
     """
     text = "".join(texts)
     num_letters = sum(map(str.isalpha, text))
@@ -67,7 +69,9 @@ def unspaced_script(texts: Iterable[str]) -> str:
 
 
 def language_named(name: str) -> str | None:
-    """The code at the end of a name such as `train.es`, `translation.zh-TW` or `hsb`, if there is one."""
+    """The code at the end of a name such as `train.es`, `translation.zh-TW` or `hsb`, if there is
+    one.
+    """
     ending = name.rpartition(".")[2]
     return ending if CODE.fullmatch(ending) and ending.lower() not in NO_LANGUAGES else None
 
@@ -102,6 +106,9 @@ def is_known(lang: str) -> bool:
 
 @cache
 def _identifier() -> "LanguageIdentifier":
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # late: its model takes half a second
+    from py3langid.langid import (
+        MODEL_FILE,
+        LanguageIdentifier,
+    )  # late: its model takes half a second
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

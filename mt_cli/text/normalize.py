@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-# Characters that are invisible or stand for lost text: controls that are no white space, soft hyphen,
-# zero-width and bidi marks, byte order mark, U+FFFD (which `decode_line` puts for invalid bytes), lone
-# surrogates.
+# Characters that are invisible or stand for lost text: controls that are no white space, soft
+# hyphen, zero-width and bidi marks, byte order mark, U+FFFD (which `decode_line` puts for invalid
+# bytes), lone surrogates.
 _REMOVED = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\ufeff\ufff9-\ufffb\ufffd\ud800-\udfff]"
@@ -22,7 +22,9 @@ JOINERS = re.compile("[\u200c\u200d]+")
 """Zero-width non-joiner and joiner, which some scripts spell words with, and sequences of emoji."""
 ZERO_WIDTH_JOINER = "\u200d"
 EMOJI_STYLE = "\ufe0f"
-JOINING = re.compile("[\u0590-\u1cff\ua800-\uabff\ufb50-\ufdff\U00010a00-\U00011fff\U0001e900-\U0001e95f]")
+JOINING = re.compile(
+    "[\u0590-\u1cff\ua800-\uabff\ufb50-\ufdff\U00010a00-\U00011fff\U0001e900-\U0001e95f]"
+)
 VIRAMA = 9
 """Combining class of the mark that takes a consonant's vowel away in Indic scripts."""
 
@@ -51,7 +53,8 @@ def split_lines(content: bytes) -> list[str]:
 def normalize(text: str, *, lowercase: bool = False) -> str:
     """`text` in NFC, without invisible characters, words one space apart. Idempotent.
 
-    A joiner stays where it matters: between letters of a script that has it, and in sequences of emoji.
+    A joiner stays where it matters: between letters of a script that has it, and in sequences of
+    emoji.
     """
     text = _REMOVED.sub("", text)
     if JOINERS.search(text):
@@ -95,7 +98,8 @@ def _kept_joiner(found: re.Match[str]) -> str:
 def _is_of_joining_script(character: str) -> bool:
     """Whether it is a letter or a mark of a script that spells words with joiners.
 
-    These are scripts of the Near East, Africa and South and Central Asia; Latin and Cyrillic are none.
+    These are scripts of the Near East, Africa and South and Central Asia; Latin and Cyrillic are
+    none.
     """
     return JOINING.match(character) is not None and unicodedata.category(character)[0] in "LM"
 

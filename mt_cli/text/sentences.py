@@ -1,4 +1,6 @@
-"""Where a text can be cut: into sentences, by sentencex's rules and abbreviations, or into shorter pieces."""
+"""Where a text can be cut: into sentences, by sentencex's rules and abbreviations, or into shorter
+pieces.
+"""
 
 import re
 from collections.abc import Callable
@@ -57,7 +59,9 @@ def split_sentences(text: str, lang: str) -> list[str]:
 
 
 def _with_capitals(text: str) -> str:
-    """`text` with a capital where a sentence may begin with a digit or a small letter, for sentencex."""
+    """`text` with a capital where a sentence may begin with a digit or a small letter, for
+    sentencex.
+    """
     is_lower = text == text.lower()
 
     def capital(found: re.Match[str]) -> str:
@@ -97,8 +101,9 @@ def split_text(
 ) -> list[str]:
     """Parts of `text`, in order, of at most `longest` tokens, unless it is a single character.
 
-    Up to `most_together` sentences with up to `longest_together` tokens stay together. A sentence that is too
-    long by itself is halved after a clause, else after a word, else anywhere, nearest to its middle.
+    Up to `most_together` sentences with up to `longest_together` tokens stay together. A sentence
+    that is too long by itself is halved after a clause, else after a word, else anywhere, nearest
+    to its middle.
     """
 
     def fits(part: str) -> bool:

@@ -1,7 +1,7 @@
 """`SubwordTokenizer`: SentencePiece pieces, with bytes for unknown characters.
 
-The text is not changed: SentencePiece's own normalisation is off, and the one character it reserves, U+2581
-for a space, is escaped.
+The text is not changed: SentencePiece's own normalisation is off, and the one character it
+reserves, U+2581 for a space, is escaped.
 """
 
 import io
@@ -23,8 +23,9 @@ ESCAPE = "\ue000"
 """A private-use character. If the text has it, it is doubled, so decoding is exact."""
 ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
 LONGEST_TEXT = 1000
-"""Characters of a text that pieces are learned from. SentencePiece skips those of more than 4,192 bytes in
-silence, and takes very long over long ones if it is told not to."""
+"""Characters of a text that pieces are learned from. SentencePiece skips those of more than 4,192
+bytes in silence, and takes very long over long ones if it is told not to.
+"""
 COVERAGE = 0.99999
 """Share of the text's characters that become pieces; the rarest, often noise, become bytes."""
 UNESCAPED = {ESCAPE * 2: ESCAPE, ESCAPED_SPACE_MARK: SPACE_MARK}
@@ -68,7 +69,9 @@ class SubwordTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each normalised text; never those of special symbols."""
-        ids: list[list[int]] = self._processor.encode([_escape(text) for text in texts], num_threads=1)
+        ids: list[list[int]] = self._processor.encode(
+            [_escape(text) for text in texts], num_threads=1
+        )
         return ids
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
@@ -91,7 +94,8 @@ class SubwordTokenizer:
 def learn_subwords(
     texts: Iterable[str], *, kind: Literal["bpe", "unigram"], vocab_size: int
 ) -> SubwordTokenizer:
-    """Learn pieces from normalised `texts`: `vocab_size` of them, or fewer if the text is too short.
+    """Learn pieces from normalised `texts`: `vocab_size` of them, or fewer if the text is too
+    short.
 
     Raises:
         ConfigError: `vocab_size` is too small for all bytes and letters.
@@ -122,8 +126,8 @@ def learn_subwords(
             raise
         if smallest := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
             raise ConfigError(
-                f"tokenizer.vocab_size {vocab_size} is too small: 256 bytes, the special symbols and "
-                f"this text's letters need {smallest[1]}; set it to more"
+                f"tokenizer.vocab_size {vocab_size} is too small: 256 bytes, the special symbols "
+                f"and this text's letters need {smallest[1]}; set it to more"
             ) from error
         if "sentences_.empty()" in str(error):
             raise DataError("there is no training text to learn subwords from") from error
@@ -131,13 +135,17 @@ def learn_subwords(
     tokenizer = SubwordTokenizer(model.getvalue())
     if tokenizer.vocab_size < vocab_size:
         log.warning(
-            "the text yields %d subwords, fewer than the %d asked for", tokenizer.vocab_size, vocab_size
+            "the text yields %d subwords, fewer than the %d asked for",
+            tokenizer.vocab_size,
+            vocab_size,
         )
     return tokenizer
 
 
 def _cut(text: str) -> list[str]:
-    """`text` in parts of at most `LONGEST_TEXT` characters, cut at spaces; a longer word is cut anywhere."""
+    """`text` in parts of at most `LONGEST_TEXT` characters, cut at spaces; a longer word is cut
+    anywhere.
+    """
     if len(text) <= LONGEST_TEXT:
         return [text] if text else []
     return textwrap.wrap(text, LONGEST_TEXT, break_on_hyphens=False)

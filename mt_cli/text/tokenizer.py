@@ -48,15 +48,22 @@ class Tokenizers:
     def encode(self, lines: Sequence[str], side: Literal["src", "tgt"]) -> list[list[int]]:
         """Ids of each of `lines`, which are normalised first, as the training text was."""
         tokenizer = self.src if side == "src" else self.tgt
-        return tokenizer.encode([normalize(line, lowercase=self.options.lowercase) for line in lines])
+        return tokenizer.encode(
+            [normalize(line, lowercase=self.options.lowercase) for line in lines]
+        )
 
     def to_files(self) -> dict[str, bytes]:
         """Content by file name; `from_files` reads it again."""
-        description = _Description(format=1, kind=self.kind, joint=self.joint, **asdict(self.options))
+        description = _Description(
+            format=1, kind=self.kind, joint=self.joint, **asdict(self.options)
+        )
         names = _file_names(self.kind, joint=self.joint)  # of joint ones, the same name twice
         return {
             DESCRIPTION: (description.model_dump_json(indent=2) + "\n").encode(),
-            **{name: side.to_bytes() for name, side in zip(names, (self.src, self.tgt), strict=True)},
+            **{
+                name: side.to_bytes()
+                for name, side in zip(names, (self.src, self.tgt), strict=True)
+            },
         }
 
     @staticmethod
@@ -78,14 +85,19 @@ class Tokenizers:
             detail = error.errors()[0]
             place = ".".join(str(part) for part in detail["loc"])
             raise DataError(
-                f"{DESCRIPTION}: {place}: {detail['msg']}; the file is damaged or of another version"
+                f"{DESCRIPTION}: {place}: {detail['msg']}; the file is damaged or of another "
+                "version"
             ) from error
         kind, joint = description.kind, description.joint
 
         def read(name: str, lang: str) -> Tokenizer:
             data = content_of(name)
             try:
-                return WordTokenizer.from_bytes(lang, data) if kind == "spacy" else SubwordTokenizer(data)
+                return (
+                    WordTokenizer.from_bytes(lang, data)
+                    if kind == "spacy"
+                    else SubwordTokenizer(data)
+                )
             except DataError as error:
                 raise DataError(f"{name}: {error}") from error
 
@@ -111,11 +123,17 @@ class _Description(BaseModel):
 
 def _file_names(kind: TokenizerKind, *, joint: bool) -> tuple[str, str]:
     src, tgt = ("joint", "joint") if joint else ("src", "tgt")
-    return (f"vocab.{src}.json", f"vocab.{tgt}.json") if kind == "spacy" else (f"{src}.model", f"{tgt}.model")
+    return (
+        (f"vocab.{src}.json", f"vocab.{tgt}.json")
+        if kind == "spacy"
+        else (f"{src}.model", f"{tgt}.model")
+    )
 
 
 SAMPLE_SIZE = 500_000
-"""Tokenizers are learned from this many pairs, a million lines; more would change little and cost memory."""
+"""Tokenizers are learned from this many pairs, a million lines; more would change little and cost
+memory.
+"""
 
 
 def sampled(stream: Iterable[Item], size: int, *, seed: int) -> list[Item]:
@@ -153,7 +171,10 @@ def learn_tokenizers(
             learn_vocabulary(words, max_size=size, min_freq=config.min_freq)
             for words, size in ((src_words, src_size), (tgt_words, tgt_size))
         )
-        src, tgt = WordTokenizer(options.src_lang, src_entries), WordTokenizer(options.tgt_lang, tgt_entries)
+        src, tgt = (
+            WordTokenizer(options.src_lang, src_entries),
+            WordTokenizer(options.tgt_lang, tgt_entries),
+        )
     elif config.joint:
         both = (text for pair in pairs for text in pair)
         src = tgt = learn_subwords(both, kind=config.kind, vocab_size=src_size)

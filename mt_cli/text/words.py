@@ -1,7 +1,7 @@
 """Words by spaCy's rules, marked so that the text can be restored exactly, and their vocabulary.
 
-A token that follows its left neighbour without a space carries `JOINER` in front: "Hund." is "Hund", "￭.".
-If the text itself contains a joiner or a special symbol, `ESCAPE` is put before it.
+A token that follows its left neighbour without a space carries `JOINER` in front: "Hund." is
+"Hund", "￭.". If the text itself contains a joiner or a special symbol, `ESCAPE` is put before it.
 The one module that imports torchtext.
 """
 
@@ -18,7 +18,8 @@ from mt_cli.text.language import base_language
 
 
 def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> list[str]:
-    """The most frequent tokens, alphabetically where equally frequent; `max_size` counts the specials.
+    """The most frequent tokens, alphabetically where equally frequent; `max_size` counts the
+    specials.
 
     Raises:
         DataError: no token is frequent enough.
@@ -26,7 +27,9 @@ def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> l
     from torchtext.vocab import Vocab
 
     # Vocab.stoi is a defaultdict that grows when read, so only the list of tokens is taken.
-    built = Vocab(counts, max_size=max_size - len(SPECIALS), min_freq=min_freq, specials=list(SPECIALS))
+    built = Vocab(
+        counts, max_size=max_size - len(SPECIALS), min_freq=min_freq, specials=list(SPECIALS)
+    )
     if len(built.itos) == len(SPECIALS):
         raise DataError(
             f"no word occurs tokenizer.min_freq = {min_freq} times in the training text; lower it"
@@ -38,7 +41,9 @@ JOINER = "￭"
 ESCAPE = "\u2060"
 """Word joiner: invisible, and never in normalised text, so that it needs no escape of its own."""
 LONGEST_CHUNK = 100
-"""spaCy takes quadratic time over a chunk without white space; longer ones are cut, and nothing is lost."""
+"""spaCy takes quadratic time over a chunk without white space; longer ones are cut, and nothing is
+lost.
+"""
 REMEMBERED_CHUNKS = 1 << 18
 
 
@@ -54,7 +59,9 @@ class WordTokenizer:
         self.lang, self.entries, self.vocab_size = lang, list(entries), len(entries)
         self._ids = {token: i for i, token in enumerate(entries)}
         if self.entries[: len(SPECIALS)] != list(SPECIALS):
-            raise DataError(f"a vocabulary begins with {' '.join(SPECIALS)}, found {self.entries[:4]}")
+            raise DataError(
+                f"a vocabulary begins with {' '.join(SPECIALS)}, found {self.entries[:4]}"
+            )
         if len(self._ids) != len(entries):
             twice = next(token for i, token in enumerate(entries) if self._ids[token] != i)
             raise DataError(f"a vocabulary names each token once; {twice!r} is there twice")
@@ -82,7 +89,8 @@ class WordTokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each normalised text; a word that the vocabulary lacks is `<unk>`."""
         return [
-            [self._ids.get(token, UNK_ID) for token in tokens] for tokens in split_words(texts, self.lang)
+            [self._ids.get(token, UNK_ID) for token in tokens]
+            for tokens in split_words(texts, self.lang)
         ]
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
@@ -91,7 +99,9 @@ class WordTokenizer:
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The words that `ids` stand for, without marks, padding and sentence ends."""
-        return [token.removeprefix(JOINER).replace(ESCAPE, "") for token in self._marked_tokens(ids)]
+        return [
+            token.removeprefix(JOINER).replace(ESCAPE, "") for token in self._marked_tokens(ids)
+        ]
 
     def _marked_tokens(self, ids: Sequence[int]) -> list[str]:
         return [self.entries[i] for i in ids if i not in INVISIBLE_IDS]
@@ -104,14 +114,17 @@ def split_words(texts: Sequence[str], lang: str) -> list[list[str]]:
 
 def join_words(tokens: Iterable[str]) -> str:
     """The text that marked `tokens` came from."""
-    spaced = (token.removeprefix(JOINER) if token.startswith(JOINER) else f" {token}" for token in tokens)
+    spaced = (
+        token.removeprefix(JOINER) if token.startswith(JOINER) else f" {token}" for token in tokens
+    )
     return "".join(spaced).replace(ESCAPE, "").removeprefix(" ")
 
 
 class _Splitter:
     """spaCy's tokenisation rules of one language.
 
-    They never look past white space, so each chunk between spaces is split once and then remembered.
+    They never look past white space, so each chunk between spaces is split once and then
+    remembered.
     """
 
     def __init__(self, lang: str) -> None:
@@ -130,7 +143,9 @@ class _Splitter:
         if len(self._known) > REMEMBERED_CHUNKS:
             self._known.clear()
         # A dict, unlike a set, has the same order every time.
-        new = dict.fromkeys(chunk for text in texts for chunk in text.split() if chunk not in self._known)
+        new = dict.fromkeys(
+            chunk for text in texts for chunk in text.split() if chunk not in self._known
+        )
         if new:
             # spaCy remembers every word it has seen; the zone lets it forget them again.
             with self._nlp.memory_zone():
@@ -139,7 +154,9 @@ class _Splitter:
 
     def _split_chunk(self, chunk: str) -> tuple[str, ...]:
         pieces = (chunk[i : i + LONGEST_CHUNK] for i in range(0, len(chunk), LONGEST_CHUNK))
-        first, *others = (_escape(word.text) for piece in pieces for word in self._nlp.make_doc(piece))
+        first, *others = (
+            _escape(word.text) for piece in pieces for word in self._nlp.make_doc(piece)
+        )
         return (first, *(JOINER + word for word in others))
 
 

@@ -1,8 +1,9 @@
 """Several processes that train one model together, as torchrun starts them.
 
-Gradients are added up after the backward pass, in fp32, in one message with the losses. PyTorch's DDP would
-send them during the backward pass. But it arranges them anew after the first update of a session, so that
-sums of more than two processes are rounded otherwise, and a resumed training would not be exact.
+Gradients are added up after the backward pass, in fp32, in one message with the losses. PyTorch's
+DDP would send them during the backward pass. But it arranges them anew after the first update of a
+session, so that sums of more than two processes are rounded otherwise, and a resumed training would
+not be exact.
 """
 
 import contextlib
@@ -51,7 +52,9 @@ class World:
         """Replace each of `tensors`, of any shape, by its sum over all processes."""
         if self.size == 1:
             return
-        flat = torch.cat([tensor.flatten() for tensor in tensors])  # one message instead of hundreds
+        flat = torch.cat(
+            [tensor.flatten() for tensor in tensors]
+        )  # one message instead of hundreds
         with _missing_peers_explained():
             dist.all_reduce(flat, group=self.sums)
         totals = torch.split(flat, [tensor.numel() for tensor in tensors])
@@ -66,7 +69,9 @@ class World:
                     dist.broadcast(tensor.detach(), 0, group=self.sums)
 
     def are_alike(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether every process holds the same bits in `tensors`, of four bytes a number; waits for a GPU."""
+        """Whether every process holds the same bits in `tensors`, of four bytes a number; waits for
+        a GPU.
+        """
         if self.size == 1:
             return True
         own = sum(int(tensor.detach().view(torch.int32).sum()) for tensor in tensors)
@@ -75,7 +80,9 @@ class World:
             dist.all_gather(found, torch.tensor([own]))
         return len({int(each) for each in found}) == 1
 
-    def after_first(self, by_first: Callable[[], Result], by_others: Callable[[], Result]) -> Result:
+    def after_first(
+        self, by_first: Callable[[], Result], by_others: Callable[[], Result]
+    ) -> Result:
         """Run `by_first()` in the first process and then `by_others()` in all others.
 
         Raises:
@@ -149,8 +156,8 @@ def _world_size() -> int:
     wrong = [name for name in NUMBERS if not os.environ.get(name, "").isdecimal()]
     if wrong:
         raise UsageError(
-            f"WORLD_SIZE is {size!r} in the environment, which asks for several processes, but no number is "
-            f"in {', '.join(wrong)}; start with torchrun, or unset WORLD_SIZE"
+            f"WORLD_SIZE is {size!r} in the environment, which asks for several processes, but no "
+            f"number is in {', '.join(wrong)}; start with torchrun, or unset WORLD_SIZE"
         )
     return int(size)
 

@@ -1,4 +1,6 @@
-"""Work of a GPU as one CUDA graph for each shape, which the host starts at once, not kernel by kernel."""
+"""Work of a GPU as one CUDA graph for each shape, which the host starts at once, not kernel by
+kernel.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,10 +23,11 @@ class _Captured:
 
 
 class Graphs:
-    """Calls a function of tensors, whose work on the device depends on their shapes and values alone.
+    """Calls a function of tensors, whose work on the device depends on their shapes and values
+    alone.
 
-    Inputs of new shapes are computed as usual, which also prepares the kernels. Those that come again are
-    captured, and from then on replayed.
+    Inputs of new shapes are computed as usual, which also prepares the kernels. Those that come
+    again are captured, and from then on replayed.
     """
 
     def __init__(self, compute: Callable[..., Tensor]) -> None:

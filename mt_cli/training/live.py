@@ -47,7 +47,9 @@ class Screen:
         """Draw until the end of the block, and then once more, with every validation."""
         with suppress(*GONE):
             self._live.start()
-            self._console.show_cursor(True)  # or a killed process would leave the terminal without one
+            self._console.show_cursor(
+                True
+            )  # or a killed process would leave the terminal without one
         self.draw()
         try:
             yield
@@ -66,8 +68,14 @@ class Screen:
                 self._live.refresh()
 
     def _drawn(self) -> RenderableType:
-        """The bar, some validations, samples and facts, as far as there is room; then more validations."""
-        facts, samples, rows = [*self.facts.items()], self.samples, last_rows(self.rows, len(self.rows))
+        """The bar, some validations, samples and facts, as far as there is room; then more
+        validations.
+        """
+        facts, samples, rows = (
+            [*self.facts.items()],
+            self.samples,
+            last_rows(self.rows, len(self.rows)),
+        )
         if not self._is_done:
             room = self._console.height - 2  # the bar, and the cursor's line
             num_rows = min(len(rows), FEWEST_ROWS, max(0, room - 1))
@@ -93,12 +101,16 @@ class Screen:
         if self._is_done:
             return Group(*lines[:-1])
         bar = Table.grid(padding=(0, 1))
-        bar.add_row(ProgressBar(total=self._total, completed=self.step, width=20), _line(self.doing))
+        bar.add_row(
+            ProgressBar(total=self._total, completed=self.step, width=20), _line(self.doing)
+        )
         return Group(*(lines[:-1] if samples or rows else lines), bar)
 
 
 def last_rows(rows: Sequence[tuple[str, bool]], most: int) -> list[tuple[str, bool]]:
-    """The last of `rows`, of which only the very best is marked, and that one first if it is an older one."""
+    """The last of `rows`, of which only the very best is marked, and that one first if it is an
+    older one.
+    """
     best = max((place for place, (_, is_best) in enumerate(rows) if is_best), default=-1)
     marked = [(row, place == best) for place, (row, _) in enumerate(rows)]
     shown = marked[max(0, len(rows) - most) :]
@@ -107,7 +119,11 @@ def last_rows(rows: Sequence[tuple[str, bool]], most: int) -> list[tuple[str, bo
 
 def open_screen(*, total_steps: int, head: str) -> Screen | None:
     """A screen on stderr, if somebody sees it there who has not asked for every line of the log."""
-    if not is_terminal(sys.stderr) or not is_listened_to(logging.INFO) or is_listened_to(logging.DEBUG):
+    if (
+        not is_terminal(sys.stderr)
+        or not is_listened_to(logging.INFO)
+        or is_listened_to(logging.DEBUG)
+    ):
         return None
     console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
     return None if console.is_dumb_terminal else Screen(console, total_steps=total_steps, head=head)

@@ -1,9 +1,10 @@
-"""The training objective: label-smoothed cross-entropy over real target tokens, with R-Drop if asked for.
+"""The training objective: label-smoothed cross-entropy over real target tokens, with R-Drop if
+asked for.
 
-Output layer and cross-entropy are one function that works piece by piece, so that logits take bounded memory.
-Its gradients are computed in the forward pass, while the logits of a piece are there.
-Letters: B rows of a batch, T target positions, D d_model, V target vocabulary, P tokens of a piece, n of them
-real, R tokens of a block.
+Output layer and cross-entropy are one function that works piece by piece, so that logits take
+bounded memory. Its gradients are computed in the forward pass, while the logits of a piece are
+there. Letters: B rows of a batch, T target positions, D d_model, V target vocabulary, P tokens of a
+piece, n of them real, R tokens of a block.
 """
 
 import math
@@ -30,9 +31,9 @@ def batch_loss(
 ) -> "Loss":
     """Loss of `model` on `batch`, teacher-forced, over real tokens only.
 
-    `r_drop` is R-Drop's alpha. With it, both passes are one batch of twice the rows; 0 makes one pass.
-    `is_filled_up`: the batch is padded by `Batch.filled_up`. The loss of its extra targets is subtracted,
-    which needs an output layer without bias.
+    `r_drop` is R-Drop's alpha. With it, both passes are one batch of twice the rows; 0 makes one
+    pass. `is_filled_up`: the batch is padded by `Batch.filled_up`. The loss of its extra targets is
+    subtracted, which needs an output layer without bias.
     """
     num_passes = 2 if r_drop else 1
     src_ids, tgt_in = (ids.repeat(num_passes, 1) for ids in (batch.src_ids, batch.tgt_in))
@@ -49,7 +50,8 @@ def batch_loss(
         r_drop=r_drop,
     )
     if is_filled_up:
-        # Where the hidden vector is zero, all logits are: the loss is log V, and no weight has a gradient.
+        # Where the hidden vector is zero, all logits are: the loss is log V, and no weight has a
+        # gradient.
         spare = (batch.real == batch.tgt_out.numel()).sum() * math.log(len(model.output.weight))
         loss = Loss(loss.minimised - spare, loss.nll - spare)
     return loss
@@ -82,12 +84,14 @@ def linear_cross_entropy(
     label_smoothing: float,
     r_drop: float = 0.0,
 ) -> Loss:
-    """Cross-entropy with smoothed labels (Szegedy et al. 2016, 7), summed over tokens, averaged over passes.
+    """Cross-entropy with smoothed labels (Szegedy et al. 2016, 7), summed over tokens, averaged
+    over passes.
 
-    Logits are `hidden` (passes, tokens, D) times `weight` (V, D) transposed, multiplied in the type of
-    `hidden`, plus `bias` (V,); `targets` are (tokens,). Each label is 1 - `label_smoothing` on its token plus
-    `label_smoothing` spread evenly over all V. With `r_drop`, R-Drop's alpha, there are two passes, and the
-    loss is half of the paper's (Liang et al. 2021, equation 3), so it is as large as that of one pass.
+    Logits are `hidden` (passes, tokens, D) times `weight` (V, D) transposed, multiplied in the type
+    of `hidden`, plus `bias` (V,); `targets` are (tokens,). Each label is 1 - `label_smoothing` on
+    its token plus `label_smoothing` spread evenly over all V. With `r_drop`, R-Drop's alpha, there
+    are two passes, and the loss is half of the paper's (Liang et al. 2021, equation 3), so it is as
+    large as that of one pass.
     """
     loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden, weight, bias, targets, label_smoothing, r_drop, torch.is_grad_enabled()
@@ -98,10 +102,11 @@ def linear_cross_entropy(
 class _LinearCrossEntropy(torch.autograd.Function):
     """What is known as fused linear cross-entropy.
 
-    With p = softmax(z) and smoothed label q, the loss is -Σ q log p, and its gradient in z is p - q. To
-    divide exp(z - max z) by its sum would be one more pass over all logits. So it stays as it is, and the
-    vectors of size D that are made from it are divided. The uniform part of q, ε/V on every token, needs no
-    logits: the mean of z over V is h times the mean row of the weight, plus the mean bias.
+    With p = softmax(z) and smoothed label q, the loss is -Σ q log p, and its gradient in z is p -
+    q. To divide exp(z - max z) by its sum would be one more pass over all logits. So it stays as it
+    is, and the vectors of size D that are made from it are divided. The uniform part of q, ε/V on
+    every token, needs no logits: the mean of z over V is h times the mean row of the weight, plus
+    the mean bias.
     """
 
     @staticmethod
@@ -122,7 +127,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else weight
         grad_bias = torch.empty(0) if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         loss, nll = hidden.new_zeros(2, dtype=torch.float32)
-        low_weight, mean_row = weight.to(hidden.dtype), weight.mean(0).to(hidden.dtype)  # (V, D), (D,)
+        low_weight, mean_row = (
+            weight.to(hidden.dtype),
+            weight.mean(0).to(hidden.dtype),
+        )  # (V, D), (D,)
         for begin in range(0, num_tokens, size):
             piece = slice(begin, min(begin + size, num_tokens))
             n = piece.stop - begin
@@ -143,7 +151,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if needs_grad:
                 gradient = logits.flatten(0, 1)  # (passes·P, V)
                 product = (gradient @ low_weight).view(num_passes, size, D) * inverse_total
-                torch.sub(product[:, :n], mean_row, alpha=label_smoothing, out=grad_hidden[:, piece])
+                torch.sub(
+                    product[:, :n], mean_row, alpha=label_smoothing, out=grad_hidden[:, piece]
+                )
                 divided = torch.mul(h, inverse_total.view(-1, 1), out=torch.empty_like(h))
                 _add_product(grad_weight, gradient.mT, divided)
         if bias is not None:
@@ -167,7 +177,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         grad = grad / len(grad_hidden)
         return (
-            (grad_hidden.float() * grad).to(grad_hidden.dtype),  # in fp32: bf16 would round `grad` itself
+            (grad_hidden.float() * grad).to(
+                grad_hidden.dtype
+            ),  # in fp32: bf16 would round `grad` itself
             (grad_weight * grad).to(ctx.weight_dtype),
             grad_bias * grad if ctx.has_bias else None,
             *(None,) * (len(ctx.needs_input_grad) - 3),
@@ -251,8 +263,9 @@ def penalty_and_gradient(
     Σ (p - p') (z - z'). The gradient in z is p - q + alpha/2 (p (z - z' - m) + p - p'), where q is the label
     and m the mean of z - z' under p. For z', both passes are exchanged.
 
-    Takes `exps` (2, R, V), which is p times `total` (2, R, 1), and `difference` (R, V), which is z - z'.
-    Returns a scalar, a sum over the tokens, and (2, R, V): the gradient, without q, also times `total`.
+    Takes `exps` (2, R, V), which is p times `total` (2, R, 1), and `difference` (R, V), which is z
+    - z'. Returns a scalar, a sum over the tokens, and (2, R, V): the gradient, without q, also
+    times `total`.
     """
     gradient = exps * difference
     mean = gradient.sum(-1, keepdim=True) / total  # of z - z', under p and under p'

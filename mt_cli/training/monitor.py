@@ -1,4 +1,5 @@
-"""What is told while a model is trained: to people, to train.log, to metrics.jsonl and to a tracker.
+"""What is told while a model is trained: to people, to train.log, to metrics.jsonl and to a
+tracker.
 
 Nothing follows from it for the training.
 """
@@ -42,9 +43,7 @@ Sample = tuple[str, str, str]
 """A source, its translation and its reference."""
 ENOUGH_S = 45.0
 """Seconds of training after which the mean load of a minute says something."""
-CURE_OF_OVERFITTING = (
-    "raise model.dropout, train on more pairs (data.more), or for fewer epochs (training.max_epochs)"
-)
+CURE_OF_OVERFITTING = "raise model.dropout, train on more pairs (data.more), or for fewer epochs (training.max_epochs)"
 OVERFITTED = 0.1
 """Nats a token that the loss on val has risen again where the model is said to overfit."""
 
@@ -80,7 +79,9 @@ class Monitor:
         # With a screen, these lines go to train.log only.
         self._level = logging.INFO if self._screen is None else logging.DEBUG
         timed = [each for each in run.metrics() if "validation_s" in each]
-        self._validation_s = number_in(timed[-1], "validation_s", path=run.metrics_path) if timed else 0.0
+        self._validation_s = (
+            number_in(timed[-1], "validation_s", path=run.metrics_path) if timed else 0.0
+        )
 
     def tell_opening(
         self,
@@ -101,7 +102,9 @@ class Monitor:
         decoding = self._run.config.decoding.precision
         also = "" if runtime.precision == decoding else f", validation in {decoding}"
         each = "" if num_processes == 1 else f" in each of {num_processes} processes"
-        every = f"every {training.validate_every:,}" if training.validate_every else "after each epoch"
+        every = (
+            f"every {training.validate_every:,}" if training.validate_every else "after each epoch"
+        )
         summed = "" if training.accumulation == 1 else f", {training.accumulation} to an update"
         self._tell_facts(
             run=f"{self._run.folder}{f', resumed after update {step:,}' if step else ''}",
@@ -124,7 +127,8 @@ class Monitor:
 
     @contextmanager
     def watching(self, tracker: Tracker | None) -> Iterator[None]:
-        """Show how far training has come, where stderr is a terminal, for as long as the block lasts.
+        """Show how far training has come, where stderr is a terminal, for as long as the block
+        lasts.
 
         A `tracker` gets what is measured meanwhile.
         """
@@ -144,7 +148,9 @@ class Monitor:
         def draw(count: int) -> None:
             nonlocal done
             done += count
-            self._draw(f"validating  {done:,} of {num_lines:,} lines", at_most_now_and_then=done > 0)
+            self._draw(
+                f"validating  {done:,} of {num_lines:,} lines", at_most_now_and_then=done > 0
+            )
 
         draw(0)
         yield draw
@@ -174,18 +180,22 @@ class Monitor:
         self._run.append_metrics({"kind": "step", **asdict(reading), "elapsed_s": elapsed})
         if self._tracker is not None:
             names = ("loss", "nll", "lr", "grad_norm", "tgt_tokens_per_s")
-            self._tracker.log({f"train/{name}": getattr(reading, name) for name in names}, step=reading.step)
+            self._tracker.log(
+                {f"train/{name}": getattr(reading, name) for name in names}, step=reading.step
+            )
         log.log(self._level, "%s  elapsed %.0f s", reading, elapsed)
         self._pace = f"loss {reading.loss:.3f}  {reading.tgt_tokens_per_s:,.0f} tok/s"
         if not self._is_overload_told and elapsed > ENOUGH_S and is_overloaded():
             self._is_overload_told = True
             log.warning(
-                "more programs want to compute than this machine has cores, which makes training several "
-                "times slower; fewer threads may be faster: --threads %d",
+                "more programs want to compute than this machine has cores, which makes training "
+                "several times slower; fewer threads may be faster: --threads %d",
                 max(1, torch.get_num_threads() // 2),
             )
 
-    def tell_validation(self, validation: Validation, *, is_best: bool, validation_s: float) -> None:
+    def tell_validation(
+        self, validation: Validation, *, is_best: bool, validation_s: float
+    ) -> None:
         """Note what a validation has found, in `validation_s` seconds."""
         elapsed, bleu = self._elapsed_s(), validation.bleu
         reading = self.meter.read(since_validation=True)
@@ -275,7 +285,11 @@ class Monitor:
 
     def _left_s(self) -> float | None:
         """Seconds to the end, with validations once one has been timed; None before it can be told."""
-        step, total, ends = self._trainer.progress.step, self._trainer.total_steps, self._trainer.epoch_ends
+        step, total, ends = (
+            self._trainer.progress.step,
+            self._trainer.total_steps,
+            self._trainer.epoch_ends,
+        )
         if self.meter.updates < UPDATES_FOR_AN_ESTIMATE and step < total:
             return None
         every = self._run.config.training.validate_every
@@ -300,7 +314,11 @@ def _sample_lines(samples: Sequence[Sample]) -> list[str]:
 
 
 def _row(
-    validation: Validation, reading: "Reading | None", elapsed_s: float, left_s: float | None, is_best: bool
+    validation: Validation,
+    reading: "Reading | None",
+    elapsed_s: float,
+    left_s: float | None,
+    is_best: bool,
 ) -> str:
     """A line of the table of validations; `reading` is None before the first update."""
     epoch, loss, lr, rate = "0", "-", "-", "-"
@@ -341,8 +359,8 @@ class Reading:
     def __str__(self) -> str:
         skipped = f"  skipped {self.skipped}" if self.skipped else ""
         return (
-            f"step {self.step}  epoch {self.epoch}  loss {self.loss:.4f}  nll {self.nll:.4f}  "
-            f"lr {self.lr:.2e}  grad {self.grad_norm:.2f}  tok/s {self.tgt_tokens_per_s:.0f}{skipped}"
+            f"step {self.step}  epoch {self.epoch}  loss {self.loss:.4f}  nll {self.nll:.4f}  lr "
+            f"{self.lr:.2e}  grad {self.grad_norm:.2f}  tok/s {self.tgt_tokens_per_s:.0f}{skipped}"
         )
 
 
@@ -353,11 +371,12 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        # A row since the last log line and one since the last validation: loss and nll of the tokens, tokens,
-        # skipped updates, (2, 4). Their seconds are (2,).
+        # A row since the last log line and one since the last validation: loss and nll of the
+        # tokens, tokens, skipped updates, (2, 4). Their seconds are (2,).
         self._sums = torch.zeros(2, 4, dtype=torch.float64)
         self._seconds = torch.zeros(2, dtype=torch.float64)
-        # (3,): norm of the last gradient that counted, skips in a row, all skips before those since the log
+        # (3,): norm of the last gradient that counted, skips in a row, all skips before those since
+        # the log
         self._last = torch.zeros(3, dtype=torch.float64)
         self._report: StepReport | None = None
         self._unread: list[StepReport] = []
@@ -394,7 +413,9 @@ class Meter:
         self._counted_to = time.perf_counter()
 
     def skips(self) -> tuple[int, int]:
-        """Updates that were skipped because they were not finite: since the log line, and now in a row."""
+        """Updates that were skipped because they were not finite: since the log line, and now in a
+        row.
+        """
         self._fetch()
         return int(self._sums[0, 3]), int(self._last[1])
 
@@ -418,7 +439,9 @@ class Meter:
         return Reading(report.step, report.epoch, *means, skipped=int(before + skipped))
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that has been added up and not yet been told, by name; a resumed training logs on from it."""
+        """All that has been added up and not yet been told, by name; a resumed training logs on
+        from it.
+        """
         self._fetch()
         self._count_seconds()
         return {"meter:sums": self._sums, "meter:seconds": self._seconds, "meter:last": self._last}
@@ -443,7 +466,9 @@ class Meter:
                 self._sums[:, 3] += 1
                 self._last[1] += 1
             else:
-                self._sums += torch.tensor([loss, nll, 1.0, 0.0], dtype=torch.float64) * report.tgt_tokens
+                self._sums += (
+                    torch.tensor([loss, nll, 1.0, 0.0], dtype=torch.float64) * report.tgt_tokens
+                )
                 self._last[0], self._last[1] = norm, 0
         self._unread.clear()
 
@@ -483,7 +508,8 @@ def before_training(
     total_steps: int,
     num_processes: int = 1,
 ) -> Iterator[str]:
-    """What will probably keep a training of `total_steps` updates from working well, a sentence each.
+    """What will probably keep a training of `total_steps` updates from working well, a sentence
+    each.
 
     Tokens and vocabulary entries are those of both sides.
     """
@@ -503,16 +529,19 @@ def before_training(
     elif steps_per_epoch == 1:
         update, cure = "a batch", "smaller batches learn"
         if training.accumulation > 1:
-            update, cure = f"an update of {training.accumulation} batches", "a smaller accumulation learns"
+            update, cure = (
+                f"an update of {training.accumulation} batches",
+                "a smaller accumulation learns",
+            )
         yield (
-            f"{update} of training.tokens_per_batch = {training.tokens_per_batch} holds the whole corpus of "
-            f"{pairs}; {cure} in fewer epochs"
+            f"{update} of training.tokens_per_batch = {training.tokens_per_batch} holds the whole "
+            f"corpus of {pairs}; {cure} in fewer epochs"
         )
     share = training.tokens_per_batch // num_processes
     if num_processes > 1 and share < LEAST_SHARE:
         yield (
-            f"each of {num_processes} processes gets {share:,} tokens of a batch, too few to keep it busy; "
-            f"set training.tokens_per_batch = {num_processes * LEAST_SHARE}"
+            f"each of {num_processes} processes gets {share:,} tokens of a batch, too few to keep "
+            f"it busy; set training.tokens_per_batch = {num_processes * LEAST_SHARE}"
         )
     warmup_steps = training.num_warmup_steps(total_steps)
     if warmup_steps >= total_steps:
@@ -528,7 +557,8 @@ def before_training(
         yield (
             f"the vocabulary of {vocab_size:,} entries is large for {num_pairs:,} training pairs: "
             f"each entry occurs {num_tokens / learned:.0f} times on average; "
-            f"{'raise tokenizer.min_freq' if is_words else 'lower tokenizer.vocab_size'}, then prepare again"
+            f"{'raise tokenizer.min_freq' if is_words else 'lower tokenizer.vocab_size'}, then "
+            "prepare again"
         )
 
 
@@ -537,8 +567,8 @@ def after_training(bleu: float, *, hyps: Sequence[str], sources: Sequence[str]) 
     num_hyps, num_sources = len(set(hyps)), len(set(sources))
     if num_sources >= FEWEST_TO_COMPARE and num_hyps <= max(1, num_sources * ALIKE):
         found = (
-            f"the model does not read its source: {num_sources} different sources got only {num_hyps} "
-            f"different translations, {bleu:.2f} BLEU"
+            f"the model does not read its source: {num_sources} different sources got only "
+            f"{num_hyps} different translations, {bleu:.2f} BLEU"
         )
     elif bleu < POOR_BLEU:
         found = f"the model has not learnt to translate: {bleu:.2f} BLEU on val"
@@ -546,6 +576,7 @@ def after_training(bleu: float, *, hyps: Sequence[str], sources: Sequence[str]) 
         return None
     return (
         f"{found}; look at the loss in train.log; if it was still falling, train longer "
-        "(training.max_epochs), if it never fell, check that the two files are aligned line by line, and try "
-        "a smaller training.peak_lr; mt-cli config new chooses keys that suit a corpus"
+        "(training.max_epochs), if it never fell, check that the two files are aligned line by "
+        "line, and try a smaller training.peak_lr; mt-cli config new chooses keys that suit a "
+        "corpus"
     )

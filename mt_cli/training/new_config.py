@@ -1,6 +1,7 @@
 """`config new` and `config check`: a config that suits a corpus, and what is wrong with one.
 
-Which vocabulary, model and training suit a corpus of some size are rules of thumb, each with its reason.
+Which vocabulary, model and training suit a corpus of some size are rules of thumb, each with its
+reason.
 """
 
 import logging
@@ -117,11 +118,12 @@ class Recipe:
     """Updates after which such a model has mostly learnt what there is."""
 
     def of_student(self) -> "Recipe":
-        """Keys for a small, fast model that learns from a teacher's translations (Kim and Rush 2016).
+        """Keys for a small, fast model that learns from a teacher's translations (Kim and Rush
+        2016).
 
-        They are simpler than people's, so that less of a model learns them, and needs less dropout. Most of
-        its layers are in the encoder, which reads a sentence once (Kasai et al. 2021). Of the third recipe,
-        configs/multi30k-tiny-student.toml comes out.
+        They are simpler than people's, so that less of a model learns them, and needs less dropout.
+        Most of its layers are in the encoder, which reads a sentence once (Kasai et al. 2021). Of
+        the third recipe, configs/multi30k-tiny-student.toml comes out.
         """
         d_model = max(128, self.d_model * 2 // 3 // 64 * 64)
         return replace(
@@ -134,9 +136,9 @@ class Recipe:
         )
 
 
-# The third row is configs/multi30k-strong.toml, the last the base model of Vaswani et al. (2017). Few pairs
-# want few subwords (Sennrich and Zhang 2019), each of which must occur often enough to be learnt, and much
-# dropout (measured: docs/experiments.md).
+# The third row is configs/multi30k-strong.toml, the last the base model of Vaswani et al. (2017).
+# Few pairs want few subwords (Sennrich and Zhang 2019), each of which must occur often enough to be
+# learnt, and much dropout (measured: docs/experiments.md).
 RECIPES = (
     Recipe(60_000, 800, 128, 4, 2, 2, 512, 0.3, 1024, 3e-3, 1_500),
     Recipe(400_000, 1_000, 128, 4, 2, 2, 512, 0.3, 2048, 3e-3, 2_700),
@@ -158,11 +160,15 @@ FINE_TUNING = 0.25
 
 def recipe_for(size: CorpusSize) -> Recipe:
     """Keys for a corpus of a size."""
-    return next(recipe for recipe in RECIPES if size.num_bytes // BYTES_PER_TOKEN <= recipe.most_tokens)
+    return next(
+        recipe for recipe in RECIPES if size.num_bytes // BYTES_PER_TOKEN <= recipe.most_tokens
+    )
 
 
 def suited_model(size: CorpusSize, recipe: Recipe, parent: Config | None = None) -> Tables:
-    """Keys of [tokenizer] and [model] for a new model, or those of a `parent`, whose weights fix them."""
+    """Keys of [tokenizer] and [model] for a new model, or those of a `parent`, whose weights fix
+    them.
+    """
     if parent is not None:
         return {
             name: getattr(parent, name).model_dump(mode="json", exclude_none=True)
@@ -181,7 +187,10 @@ def suited_training(
     """Keys of [training] for `config`'s model on `pairs`, or to go on from `parent`'s weights."""
     num_updates, peak_lr = recipe.num_updates, recipe.peak_lr
     if parent is not None:
-        num_updates, peak_lr = round(num_updates * FINE_TUNING), parent.training.peak_lr * FINE_TUNING
+        num_updates, peak_lr = (
+            round(num_updates * FINE_TUNING),
+            parent.training.peak_lr * FINE_TUNING,
+        )
     of_epoch = int(pairs.num_tokens) // 2 // UPDATES_PER_EPOCH // 64 * 64
     tokens_per_batch = max(FEWEST_TOKENS_PER_BATCH, min(recipe.tokens_per_batch, of_epoch))
     training = config.training.model_copy(update={"tokens_per_batch": tokens_per_batch})
@@ -202,8 +211,9 @@ def suited_training(
 MOST_ENCODED = 50_000
 """Pairs that are tokenised; of a larger corpus, a sample."""
 UNTIMED, TIMED_S, MOST_S = 3, 1.0, 10.0
-"""The first updates, which choose kernels and take memory, are not timed; the others are, for a second or so.
-All together may take about ten."""
+"""The first updates, which choose kernels and take memory, are not timed; the others are, for a
+second or so. All together may take about ten.
+"""
 
 
 @dataclass(frozen=True)
@@ -217,19 +227,23 @@ class EncodedSample:
 
     @staticmethod
     def of(config: Config, corpus: Corpus, given: Tokenizers | None = None) -> "EncodedSample":
-        """Tokenise the pairs that `config` trains on; without `given` tokenizers, learn them as it says."""
+        """Tokenise the pairs that `config` trains on; without `given` tokenizers, learn them as it
+        says.
+        """
         data = config.data
         options = text_options(data)
         sample = sampled(read_pairs(corpus[TRAIN]), MOST_ENCODED, seed=0)
-        found = survey_pairs(sample, options=options, filtered=data.filter, keeps_pairs=given is None)
+        found = survey_pairs(
+            sample, options=options, filtered=data.filter, keeps_pairs=given is None
+        )
         if given is None:
             given = learn_tokenizers(found.pairs, config.tokenizer, options)
         kept = [pair for pair, drop in zip(sample, found.drops.tolist(), strict=True) if not drop]
         split = encode_pairs(kept, tokenizers=given, max_len=data.max_len).split
         if not len(split):
             raise DataError(
-                f"{corpus[TRAIN].src}: no pair is left to train on: each is empty, longer than data.max_len "
-                f"= {data.max_len} tokens, or left out by data.filter"
+                f"{corpus[TRAIN].src}: no pair is left to train on: each is empty, longer than "
+                f"data.max_len = {data.max_len} tokens, or left out by data.filter"
             )
         shares = {TRAIN: 1.0, **{f"{MORE}{name}": more.share for name, more in data.more.items()}}
         whole = sum(
@@ -264,7 +278,9 @@ class EncodedSample:
             max_width=config.model.max_len,
             rng=rng,
         )
-        return max(1, math.ceil(sum(1 for _ in batches) * self.times / config.training.accumulation))
+        return max(
+            1, math.ceil(sum(1 for _ in batches) * self.times / config.training.accumulation)
+        )
 
     def seconds_an_update(self, config: Config) -> float | None:
         """Train for a moment, and take the time; None if the moment is too short to tell."""
@@ -281,7 +297,9 @@ class EncodedSample:
         for report in trainer.run():
             float(report.loss)  # waits for the device
             ends.append(time.perf_counter())
-            if (len(ends) > UNTIMED and ends[-1] - ends[UNTIMED] > TIMED_S) or ends[-1] - ends[0] > MOST_S:
+            if (len(ends) > UNTIMED and ends[-1] - ends[UNTIMED] > TIMED_S) or ends[-1] - ends[
+                0
+            ] > MOST_S:
                 break
         seconds = np.diff(ends)[UNTIMED:]
         return float(np.median(seconds)) if len(seconds) else None
@@ -302,12 +320,14 @@ def new_config(
     output: Path | None = None,
     overwrite: bool = False,
 ) -> tuple[str, dict[str, int]]:
-    """Write a config for the parallel `files` by split, or for the bundled sample if there are none.
+    """Write a config for the parallel `files` by split, or for the bundled sample if there are
+    none.
 
-    Gives its text, and how many pairs each split has that was cut off the corpus: if `val` or `test` is
-    missing, it is cut off the training pairs, into a folder beside `output`. With a `parent` run, the config
-    goes on from that run's weights, with its tokenizer. With the lines that a `teacher` wrote for the
-    training sources, the model is a student of it, and sees its pairs as often as the others.
+    Gives its text, and how many pairs each split has that was cut off the corpus: if `val` or
+    `test` is missing, it is cut off the training pairs, into a folder beside `output`. With a
+    `parent` run, the config goes on from that run's weights, with its tokenizer. With the lines
+    that a `teacher` wrote for the training sources, the model is a student of it, and sees its
+    pairs as often as the others.
 
     Raises:
         UsageError: a place is taken, a name is not UTF-8, or a flag is missing.
@@ -323,11 +343,13 @@ def new_config(
     trained = None if parent is None else open_run(parent).config
     data, pairs = DataConfig(), dict[str, int]()
     if teacher is not None and parent is not None:
-        raise UsageError("--teacher makes a small model and --init-from keeps the run's; give one of them")
+        raise UsageError(
+            "--teacher makes a small model and --init-from keeps the run's; give one of them"
+        )
     if teacher is not None and not files.keys() >= {TRAIN, VAL, TEST}:
         raise UsageError(
-            "--teacher needs --train, --val and --test SRC TGT: it has translated what would be cut off; "
-            "config new without it cuts the pairs"
+            "--teacher needs --train, --val and --test SRC TGT: it has translated what would be "
+            "cut off; config new without it cuts the pairs"
         )
     if files:
         if TRAIN not in files:
@@ -337,11 +359,15 @@ def new_config(
         train = files[TRAIN]
         languages = _languages(train, src_lang, tgt_lang)
         data = _data_config(files, languages, teacher)
-        given = {name: pair for name, pair in find_corpus(data).items() if name in files or MORE in name}
+        given = {
+            name: pair for name, pair in find_corpus(data).items() if name in files or MORE in name
+        }
         examples = log_oddities(given, data)
         warn_of_leaks(given)
         if missing := [name for name in (VAL, TEST) if name not in files]:
-            cut, pairs = _cut_off(find_corpus(data), missing, languages, output=output, overwrite=overwrite)
+            cut, pairs = _cut_off(
+                find_corpus(data), missing, languages, output=output, overwrite=overwrite
+            )
             data = _data_config({**files, **cut}, languages)
         log.info("%s", examples)
     try:
@@ -359,8 +385,12 @@ def new_config(
     return text, pairs
 
 
-def _sized(data: DataConfig, trained: Config | None, parent: Path | None) -> tuple[Config, EncodedSample]:
-    """A config for the pairs of `data`, or to go on from the `parent` run, whose config `trained` is."""
+def _sized(
+    data: DataConfig, trained: Config | None, parent: Path | None
+) -> tuple[Config, EncodedSample]:
+    """A config for the pairs of `data`, or to go on from the `parent` run, whose config `trained`
+    is.
+    """
     corpus = find_corpus(data)
     size = measure(read_pairs(corpus[TRAIN]))
     recipe = recipe_for(size).of_student() if data.more else recipe_for(size)
@@ -374,8 +404,13 @@ def _sized(data: DataConfig, trained: Config | None, parent: Path | None) -> tup
         tables["data"] |= {"lowercase": trained.data.lowercase, "max_len": trained.data.max_len}
     config = parse_config(tables, origin="config new")
     tokenized_by = run_with_tokenizer(config)  # which says if a parent's does not suit
-    sample = EncodedSample.of(config, corpus, None if tokenized_by is None else tokenized_by.tokenizers)
-    tables["training"] = {**tables.get("training", {}), **suited_training(recipe, sample, config, trained)}
+    sample = EncodedSample.of(
+        config, corpus, None if tokenized_by is None else tokenized_by.tokenizers
+    )
+    tables["training"] = {
+        **tables.get("training", {}),
+        **suited_training(recipe, sample, config, trained),
+    }
     return parse_config(tables, origin="config new"), sample
 
 
@@ -387,7 +422,11 @@ def _expected(sample: EncodedSample, config: Config, total_steps: int) -> str:
         if isinstance(error, MtCliError) or shortage(error):  # it may be for a larger machine
             return ""
         raise
-    return "" if seconds is None else f", about {in_words(seconds * total_steps)} here, without validations"
+    return (
+        ""
+        if seconds is None
+        else f", about {in_words(seconds * total_steps)} here, without validations"
+    )
 
 
 def _data_config(
@@ -426,8 +465,8 @@ def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -
         flags = [f"--src-lang {src or 'de'}", f"--tgt-lang {tgt or 'en'}"]
         missing = [flag for flag, lang in zip(flags, found, strict=True) if lang is None]
         raise UsageError(
-            f"{path}: cannot tell the language from its name (expected an ending such as .de or .hsb); add "
-            f"for example {' '.join(missing)}"
+            f"{path}: cannot tell the language from its name (expected an ending such as .de or "
+            f".hsb); add for example {' '.join(missing)}"
         )
     return src, tgt
 
@@ -439,13 +478,19 @@ def _language_of(path: Path, column: Column | None) -> str | None:
 
 
 def _cut_off(
-    corpus: Corpus, missing: list[str], languages: tuple[str, str], *, output: Path | None, overwrite: bool
+    corpus: Corpus,
+    missing: list[str],
+    languages: tuple[str, str],
+    *,
+    output: Path | None,
+    overwrite: bool,
 ) -> tuple[dict[str, FilesConfig], dict[str, int]]:
     """The files of the splits that the training pairs are cut into, and how many pairs each has."""
     if output is None:
         raise UsageError(
-            f"{' and '.join(missing)} are cut off the training pairs and need a place; name the config's "
-            f"file with --output, or the pairs with {' and '.join(f'--{name} SRC TGT' for name in missing)}"
+            f"{' and '.join(missing)} are cut off the training pairs and need a place; name the "
+            "config's file with --output, or the pairs with "
+            f"{' and '.join(f'--{name} SRC TGT' for name in missing)}"
         )
     folder = output.with_name(f"{output.stem}-corpus")
     src, tgt = languages if len(set(languages)) == 2 else ("src", "tgt")
@@ -464,11 +509,16 @@ def _cut_off(
             corpus[TRAIN], {n: (partial / src, partial / tgt) for n, (src, tgt) in names.items()}
         )
     pairs = {name: counts[name] for name in names}
-    log.info("%s  %s", folder, "  ".join(f"{name} {count:,} pairs" for name, count in pairs.items()))
+    log.info(
+        "%s  %s", folder, "  ".join(f"{name} {count:,} pairs" for name, count in pairs.items())
+    )
     for reason in (REPEATED, EMPTY):
         if counts[reason]:
             log.info("%d pairs left out, %s", counts[reason], reason)
-    cut = {name: FilesConfig(src=(folder / src,), tgt=(folder / tgt,)) for name, (src, tgt) in names.items()}
+    cut = {
+        name: FilesConfig(src=(folder / src,), tgt=(folder / tgt,))
+        for name, (src, tgt) in names.items()
+    }
     return cut, pairs
 
 
@@ -484,11 +534,10 @@ def _header(
     size = f"{sample.num_pairs:,.0f} training pairs, about {sample.num_tokens:,.0f} tokens"
     return (
         f"{config.data.src_lang} to {config.data.tgt_lang}, sized by mt-cli config new for "
-        f"{size}.{cut if pairs else ''}\n"
-        f"About {per_epoch * config.training.max_epochs:,} updates, {per_epoch} an epoch. To use it:\n"
-        f"  {command_line('prepare', place)}\n"
-        f"  {command_line('train', place)}\n"
-        f"  {command_line('evaluate', Path('runs') / place.stem, '--split', 'test')}"
+        f"{size}.{cut if pairs else ''}\nAbout {per_epoch * config.training.max_epochs:,} updates, "
+        f"{per_epoch} an epoch. To use it:\n  {command_line('prepare', place)}\n  "
+        f"{command_line('train', place)}\n  "
+        f"{command_line('evaluate', Path('runs') / place.stem, '--split', 'test')}"
     )
 
 
@@ -505,10 +554,11 @@ REPEATED, EMPTY = "whose source or target is in a held-out pair", "because a sid
 
 
 def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Counter[str]:
-    """Write the pairs of `corpus` to the `files` of `train` and of the other, new splits; count each split's.
+    """Write the pairs of `corpus` to the `files` of `train` and of the other, new splits; count
+    each split's.
 
-    A pair stays out of training if its source or its target is that of a held-out pair, whatever its case
-    and spaces. Pairs that are left out are counted as `REPEATED` or `EMPTY`.
+    A pair stays out of training if its source or its target is that of a held-out pair, whatever
+    its case and spaces. Pairs that are left out are counted as `REPEATED` or `EMPTY`.
 
     Raises:
         DataError: the corpus is too small, or its files do not align.
@@ -518,28 +568,39 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
         -1, 2
     )  # (N, 2)
     is_filled = (hashes != hash_texts([""])).all(axis=1)
-    place_of = _choose(hashes, is_filled, [name for name in files if name != TRAIN], origin=corpus.src)
+    place_of = _choose(
+        hashes, is_filled, [name for name in files if name != TRAIN], origin=corpus.src
+    )
     held_out = hashes[sorted(place_of)]
     repeats = np.isin(hashes[:, 0], held_out[:, 0]) | np.isin(hashes[:, 1], held_out[:, 1])
     counts = Counter[str]()
     with ExitStack() as stack:
         opened = {
-            name: [stack.enter_context(path.open("wb")) for path in paths] for name, paths in files.items()
+            name: [stack.enter_context(path.open("wb")) for path in paths]
+            for name, paths in files.items()
         }
         for index, pair in enumerate(read_pairs(corpus)):
-            name = place_of.get(index, REPEATED if repeats[index] else TRAIN) if is_filled[index] else EMPTY
+            name = (
+                place_of.get(index, REPEATED if repeats[index] else TRAIN)
+                if is_filled[index]
+                else EMPTY
+            )
             counts[name] += 1
             for file, line in zip(opened.get(name, ()), pair, strict=False):
                 file.write(strip_line_end(line) + b"\n")
     if not counts[TRAIN]:
-        raise DataError(f"{corpus.src}: every pair repeats a held-out one; nothing is left to train on")
+        raise DataError(
+            f"{corpus.src}: every pair repeats a held-out one; nothing is left to train on"
+        )
     return counts
 
 
 def _choose(
     hashes: Hashes, is_filled: NDArray[np.bool_], names: Sequence[str], *, origin: Text
 ) -> dict[int, str]:
-    """The split of each pair that is held out: pairs of which no two share a side, as if drawn at random."""
+    """The split of each pair that is held out: pairs of which no two share a side, as if drawn at
+    random.
+    """
     num_different = min(len(np.unique(side)) for side in hashes[is_filled].T)
     size = num_held_out(num_different)
     chosen: dict[int, str] = {}
@@ -554,8 +615,8 @@ def _choose(
             chosen[index] = names[len(chosen) // size]
     if num_different < SMALLEST_CORPUS or len(chosen) < size * len(names):
         raise DataError(
-            f"{origin}: only {num_different} different pairs, too few to cut off {' and '.join(names)}; "
-            f"{SMALLEST_CORPUS} at least are needed"
+            f"{origin}: only {num_different} different pairs, too few to cut off "
+            f"{' and '.join(names)}; {SMALLEST_CORPUS} at least are needed"
         )
     return chosen
 
@@ -567,7 +628,8 @@ def num_held_out(num_pairs: int) -> int:
 
 
 def check_config(config: Config) -> list[str]:
-    """Warnings for a training of `config`; the corpus, or a sample of it, is tokenised to find them.
+    """Warnings for a training of `config`; the corpus, or a sample of it, is tokenised to find
+    them.
 
     A corpus that is not downloaded yet gives none.
     """

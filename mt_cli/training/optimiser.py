@@ -16,15 +16,19 @@ STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 MOMENTUM = 0.95
 """Decay of Muon's running mean of a gradient."""
 RMS = 0.2
-"""Size of the numbers in Muon's update at learning rate 1: about that of Adam's (Liu et al. 2025, 2.2)."""
+"""Size of the numbers in Muon's update at learning rate 1: about that of Adam's (Liu et al. 2025,
+2.2).
+"""
 
 
 class Optimiser:
-    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019), by PyTorch's fused kernels, or Muon.
+    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019), by PyTorch's fused kernels,
+    or Muon.
 
-    Muon (Jordan et al. 2024) is for the matrices of encoder and decoder; AdamW then updates all else. Weight
-    decay applies only to matrices that are not embeddings or positions. `torch.optim` is not used: it loads
-    PyTorch's compiler, which takes more than a second at the start of every training.
+    Muon (Jordan et al. 2024) is for the matrices of encoder and decoder; AdamW then updates all
+    else. Weight decay applies only to matrices that are not embeddings or positions. `torch.optim`
+    is not used: it loads PyTorch's compiler, which takes more than a second at the start of every
+    training.
     """
 
     def __init__(
@@ -41,7 +45,8 @@ class Optimiser:
         self._parameters = dict(model.named_parameters())
         self._states = dict[str, dict[str, Tensor]]()
         self._by_adam = defaultdict[float, list[str]](list)  # by their weight decay
-        # Matrices of one shape are updated together, packed projections apart from others of their shape.
+        # Matrices of one shape are updated together, packed projections apart from others of their
+        # shape.
         self._by_muon = defaultdict[tuple[bool, torch.Size], list[str]](list)
         for name, parameter in self._parameters.items():
             self._states[name] = {"exp_avg": torch.zeros_like(parameter)}
@@ -58,16 +63,19 @@ class Optimiser:
 
     @torch.no_grad()
     def update(self, rate: float | Tensor, *, skipped: Tensor) -> None:
-        """Update the parameters from their gradients at learning rate `rate`, then drop the gradients.
+        """Update the parameters from their gradients at learning rate `rate`, then drop the
+        gradients.
 
-        If `skipped`, a scalar on the parameters' device, is 1 and not 0, nothing changes: no weight, running
-        mean or number of updates. The host does not wait for its value.
+        If `skipped`, a scalar on the parameters' device, is 1 and not 0, nothing changes: no
+        weight, running mean or number of updates. The host does not wait for its value.
         """
         share = 1 - skipped
         self._update_by_muon(rate, share)
         for weight_decay, names in self._by_adam.items():
             parameters: list[Tensor] = [self._parameters[name] for name in names]
-            steps, exp_avgs, exp_avg_sqs = ([self._states[name][key] for name in names] for key in STATE_KEYS)
+            steps, exp_avgs, exp_avg_sqs = (
+                [self._states[name][key] for name in names] for key in STATE_KEYS
+            )
             torch._foreach_add_(steps, [share] * len(steps))
             self._kernel(
                 parameters,
@@ -89,7 +97,9 @@ class Optimiser:
             parameter.grad = None
 
     def _update_by_muon(self, rate: float | Tensor, share: Tensor) -> None:
-        """Take Muon's step for its matrices, times `share`: a scalar, 1, or 0 if nothing may change."""
+        """Take Muon's step for its matrices, times `share`: a scalar, 1, or 0 if nothing may
+        change.
+        """
         for (is_packed, shape), names in self._by_muon.items():
             weights: list[Tensor] = [self._parameters[name] for name in names]
             means = [self._states[name]["exp_avg"] for name in names]
@@ -107,7 +117,9 @@ class Optimiser:
     def tensors(self) -> dict[str, Tensor]:
         """The state, keyed `<parameter name>:<state key>`."""
         return {
-            f"{name}:{key}": tensor for name, state in self._states.items() for key, tensor in state.items()
+            f"{name}:{key}": tensor
+            for name, state in self._states.items()
+            for key, tensor in state.items()
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -123,13 +135,15 @@ class Optimiser:
 def orthogonal(matrices: Tensor, *, products_in: torch.dtype = torch.float32) -> Tensor:
     """About the nearest orthogonal matrix of each, (N, rows, columns).
 
-    Singular values become 0.7 to 1.2; very small ones stay below. Five iterations of Newton and Schulz, with
-    the coefficients of Jordan et al. (2024).
+    Singular values become 0.7 to 1.2; very small ones stay below. Five iterations of Newton and
+    Schulz, with the coefficients of Jordan et al. (2024).
     """
     is_tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if is_tall else matrices
     norms = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
-    x = (x / (norms + 1e-7)).to(products_in)  # fp16 would lose a small gradient before it is divided
+    x = (x / (norms + 1e-7)).to(
+        products_in
+    )  # fp16 would lose a small gradient before it is divided
     for _ in range(5):
         square = x @ x.mT
         factor = torch.baddbmm(square, square, square, beta=-4.775, alpha=2.0315)
@@ -150,7 +164,9 @@ def learning_rate(
         return peak_lr * step / warmup_steps
     if schedule == "inverse_sqrt":  # falls with 1/sqrt(step) ("Noam", Vaswani et al. 2017, 5.3)
         return peak_lr * math.sqrt(max(1, warmup_steps) / step)
-    if schedule == "cosine":  # half a cosine, zero after the last update (Loshchilov and Hutter 2017)
+    if (
+        schedule == "cosine"
+    ):  # half a cosine, zero after the last update (Loshchilov and Hutter 2017)
         done = (step - warmup_steps) / max(1, total_steps + 1 - warmup_steps)
         return peak_lr * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return peak_lr

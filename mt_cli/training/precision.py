@@ -1,7 +1,7 @@
 """Training in 16 bits: a copy of the model computes, and the model's own weights stay in fp32.
 
-They are what Micikevicius et al. (2018) call master weights (3.1): an update is often too small to change a
-number of 16 bits.
+They are what Micikevicius et al. (2018) call master weights (3.1): an update is often too small to
+change a number of 16 bits.
 """
 
 import copy
@@ -21,15 +21,17 @@ UPDATES_BEFORE_GROWTH = 2000
 class WorkingCopy:
     """The copy whose layers compute in a precision of their own; in fp32 it is the model itself.
 
-    Encoder and decoder layers are copied. Embeddings and output layer are the model's own: the gradient of a
-    frequent word's embedding is a sum of very many terms.
+    Encoder and decoder layers are copied. Embeddings and output layer are the model's own: the
+    gradient of a frequent word's embedding is a sum of very many terms.
     """
 
     def __init__(self, model: TranslationModel, dtype: torch.dtype) -> None:
         self.model = model
         self._masters, self._copies = list[Tensor](), list[Tensor]()
         if dtype != model.dtype:
-            shared = {id(p): p for name, p in model.named_parameters() if not name.startswith("backend.")}
+            shared = {
+                id(p): p for name, p in model.named_parameters() if not name.startswith("backend.")
+            }
             self.model = copy.deepcopy(model, shared).compute_in(dtype)
             masters = dict(model.named_parameters())
             for name, parameter in self.model.named_parameters():
@@ -72,15 +74,18 @@ def copy_into(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
     """
     for name, tensor in own.items():
         if saved[name].shape != tensor.shape:
-            raise ValueError(f"{name} has shape {tuple(saved[name].shape)}, expected {tuple(tensor.shape)}")
+            raise ValueError(
+                f"{name} has shape {tuple(saved[name].shape)}, expected {tuple(tensor.shape)}"
+            )
         tensor.copy_(saved[name])
 
 
 class LossScale:
-    """A factor that keeps small gradients of fp16 from becoming zero (Micikevicius et al. 2018, 3.2).
+    """A factor that keeps small gradients of fp16 from becoming zero (Micikevicius et al. 2018,
+    3.2).
 
-    It is halved where a gradient has overflowed, and doubled after many updates without that. It stays on
-    the device, so no update waits for its value. In other precisions it is 1.
+    It is halved where a gradient has overflowed, and doubled after many updates without that. It
+    stays on the device, so no update waits for its value. In other precisions it is 1.
     """
 
     def __init__(self, dtype: torch.dtype, *, device: torch.device) -> None:

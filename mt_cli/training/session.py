@@ -1,4 +1,5 @@
-"""One stretch of training: updates, validations, checkpoints and limits, from a start or a resume to an end.
+"""One stretch of training: updates, validations, checkpoints and limits, from a start or a resume
+to an end.
 
 Decides what follows from a score, a limit or a signal.
 """
@@ -45,7 +46,9 @@ from mt_cli.translation.translator import OnProgress, Translator
 log = logging.getLogger(__name__)
 
 MOST_SKIPS = 10
-"""Skipped updates in a row after which even a training that may skip them ends: it would not recover."""
+"""Skipped updates in a row after which even a training that may skip them ends: it would not
+recover.
+"""
 
 DIVERGED = 3.0
 """A loss that is so many times that of guessing comes from weights that have grown without bound."""
@@ -69,17 +72,24 @@ class Session:
         time_limit_s: float | None,
         validates_at_limit: bool,
     ) -> None:
-        """In a `world` of several processes, the first scores, saves and decides, and the others follow.
+        """In a `world` of several processes, the first scores, saves and decides, and the others
+        follow.
 
-        The config is `run.config`. Weights and state come from the run's newest usable checkpoint, if any.
+        The config is `run.config`. Weights and state come from the run's newest usable checkpoint,
+        if any.
         """
         self._run, self._runtime, self._world = run, runtime, world
-        self._started_at, self._limit_s = started_at, math.inf if time_limit_s is None else time_limit_s
+        self._started_at, self._limit_s = (
+            started_at,
+            math.inf if time_limit_s is None else time_limit_s,
+        )
         self._validates_at_limit = validates_at_limit
         seed, training = run.config.runtime.seed, run.config.training
         self.model = run.build_model(seed=seed).to(runtime.device)
         split = prepared.split("train")
-        self._trainer = Trainer(self.model, split, training, runtime=runtime, seed=seed, world=world)
+        self._trainer = Trainer(
+            self.model, split, training, runtime=runtime, seed=seed, world=world
+        )
         src_size, tgt_size = run.tokenizers.src.vocab_size, run.tokenizers.tgt.vocab_size
         self._num_train = len(split)
         self._warnings = before_training(
@@ -112,8 +122,12 @@ class Session:
         return Validator(self.model, self._run, self._prepared, runtime=self._runtime)
 
     def run(self, signals: StopSignals, *, config_path: Path) -> None:
-        """Train until the end, a limit, or one of `signals`; `config_path` is where the config was read."""
-        if signals.received is not None and self._world.size == 1:  # others have begun their first update
+        """Train until the end, a limit, or one of `signals`; `config_path` is where the config was
+        read.
+        """
+        if (
+            signals.received is not None and self._world.size == 1
+        ):  # others have begun their first update
             self._stop(signals.received)
         self._monitor.tell_opening(
             config_path,
@@ -127,7 +141,9 @@ class Session:
             for warning in self._warnings:
                 log.warning("%s", warning)
         if self._trainer.progress.step >= self._trainer.total_steps:
-            log.info("nothing is left to train; to train longer, raise training.max_epochs or max_steps")
+            log.info(
+                "nothing is left to train; to train longer, raise training.max_epochs or max_steps"
+            )
         self._write_status("running")
         try:
             with (
@@ -151,8 +167,12 @@ class Session:
         self._monitor.tell_end()
 
     def loop(self, signals: StopSignals) -> str:
-        """Make the updates that are left; gives the reason to end, which the first process alone knows."""
-        if self._run.init_from is not None:  # in all processes alike, whatever scores they have found saved
+        """Make the updates that are left; gives the reason to end, which the first process alone
+        knows.
+        """
+        if (
+            self._run.init_from is not None
+        ):  # in all processes alike, whatever scores they have found saved
             has_score = self._state.best_step is not None
             self._world.after_first((lambda: None) if has_score else self._validate, lambda: None)
         if self._is_out_of_patience():
@@ -161,7 +181,9 @@ class Session:
         for report in self._trainer.run():
             reason = None
             if self._is_due(report) and not self._trainer.are_alike():
-                log.warning("the processes' weights have drifted apart; all go on with those of the first")
+                log.warning(
+                    "the processes' weights have drifted apart; all go on with those of the first"
+                )
                 self._trainer.share()
             if self._world.is_first:
                 try:
@@ -174,7 +196,9 @@ class Session:
         return "finished"
 
     def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
-        """Log, score and save what is due after an update; gives the reason to end, if there is one."""
+        """Log, score and save what is due after an update; gives the reason to end, if there is
+        one.
+        """
         self._monitor.count(report, limit_left_s=self._limit_left_s())
         training = self._run.config.training
         is_last = report.step == self._trainer.total_steps
@@ -208,8 +232,8 @@ class Session:
     def _validate(self, *, is_extra: bool = False) -> None:
         """Score the model, save a checkpoint, and remember whether it is the best.
 
-        One that `is_extra`, which an uninterrupted training would not make, is not held against its patience,
-        but may be the best.
+        One that `is_extra`, which an uninterrupted training would not make, is not held against its
+        patience, but may be the best.
         """
         self._check_finite()
         self._monitor.meter.pause()
@@ -219,7 +243,9 @@ class Session:
         validation_s = time.monotonic() - began_at
         guessing = math.log(self._run.tokenizers.tgt.vocab_size)
         if not validation.nll <= DIVERGED * guessing:  # nor is it NaN
-            self._give_up(f"the loss on val is {validation.nll:.1f}, and guessing has {guessing:.1f}")
+            self._give_up(
+                f"the loss on val is {validation.nll:.1f}, and guessing has {guessing:.1f}"
+            )
         is_best = self._judge(validation, is_extra=is_extra)
         self._monitor.tell_validation(validation, is_best=is_best, validation_s=validation_s)
         self._save()
@@ -235,7 +261,10 @@ class Session:
         best_score = self._state.best_score
         best_nll = self._state.best_nll
         rank = (score, -validation.nll)
-        is_best = best_score is None or rank > (best_score, -math.inf if best_nll is None else -best_nll)
+        is_best = best_score is None or rank > (
+            best_score,
+            -math.inf if best_nll is None else -best_nll,
+        )
         if is_best or self._judged is None:
             self._judged = validation
         if is_best:
@@ -255,7 +284,9 @@ class Session:
 
     def _save(self) -> None:
         self._check_finite()
-        self._state = replace(self._state, **asdict(self._trainer.progress), elapsed_s=self._elapsed_s())
+        self._state = replace(
+            self._state, **asdict(self._trainer.progress), elapsed_s=self._elapsed_s()
+        )
         name = checkpoint_name(self._state.step)
         save_checkpoint(
             self._run.folder / CHECKPOINTS / name,
@@ -272,7 +303,8 @@ class Session:
         self._run.point("last", to=last)
 
     def _restore(self) -> dict[str, Tensor]:
-        """Fill the model and the trainer from the newest checkpoint that can be used; gives its tensors.
+        """Fill the model and the trainer from the newest checkpoint that can be used; gives its
+        tensors.
 
         Raises:
             DataError: none is whole, with finite weights.
@@ -284,7 +316,9 @@ class Session:
                 state = read_state(folder)
                 tensors = read_training_tensors(folder, run.parameter_shapes)
                 self.model.load_state_dict(read_weights(folder, run.parameter_shapes), strict=False)
-                self._trainer.restore(Progress(state.step, state.epoch, state.update_of_epoch), tensors)
+                self._trainer.restore(
+                    Progress(state.step, state.epoch, state.update_of_epoch), tensors
+                )
                 Meter().restore(tensors)
             except DataError as error:
                 failures.append(str(error))
@@ -296,10 +330,14 @@ class Session:
             for failure in failures:
                 log.warning("%s", failure)
             if failures:
-                log.warning("training goes on from %s, the newest checkpoint that can be used", name)
+                log.warning(
+                    "training goes on from %s, the newest checkpoint that can be used", name
+                )
             best = None if state.best_step is None else checkpoint_name(state.best_step)
             is_gone = best not in run.checkpoints
-            self._state = replace(state, best_score=None, best_nll=None, best_step=None) if is_gone else state
+            self._state = (
+                replace(state, best_score=None, best_nll=None, best_step=None) if is_gone else state
+            )
             if self._world.is_first:  # a kill may have kept this from being done
                 self._point_to_checkpoints(last=name)
                 if not failures:
@@ -326,12 +364,18 @@ class Session:
         if since_log and not is_fp16 and self._run.config.training.on_nonfinite == "stop":
             self._give_up("the loss or the gradient is not finite")
         tensors = [*self.model.parameters(), *self._trainer.tensors().values()]
-        if weights_too and not torch.stack([each.isfinite().all() for each in tensors]).all():  # waits once
+        if (
+            weights_too and not torch.stack([each.isfinite().all() for each in tensors]).all()
+        ):  # waits once
             self._give_up("the weights are not finite any more")
 
     def _give_up(self, found: str) -> Never:
         self._write_status("diverged")
-        kept = "the last good checkpoint is kept" if self._run.checkpoints else "there is no checkpoint yet"
+        kept = (
+            "the last good checkpoint is kept"
+            if self._run.checkpoints
+            else "there is no checkpoint yet"
+        )
         raise DivergedError(
             f"step {self._trainer.progress.step}: {found}; {kept}; lower training.peak_lr or raise "
             "training.warmup_steps"
@@ -348,7 +392,9 @@ class Session:
         raise StoppedError(message, signal_number=signal_number)
 
     def _write_status(self, state: str) -> None:
-        """Write status.json: where training stands, which is also what `train --json` prints in the end."""
+        """Write status.json: where training stands, which is also what `train --json` prints in the
+        end.
+        """
         write_json(
             self._run.folder / STATUS,
             {
@@ -391,18 +437,21 @@ class Validator:
         best = self._bleu(self._refs)
         self.bleu_signature = best.signature
         self.has_bleu = best.score > 0
-        """Whether BLEU can tell translations apart: not where references have fewer than four words."""
+        """Whether BLEU can tell translations apart: not where references have fewer than four
+        words.
+        """
         self.best_by = run.config.training.best_by if self.has_bleu else "loss"
         """What the best checkpoint is judged by."""
         if self.best_by != run.config.training.best_by:
             log.warning(
-                "the references of val are too short for BLEU, which gives 0 even to the references "
-                "themselves; the best checkpoint is judged by the loss"
+                "the references of val are too short for BLEU, which gives 0 even to the "
+                "references themselves; the best checkpoint is judged by the loss"
             )
         # The same weights, in the same memory, on the backend that decodes with a cache.
         twin = run.build_model(backend="scratch").to(runtime.device)
         twin.load_state_dict(model.state_dict(), assign=True)
-        # Quiet: `_fitting` has warned of long pairs, and each validation would warn of every one again.
+        # Quiet: `_fitting` has warned of long pairs, and each validation would warn of every one
+        # again.
         forbidden = forbidden_ids(run.tokenizers, run.config.decoding)
         searcher = Searcher(
             twin,
@@ -438,7 +487,8 @@ def _fitting(split: EncodedSplit, *, longest: int) -> EncodedSplit:
     if num_cut == 0:
         return split
     log.warning(
-        "%d of %d validation pairs are longer than the model's %d tokens; the loss counts no more of them",
+        "%d of %d validation pairs are longer than the model's %d tokens; the loss counts no "
+        "more of them",
         num_cut, len(split), longest,
     )  # fmt: skip
     src, tgt = (

@@ -55,7 +55,8 @@ def check_tracker(name: TrackerName) -> None:
 
 @contextmanager
 def tracking(run: Run, *, after_step: int) -> Iterator[Tracker | None]:
-    """The tracker that the config of `run` names; -1 is a new run, else it goes on after update `after_step`.
+    """The tracker that the config of `run` names; -1 is a new run, else it goes on after update
+    `after_step`.
 
     Raises:
         ResourceError: a service does not answer, or wants to know who you are.
@@ -67,7 +68,9 @@ def tracking(run: Run, *, after_step: int) -> Iterator[Tracker | None]:
     module = importlib.import_module(MODULES[name])
     tracker: Tracker
     if name == "tensorboard":
-        tracker = _EventFiles(module.SummaryWriter(str(run.folder / name), purge_step=after_step + 1))
+        tracker = _EventFiles(
+            module.SummaryWriter(str(run.folder / name), purge_step=after_step + 1)
+        )
     else:
         tracker = _Service(module, run)
     has_failed = True
@@ -82,14 +85,17 @@ def tracking(run: Run, *, after_step: int) -> Iterator[Tracker | None]:
 
 
 class _Service:
-    """Trackio or Weights & Biases, whose interfaces are alike. What they print is no result: not for stdout.
+    """Trackio or Weights & Biases, whose interfaces are alike. What they print is no result: not
+    for stdout.
 
     Training goes on where one of them fails.
     """
 
     def __init__(self, module: ModuleType, run: Run) -> None:
         self._module: Any = module
-        self._is_wandb = module.__name__ == "wandb"  # which also wants an id, a folder and how it ended
+        self._is_wandb = (
+            module.__name__ == "wandb"
+        )  # which also wants an id, a folder and how it ended
         place = run.folder / NAME
         if not place.exists():  # a name of its own, for other runs have this folder's name too
             stem = re.sub(r"[^\w.-]", "_", run.folder.resolve().name)
@@ -99,7 +105,9 @@ class _Service:
         config = run.config.model_dump(mode="json")
         try:
             with redirect_stdout(sys.stderr):
-                self._module.init(project=PROJECT, name=name, config=config, resume="allow", **where)
+                self._module.init(
+                    project=PROJECT, name=name, config=config, resume="allow", **where
+                )
         except Exception as error:
             raise ResourceError(f"runtime.track '{module.__name__}': {error}") from error
         self._has_failed = False

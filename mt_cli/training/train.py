@@ -54,7 +54,9 @@ FIXED = (
     "training.tokens_per_batch", "training.accumulation", "training.optimizer", "training.best_by",
     "runtime.seed",
 )  # fmt: skip
-"""What a run keeps from its first step: model, order of data, kind of optimiser, and what is best by."""
+"""What a run keeps from its first step: model, order of data, kind of optimiser, and what is best
+by.
+"""
 FREE = ("backend", "dropout", "attention_dropout", "activation_dropout", "init")
 """Keys of [model] that say nothing of what trained weights compute."""
 
@@ -73,20 +75,20 @@ def train_run(
 ) -> Run | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`.
 
-    `resume` goes on where a run stopped; `auto_resume` does so if the run exists, and starts it otherwise.
-    Where a time limit ends training, the model is validated if `validates_at_limit`. `config_path` is where
-    `config` was read, for the log.
+    `resume` goes on where a run stopped; `auto_resume` does so if the run exists, and starts it
+    otherwise. Where a time limit ends training, the model is validated if `validates_at_limit`.
+    `config_path` is where `config` was read, for the log.
 
-    Gives the run, whose status.json says how training ended: `finished`, `early_stop` or `time_limit`.
-    Where torchrun has started several processes they train together; all but the first give None.
+    Gives the run, whose status.json says how training ended: `finished`, `early_stop` or
+    `time_limit`. Where torchrun has started several processes they train together; all but the
+    first give None.
 
     Raises:
-        UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds none; or the
-            model is neither that of `training.init_from` nor one with fewer layers.
-        DataError: the data are not prepared, or not as `config` wants them.
-        DivergedError: the loss is NaN or infinite.
-        StoppedError: a signal came; the state is saved.
-        ResourceError: out of memory, another process is gone, or what `runtime.track` names is not installed.
+        UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds
+            none; or the model is neither that of `training.init_from` nor one with fewer layers.
+        DataError: the data are not prepared, or not as `config` wants them. DivergedError: the loss
+            is NaN or infinite. StoppedError: a signal came; the state is saved. ResourceError: out
+            of memory, another process is gone, or what `runtime.track` names is not installed.
     """
     started_at = time.monotonic()
     check_tracker(config.runtime.track)
@@ -96,8 +98,12 @@ def train_run(
         set_up_process(threads=config.runtime.threads)
         asked = config.runtime
         own = choose_runtime(device=asked.device, precision=asked.precision, graphs=asked.graphs)
-        if own.device.type == "mps":  # PyTorch's Adam would let an update through that is not finite
-            raise ResourceError("an Apple GPU translates, but does not train; use ", Option("device", "cpu"))
+        if (
+            own.device.type == "mps"
+        ):  # PyTorch's Adam would let an update through that is not finite
+            raise ResourceError(
+                "an Apple GPU translates, but does not train; use ", Option("device", "cpu")
+            )
         precisions = list(DTYPES)
         runtime = replace(own, precision=precisions[world.told(precisions.index(own.precision))])
         prepared = world.after_first(
@@ -105,7 +111,9 @@ def train_run(
             lambda: open_prepared(prepared_dir, config, verify=False),
         )
         size = num_parameters(model_shapes(config.model, prepared.tokenizers))
-        check_fits_memory(size, device=runtime.device, is_trained=True)  # before an old run makes room
+        check_fits_memory(
+            size, device=runtime.device, is_trained=True
+        )  # before an old run makes room
         environment = {
             "mt_cli": __version__,
             **describe_checkout(),
@@ -123,7 +131,11 @@ def train_run(
             if resume or (auto_resume and (run_dir / MANIFEST).exists()):
                 return _resumed_run(run_dir, config, prepared)
             folder = config.training.init_from
-            parent = None if folder is None else fitting_parent(folder, config, prepared, run_dir=run_dir)
+            parent = (
+                None
+                if folder is None
+                else fitting_parent(folder, config, prepared, run_dir=run_dir)
+            )
             return create_run(
                 run_dir,
                 config,
@@ -161,7 +173,9 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     """The run that goes on, whose lock the caller holds."""
     run = open_run(run_dir)
     if run.prepared.sha256 != prepared.sha256:
-        raise UsageError(f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew")
+        raise UsageError(
+            f"{run_dir} was trained on other data than {prepared.folder} holds now; train anew"
+        )
     changed = differences(run.config, config)
     changed.pop("training.init_from", None)  # the run has begun
     fixed = [
@@ -174,23 +188,29 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
             f"{run_dir} was started with {'; '.join(fixed)}; --resume needs the same, or train anew"
         )
     if changed:
-        log.warning("%s goes on with another %s than it was started with", run_dir, ", ".join(changed))
+        log.warning(
+            "%s goes on with another %s than it was started with", run_dir, ", ".join(changed)
+        )
     return run
 
 
 # A run that starts with another's weights
 
 
-def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir: Path) -> ParentReference:
+def fitting_parent(
+    folder: Path, config: Config, prepared: Prepared, *, run_dir: Path
+) -> ParentReference:
     """The best checkpoint of the run in `folder`, if a new run in `run_dir` can start with it.
 
     Raises:
-        UsageError: it has another tokenizer, or a model that differs in more than having more layers, or is
-            the run that is to be replaced.
+        UsageError: it has another tokenizer, or a model that differs in more than having more
+            layers, or is the run that is to be replaced.
         DataError: it is damaged.
     """
     if folder.resolve() == run_dir.resolve():
-        raise UsageError(f"{folder}: a run cannot start with the one that it replaces; add --run DIR")
+        raise UsageError(
+            f"{folder}: a run cannot start with the one that it replaces; add --run DIR"
+        )
     parent = open_run(folder)
     tokenizers = prepared.tokenizers
     there = parent.config.model
@@ -201,20 +221,24 @@ def fitting_parent(folder: Path, config: Config, prepared: Prepared, *, run_dir:
     ]
     if different:
         raise UsageError(
-            f"{folder} has another model: {'; '.join(different)}; give the config the same keys, as "
-            f"{command_line('config', 'new', '--init-from', folder)} does; only encoder_layers and "
-            "decoder_layers may be lower"
+            f"{folder} has another model: {'; '.join(different)}; give the config the same keys, "
+            f"as {command_line('config', 'new', '--init-from', folder)} does; only encoder_layers "
+            "and decoder_layers may be lower"
         )
     options = replace(parent.tokenizers.options, lowercase=tokenizers.options.lowercase)
     files = replace(tokenizers, options=options).to_files()  # of other languages, perhaps
-    if {f"{TOKENIZER}{name}": sha256_bytes(data) for name, data in files.items()} != parent.tokenizer_hashes:
+    if {
+        f"{TOKENIZER}{name}": sha256_bytes(data) for name, data in files.items()
+    } != parent.tokenizer_hashes:
         raise UsageError(
             f"{prepared.folder} was prepared with another tokenizer than that of {folder}; "
             f'write from_run = "{folder}" into the config\'s [tokenizer], then prepare it again'
         )
     checkpoint = parent.checkpoint_folder("best")
     weights = weights_sha256(checkpoint)
-    return ParentReference(str(folder), checkpoint.name, weights, there.encoder_layers, there.decoder_layers)
+    return ParentReference(
+        str(folder), checkpoint.name, weights, there.encoder_layers, there.decoder_layers
+    )
 
 
 def load_parent(run: Run, model: nn.Module) -> None:
@@ -229,13 +253,22 @@ def load_parent(run: Run, model: nn.Module) -> None:
     try:
         parent = open_run(Path(reference.folder))
         checkpoint = parent.checkpoint_folder(reference.checkpoint)
-        digest, weights = weights_sha256(checkpoint), read_weights(checkpoint, parent.parameter_shapes)
+        digest, weights = (
+            weights_sha256(checkpoint),
+            read_weights(checkpoint, parent.parameter_shapes),
+        )
     except (DataError, UsageError) as error:
         raise DataError(f"{error}; {remedy}") from error
     if digest != reference.sha256:
         raise DataError(f"{checkpoint}: not the weights that this run started with; {remedy}")
-    depths = {"encoder": parent.config.model.encoder_layers, "decoder": parent.config.model.decoder_layers}
-    kept = {stack: kept_layers(depth, getattr(own, f"{stack}_layers")) for stack, depth in depths.items()}
+    depths = {
+        "encoder": parent.config.model.encoder_layers,
+        "decoder": parent.config.model.decoder_layers,
+    }
+    kept = {
+        stack: kept_layers(depth, getattr(own, f"{stack}_layers"))
+        for stack, depth in depths.items()
+    }
     taken = weights_of_layers(weights, kept, names=run.parameter_shapes)
     model.load_state_dict(taken, strict=False)  # it has no names for tied ones
     layers = [
@@ -247,7 +280,8 @@ def load_parent(run: Run, model: nn.Module) -> None:
 
 
 def kept_layers(num_layers: int, num_kept: int) -> list[int]:
-    """Which of `num_layers` layers, from 0, a model with `num_kept` takes over (Shleifer and Rush 2020).
+    """Which of `num_layers` layers, from 0, a model with `num_kept` takes over (Shleifer and Rush
+    2020).
 
     The first and the last, and others evenly between them; where one is kept, the first.
     """
@@ -259,7 +293,9 @@ def kept_layers(num_layers: int, num_kept: int) -> list[int]:
 def weights_of_layers(
     weights: Mapping[str, Tensor], kept: Mapping[str, Sequence[int]], *, names: Iterable[str]
 ) -> dict[str, Tensor]:
-    """The `weights` of a deeper model for the parameters `names` of one that has only its `kept` layers."""
+    """The `weights` of a deeper model for the parameters `names` of one that has only its `kept`
+    layers.
+    """
 
     def name_there(name: str) -> str:
         return re.sub(

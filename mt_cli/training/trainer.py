@@ -1,6 +1,7 @@
 """The training loop: a generator of step reports.
 
-Owns everything that changes while training, and saves and restores it; knows no files, logs or scores.
+Owns everything that changes while training, and saves and restores it; knows no files, logs or
+scores.
 """
 
 import logging
@@ -31,7 +32,9 @@ Update = list[PlannedBatch]
 
 @dataclass(frozen=True)
 class StepReport:
-    """Report of one update. It holds tensors until they are logged, so that no step waits for the device."""
+    """Report of one update. It holds tensors until they are logged, so that no step waits for the
+    device.
+    """
 
     step: int
     """From 1."""
@@ -47,7 +50,9 @@ class StepReport:
     grad_norm: Tensor
     """Scalar: before clipping."""
     skipped: Tensor
-    """Scalar: 1 if the loss or the gradient was not finite, so that nothing was updated; 0 otherwise."""
+    """Scalar: 1 if the loss or the gradient was not finite, so that nothing was updated; 0
+    otherwise.
+    """
 
 
 @dataclass
@@ -108,7 +113,8 @@ class Trainer:
         """
         progress = self.progress
         progress.step, progress.epoch, progress.update_of_epoch = (
-            self._world.told(number) for number in (progress.step, progress.epoch, progress.update_of_epoch)
+            self._world.told(number)
+            for number in (progress.step, progress.epoch, progress.update_of_epoch)
         )
         self.share()
         while progress.step < self.total_steps:
@@ -118,7 +124,9 @@ class Trainer:
                 if progress.step == self.total_steps:
                     return
                 is_last = not following
-                report = self._update(update, step=progress.step + 1, epoch=epoch, is_end_of_epoch=is_last)
+                report = self._update(
+                    update, step=progress.step + 1, epoch=epoch, is_end_of_epoch=is_last
+                )
                 progress.step += 1
                 progress.update_of_epoch = 0 if is_last else progress.update_of_epoch + 1
                 progress.epoch = epoch if is_last else epoch - 1
@@ -127,7 +135,9 @@ class Trainer:
             progress.epoch, progress.update_of_epoch = epoch, 0
 
     def tensors(self) -> dict[str, Tensor]:
-        """What the next update depends on besides the weights, by name: the optimiser's state, for one."""
+        """What the next update depends on besides the weights, by name: the optimiser's state, for
+        one.
+        """
         return {**self._optimiser.tensors(), **self._scale.tensors()}
 
     def restore(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
@@ -160,7 +170,9 @@ class Trainer:
         return [*self.model.parameters(), *self.tensors().values()]
 
     def _count_steps(self) -> int:
-        """Count the updates of the whole training and collect shapes; epochs differ by a few batches."""
+        """Count the updates of the whole training and collect shapes; epochs differ by a few
+        batches.
+        """
         count = 0
         for epoch in range(self._config.max_epochs):
             for update in self._updates(epoch=epoch):
@@ -182,11 +194,16 @@ class Trainer:
         while update := list(islice(batches, self._config.accumulation)):
             yield update
 
-    def _update(self, batches: Update, *, step: int, epoch: int, is_end_of_epoch: bool) -> StepReport:
+    def _update(
+        self, batches: Update, *, step: int, epoch: int, is_end_of_epoch: bool
+    ) -> StepReport:
         # Dividing once, by the tokens of the whole update, makes accumulation exact.
-        tgt_tokens = sum(int((self._split.tgt.lengths_of(batch.indices) + 1).sum()) for batch in batches)
+        tgt_tokens = sum(
+            int((self._split.tgt.lengths_of(batch.indices) + 1).sum()) for batch in batches
+        )
         shards = [batch.shard(self._world.rank, of=self._world.size) for batch in batches]
-        # Dropout depends on the update, not on earlier draws, so a resumed run needs no generator state.
+        # Dropout depends on the update, not on earlier draws, so a resumed run needs no generator
+        # state.
         mixed = np.random.SeedSequence((self._seed, step, self._world.rank))
         seed = int(mixed.generate_state(1, np.uint64)[0] >> 1)
         rate = learning_rate(
@@ -204,7 +221,9 @@ class Trainer:
             measured = self._finish(sums, rate)
         loss, nll, grad_norm, skipped = measured.unbind()
         loss, nll = loss / tgt_tokens, nll / tgt_tokens
-        return StepReport(step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped)
+        return StepReport(
+            step, epoch, is_end_of_epoch, rate, tgt_tokens, loss, nll, grad_norm, skipped
+        )
 
     def _replay(self, shards: Update, rate: float, *, tgt_tokens: int, seed: int) -> Tensor | None:
         """Make the update by CUDA graph and return what `_finish` returns.
@@ -226,7 +245,9 @@ class Trainer:
             return None
 
     def _whole_update(self, *inputs: Tensor) -> Tensor:
-        """What `_finish` gives for an update of one batch; what differs from the next one is in `inputs`."""
+        """What `_finish` gives for an update of one batch; what differs from the next one is in
+        `inputs`.
+        """
         *batch, numbers = inputs
         rate, per_token = numbers.unbind()
         self._working.refresh()
@@ -241,9 +262,11 @@ class Trainer:
         with record_function("update"):
             parameters = list(self.model.parameters())
             self._scale.remove_from(parameters)
-            grad_norm = torch.nn.utils.clip_grad_norm_(parameters, self._config.clip_norm or float("inf"))
-            # Decided on the device: one update that is not finite would spoil all weights for ever. Zero
-            # times inf or NaN is NaN.
+            grad_norm = torch.nn.utils.clip_grad_norm_(
+                parameters, self._config.clip_norm or float("inf")
+            )
+            # Decided on the device: one update that is not finite would spoil all weights for ever.
+            # Zero times inf or NaN is NaN.
             skipped = (sums.sum() + grad_norm).mul_(0).nan_to_num_(1.0)
             self._optimiser.update(rate, skipped=skipped)
             self._scale.update(overflowed=skipped)
@@ -254,8 +277,8 @@ class Trainer:
 
         `shards` are this process's; `seed` is that of the dropout.
 
-        Where memory runs out, all of it begins anew with smaller micro-batches, because nobody knows how much
-        of a gradient had been added by then.
+        Where memory runs out, all of it begins anew with smaller micro-batches, because nobody
+        knows how much of a gradient had been added by then.
         """
         self._working.refresh()
         while True:
@@ -291,7 +314,9 @@ class Trainer:
                 return None
         return sums
 
-    def _add_gradient(self, batch: Batch, *, per_token: float | Tensor, is_filled_up: bool = False) -> Tensor:
+    def _add_gradient(
+        self, batch: Batch, *, per_token: float | Tensor, is_filled_up: bool = False
+    ) -> Tensor:
         """Add the gradient of `batch`, times `per_token`; returns the summed loss and nll, (2,)."""
         with record_function("forward"):
             loss = batch_loss(
@@ -317,7 +342,10 @@ def mean_nll(
     working.model.eval()
     total = torch.zeros((), device=runtime.device)
     batches = plan_epoch(
-        split, tokens_per_batch=tokens_per_batch, max_width=model.max_len, rng=np.random.default_rng(0)
+        split,
+        tokens_per_batch=tokens_per_batch,
+        max_width=model.max_len,
+        rng=np.random.default_rng(0),
     )
     for planned in batches:
         batch = collate(split, planned.indices, planned.shape).to(runtime.device)
@@ -330,7 +358,9 @@ log = logging.getLogger(__name__)
 
 
 class MicroBatches:
-    """Into how many micro-batches the batches of a shape are divided: one, until memory has run out."""
+    """Into how many micro-batches the batches of a shape are divided: one, until memory has run
+    out.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[BatchShape, int] = {}
@@ -344,7 +374,9 @@ class MicroBatches:
                 yield micro_batch
 
     def divide(self, batch: PlannedBatch) -> bool:
-        """Cut batches of this shape into twice as many micro-batches; False if each has one row already."""
+        """Cut batches of this shape into twice as many micro-batches; False if each has one row
+        already.
+        """
         count = self._counts.get(batch.shape, 1)
         if count >= batch.shape.rows:
             return False

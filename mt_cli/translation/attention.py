@@ -1,4 +1,5 @@
-"""`Attention`: who attends to whom in a sentence and its translation, as numbers, text, pictures and files.
+"""`Attention`: who attends to whom in a sentence and its translation, as numbers, text, pictures
+and files.
 
 Matplotlib is imported only to draw.
 
@@ -65,10 +66,14 @@ def render(compose: Callable[[], "Figure"], ending: str) -> bytes:
             format=image_format,
             dpi=DOTS_PER_INCH,
             bbox_inches="tight",
-            metadata={"Date": None} if image_format == "svg" else None,  # the same figure, the same file
+            metadata={"Date": None}
+            if image_format == "svg"
+            else None,  # the same figure, the same file
         )
     if image_format != "svg" and any("missing from font" in str(each.message) for each in caught):
-        log.warning("the picture's font lacks some of the letters; an .svg leaves them to its viewer")
+        log.warning(
+            "the picture's font lacks some of the letters; an .svg leaves them to its viewer"
+        )
     return content.getvalue()
 
 
@@ -97,7 +102,8 @@ class Panel:
 def heat_map(panel: Panel, *, width: int | None = None) -> str:
     """`panel` in letters: a shade for each cell, and each row's highest column at its end.
 
-    Where `width` columns of a terminal are too few, the map is cut into blocks, one below the other.
+    Where `width` columns of a terminal are too few, the map is cut into blocks, one below the
+    other.
     """
     rows, columns = (list(map(short_label, labels)) for labels in (panel.rows, panel.columns))
     margin = max(map(len, rows))
@@ -110,13 +116,17 @@ def heat_map(panel: Panel, *, width: int | None = None) -> str:
     for begin in range(0, len(columns), size):
         block = slice(begin, begin + size)
         if num_blocks > 1:
-            lines.append(f"columns {begin + 1} to {min(begin + size, len(columns))} of {len(columns)}")
+            lines.append(
+                f"columns {begin + 1} to {min(begin + size, len(columns))} of {len(columns)}"
+            )
         height = max(map(len, columns[block]))
         for place in range(height):
             letters = "".join(f"{label.rjust(height)[place]} " for label in columns[block])
             lines.append(f"{'':{margin}} {letters.rstrip()}")
         for label, values, top in zip(rows, panel.values[:, block], tops, strict=True):
-            cells = "".join(2 * SHADES[round(float(value) / highest * (len(SHADES) - 1))] for value in values)
+            cells = "".join(
+                2 * SHADES[round(float(value) / highest * (len(SHADES) - 1))] for value in values
+            )
             lines.append(f"{label:>{margin}} {cells}{top}")
     return "\n".join(lines)
 
@@ -131,21 +141,29 @@ def compose_panels(panels: Sequence[Panel], *, title: str) -> "Figure":
     from matplotlib.figure import Figure
 
     cell = min(CELL, LARGEST_PANEL / max(max(panel.values.shape) for panel in panels))
-    letters = max(len(short_label(label)) for panel in panels for label in (*panel.rows, *panel.columns))
+    letters = max(
+        len(short_label(label)) for panel in panels for label in (*panel.rows, *panel.columns)
+    )
     labels = 0.5 * cell * letters  # of either side
     width = max(len(panel.columns) for panel in panels) * cell + labels + 0.3
     height = max(len(panel.rows) for panel in panels) * cell + labels + 0.5
     # The number of panels in a row that makes the picture's longer side shortest.
-    across = min(range(len(panels), 0, -1), key=lambda n: max(n * width, -(-len(panels) // n) * height))
+    across = min(
+        range(len(panels), 0, -1), key=lambda n: max(n * width, -(-len(panels) // n) * height)
+    )
     down = math.ceil(len(panels) / across)
     figure = Figure(figsize=(across * width + 1, down * height + 0.6), layout="constrained")
     figure.suptitle(title, parse_math=False)
     places = figure.subplots(down, across, squeeze=False).flatten().tolist()
     highest = max(float(panel.values.max()) for panel in panels)
-    images = [_draw_panel(ax, panel, highest, cell) for ax, panel in zip(places, panels, strict=False)]
+    images = [
+        _draw_panel(ax, panel, highest, cell) for ax, panel in zip(places, panels, strict=False)
+    ]
     for ax in places[len(panels) :]:
         ax.remove()
-    if any(np.any((panel.values > 0) & (panel.values < 1)) for panel in panels):  # more than yes and no
+    if any(
+        np.any((panel.values > 0) & (panel.values < 1)) for panel in panels
+    ):  # more than yes and no
         figure.colorbar(images[0], ax=places[: len(panels)], shrink=0.6, pad=0.02)
     return figure
 
@@ -156,7 +174,9 @@ def _draw_panel(ax: "Axes", panel: Panel, highest: float, cell: float) -> "AxesI
     # A token may hold dollar signs, which are no formula here.
     ax.set_xlabel(panel.title, fontsize=10, parse_math=False)
     for axis, labels in ((ax.xaxis, panel.columns), (ax.yaxis, panel.rows)):
-        axis.set_ticks(range(len(labels)), [short_label(label) for label in labels], parse_math=False)
+        axis.set_ticks(
+            range(len(labels)), [short_label(label) for label in labels], parse_math=False
+        )
         axis.set_ticks(np.arange(0.5, len(labels) - 1), minor=True)
     ax.tick_params(length=0, labelsize=50 * cell, top=False, labeltop=True, labelbottom=False)
     ax.tick_params(axis="x", labelrotation=90)
@@ -274,7 +294,8 @@ class Attention:
     def maps(
         self, kind: MapKind = "cross", *, layer: int | None = None, head: int | str = "mean"
     ) -> AttentionMaps:
-        """The maps of `layer` (from 1; the last if None) and `head`: a number from 1, `mean`, or `all`.
+        """The maps of `layer` (from 1; the last if None) and `head`: a number from 1, `mean`, or
+        `all`.
 
         Raises:
             UsageError: there is no such kind, layer or head.
@@ -296,7 +317,9 @@ class Attention:
             return AttentionMaps(self.pair, kind, layer, title, ["mean"], [mean])
         numbers = range(1, num_heads + 1)
         if head != "all" and str(head) not in map(str, numbers):
-            raise UsageError(Option("head", head), f": expected a number from 1 to {num_heads}, mean or all")
+            raise UsageError(
+                Option("head", head), f": expected a number from 1 to {num_heads}, mean or all"
+            )
         heads = list(numbers) if head == "all" else [int(head)]
         panels = [Panel(f"head {i}", rows, columns, weights[i - 1]) for i in heads]
         return AttentionMaps(self.pair, kind, layer, title, heads, panels)
@@ -304,8 +327,8 @@ class Attention:
     def __repr__(self) -> str:
         num_layers, num_heads = self.weights["cross"].shape[:2]
         return (
-            f"<Attention of {self.pair.source!r} and {self.pair.translation!r}: {num_heads} heads in "
-            f"{len(self.weights['encoder'])} encoder and {num_layers} decoder layers>"
+            f"<Attention of {self.pair.source!r} and {self.pair.translation!r}: {num_heads} heads "
+            f"in {len(self.weights['encoder'])} encoder and {num_layers} decoder layers>"
         )
 
     def _repr_png_(self) -> bytes:

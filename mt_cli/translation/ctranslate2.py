@@ -24,7 +24,9 @@ SENTENCES_AT_ONCE = {"cpu": 64, "cuda": 128}
 LIKE_LIMITS = 32
 """Limits of greedy search that differ by less than this share a batch, which has one limit."""
 PATIENCE = 2.0
-"""Hypotheses that end a search with a length penalty, in multiples of the beam size; 1 costs 0.3 BLEU."""
+"""Hypotheses that end a search with a length penalty, in multiples of the beam size; 1 costs 0.3
+BLEU.
+"""
 NO_LIBRARY = "is not found or cannot be loaded"
 """What CTranslate2 says where a library of CUDA is missing, or has another version."""
 LEAST_TOP_P = 1e-6
@@ -49,7 +51,8 @@ def check_installed(purpose: str) -> None:
 class ExportedSearcher(Engine):
     """Searches for translations with an exported model, under the rules and limits of `Searcher`.
 
-    CTranslate2 decides how a beam is searched. Hypotheses are ranked by our length penalty, not by its own.
+    CTranslate2 decides how a beam is searched. Hypotheses are ranked by our length penalty, not by
+    its own.
     """
 
     def __init__(self, run: Run, config: DecodingConfig, options: DecodingOptions) -> None:
@@ -60,11 +63,13 @@ class ExportedSearcher(Engine):
         own = {"none": "fp32", "bfloat16": "bf16"}.get(quantization, quantization)
         if options.backend == "torch":
             raise UsageError(
-                f"{run.folder}: an exported model has no layers of ours; leave out ", Option("backend")
+                f"{run.folder}: an exported model has no layers of ours; leave out ",
+                Option("backend"),
             )
         if precision not in (None, own):
             raise UsageError(
-                f"{run.folder}: exported to compute in {own}; leave out ", Option("precision", precision)
+                f"{run.folder}: exported to compute in {own}; leave out ",
+                Option("precision", precision),
             )
         check_installed(f"{run.folder}, an exported model,")
         import ctranslate2
@@ -84,9 +89,11 @@ class ExportedSearcher(Engine):
         self._batch_size = config.batch_size or SENTENCES_AT_ONCE[self.device]
         if options.sampling is not None:
             ctranslate2.set_random_seed(options.seed % 2**32)
-        # A thread for each batch is faster than threads that share one, for a single small sentence too.
-        # Sampling has one thread, so that results do not depend on timing.
-        self._workers = 1 if options.sampling or self.device == "cuda" else options.threads or usable_cores()
+        # A thread for each batch is faster than threads that share one, for a single small sentence
+        # too. Sampling has one thread, so that results do not depend on timing.
+        self._workers = (
+            1 if options.sampling or self.device == "cuda" else options.threads or usable_cores()
+        )
         with self._failures_explained("the model does not fit", loaded=run.folder):
             self._engine = ctranslate2.Translator(
                 str(run.folder), device=self.device, inter_threads=self._workers, intra_threads=1
@@ -96,7 +103,8 @@ class ExportedSearcher(Engine):
 
     def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
         """What greedy search finds for each of `sources`."""
-        # Greedy search never looks ahead, so cutting at the sentence's own limit equals stopping there.
+        # Greedy search never looks ahead, so cutting at the sentence's own limit equals stopping
+        # there.
         results = self._in_batches(sources, limits_together=LIKE_LIMITS, on_done=on_done)
         return [
             self._ids(result.hypotheses[0])[: self.limit(len(ids))]
@@ -107,7 +115,8 @@ class ExportedSearcher(Engine):
         self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
     ) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first."""
-        # All beams that were found: the one that CTranslate2 ranks last may be the first by our penalty.
+        # All beams that were found: the one that CTranslate2 ranks last may be the first by our
+        # penalty.
         is_cut = self.config.length_penalty == 0 or self.sampling is not None
         num_hyps = n_best if is_cut else self.config.beam_size
         results = self._in_batches(sources, num_hyps=num_hyps, on_done=on_done)
@@ -135,7 +144,9 @@ class ExportedSearcher(Engine):
             found.append(weights)
         return found
 
-    def _translate(self, sources: Sequence[Ids], **options: object) -> "list[AsyncTranslationResult]":
+    def _translate(
+        self, sources: Sequence[Ids], **options: object
+    ) -> "list[AsyncTranslationResult]":
         """Hand `sources` to CTranslate2 as one batch."""
         pending: list[AsyncTranslationResult] = self._engine.translate_batch(
             [[self._src_tokens[i] for i in ids] for ids in sources],
@@ -196,7 +207,9 @@ class ExportedSearcher(Engine):
         """The hypotheses of `result`, the best first by our length penalty."""
         hyps = []
         for tokens, score in zip(result.hypotheses, result.scores, strict=True):
-            length = min(len(tokens) + 1, limit)  # with `</s>`, for which there may have been no room
+            length = min(
+                len(tokens) + 1, limit
+            )  # with `</s>`, for which there may have been no room
             log_prob = score * length if self.config.length_penalty else score
             divisor = float(penalty(length, self.config.length_penalty))
             hyps.append(Hyp(self._ids(tokens), log_prob / divisor, log_prob))
@@ -206,8 +219,11 @@ class ExportedSearcher(Engine):
         return [self._tgt_ids[token] for token in tokens]
 
     @contextmanager
-    def _failures_explained(self, *hint: str | Option, loaded: Path | None = None) -> Iterator[None]:
-        """Turn what the machine lacks into a `ResourceError`; of memory, it ends in the parts of `hint`.
+    def _failures_explained(
+        self, *hint: str | Option, loaded: Path | None = None
+    ) -> Iterator[None]:
+        """Turn what the machine lacks into a `ResourceError`; of memory, it ends in the parts of
+        `hint`.
 
         What else goes wrong while a folder is `loaded` is damage to it.
         """
@@ -218,7 +234,9 @@ class ExportedSearcher(Engine):
                 raise ResourceError("out of memory; ", *hint) from error
             lacks_library = self.device == "cuda" and NO_LIBRARY in str(error)
             if loaded is not None and shortage(error) is None and not lacks_library:
-                raise DataError(f"{loaded}: CTranslate2 cannot load it: {error}; export it again") from error
+                raise DataError(
+                    f"{loaded}: CTranslate2 cannot load it: {error}; export it again"
+                ) from error
             if self.device == "cpu":
                 raise
             raise ResourceError(

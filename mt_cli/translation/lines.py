@@ -1,4 +1,5 @@
-r"""What becomes of a line: its parts, which are translated alone and joined again; and streams of lines.
+r"""What becomes of a line: its parts, which are translated alone and joined again; and streams of
+lines.
 
 Only `\n` ends a line, and an unterminated last line counts.
 """
@@ -40,7 +41,9 @@ class Translation:
     alignment: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     """(place in `src_tokens`, place in `tokens`) for each of `tokens`, where it was asked for."""
     log_prob: float = field(default=0.0, repr=False)
-    """Natural logarithm of its probability, without the length penalty; of a line in parts, their sum."""
+    """Natural logarithm of its probability, without the length penalty; of a line in parts, their
+    sum.
+    """
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,9 @@ def checked_lines(lines: Iterable[str]) -> list[str]:
         UsageError: they are something else, such as one line that is not in a list.
     """
     if isinstance(lines, str):
-        raise UsageError("lines: expected a list of lines, found a str; put the one line into a list")
+        raise UsageError(
+            "lines: expected a list of lines, found a str; put the one line into a list"
+        )
     if isinstance(lines, bytes) or not isinstance(lines, Iterable):
         raise UsageError(f"lines: expected a list of lines, found {type(lines).__name__}")
     return [checked_line(line, name=f"lines[{i}]") for i, line in enumerate(lines)]
@@ -99,7 +104,8 @@ def joined(parts: Sequence[Translation], *, space: str) -> Translation:
 def counting_lines(
     of_lines: Sequence[Sequence[Part]], on_progress: Callable[[int], None] | None
 ) -> Callable[[Sequence[int]], None] | None:
-    """From places of parts that are done: tell `on_progress` how many lines that is, empty ones at once.
+    """From places of parts that are done: tell `on_progress` how many lines that is, empty ones at
+    once.
 
     A line counts with its first part.
     """
@@ -116,7 +122,8 @@ NEVER_SAID = (PAD_ID, BOS_ID)
 
 
 def forbidden_ids(tokenizers: Tokenizers, config: DecodingConfig) -> Sequence[int]:
-    """Ids that a search may not choose. `<unk>` is one unless a word from the source will stand for it.
+    """Ids that a search may not choose. `<unk>` is one unless a word from the source will stand for
+    it.
 
     No reader has any use for `<unk>`: the likeliest real word stands in its place then.
     """
@@ -144,7 +151,8 @@ OPEN_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/(?:self|thread-self)
 
 
 def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[str]]:
-    """The lines of `source` as they arrive: one by one when a person types, many at once from a file.
+    """The lines of `source` as they arrive: one by one when a person types, many at once from a
+    file.
 
     `side` is what warnings of lines that are not UTF-8 call it, beside the line's number.
     """
@@ -166,7 +174,9 @@ def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[s
                     num_invalid += 1
                     if num_invalid <= FIRST_INVALID:
                         place = f"{side} line {number}".lstrip()
-                        log.warning("%s: not valid UTF-8; what could not be read was left out", place)
+                        log.warning(
+                            "%s: not valid UTF-8; what could not be read was left out", place
+                        )
             yield list(map(decode_line, lines[:most]))
             lines, most = lines[most:], min(2 * most, LINES_AT_ONCE)
     if num_invalid > FIRST_INVALID:
@@ -195,20 +205,27 @@ def open_source(name: str, *, text: str | None = None) -> AbstractContextManager
         if sys.stdin is None:
             raise UsageError("standard input is closed; name a file with --input, or use --text")
         with suppress(OSError):  # no real stream, as in a test
-            os.set_blocking(sys.stdin.fileno(), True)  # or what has not come yet would be taken for the end
+            os.set_blocking(
+                sys.stdin.fileno(), True
+            )  # or what has not come yet would be taken for the end
         return nullcontext(cast("io.BufferedReader", sys.stdin.buffer))
     return open_text(Path(name))
 
 
 def count_lines(source: io.BufferedIOBase) -> int | None:
-    """Lines from where `source` stands; None if it is no file, so that nobody can know before its end."""
+    """Lines from where `source` stands; None if it is no file, so that nobody can know before its
+    end.
+    """
     try:
         if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             return None
         begin = source.tell()
         num_lines = sum(1 for _ in source)
         source.seek(begin)
-    except (OSError, *DAMAGE):  # no real stream, or one that cannot be read: translating it will say so
+    except (
+        OSError,
+        *DAMAGE,
+    ):  # no real stream, or one that cannot be read: translating it will say so
         return None
     return num_lines
 
@@ -251,14 +268,18 @@ def open_target(name: str) -> Iterator[Target]:
                 descriptor = {"stdout": 1, "stderr": 2}[stream] if stream else int(number)
                 # A copy of it writes where the shell's own stands: behind what others have written.
                 file = stack.enter_context(os.fdopen(os.dup(descriptor), "wb"))
-            elif path.exists() and not path.is_file():  # a pipe, or a device: neither must be replaced
+            elif (
+                path.exists() and not path.is_file()
+            ):  # a pipe, or a device: neither must be replaced
                 file = stack.enter_context(path.open("wb"))
             else:
                 file = None
         if file is not None:
             yield Target(file, path)
             return
-        place = path.resolve() if path.is_symlink() else path  # the file is replaced, and not the link
+        place = (
+            path.resolve() if path.is_symlink() else path
+        )  # the file is replaced, and not the link
         with write_errors_named(path):
             place.parent.mkdir(parents=True, exist_ok=True)
         with replaced(place) as replacement:
@@ -279,5 +300,6 @@ def check_aligned(path: Path, lines: Sequence[str], to: str, to_lines: Sequence[
     """
     if len(lines) != len(to_lines):
         raise DataError(
-            f"{path}: {len(lines)} lines, but {to} has {len(to_lines)}; the files must align line by line"
+            f"{path}: {len(lines)} lines, but {to} has {len(to_lines)}; the files must align line "
+            "by line"
         )

@@ -1,7 +1,7 @@
 """Pairs from text of one side: a run makes the other side, once, and what it has made is kept.
 
-Left out are lines of held-out splits, which would leak test data into training, and translations that loop,
-which would teach looping.
+Left out are lines of held-out splits, which would leak test data into training, and translations
+that loop, which would teach looping.
 """
 
 import json
@@ -42,7 +42,9 @@ LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
 BEAM: dict[str, object] = {"beam_size": 5, "length_penalty": 1.0}
 
 
-def make_pairs(config: Config, *, source: Path | None = None, offline: bool = False) -> dict[str, MadePairs]:
+def make_pairs(
+    config: Config, *, source: Path | None = None, offline: bool = False
+) -> dict[str, MadePairs]:
     """The pairs of each `[data.more.NAME]` with `translate_with`: as they were kept, or made now.
 
     A stopped translation goes on where it stopped.
@@ -100,7 +102,9 @@ def _made(name: str, more: MorePairsConfig, text: Text, run: Run, held_out: set[
     return MadePairs(FilesConfig(src=src, tgt=tgt), left_out if isinstance(left_out, int) else 0)
 
 
-def _make(folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, held_out: set[str]) -> None:
+def _make(
+    folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, held_out: set[str]
+) -> None:
     """Fill `folder`, whose lock the caller holds."""
     lines = [line for line in map(decode_line, text.lines()) if normalize(line)]
     given = [line for line in lines if _key(line) not in held_out]
@@ -128,11 +132,15 @@ def _make(folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, 
     num_empty = whole.read_bytes().split(b"\n").count(b"") - 1
     if num_empty:
         log.info("%s: %d translations are left out, which loop or are empty", name, num_empty)
-    write_json(folder / REPORT, {"lines": len(given), "held_out": num_held_out, "run": str(run.folder)})
+    write_json(
+        folder / REPORT, {"lines": len(given), "held_out": num_held_out, "run": str(run.folder)}
+    )
 
 
 def loops(made: str, given: str) -> bool:
-    """Whether a translation repeats words or letters again and again, as what it translates does not."""
+    """Whether a translation repeats words or letters again and again, as what it translates does
+    not.
+    """
     return _has_loop(made) and not _has_loop(given)
 
 

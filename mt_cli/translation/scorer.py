@@ -1,4 +1,5 @@
-"""`PairScorer`: how likely models find translations; `Reranker`: a choice among beams by such a score.
+"""`PairScorer`: how likely models find translations; `Reranker`: a choice among beams by such a
+score.
 
 Letters: B pairs, S source length, T target length, V target vocabulary.
 """
@@ -36,7 +37,9 @@ class PairScore:
     """What the models make of one pair."""
 
     log_prob: float
-    """Natural logarithm of the translation's probability, `</s>` included; minus infinity if impossible."""
+    """Natural logarithm of the translation's probability, `</s>` included; minus infinity if
+    impossible.
+    """
     num_tokens: int
     """Of the translation, `</s>` included."""
 
@@ -79,10 +82,11 @@ class PairScorer:
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, first_line: int | None = None
     ) -> list[PairScore]:
-        """The score of each pair; `first_line` is the number of the first, for warnings, if there may be any.
+        """The score of each pair; `first_line` is the number of the first, for warnings, if there
+        may be any.
 
-        The translation of an empty line is empty, for certain, so any other is impossible. A pair with a side
-        that is too long for the model is impossible too, and a warning says so.
+        The translation of an empty line is empty, for certain, so any other is impossible. A pair
+        with a side that is too long for the model is impossible too, and a warning says so.
         """
         src_ids = self._tokenizers.encode(sources, "src")
         tgt_ids = self._tokenizers.encode(targets, "tgt")
@@ -92,7 +96,8 @@ class PairScorer:
             if max(len(src), len(tgt)) > self._longest:
                 if first_line is not None:
                     log.warning(
-                        "line %d: %d and %d tokens, but the model takes %d: its score is minus infinity",
+                        "line %d: %d and %d tokens, but the model takes %d: its score is minus "
+                        "infinity",
                         first_line + i, len(src), len(tgt), self._longest,
                     )  # fmt: skip
             elif src:
@@ -114,7 +119,9 @@ class PairScorer:
             return max(len(src_ids[i]), len(tgt_ids[i])) + 1
 
         device = self._runtime.device.type
-        positions = min(TOKENS_AT_ONCE[device], LOGITS_AT_ONCE[device] // self._tokenizers.tgt.vocab_size)
+        positions = min(
+            TOKENS_AT_ONCE[device], LOGITS_AT_ONCE[device] // self._tokenizers.tgt.vocab_size
+        )
         order = sorted(places, key=length, reverse=True)
         while order:
             most = max(1, positions // length(order[0]))
@@ -136,17 +143,21 @@ class PairScorer:
                 of_models.append(-losses.view_as(tgt_out))
             # The mean of the models' probabilities, as `Ensemble` searches with.
             mean = torch.stack(of_models).logsumexp(0) - math.log(len(self._models))  # (B, T)
-        log_probs: list[float] = mean.masked_fill(tgt_out == PAD_ID, 0.0).cpu().double().sum(-1).tolist()
+        log_probs: list[float] = (
+            mean.masked_fill(tgt_out == PAD_ID, 0.0).cpu().double().sum(-1).tolist()
+        )
         return log_probs
 
 
-# Reranking: log p(y|x) + lambda log p(x|y) + mu |y|, that of Yee et al. (2019) without a language model, and
-# with a reward for each token in place of their normalised lengths
+# Reranking: log p(y|x) + lambda log p(x|y) + mu |y|, that of Yee et al. (2019) without a language
+# model, and with a reward for each token in place of their normalised lengths
 
 
 @dataclass(frozen=True)
 class Reranking:
-    """Which run of the other direction chooses among a line's beams; its weights suited Multi30k's val."""
+    """Which run of the other direction chooses among a line's beams; its weights suited Multi30k's
+    val.
+    """
 
     run_dir: Path
     reverse: float = 0.3
@@ -162,10 +173,14 @@ class Reranking:
             UsageError: it does not, or there is no such run.
         """
         data = of.config.data
-        return open_run_between(data.tgt_lang, data.src_lang, self.run_dir, asked_by="--rerank-with")
+        return open_run_between(
+            data.tgt_lang, data.src_lang, self.run_dir, asked_by="--rerank-with"
+        )
 
     def total(self, candidate: Translation, reverse: PairScore) -> float:
-        """The score of `candidate`, which `reverse` translates back; minus infinity if that is impossible."""
+        """The score of `candidate`, which `reverse` translates back; minus infinity if that is
+        impossible.
+        """
         if math.isinf(reverse.log_prob):
             return -math.inf  # and not a weight of 0 times infinity, which is no number
         num_tokens = len(candidate.tokens) + 1
@@ -187,21 +202,27 @@ class Reranker:
         self._reverse = PairScorer.of_runs([reranking.open_run(of=of)], own)
 
     def choose(self, lines: Sequence[str], found: Iterable[Sequence[Translation]]) -> list[str]:
-        """The chosen one of the translations `found` of each of `lines`, the likeliest of which is the first.
+        """The chosen one of the translations `found` of each of `lines`, the likeliest of which is
+        the first.
 
-        Of candidates that all are impossible, as those of a line that is longer than the model takes, the
-        first is chosen. A translation's own log-probability is that of the search: without `</s>` where the
-        search ended at its limit.
+        Of candidates that all are impossible, as those of a line that is longer than the model
+        takes, the first is chosen. A translation's own log-probability is that of the search:
+        without `</s>` where the search ended at its limit.
         """
         candidates: list[dict[str, Translation]] = [{} for _ in lines]
         for by_text, of_line in zip(candidates, found, strict=True):
             for each in of_line:
                 by_text.setdefault(each.text, each)  # the best of those that read the same
-        pairs = [(text, src) for src, by_text in zip(lines, candidates, strict=True) for text in by_text]
+        pairs = [
+            (text, src) for src, by_text in zip(lines, candidates, strict=True) for text in by_text
+        ]
         scores = iter(self._reverse.score(*map(list, zip(*pairs, strict=True))))
         chosen = []
         for by_text in candidates:
-            totals = {text: self._reranking.total(each, next(scores)) for text, each in by_text.items()}
-            # `max` takes the first of equals: where nothing can be said, the search's own choice stays.
+            totals = {
+                text: self._reranking.total(each, next(scores)) for text, each in by_text.items()
+            }
+            # `max` takes the first of equals: where nothing can be said, the search's own choice
+            # stays.
             chosen.append(max(totals, key=totals.__getitem__))
         return chosen

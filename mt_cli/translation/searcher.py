@@ -1,4 +1,6 @@
-"""`Searcher`: source ids in, hypotheses out, in batches of like length on every core of the machine."""
+"""`Searcher`: source ids in, hypotheses out, in batches of like length on every core of the
+machine.
+"""
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -41,14 +43,18 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192, "mps": 8192}
-"""Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches (measured)."""
+"""Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches
+(measured).
+"""
 SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192, "mps": 8192}
 TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18, "mps": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
 COPIES_OF_LOGITS = 4
 """Arrays as large as the logits that a step of a search holds at most."""
 BYTES_A_CONTINUATION = 60
-"""Of memory, for each continuation of each hypothesis; a beam looks at as many as it has hypotheses."""
+"""Of memory, for each continuation of each hypothesis; a beam looks at as many as it has
+hypotheses.
+"""
 FEWEST_SENTENCES = 8
 """Fewest sentences of a batch that is split so that every core has one."""
 FEWEST_HYPS = 64
@@ -85,13 +91,21 @@ class Searcher(Engine):
         )
         self._threads = runtime.threads or torch.get_num_threads()
         # Kept, because every new thread takes memory that is not given back.
-        self._pool = ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,))
-        too_many = "n_best" if sampling is not None else "beam_size" if config.beam_size > 1 else None
+        self._pool = ThreadPoolExecutor(
+            self._threads, initializer=torch.set_num_threads, initargs=(1,)
+        )
+        too_many = (
+            "n_best" if sampling is not None else "beam_size" if config.beam_size > 1 else None
+        )
         remedy = () if too_many is None else ("; lower ", Option(too_many))
-        self._halving = Halving(runtime.device, if_single=("a single sentence does not fit", *remedy))
+        self._halving = Halving(
+            runtime.device, if_single=("a single sentence does not fit", *remedy)
+        )
 
     @classmethod
-    def load(cls, runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions) -> "Searcher":
+    def load(
+        cls, runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions
+    ) -> "Searcher":
         """Load the checkpoints of `runs` that `options` name, on the device that they name."""
         runtime = options.runtime(config)
         with memory_errors_explained("the model does not fit"):
@@ -123,7 +137,9 @@ class Searcher(Engine):
         """The `n_best` best hypotheses of each of `sources`, the best first."""
         if self.sampling is None:
             beams = partial(self._beams, n_best=n_best)
-            return self._in_batches(sources, beams, hyps_each=self.config.beam_size, on_done=on_done)
+            return self._in_batches(
+                sources, beams, hyps_each=self.config.beam_size, on_done=on_done
+            )
         samples = partial(self._samples, n_best=n_best, sampling=self.sampling)
         return self._in_batches(sources, samples, hyps_each=n_best, copies=n_best, on_done=on_done)
 
@@ -144,8 +160,13 @@ class Searcher(Engine):
         (maps,) = attention_maps(
             self.models[0], src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
         ).values()
-        weights = maps[0].mean(1).cpu().numpy()  # (B, T, S), of the last layer but one, or the only one
-        return [of_pair[: len(hyp), : len(src)] for of_pair, (src, hyp) in zip(weights, pairs, strict=True)]
+        weights = (
+            maps[0].mean(1).cpu().numpy()
+        )  # (B, T, S), of the last layer but one, or the only one
+        return [
+            of_pair[: len(hyp), : len(src)]
+            for of_pair, (src, hyp) in zip(weights, pairs, strict=True)
+        ]
 
     def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
         with self._ready(sources) as (state, limits):
@@ -163,13 +184,16 @@ class Searcher(Engine):
                 n_best=n_best,
             )
 
-    def _samples(self, sources: Sequence[Ids], *, n_best: int, sampling: Sampling) -> list[list[Hyp]]:
+    def _samples(
+        self, sources: Sequence[Ids], *, n_best: int, sampling: Sampling
+    ) -> list[list[Hyp]]:
         """`n_best` independent samples of each of `sources`, the highest score first."""
         repeated = [ids for ids in sources for _ in range(n_best)]
         longest = max(self.limit(len(ids)) for ids in sources)
         with self._ready(repeated) as (state, limits):
             draws = [
-                # Of the seed and the sentence alone, so that neither batches nor other lines matter.
+                # Of the seed and the sentence alone, so that neither batches nor other lines
+                # matter.
                 np.random.default_rng((self.seed, number, *ids)).random(longest, dtype=np.float32)
                 for ids in sources
                 for number in range(n_best)
@@ -195,10 +219,11 @@ class Searcher(Engine):
         copies: int = 1,
         on_done: OnDone | None,
     ) -> list[Found]:
-        """What `search` finds for each of `sources`: a thread for every core, each with batches of its own.
+        """What `search` finds for each of `sources`: a thread for every core, each with batches of
+        its own.
 
-        Whole batches side by side keep the cores busier than both working on one: small operations are
-        never split, and nobody waits.
+        Whole batches side by side keep the cores busier than both working on one: small operations
+        are never split, and nobody waits.
         """
         workers = self._threads if self.runtime.device.type == "cpu" else 1
         most_hyps = self._most_hyps(hyps_each)
@@ -227,7 +252,9 @@ class Searcher(Engine):
     def _side_by_side(
         self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
     ) -> Generator[tuple[int, list[Found]], None, None]:
-        """The number of each of `groups`, and what `search` finds for it, in the order in which they end."""
+        """The number of each of `groups`, and what `search` finds for it, in the order in which
+        they end.
+        """
         futures = {self._pool.submit(search, group): number for number, group in enumerate(groups)}
         try:
             for future in as_completed(futures):
@@ -253,8 +280,9 @@ class Searcher(Engine):
         if hyps_each > 1 and hyps_each * bytes_each > free:
             option = "n_best" if self.sampling is not None else "beam_size"
             raise OutOfMemoryError(
-                f"{hyps_each:,} hypotheses of a sentence take about {hyps_each * bytes_each / GIB:,.1f} GiB, "
-                f"and {free / GIB:,.1f} GiB are free; lower ",
+                f"{hyps_each:,} hypotheses of a sentence take about "
+                f"{hyps_each * bytes_each / GIB:,.1f} GiB, and {free / GIB:,.1f} GiB are free; "
+                "lower ",
                 Option(option),
             )
         return max(1, free // bytes_each)
@@ -270,13 +298,16 @@ class Searcher(Engine):
     ) -> list[list[int]]:
         """The places of all `sources`, like lengths together, which wastes no padding.
 
-        `copies` is how often the search reads each source. A batch has at most `most_hyps` hypotheses.
+        `copies` is how often the search reads each source. A batch has at most `most_hyps`
+        hypotheses.
         """
         device = self.runtime.device.type
         most = self.config.batch_size or min(
             SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // hyps_each)
         )
-        most = min(most, max(FEWEST_SENTENCES, -(-len(sources) // workers)), max(1, most_hyps // hyps_each))
+        most = min(
+            most, max(FEWEST_SENTENCES, -(-len(sources) // workers)), max(1, most_hyps // hyps_each)
+        )
         fewest = max(FEWEST_SENTENCES, FEWEST_HYPS // hyps_each)
         # The longest come first, so that memory runs out early.
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
@@ -284,7 +315,9 @@ class Searcher(Engine):
         while order:
             longest = len(sources[order[0]]) + 1
             share = -(-len(order) // workers) if workers > 1 else len(order)
-            size = max(1, min(most, max(fewest, share), TOKENS_AT_ONCE[device] // (longest * copies)))
+            size = max(
+                1, min(most, max(fewest, share), TOKENS_AT_ONCE[device] // (longest * copies))
+            )
             batches.append(order[:size])
             order = order[size:]
         return batches
@@ -319,7 +352,11 @@ class Halving:
             OutOfMemoryError: a single item does not fit.
         """
         is_single = len(batch) == 1
-        hint = self._if_single if is_single else ("lower ", Option("batch_size"), f" (now {len(batch)})")
+        hint = (
+            self._if_single
+            if is_single
+            else ("lower ", Option("batch_size"), f" (now {len(batch)})")
+        )
         try:
             with memory_errors_explained(*hint):
                 return work(batch)
@@ -329,7 +366,8 @@ class Halving:
             if not self._has_warned:
                 self._has_warned = True
                 log.warning(
-                    "%s; batches that do not fit are divided in halves, which is slower", error.with_flags()
+                    "%s; batches that do not fit are divided in halves, which is slower",
+                    error.with_flags(),
                 )
         release_memory(self._device)
         half = len(batch) // 2

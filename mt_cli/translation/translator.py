@@ -1,7 +1,7 @@
 """`Translator`: lines in, lines out. The one place that joins text, model and search.
 
-The commands, and validation while training, all translate through it. Imports no torch until a model needs
-it.
+The commands, and validation while training, all translate through it. Imports no torch until a
+model needs it.
 """
 
 import logging
@@ -51,7 +51,9 @@ log = logging.getLogger(__name__)
 ALIGNED_AT_ONCE = 256
 """Translations whose attention is in memory at a time."""
 LEAST_LETTERS, LEAST_TEXT = 5, 20
-"""Letters of a line that may be strange, and characters that tell its language; fewer say too little."""
+"""Letters of a line that may be strange, and characters that tell its language; fewer say too
+little.
+"""
 FEW_CUT = 3
 """Fewer translations that ran into the limit of their length are no reason for a warning."""
 MOST_CUT = 0.01
@@ -111,10 +113,11 @@ class Engine(ABC):
 
     @abstractmethod
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[Weights]:
-        """How much each id of a hypothesis attends to each place in its source, (T, S) for each of `hyps`.
+        """How much each id of a hypothesis attends to each place in its source, (T, S) for each of
+        `hyps`.
 
-        `</s>` does not count. Heads are averaged in the last layer but one, whose cross-attention aligns
-        best (Garg et al. 2019). Of several models, the first is asked.
+        `</s>` does not count. Heads are averaged in the last layer but one, whose cross-attention
+        aligns best (Garg et al. 2019). Of several models, the first is asked.
         """
 
     def align(
@@ -126,7 +129,9 @@ class Engine(ABC):
             part = slice(begin, begin + ALIGNED_AT_ONCE)
             weights = self.cross_attention(sources[part], hyps[part])
             for of_hyp, places in zip(weights, among[part], strict=True):
-                aligned.append([places[best] for best in of_hyp[:, list(places)].argmax(-1).tolist()])
+                aligned.append(
+                    [places[best] for best in of_hyp[:, list(places)].argmax(-1).tolist()]
+                )
         return aligned
 
 
@@ -167,7 +172,9 @@ class DecodingOptions:
     @classmethod
     def of(cls, given: Mapping[str, object]) -> "DecodingOptions":
         """Of fields by name, and of keys of `[decoding]`."""
-        search = {name: value for name, value in given.items() if name not in cls.__dataclass_fields__}
+        search = {
+            name: value for name, value in given.items() if name not in cls.__dataclass_fields__
+        }
         own: dict[str, Any] = {name: value for name, value in given.items() if name not in search}
         return cls(**own, search=search)
 
@@ -177,7 +184,11 @@ class DecodingOptions:
         Raises:
             UsageError: there is no such checkpoint, or not one name for each run.
         """
-        names = [self.checkpoint] * len(runs) if isinstance(self.checkpoint, str) else list(self.checkpoint)
+        names = (
+            [self.checkpoint] * len(runs)
+            if isinstance(self.checkpoint, str)
+            else list(self.checkpoint)
+        )
         if len(names) != len(runs):
             raise UsageError(
                 f"checkpoint: expected one name for each run, found {len(names)} for {len(runs)}"
@@ -191,9 +202,15 @@ class DecodingOptions:
             UsageError: naming every wrong option.
         """
         if self.sampling is not None and self.search.get("beam_size") not in (None, 1):
-            raise UsageError("sampling draws translations and beams search for them; give one of the two")
+            raise UsageError(
+                "sampling draws translations and beams search for them; give one of the two"
+            )
         known = DecodingConfig.model_fields
-        given = {name: value for name, value in self.search.items() if value is not None or name not in known}
+        given = {
+            name: value
+            for name, value in self.search.items()
+            if value is not None or name not in known
+        }
         tables = {
             "decoding": {**run.config.decoding.model_dump(), **given},
             "model": {} if self.backend is None else {"backend": self.backend},
@@ -219,8 +236,8 @@ class Translator:
     ) -> None:
         """`engine` searches, and `reranker` chooses among its beams.
 
-        `name` says in the object's representation where the model is from. `quiet` splits long lines without
-        a warning.
+        `name` says in the object's representation where the model is from. `quiet` splits long
+        lines without a warning.
         """
         self.engine = engine
         self._tokenizers = tokenizers
@@ -243,16 +260,18 @@ class Translator:
         threads: int = 0,
         **search: object,
     ) -> "Translator":
-        """Translator of the run folder or exported model `run`; `backend=None` is what it was trained with.
+        """Translator of the run folder or exported model `run`; `backend=None` is what it was
+        trained with.
 
-        Several runs with the same vocabulary form an ensemble; decoding settings come from the first.
-        `checkpoint` is one name for all, or a list with one for each. With `sampling`, translations are drawn
-        at random, by `seed`. `search` are keys of `[decoding]`, such as `beam_size`; None is the run's own.
+        Several runs with the same vocabulary form an ensemble; decoding settings come from the
+        first. `checkpoint` is one name for all, or a list with one for each. With `sampling`,
+        translations are drawn at random, by `seed`. `search` are keys of `[decoding]`, such as
+        `beam_size`; None is the run's own.
 
         Raises:
-            UsageError: there is no such run or checkpoint, or an option is wrong; also a ValueError.
-            DataError: a file of the run is missing or altered.
-            ResourceError: there is no such device, or too little memory.
+            UsageError: there is no such run or checkpoint, or an option is wrong; also a
+                ValueError. DataError: a file of the run is missing or altered. ResourceError: there
+                is no such device, or too little memory.
         """
         folders = [run] if isinstance(run, str | PathLike) else run
         runs = open_runs(list(map(Path, folders)), may_be_exported=True)
@@ -260,7 +279,9 @@ class Translator:
         return cls.of_runs(runs, options)
 
     @classmethod
-    def of_runs(cls, runs: Sequence[Run], options: DecodingOptions, *, quiet: bool = False) -> "Translator":
+    def of_runs(
+        cls, runs: Sequence[Run], options: DecodingOptions, *, quiet: bool = False
+    ) -> "Translator":
         """Translator of opened `runs`; `quiet` splits long lines without a warning.
 
         Raises:
@@ -287,13 +308,18 @@ class Translator:
 
     def __repr__(self) -> str:
         engine = self.engine
-        search = search_name(engine.config, self._tokenizers, sampling=engine.sampling, seed=engine.seed)
+        search = search_name(
+            engine.config, self._tokenizers, sampling=engine.sampling, seed=engine.seed
+        )
         return f"<Translator of {self._name}: {search} on {self.engine.device}>"
 
-    def translate(self, lines: Iterable[str], *, on_progress: OnProgress | None = None) -> list[str]:
+    def translate(
+        self, lines: Iterable[str], *, on_progress: OnProgress | None = None
+    ) -> list[str]:
         """The translation of each of `lines`, in order; an empty line's is empty.
 
-        `on_progress` is called now and then with the number of lines that were searched since the last call.
+        `on_progress` is called now and then with the number of lines that were searched since the
+        last call.
         """
         if self._reranker is not None:
             sources, chosen = checked_lines(lines), list[str]()
@@ -306,7 +332,9 @@ class Translator:
             return chosen
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
-        hyps = self.engine.best([part.ids for part in parts], on_done=counting_lines(of_lines, on_progress))
+        hyps = self.engine.best(
+            [part.ids for part in parts], on_done=counting_lines(of_lines, on_progress)
+        )
         self._count_cut(parts, hyps)
         texts = iter(self._detokenize(parts, hyps))
         space = sentence_space(self._tokenizers.options.tgt_lang)
@@ -320,7 +348,8 @@ class Translator:
         with_alignment: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[list[Translation]]:
-        """The `n_best` best translations of each of `lines`, the best first; an empty line's are empty.
+        """The `n_best` best translations of each of `lines`, the best first; an empty line's are
+        empty.
 
         `on_progress` is called as in `translate`.
 
@@ -328,15 +357,20 @@ class Translator:
             UsageError: `n_best` is no number from 1, or more than the beams.
         """
         if type(n_best) is not int or n_best < 1:
-            raise UsageError(Option("n_best"), f": expected a whole number from 1, found {n_best!r}")
+            raise UsageError(
+                Option("n_best"), f": expected a whole number from 1, found {n_best!r}"
+            )
         if n_best > self.engine.config.beam_size and self.engine.sampling is None:
             raise UsageError(
-                f"{n_best} translations a line need as many beams; give ", Option("beam_size", n_best)
+                f"{n_best} translations a line need as many beams; give ",
+                Option("beam_size", n_best),
             )
         of_lines = self._split(lines)
         parts = [part for of_line in of_lines for part in of_line]
         found = self.engine.n_best(
-            [part.ids for part in parts], n_best=n_best, on_done=counting_lines(of_lines, on_progress)
+            [part.ids for part in parts],
+            n_best=n_best,
+            on_done=counting_lines(of_lines, on_progress),
         )
         self._count_cut(parts, [hyps[0].ids for hyps in found])
         repeated = [part for part in parts for _ in range(n_best)]
@@ -345,7 +379,9 @@ class Translator:
         aligned: list[list[int]] = [[] for _ in hyps]
         if with_alignment:
             sources = [part.ids for part in repeated]
-            aligned = self.engine.align(sources, [hyp.ids for hyp in hyps], [range(len(s)) for s in sources])
+            aligned = self.engine.align(
+                sources, [hyp.ids for hyp in hyps], [range(len(s)) for s in sources]
+            )
         flat = [
             Translation(
                 text,
@@ -374,7 +410,9 @@ class Translator:
             self._num_cut += len(hyp) >= self.engine.limit(len(part.ids))
 
     def limit_warning(self) -> str | None:
-        """That many translations since the last call ran into the limit of their length; None if few did."""
+        """That many translations since the last call ran into the limit of their length; None if
+        few did.
+        """
         num_cut = self._num_cut
         num_searched = self._num_searched
         self._num_cut = 0
@@ -387,9 +425,11 @@ class Translator:
         )
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
-        """The log-probability of each of `targets` as the translation of its source (natural logarithm).
+        """The log-probability of each of `targets` as the translation of its source (natural
+        logarithm).
 
-        Minus infinity for what is impossible: a side that is too long, or words as the translation of none.
+        Minus infinity for what is impossible: a side that is too long, or words as the translation
+        of none.
 
         Raises:
             UsageError: there are not as many of both, or an exported model translates.
@@ -398,7 +438,9 @@ class Translator:
 
         pairs = [checked_lines(side) for side in (sources, targets)]
         if len(pairs[0]) != len(pairs[1]):
-            raise UsageError(f"expected a target for each source, found {len(pairs[1])} for {len(pairs[0])}")
+            raise UsageError(
+                f"expected a target for each source, found {len(pairs[1])} for {len(pairs[0])}"
+            )
         models = (self.model, *self.engine.models[1:])
         engine = cast("Searcher", self.engine)  # an exported model has been refused by now
         size = engine.config.batch_size
@@ -406,7 +448,8 @@ class Translator:
         return [each.log_prob for each in scorer.score(*pairs)]
 
     def doubt(self, lines: Sequence[str], *, first_line: int = 1) -> str | None:
-        """Why `lines` are probably not for this model: letters that it does not know, or another language.
+        """Why `lines` are probably not for this model: letters that it does not know, or another
+        language.
 
         None if nothing speaks against them. `first_line` is the number of the first.
         """
@@ -422,7 +465,9 @@ class Translator:
             letters = [letter for letter in text if letter.isalpha()]
             strange = [letter for letter in letters if letter not in self._known_letters]
             if len(letters) >= LEAST_LETTERS and len(strange) > len(letters) / 2:
-                return f"line {number}: the model does not know most letters of {visible(text)[:60]!r}"
+                return (
+                    f"line {number}: the model does not know most letters of {visible(text)[:60]!r}"
+                )
         return None
 
     @cached_property
@@ -439,18 +484,20 @@ class Translator:
         """
         if not self.engine.models:
             raise UsageError(
-                f"{self._name}: an exported model only translates; name the run that it was exported from"
+                f"{self._name}: an exported model only translates; name the run that it was "
+                "exported from"
             )
         return self.engine.models[0]
 
     def teacher_force(self, line: str, *, target: str | None = None) -> "TeacherForced":
         """`line` and a translation as one pass of the model takes them, for looking inside.
 
-        The translation is `target`, or the translator's own. Of a line that is translated in parts, the
-        first is looked at.
+        The translation is `target`, or the translator's own. Of a line that is translated in parts,
+        the first is looked at.
 
         Raises:
-            UsageError: `line` or `target` is empty, the model cannot take all of it, or it is exported.
+            UsageError: `line` or `target` is empty, the model cannot take all of it, or it is
+                exported.
         """
         model = self.model
         import torch
@@ -464,19 +511,26 @@ class Translator:
         if target is None:
             (hyp,) = self.engine.best([ids])
             translation = self._detokenize(parts[:1], [hyp])[0]
-            is_complete = len(hyp) < self.engine.limit(len(ids))  # one that ran into its limit has no end
+            is_complete = len(hyp) < self.engine.limit(
+                len(ids)
+            )  # one that ran into its limit has no end
         elif len(parts) > 1:
-            raise UsageError("the line is longer than the model takes; leave out ", Option("target"))
+            raise UsageError(
+                "the line is longer than the model takes; leave out ", Option("target")
+            )
         else:
             translation = normalize(checked_line(target, name="target"))
             (hyp,) = self._tokenizers.encode([translation], "tgt")
             if not 0 < len(hyp) <= model.longest_sentence:
                 raise UsageError(
-                    Option("target"), f": expected 1 to {model.longest_sentence} tokens, found {len(hyp)}"
+                    Option("target"),
+                    f": expected 1 to {model.longest_sentence} tokens, found {len(hyp)}",
                 )
         device = next(model.parameters()).device
         tokens = self._tokenizers.tgt.tokens(hyp)
-        num_given = len(hyp) + is_complete  # a complete translation has one more place, which predicts `</s>`
+        num_given = (
+            len(hyp) + is_complete
+        )  # a complete translation has one more place, which predicts `</s>`
         return TeacherForced(
             source=parts[0].text,
             translation=translation,
@@ -508,7 +562,9 @@ class Translator:
         ]
 
     def _parts(self, text: str, ids: list[int]) -> list[Part]:
-        """What is translated of a line at once: no more than the model takes, and than training showed it."""
+        """What is translated of a line at once: no more than the model takes, and than training
+        showed it.
+        """
         if not ids:
             return []
         trained = self.engine.lengths
@@ -529,7 +585,8 @@ class Translator:
         if len(texts) > num_sentences:
             log.log(
                 self._level,
-                "a line of %d tokens has a sentence of more than the model's %d, which is cut: %.60s…",
+                "a line of %d tokens has a sentence of more than the model's %d, which is cut: "
+                "%.60s…",
                 len(ids),
                 longest,
                 text,
@@ -547,7 +604,10 @@ class Translator:
         unknown = [i for i, hyp in enumerate(hyps) if UNK_ID in hyp]
         sources = [parts[i].ids for i in unknown]
         # What is unknown in the translation is nearly always unknown in the source too.
-        among = [[at for at, each in enumerate(ids) if each == UNK_ID] or range(len(ids)) for ids in sources]
+        among = [
+            [at for at, each in enumerate(ids) if each == UNK_ID] or range(len(ids))
+            for ids in sources
+        ]
         aligned = self.engine.align(sources, [hyps[i] for i in unknown], among)
         for i, ids, places in zip(unknown, sources, aligned, strict=True):
             (words,) = split_words([parts[i].text], src.lang)
@@ -561,7 +621,11 @@ class Translator:
 
 
 def search_name(
-    config: DecodingConfig, tokenizers: Tokenizers, *, sampling: Sampling | None = None, seed: int = 1
+    config: DecodingConfig,
+    tokenizers: Tokenizers,
+    *,
+    sampling: Sampling | None = None,
+    seed: int = 1,
 ) -> str:
     """How translations are searched for, or drawn, in a word that can name a folder.
 

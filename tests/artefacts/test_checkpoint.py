@@ -66,7 +66,9 @@ def parameters(model: TranslationModel) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("tie", ["none", "decoder", "all"])
 @pytest.mark.parametrize(("giver", "taker"), [("torch", "scratch"), ("scratch", "torch")])
-def test_weights_come_back_on_the_other_backend(tmp_path: Path, giver: str, taker: str, tie: str) -> None:
+def test_weights_come_back_on_the_other_backend(
+    tmp_path: Path, giver: str, taker: str, tie: str
+) -> None:
     model = randomised(tiny_model(giver, tie=tie))
     loaded = tiny_model(taker, tie=tie)
     load(save(tmp_path / "x", model), loaded)
@@ -83,7 +85,9 @@ def test_tied_weights_are_saved_once(tmp_path: Path, tie: str, matrices: int) ->
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_trainers_tensors_come_back_exactly(tmp_path: Path, backend: str) -> None:
     model = tiny_model(backend, dropout=0.1, tie="all")
-    trainer = Trainer(model, split_of(random_pairs(9)), TrainingConfig(max_epochs=1), runtime=CPU, seed=1)
+    trainer = Trainer(
+        model, split_of(random_pairs(9)), TrainingConfig(max_epochs=1), runtime=CPU, seed=1
+    )
     list(trainer.run())
     save(tmp_path / "x", model, tensors=trainer.tensors())
     torch.testing.assert_close(

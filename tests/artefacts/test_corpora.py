@@ -18,7 +18,9 @@ from mt_cli.data.corpora import ParallelText, corpus_hashes, find_corpus, pinned
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.errors import ConfigError, DataError, ResourceError
 
-zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+zstd = importlib.import_module(
+    "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+)
 SPLITS = ("train", "val")
 NAMES = ("train.de", "train.en", "val.de", "val.en")
 
@@ -32,8 +34,12 @@ def pinned(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """Small files in place of Multi30k's, by name, gzipped, with their hashes pinned."""
     plain = {name: f"eins {name}\nzwei\n".encode() for name in NAMES}
     gzipped = {name: gzip.compress(data, mtime=0) for name, data in plain.items()}
-    monkeypatch.setattr(multi30k, "GZIPPED_SHA256", {name: sha256(data) for name, data in gzipped.items()})
-    monkeypatch.setattr(multi30k, "PLAIN_SHA256", {name: sha256(data) for name, data in plain.items()})
+    monkeypatch.setattr(
+        multi30k, "GZIPPED_SHA256", {name: sha256(data) for name, data in gzipped.items()}
+    )
+    monkeypatch.setattr(
+        multi30k, "PLAIN_SHA256", {name: sha256(data) for name, data in plain.items()}
+    )
     return gzipped
 
 
@@ -88,13 +94,17 @@ class TestMulti30k:
         source, whole = write(tmp_path / "plain", plain, suffix=""), Config(data=config)
         assert find_corpus(config, source=source)["val"].tgt.paths == (source / "val.en",)
         assert prepare_corpus(whole, out=tmp_path / "out", source=source).is_new
-        assert not prepare_corpus(whole, out=tmp_path / "out", source=write(tmp_path, pinned)).is_new
+        assert not prepare_corpus(
+            whole, out=tmp_path / "out", source=write(tmp_path, pinned)
+        ).is_new
 
     def test_altered_file_is_named_with_both_hashes(
         self, config: DataConfig, pinned: dict[str, bytes], tmp_path: Path
     ) -> None:
         write(tmp_path, pinned | {"val.en": b"altered"})
-        expected = rf"val\.en\.gz: sha256 {sha256(b'altered')} found, {sha256(pinned['val.en'])} expected"
+        expected = (
+            rf"val\.en\.gz: sha256 {sha256(b'altered')} found, {sha256(pinned['val.en'])} expected"
+        )
         with pytest.raises(DataError, match=expected):
             find_corpus(config, source=tmp_path)
 
@@ -113,7 +123,11 @@ class TestMulti30k:
             find_corpus(config, offline=True)
 
     def test_only_missing_files_are_fetched(
-        self, config: DataConfig, pinned: dict[str, bytes], downloads: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        config: DataConfig,
+        pinned: dict[str, bytes],
+        downloads: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         fetched: list[str] = []
 
@@ -132,7 +146,9 @@ class TestMulti30k:
         expected = {f"{split}.{lang}" for split in (*SPLITS, *tests) for lang in ("de", "en")}
         assert set(multi30k.GZIPPED_SHA256) == expected
         assert set(multi30k.PLAIN_SHA256) < expected
-        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in multi30k.GZIPPED_SHA256.values())
+        assert all(
+            re.fullmatch("[0-9a-f]{64}", digest) for digest in multi30k.GZIPPED_SHA256.values()
+        )
 
 
 class TestSample:
@@ -146,7 +162,8 @@ class TestFiles:
     @staticmethod
     def config(folder: Path) -> DataConfig:
         files = {
-            name: FilesConfig(src=(folder / f"{name}.x",), tgt=(folder / f"{name}.y",)) for name in SPLITS
+            name: FilesConfig(src=(folder / f"{name}.x",), tgt=(folder / f"{name}.y",))
+            for name in SPLITS
         }
         return DataConfig(corpus="files", splits=SPLITS, files=files)
 
@@ -157,7 +174,9 @@ class TestFiles:
 
 class TestReading:
     @pytest.mark.parametrize(
-        "pack", [bytes, gzip.compress, zst, zst_that_skips], ids=["plain", "gzipped", "zst", "pzstd"]
+        "pack",
+        [bytes, gzip.compress, zst, zst_that_skips],
+        ids=["plain", "gzipped", "zst", "pzstd"],
     )
     def test_only_newline_ends_a_line(self, tmp_path: Path, pack: type[bytes]) -> None:
         text = "a\u2028b\x0bc\x85\r\n\nletzte"
@@ -172,7 +191,9 @@ class TestReading:
     ) -> None:
         write(tmp_path, {"src": b"a\n" * num_src, "tgt": b"b\n" * num_tgt}, suffix="")
         src, tgt = tmp_path / "src", tmp_path / "tgt"
-        message = f"{tgt}: {num_tgt} lines, but {src} has {num_src}; the files must align line by line"
+        message = (
+            f"{tgt}: {num_tgt} lines, but {src} has {num_src}; the files must align line by line"
+        )
         with pytest.raises(DataError, match=re.escape(message)):
             list(read_pairs(pairs_of(src, tgt)))
 
@@ -193,7 +214,9 @@ class TestReading:
 
     @pytest.mark.parametrize("pack", [gzip.compress, zst], ids=["gzipped", "zst"])
     @pytest.mark.parametrize("cut", [10, -4, 30])
-    def test_damaged_packed_file_is_named(self, tmp_path: Path, cut: int, pack: type[bytes]) -> None:
+    def test_damaged_packed_file_is_named(
+        self, tmp_path: Path, cut: int, pack: type[bytes]
+    ) -> None:
         lines = b"".join(b"%d\n" % i for i in range(1000))
         write(tmp_path, {"src": pack(lines)[:cut], "tgt": lines}, suffix="")
         with pytest.raises(DataError, match=r"src: a damaged packed file"):
@@ -238,7 +261,12 @@ class TestColumns:
                 r"no column is called 'de'.*: Deutsch, score, Englisch",
             ),
             ("a.jsonl", JSONL, {}, r"line 1: no key 'src'; it has de, translation"),
-            ("a.jsonl", JSONL, {"src_column": "translation.fr", "tgt_column": "de"}, "line 2: no key"),
+            (
+                "a.jsonl",
+                JSONL,
+                {"src_column": "translation.fr", "tgt_column": "de"},
+                "line 2: no key",
+            ),
             ("a.jsonl", '"de"\n', {}, r"line 1: no key 'src'; it has no object"),
             ("a.jsonl", '["de"]\n', {}, r"a\.jsonl: a JSON array"),
             ("a.jsonl", '{"src": null}\n', {}, "line 1: what is under the key 'src' is no text"),
@@ -255,13 +283,23 @@ class TestColumns:
     @pytest.mark.parametrize(
         "columns", [{"src_column": "Deutsch"}, {"src_column": 1, "tgt_column": "Englisch"}]
     )
-    def test_a_name_on_one_side_alone_is_refused(self, tmp_path: Path, columns: dict[str, object]) -> None:
+    def test_a_name_on_one_side_alone_is_refused(
+        self, tmp_path: Path, columns: dict[str, object]
+    ) -> None:
         with pytest.raises(ConfigError, match="must both be names of its first line, or neither"):
             self.read(tmp_path / "a.tsv", TSV, **columns)
 
     def test_several_files_follow_each_other(self, tmp_path: Path) -> None:
-        write(tmp_path, {"1.de": b"eins\nzwei", "2.de": b"drei\n", "en": b"one\ntwo\nthree\n"}, suffix="")
+        write(
+            tmp_path,
+            {"1.de": b"eins\nzwei", "2.de": b"drei\n", "en": b"one\ntwo\nthree\n"},
+            suffix="",
+        )
         files = {"src": [tmp_path / "1.de", tmp_path / "2.de"], "tgt": tmp_path / "en"}
         corpus = {"train": ParallelText.of(FilesConfig.model_validate(files))}
-        assert [src.strip() for src, _ in read_pairs(corpus["train"])] == [b"eins", b"zwei", b"drei"]
+        assert [src.strip() for src, _ in read_pairs(corpus["train"])] == [
+            b"eins",
+            b"zwei",
+            b"drei",
+        ]
         assert list(corpus_hashes(corpus)) == ["train.src", "train.src.2", "train.tgt"]

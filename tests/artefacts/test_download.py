@@ -45,9 +45,17 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             if answer == "endless":
                 self._send_for_ever(b"x" * 10_000)
                 return
-            body = CONTENT if answer == "good" else CONTENT[:-50] if answer == "short" else b"something else"
+            body = (
+                CONTENT
+                if answer == "good"
+                else CONTENT[:-50]
+                if answer == "short"
+                else b"something else"
+            )
             self.send_response(200)
-            self.send_header("Content-Length", str(len(CONTENT) if answer == "short" else len(body)))
+            self.send_header(
+                "Content-Length", str(len(CONTENT) if answer == "short" else len(body))
+            )
             self.end_headers()
             self.wfile.write(body)
 
@@ -91,7 +99,9 @@ def test_passing_trouble_is_retried(server: Server, tmp_path: Path, trouble: str
     assert len(server.requests) == 3
 
 
-def test_lasting_trouble_is_a_resource_error_that_says_what_to_do(server: Server, tmp_path: Path) -> None:
+def test_lasting_trouble_is_a_resource_error_that_says_what_to_do(
+    server: Server, tmp_path: Path
+) -> None:
     server.answers = ["503"]
     with pytest.raises(ResourceError, match=r"train.de.gz: cannot be fetched: .*--from DIR"):
         fetch(server, tmp_path)
@@ -115,6 +125,8 @@ def test_failure_leaves_no_file(server: Server, tmp_path: Path, trouble: str) ->
 
 def test_endless_answer_is_cut_off_at_the_files_size(server: Server, tmp_path: Path) -> None:
     server.answers = ["endless"]
-    with pytest.raises(DataError, match=r"more than 11,000 bytes sent; the file there is not the right one"):
+    with pytest.raises(
+        DataError, match=r"more than 11,000 bytes sent; the file there is not the right one"
+    ):
         fetch(server, tmp_path)
     assert list(tmp_path.rglob("*.*")) == []

@@ -38,7 +38,9 @@ def test_full_disk_leaves_the_old_content_and_nothing_else(
 ) -> None:
     write_atomically(tmp_path / "file", b"old")
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(ResourceError, match=r"file: cannot be written: no space left on the disk; free some"):
+    with pytest.raises(
+        ResourceError, match=r"file: cannot be written: no space left on the disk; free some"
+    ):
         write_atomically(tmp_path / "file", b"new")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
 
@@ -70,7 +72,9 @@ def test_what_killed_writers_of_a_file_left_is_removed(tmp_path: Path) -> None:
 
 def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"in the way")
-    with pytest.raises(ResourceError, match=r"file/below: cannot be written: a file stands where a"):
+    with pytest.raises(
+        ResourceError, match=r"file/below: cannot be written: a file stands where a"
+    ):
         write_atomically(tmp_path / "file" / "below", b"x")
 
 
@@ -83,7 +87,9 @@ def test_sha256_is_that_of_the_standard(tmp_path: Path) -> None:
 def test_altered_file_is_named_with_both_hashes(tmp_path: Path) -> None:
     (tmp_path / "abc").write_bytes(b"abd")
     found = hashlib.sha256(b"abd").hexdigest()[:12]
-    complaint = rf"abc: altered or damaged: sha256 {found}… found, ba7816bf8f01… expected; restore it"
+    complaint = (
+        rf"abc: altered or damaged: sha256 {found}… found, ba7816bf8f01… expected; restore it"
+    )
     with pytest.raises(DataError, match=complaint):
         check_hashes(tmp_path, {"abc": ABC})
 
@@ -92,5 +98,7 @@ def test_altered_file_is_named_with_both_hashes(tmp_path: Path) -> None:
 def test_path_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "abc").write_bytes(b"abc")
     (tmp_path / "folder" / "a").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"manifest\.json: lists .*, which is no file in its folder"):
+    with pytest.raises(
+        DataError, match=r"manifest\.json: lists .*, which is no file in its folder"
+    ):
         check_hashes(tmp_path / "folder", {name: ABC})

@@ -64,7 +64,8 @@ def test_leftovers_beside_a_folder_are_removed(tmp_path: Path) -> None:
 
 
 def test_whoever_takes_a_folder_puts_back_what_a_kill_has_moved_aside_in_it(tmp_path: Path) -> None:
-    # `kept` was moved aside and its successor never came; that of `renewed` did; `.notes.old` is the user's.
+    # `kept` was moved aside and its successor never came; that of `renewed` did; `.notes.old` is
+    # the user's.
     for name in (
         "eval/.kept.old/x",
         "eval/.renewed.old/x",

@@ -110,7 +110,9 @@ def test_data_that_an_older_version_prepared_have_no_limits(folder: Path) -> Non
 
 
 def config_of(prepared: Prepared) -> Config:
-    return Config.model_validate({"data": prepared.manifest.data, "tokenizer": prepared.manifest.tokenizer})
+    return Config.model_validate(
+        {"data": prepared.manifest.data, "tokenizer": prepared.manifest.tokenizer}
+    )
 
 
 def test_lines_are_those_of_the_corpus(original: Prepared) -> None:
@@ -125,7 +127,8 @@ def test_identity_changes_with_the_content(original: Prepared, folder: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["train.src.npy", "val.tgt.offsets.npy", "val.tgt.txt", "tokenizer/joint.model", "report.json"]
+    "name",
+    ["train.src.npy", "val.tgt.offsets.npy", "val.tgt.txt", "tokenizer/joint.model", "report.json"],
 )
 def test_flipped_byte_is_noticed(folder: Path, name: str) -> None:
     flip_a_bit(folder / name)
@@ -133,10 +136,14 @@ def test_flipped_byte_is_noticed(folder: Path, name: str) -> None:
         open_prepared(folder)
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"format": 99}'], ids=["empty", "no manifest", "of later"])
+@pytest.mark.parametrize(
+    "content", ["", "{}", '{"format": 99}'], ids=["empty", "no manifest", "of later"]
+)
 def test_manifest_of_another_kind_is_refused(folder: Path, content: str) -> None:
     (folder / "manifest.json").write_text(content)
-    with pytest.raises(DataError, match=r"manifest\.json: (damaged, or of another version|not valid JSON)"):
+    with pytest.raises(
+        DataError, match=r"manifest\.json: (damaged, or of another version|not valid JSON)"
+    ):
         open_prepared(folder)
 
 

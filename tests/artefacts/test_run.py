@@ -37,7 +37,8 @@ def test_a_run_opens_as_it_was_made(run: Run) -> None:
 
 def test_an_existing_run_is_not_touched_unasked(run: Run) -> None:
     with pytest.raises(
-        UsageError, match=r"first exists; --resume goes on with it, --overwrite starts anew, --run names"
+        UsageError,
+        match=r"first exists; --resume goes on with it, --overwrite starts anew, --run names",
     ):
         create(run.folder, config=Config())
     assert open_run(run.folder).config == CONFIG
@@ -56,7 +57,9 @@ def test_overwriting_leaves_nothing_of_the_old_run(run: Run) -> None:
 def test_a_prepared_folder_is_not_overwritten_for_a_run(tmp_path: Path) -> None:
     # It has a manifest.json too.
     (tmp_path / "sample").mkdir()
-    (tmp_path / "sample" / "manifest.json").write_text('{"format": 1, "sha256": {}}', encoding="utf-8")
+    (tmp_path / "sample" / "manifest.json").write_text(
+        '{"format": 1, "sha256": {}}', encoding="utf-8"
+    )
     with pytest.raises(UsageError, match=r"sample .* not a run folder"):
         create(tmp_path / "sample", overwrite=True)
     assert (tmp_path / "sample" / "manifest.json").is_file()
@@ -107,7 +110,16 @@ def test_checkpoints_are_found_by_name(trained: Run, name: str, folder: str) -> 
 
 @pytest.mark.parametrize(
     "name",
-    ["newest", "step-00000300", "", "..", "../tokenizer", "step-00000100\n", "step-\0", "step-" + "1" * 5000],
+    [
+        "newest",
+        "step-00000300",
+        "",
+        "..",
+        "../tokenizer",
+        "step-00000100\n",
+        "step-\0",
+        "step-" + "1" * 5000,
+    ],
     ids=["other", "not there", "empty", "above", "beside", "line end", "NUL", "long"],
 )
 def test_an_unknown_checkpoint_is_refused_with_those_there_are(trained: Run, name: str) -> None:
@@ -124,7 +136,9 @@ def test_pointer_to_what_is_gone_is_damage(trained: Run) -> None:
 
 def test_pointer_to_no_name_is_damage(trained: Run) -> None:
     (trained.folder / "best.txt").write_text("../../elsewhere\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"best\.txt: names '\.\./\.\./elsewhere', which is not there"):
+    with pytest.raises(
+        DataError, match=r"best\.txt: names '\.\./\.\./elsewhere', which is not there"
+    ):
         trained.checkpoint_folder("best")
 
 
@@ -139,12 +153,16 @@ def test_newer_checkpoint_than_the_one_just_saved_is_unused(trained: Run) -> Non
 
 
 @pytest.mark.parametrize("backend", ["torch", "scratch", None])
-def test_trained_model_is_loaded_in_eval_mode_on_either_backend(trained: Run, backend: None) -> None:
+def test_trained_model_is_loaded_in_eval_mode_on_either_backend(
+    trained: Run, backend: None
+) -> None:
     loaded = trained.load_model(backend=backend)
     assert not loaded.training
     src_ids, tgt_in = random_ids(1, 3, vocab_size=6), random_ids(1, 2, vocab_size=6)
     model = trained.build_model(seed=100).eval()
-    torch.testing.assert_close(loaded(src_ids, tgt_in), model(src_ids, tgt_in), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        loaded(src_ids, tgt_in), model(src_ids, tgt_in), rtol=1e-4, atol=1e-5
+    )
 
 
 # What training says of itself
@@ -171,7 +189,9 @@ def test_line_cut_short_is_left_out_and_forgotten(measured: Run, length: int) ->
     assert list(measured.metrics()) == [STEP]
 
 
-@pytest.mark.parametrize("damaged", [b'{"kind": "st\n', b"\xff\xfe\n", b"\n", b"[1]\n", b'{"step": 3}\n'])
+@pytest.mark.parametrize(
+    "damaged", [b'{"kind": "st\n', b"\xff\xfe\n", b"\n", b"[1]\n", b'{"step": 3}\n']
+)
 def test_damaged_line_is_named(measured: Run, damaged: bytes) -> None:
     measured.metrics_path.write_bytes(measured.metrics_path.read_bytes() + damaged)
     complaint = r"metrics\.jsonl: line 3: damaged: .*; delete this line; the others are still good"

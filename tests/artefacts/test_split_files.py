@@ -5,13 +5,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mt_cli.data.prepared import EncodedPairs, EncodedSplit, Sentences, id_type, open_split, write_split
+from mt_cli.data.prepared import (
+    EncodedPairs,
+    EncodedSplit,
+    Sentences,
+    id_type,
+    open_split,
+    write_split,
+)
 from mt_cli.errors import DataError
 
 
 def pairs(src: list[list[int]], tgt: list[list[int]]) -> EncodedPairs:
     split = EncodedSplit(Sentences.of(src), Sentences.of(tgt))
-    return EncodedPairs(split, [(f"s{ids}".encode(), f"t{ids}".encode()) for ids in src], too_long=0)
+    return EncodedPairs(
+        split, [(f"s{ids}".encode(), f"t{ids}".encode()) for ids in src], too_long=0
+    )
 
 
 def write(folder: Path, *parts: EncodedPairs) -> None:
@@ -23,7 +32,12 @@ def lists(sequences: Sentences) -> list[list[int]]:
 
 
 def test_parts_are_read_back_as_one(tmp_path: Path) -> None:
-    write(tmp_path, pairs([[4], [5, 6]], [[7, 7], []]), pairs([], []), pairs([[], [8]], [[9], [4, 4, 4]]))
+    write(
+        tmp_path,
+        pairs([[4], [5, 6]], [[7, 7], []]),
+        pairs([], []),
+        pairs([[], [8]], [[9], [4, 4, 4]]),
+    )
     split = open_split(tmp_path, "val")
     assert lists(split.src) == [[4], [5, 6], [], [8]]
     assert lists(split.tgt) == [[7, 7], [], [9], [4, 4, 4]]
@@ -66,5 +80,7 @@ def test_offsets_that_do_not_cut_the_ids_into_sentences_are_refused(
 ) -> None:
     write(tmp_path, pairs([[4], [5, 6]], [[7], [8]]))
     np.save(tmp_path / "val.src.offsets.npy", np.array(offsets, np.int64))
-    with pytest.raises(DataError, match=r"(val\.src\.offsets\.npy: not where the sentences|1 sources)"):
+    with pytest.raises(
+        DataError, match=r"(val\.src\.offsets\.npy: not where the sentences|1 sources)"
+    ):
         open_split(tmp_path, "val")

@@ -69,7 +69,9 @@ def test_training_works_after_the_advised_prepare(
 
 
 @pytest.mark.parametrize("run", ["runs/fresh", "elsewhere/fresh"])
-def test_run_that_is_missing_is_trained_as_advised(workspace: Workspace, place: Path, run: str) -> None:
+def test_run_that_is_missing_is_trained_as_advised(
+    workspace: Workspace, place: Path, run: str
+) -> None:
     shutil.rmtree(place / "runs")
     refused = workspace.call("inspect", run, cwd=place)
     assert (refused.code, f"{run}: no such run folder; to train it: " in refused.err) == (2, True)
@@ -85,7 +87,9 @@ def test_a_run_is_found_whatever_letters_its_name_has(workspace: Workspace, plac
     assert outcome.code == 0, outcome.err
 
 
-def test_a_folder_for_files_that_the_config_names_is_refused(workspace: Workspace, place: Path) -> None:
+def test_a_folder_for_files_that_the_config_names_is_refused(
+    workspace: Workspace, place: Path
+) -> None:
     outcome = workspace.call("prepare", "configs/my own/fresh.toml", "--from", "nowhere", cwd=place)
     assert (outcome.code, "[data.files] names yours" in outcome.err) == (2, True)
 
@@ -97,9 +101,14 @@ def test_config_of_a_run_stands_for_its_data_and_its_run(
     prepared = workspace.call("prepare", config, cwd=place)
     assert (prepared.code, prepared.text) == (0, "data/prepared/tiny\n")
     again = f"mt-cli prepare {config} --force"
-    assert prepared.err == f"data/prepared/tiny: nothing has changed; to prepare it again: {again}\n"
+    assert (
+        prepared.err == f"data/prepared/tiny: nothing has changed; to prepare it again: {again}\n"
+    )
     refused = workspace.call("train", config, cwd=place)
-    assert (refused.code, refused.err.startswith("error: runs/tiny exists; --resume goes on with it")) == (
+    assert (
+        refused.code,
+        refused.err.startswith("error: runs/tiny exists; --resume goes on with it"),
+    ) == (
         2,
         True,
     )

@@ -1,4 +1,6 @@
-"""`export --to argos`: the package is what Argos Translate installs, and it translates as the run does."""
+"""`export --to argos`: the package is what Argos Translate installs, and it translates as the run
+does.
+"""
 
 import json
 import os
@@ -67,7 +69,9 @@ def test_the_package_translates_with_nothing_but_what_lies_in_it(
     assert theirs == workspace.call("translate", READY, stdin="\n".join(lines).encode()).lines
 
 
-def test_a_sentence_longer_than_the_model_was_made_for_does_not_fail(package: Path, tmp_path: Path) -> None:
+def test_a_sentence_longer_than_the_model_was_made_for_does_not_fail(
+    package: Path, tmp_path: Path
+) -> None:
     with zipfile.ZipFile(package) as file:
         file.extractall(tmp_path)
     model = ctranslate2.Translator(str(tmp_path / "translate-de_en" / "model"))
@@ -88,13 +92,19 @@ def test_what_argos_translate_cannot_use_is_refused_by_the_names_of_its_keys(
     table: str, key: str, value: object, wanted: str
 ) -> None:
     run = open_run(READY)
-    config = run.config.model_copy(update={table: getattr(run.config, table).model_copy(update={key: value})})
+    config = run.config.model_copy(
+        update={table: getattr(run.config, table).model_copy(update={key: value})}
+    )
     found = run.tokenizers
     options = replace(found.options, lowercase=config.data.lowercase)
-    others = replace(found, kind=config.tokenizer.kind, joint=config.tokenizer.joint, options=options)
+    others = replace(
+        found, kind=config.tokenizer.kind, joint=config.tokenizer.joint, options=options
+    )
     check_fits_argos(run)
     with pytest.raises(UsageError, match=f"needs a model trained with {wanted}$"):
-        check_fits_argos(cast("Run", SimpleNamespace(folder=READY, config=config, tokenizers=others)))
+        check_fits_argos(
+            cast("Run", SimpleNamespace(folder=READY, config=config, tokenizers=others))
+        )
 
 
 @pytest.mark.slow
@@ -104,13 +114,28 @@ def test_argos_translate_itself_translates_as_the_run_does(
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     constraints = str(ROOT / "constraints.txt")
-    install = [str(python), "-m", "pip", "install", "-qq", "-c", constraints, "torch", "argostranslate"]
+    install = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "-qq",
+        "-c",
+        constraints,
+        "torch",
+        "argostranslate",
+    ]
     subprocess.run(install, check=True)
     lines = lines_to_translate(100)
     source = tmp_path / "de.txt"
     source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     told = {"ARGOS_COMPUTE_TYPE": "float32", "ARGOS_BEAM_SIZE": "1", "HOME": str(tmp_path)}
     done = subprocess.run(
-        [python, "-c", PROGRAM, package, source], env=os.environ | told, capture_output=True, check=True
+        [python, "-c", PROGRAM, package, source],
+        env=os.environ | told,
+        capture_output=True,
+        check=True,
     )
-    assert done.stdout.decode().splitlines() == workspace.call("translate", READY, "-i", source).lines
+    assert (
+        done.stdout.decode().splitlines() == workspace.call("translate", READY, "-i", source).lines
+    )

@@ -105,7 +105,9 @@ def test_flipped_byte_of_the_weights_exits_3_and_names_the_file(
     workspace: Workspace, verb: str, tmp_path: Path
 ) -> None:
     run = workspace.copy_run(tmp_path / "run")
-    (weights,) = run.glob(f"checkpoints/{run.joinpath('best.txt').read_text().strip()}/model.safetensors")
+    (weights,) = run.glob(
+        f"checkpoints/{run.joinpath('best.txt').read_text().strip()}/model.safetensors"
+    )
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)

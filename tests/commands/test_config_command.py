@@ -126,7 +126,9 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
     folder.joinpath("mine.toml").write_text("mine")
     outcome = call(*command)
     assert (outcome.code, outcome.out) == (2, b"")
-    assert outcome.err == "error: mine.toml exists; --overwrite replaces it, --output names another\n"
+    assert (
+        outcome.err == "error: mine.toml exists; --overwrite replaces it, --output names another\n"
+    )
     assert folder.joinpath("mine.toml").read_text() == "mine"
     assert call(*command, "--overwrite").code == 0
     folder.joinpath("mine.toml").unlink()
@@ -148,7 +150,10 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
             ("--train", "corpus.es", "-o", "x.toml"),
             "--train needs two files, SRC TGT; found corpus.es and -o",
         ),
-        (("a.tsv", "--train", *PAIR), "training pairs are named by --train or by FILE; give one of them"),
+        (
+            ("a.tsv", "--train", *PAIR),
+            "training pairs are named by --train or by FILE; give one of them",
+        ),
         (("a.tsv", "--columns", "0,1"), "--columns '0,1': expected two, such as 1,2 or de,en"),
         (("--train", ",", "corpus.en", "-o", "x.toml"), "--train: src: expected a path"),
         (("--columns", "de,en", "-o", "x.toml"), "describe files; name some with --train SRC TGT"),
@@ -157,7 +162,10 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
         (("--train", "corpus.es", "a.txt"), "a.txt: cannot tell the language from its name"),
         (("--train", "text", "corpus.en"), "text: cannot tell the language from its name"),
         (("--train", "no.es", "corpus.en", "-o", "x.toml"), "no such file: no.es"),
-        (("--train", "short.es", "corpus.en", "-o", "x.toml"), "corpus.en: 300 lines, but short.es has 1;"),
+        (
+            ("--train", "short.es", "corpus.en", "-o", "x.toml"),
+            "corpus.en: 300 lines, but short.es has 1;",
+        ),
         (
             ("--train", "ma\udcf1ana.es", "corpus.en", "-o", "x.toml"),
             "not UTF-8, and a config cannot hold it",
@@ -168,7 +176,9 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
         ),
     ],
 )
-def test_new_says_what_is_missing(call: Call, folder: Path, args: tuple[str, ...], complaint: str) -> None:
+def test_new_says_what_is_missing(
+    call: Call, folder: Path, args: tuple[str, ...], complaint: str
+) -> None:
     folder.joinpath("short.es").write_text("Hola.\n")
     outcome = call("new", *args)
     assert outcome.code in (2, 3)
@@ -200,7 +210,9 @@ def test_check_warns_that_default_keys_do_not_suit_a_small_corpus(call: Call) ->
     assert outcome.text.startswith(
         "recipe.toml:\n  warning: training makes only 24 updates, 2 an epoch, from "
     )
-    assert "  warning: the vocabulary of 1,638 entries is large for 300 training pairs" in outcome.text
+    assert (
+        "  warning: the vocabulary of 1,638 entries is large for 300 training pairs" in outcome.text
+    )
 
 
 def test_check_finds_nothing_wrong_with_a_new_config(call: Call) -> None:
@@ -225,9 +237,13 @@ def test_a_student_sees_what_its_teacher_made_of_the_training_sources(
     call: Call, workspace: Workspace, folder: Path
 ) -> None:
     sources = folder.joinpath("corpus.es").read_text(encoding="utf-8")
-    folder.joinpath("teacher.en").write_text(sources.upper(), encoding="utf-8")  # as good as any other
+    folder.joinpath("teacher.en").write_text(
+        sources.upper(), encoding="utf-8"
+    )  # as good as any other
     held_out = ("--val", *PAIR, "--test", *PAIR)
-    outcome = call("new", "--train", *PAIR, *held_out, "--teacher", "teacher.en", "-o", "student.toml")
+    outcome = call(
+        "new", "--train", *PAIR, *held_out, "--teacher", "teacher.en", "-o", "student.toml"
+    )
     assert outcome.code == 0, outcome.err
     config = load_config(folder / "student.toml")
     assert (config.model.encoder_layers, config.model.decoder_layers) == (4, 1)
@@ -236,8 +252,12 @@ def test_a_student_sees_what_its_teacher_made_of_the_training_sources(
     assert len(prepared.split("train")) == 600
 
 
-def test_a_student_needs_held_out_pairs_that_its_teacher_has_not_translated(call: Call, folder: Path) -> None:
-    outcome = call("new", "--train", *PAIR, "--val", *PAIR, "--teacher", "corpus.en", "-o", "student.toml")
+def test_a_student_needs_held_out_pairs_that_its_teacher_has_not_translated(
+    call: Call, folder: Path
+) -> None:
+    outcome = call(
+        "new", "--train", *PAIR, "--val", *PAIR, "--teacher", "corpus.en", "-o", "student.toml"
+    )
     assert outcome.code == 2
     assert "--teacher needs --train, --val and --test SRC TGT" in outcome.err
     assert not folder.joinpath("student.toml").exists()
@@ -246,7 +266,9 @@ def test_a_student_needs_held_out_pairs_that_its_teacher_has_not_translated(call
 def test_a_teacher_with_other_lines_than_the_corpus_is_refused(call: Call, folder: Path) -> None:
     folder.joinpath("teacher.en").write_text("only one line\n")
     held_out = ("--val", *PAIR, "--test", *PAIR)
-    outcome = call("new", "--train", *PAIR, *held_out, "--teacher", "teacher.en", "-o", "student.toml")
+    outcome = call(
+        "new", "--train", *PAIR, *held_out, "--teacher", "teacher.en", "-o", "student.toml"
+    )
     assert outcome.code == 3
     assert "teacher.en" in outcome.err
     assert not folder.joinpath("student.toml").exists()
@@ -261,7 +283,9 @@ def test_diff_prints_the_keys_that_differ(call: Call, folder: Path) -> None:
     outcome = call("diff", "recipe.toml", "other.toml")
     assert outcome.lines == ['model.norm  "pre" → "post"', "training.max_steps  not set → 3"]
     document = json.loads(call("diff", "recipe.toml", "other.toml", "--json").out)
-    assert document == {"differences": {"model.norm": ["pre", "post"], "training.max_steps": [None, 3]}}
+    assert document == {
+        "differences": {"model.norm": ["pre", "post"], "training.max_steps": [None, 3]}
+    }
 
 
 # train, with default keys

@@ -16,7 +16,9 @@ def other(workspace: Workspace, tmp_path: Path) -> Path:
     """A run of the same vocabulary that was trained otherwise, and less."""
     run = tmp_path / "other"
     settings = ("--set", "model.d_model=16", "--seed", 7, "--max-steps", 20)
-    outcome = workspace.call("train", "tiny.toml", "--run", run, "--data", workspace.prepared, *settings)
+    outcome = workspace.call(
+        "train", "tiny.toml", "--run", run, "--data", workspace.prepared, *settings
+    )
     assert outcome.code == 0, outcome.err
     return run
 
@@ -44,7 +46,9 @@ def test_evaluate_keeps_the_scores_of_an_ensemble_apart(
     workspace: Workspace, other: Path, tmp_path: Path
 ) -> None:
     run = workspace.copy_run(tmp_path / "run")
-    outcome = workspace.call("evaluate", run, other, "--data", workspace.prepared, "--split", "val", "--json")
+    outcome = workspace.call(
+        "evaluate", run, other, "--data", workspace.prepared, "--split", "val", "--json"
+    )
     assert outcome.code == 0, outcome.err
     (folder,) = run.joinpath("eval").glob("[!.]*")
     assert folder.name.startswith("val-greedy-with-other-")

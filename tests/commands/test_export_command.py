@@ -24,7 +24,9 @@ def files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_script_in_the_folder_translates_as_the_run_does(workspace: Workspace, tmp_path: Path) -> None:
+def test_script_in_the_folder_translates_as_the_run_does(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     export(workspace, tmp_path / "out")
     readme = tmp_path.joinpath("out", "README.md").read_text()
     script = readme.partition("```python\n")[2].partition("```\n")[0]
@@ -82,7 +84,9 @@ def test_missing_package_exits_5_with_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     outcome = export(workspace, tmp_path / "out")
     assert (outcome.code, outcome.out) == (5, b"")
-    assert outcome.err.startswith("error: export needs the package ctranslate2, which cannot be imported")
+    assert outcome.err.startswith(
+        "error: export needs the package ctranslate2, which cannot be imported"
+    )
     assert outcome.err.endswith("run: pip install 'mt_cli[export]'\n")
     assert files_below(tmp_path) == []
 
@@ -99,7 +103,9 @@ def test_missing_package_exits_5_with_the_command_that_installs_it(
     ],
     ids=["no format", "format", "no folder", "quantization", "run", "checkpoint"],
 )
-def test_wrong_use_is_named_and_exits_2(workspace: Workspace, args: tuple[str, ...], message: str) -> None:
+def test_wrong_use_is_named_and_exits_2(
+    workspace: Workspace, args: tuple[str, ...], message: str
+) -> None:
     outcome = workspace.call("export", *args)
     assert (outcome.code, outcome.out) == (2, b"")
     assert message in outcome.err

@@ -42,7 +42,8 @@ def test_evaluation_is_that_of_the_run_and_kept_in_the_folder(
 ) -> None:
     run = workspace.copy_run(tmp_path / "run")
     scores = {
-        folder: BLEU.findall(workspace.call("evaluate", folder, "--quiet").text) for folder in (run, own)
+        folder: BLEU.findall(workspace.call("evaluate", folder, "--quiet").text)
+        for folder in (run, own)
     }
     assert scores[own] == scores[run] != []
     kept = own / "eval" / "test-greedy"
@@ -53,7 +54,8 @@ def test_evaluation_is_that_of_the_run_and_kept_in_the_folder(
 
 
 @pytest.mark.parametrize(
-    "name", ["model.bin", "config.json", "config.toml", "shared_vocabulary.json", "tokenizer/joint.model"]
+    "name",
+    ["model.bin", "config.json", "config.toml", "shared_vocabulary.json", "tokenizer/joint.model"],
 )
 def test_altered_file_exits_3_and_is_named(workspace: Workspace, own: Path, name: str) -> None:
     with own.joinpath(name).open("ab") as file:
@@ -63,7 +65,9 @@ def test_altered_file_exits_3_and_is_named(workspace: Workspace, own: Path, name
     assert outcome.err.startswith(f"error: {own}/{name}: altered or damaged: sha256 ")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2}'], ids=["empty", "list", "bare", "newer"])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"format": 2}'], ids=["empty", "list", "bare", "newer"]
+)
 def test_damaged_manifest_exits_3(workspace: Workspace, own: Path, content: str) -> None:
     own.joinpath("manifest.json").write_text(content)
     outcome = workspace.call("translate", own, "--text", "Ein Hund.")
@@ -83,14 +87,23 @@ def test_damaged_manifest_exits_3(workspace: Workspace, own: Path, content: str)
         (("plot", "EXPORTED", "-o", "new.png"), "here, name the run that it was exported from"),
         (("report", "EXPORTED", "-o", "new.html"), "here, name the run that it was exported from"),
         (("train", "tiny.toml", "--run", "new", "--init-from", "EXPORTED"), "here, name the run"),
-        (("score", "EXPORTED", "--src", "corpus/test.de", "--tgt", "corpus/test.en"), "here, name the run"),
+        (
+            ("score", "EXPORTED", "--src", "corpus/test.de", "--tgt", "corpus/test.en"),
+            "here, name the run",
+        ),
         (("export", "EXPORTED", "--to", "ctranslate2", "new"), "here, name the run"),
         (("translate", "EXPORTED", RUN, "--text", "Hund"), "an exported model translates alone"),
         (("evaluate", "EXPORTED", "EXPORTED"), "an exported model translates alone"),
         (("translate", "EXPORTED", "--text", "Hund", "--backend", "torch"), "leave out --backend"),
         (("evaluate", "EXPORTED", "--backend", "torch"), "leave out --backend"),
-        (("translate", "EXPORTED", "--text", "Hund", "--precision", "bf16"), "leave out --precision bf16"),
-        (("translate", "EXPORTED", "--text", "Hund", "--checkpoint", "last"), "leave out --checkpoint"),
+        (
+            ("translate", "EXPORTED", "--text", "Hund", "--precision", "bf16"),
+            "leave out --precision bf16",
+        ),
+        (
+            ("translate", "EXPORTED", "--text", "Hund", "--checkpoint", "last"),
+            "leave out --checkpoint",
+        ),
         (("evaluate", "EXPORTED", "--checkpoint", "last"), "leave out --checkpoint"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

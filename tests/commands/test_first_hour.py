@@ -10,7 +10,9 @@ from workspace import MT_CLI, TIMEOUT_S, Workspace
 pytestmark = pytest.mark.processes
 
 COLUMNS = 80
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+} | {
     "TERM": "xterm",
     "PYTHONIOENCODING": "utf-8",
 }
@@ -19,7 +21,16 @@ VIEWS = {
     "prepare": ["prepare", "tiny.toml"],
     "inspect": ["inspect", "runs/tiny"],
     "shapes": ["inspect", "runs/tiny", "--shapes", "--text", LONG],
-    "attention": ["inspect", "runs/tiny", "--attention", "-", "--attention-of", "encoder", "--text", LONG],
+    "attention": [
+        "inspect",
+        "runs/tiny",
+        "--attention",
+        "-",
+        "--attention-of",
+        "encoder",
+        "--text",
+        LONG,
+    ],
 }
 ALL_VIEWS = """
 import sys

@@ -1,4 +1,6 @@
-"""Files that somebody else has written, and names that no terminal should see, through whole commands."""
+"""Files that somebody else has written, and names that no terminal should see, through whole
+commands.
+"""
 
 import json
 import os
@@ -51,5 +53,7 @@ def test_training_in_a_folder_whose_name_is_no_utf8_says_so_without_a_traceback(
     assert "Logging error" not in outcome.err
     assert "bad\\udcff\\x1b[2J" in outcome.err
     assert b"bad\\udcff" in run.joinpath("train.log").read_bytes()
-    told = workspace.execute("train", "tiny.toml", "--run", run, "--max-steps", 1, "--resume", "--json")
+    told = workspace.execute(
+        "train", "tiny.toml", "--run", run, "--max-steps", 1, "--resume", "--json"
+    )
     assert json.loads(told.out)["folder"] == str(run)

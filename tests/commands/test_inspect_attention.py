@@ -11,7 +11,9 @@ SENTENCE = "Er schläft."
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg", "a.json"])
-def test_a_file_is_written_and_nothing_printed(workspace: Workspace, tmp_path: Path, name: str) -> None:
+def test_a_file_is_written_and_nothing_printed(
+    workspace: Workspace, tmp_path: Path, name: str
+) -> None:
     outcome = workspace.call("inspect", RUN, "--text", SENTENCE, "--attention", tmp_path / name)
     assert (outcome.code, outcome.out, outcome.err) == (0, b"", "")
     assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -22,14 +22,27 @@ def printed(workspace: Workspace, lines: list[str], *flags: object) -> list[dict
     """What `translate --json` prints for each of `lines`."""
     stdin = "".join(f"{line}\n" for line in lines).encode()
     outcome = workspace.call(
-        "translate", RUN, "--json", "--quiet", "--device", "cpu", "--threads", 1, *flags, stdin=stdin
+        "translate",
+        RUN,
+        "--json",
+        "--quiet",
+        "--device",
+        "cpu",
+        "--threads",
+        1,
+        *flags,
+        stdin=stdin,
     )
     assert outcome.code == 0, outcome.err
     return [json.loads(line) for line in outcome.lines]
 
 
-def test_scores_tokens_and_alignment_are_those_of_the_command(workspace: Workspace, lines: list[str]) -> None:
-    translator = Translator.load(workspace.run, beam_size=3, length_penalty=0.6, device="cpu", threads=1)
+def test_scores_tokens_and_alignment_are_those_of_the_command(
+    workspace: Workspace, lines: list[str]
+) -> None:
+    translator = Translator.load(
+        workspace.run, beam_size=3, length_penalty=0.6, device="cpu", threads=1
+    )
     found = translator.translate_n_best(lines, n_best=2, with_alignment=True)
     flags = ("--beam-size", 3, "--length-penalty", 0.6, "--n-best", 2)
     for ours, theirs in zip(found, printed(workspace, lines, *flags), strict=True):
@@ -46,4 +59,6 @@ def test_samples_are_those_of_the_command(workspace: Workspace, lines: list[str]
     flags = ("--sample", "--temperature", 2, "--top-k", 9, "--seed", 5, "--n-best", 3)
     samples = [each["n_best"] for each in printed(workspace, lines, *flags)]
     found = translator.translate_n_best(lines, n_best=3)
-    assert [[{"translation": one.text, "score": one.score} for one in each] for each in found] == samples
+    assert [
+        [{"translation": one.text, "score": one.score} for one in each] for each in found
+    ] == samples

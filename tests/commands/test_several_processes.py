@@ -24,7 +24,14 @@ from mt_cli.training.trainer import StepReport, Trainer
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN = ("--set", "model.dropout=0", "--set", "training.log_every=1", "--set", "training.validate_every=25")
+PLAIN = (
+    "--set",
+    "model.dropout=0",
+    "--set",
+    "training.log_every=1",
+    "--set",
+    "training.validate_every=25",
+)
 """Without dropout, whose draws differ between processes."""
 
 
@@ -176,7 +183,9 @@ def test_others_end_where_one_is_killed(
     assert workspace.call("train", "tiny.toml", *args, "--resume", "--max-steps", 30).code == 0
 
 
-def test_a_signal_saves_once_and_ends_all(workspace: Workspace, tmp_path: Path, start_second: Start) -> None:
+def test_a_signal_saves_once_and_ends_all(
+    workspace: Workspace, tmp_path: Path, start_second: Start
+) -> None:
     run = tmp_path / "run"
     args = ("--run", run, "--set", "training.max_epochs=1000", *PLAIN)
     second = start_second(*args)
@@ -193,7 +202,9 @@ def test_a_signal_saves_once_and_ends_all(workspace: Workspace, tmp_path: Path, 
     assert json.loads((run / "status.json").read_text())["state"] == "stopped"
 
 
-def test_what_the_first_cannot_begin_the_others_leave(workspace: Workspace, start_second: Start) -> None:
+def test_what_the_first_cannot_begin_the_others_leave(
+    workspace: Workspace, start_second: Start
+) -> None:
     second = start_second("--run", workspace.run)
     outcome = workspace.call("train", "tiny.toml", "--run", workspace.run)
     assert outcome.code == 2
@@ -233,7 +244,10 @@ def test_replicas_that_drift_apart_are_told_of_and_made_equal(
     outcome = workspace.call("train", "tiny.toml", *args)
     assert outcome.code == 0
     assert (
-        outcome.err.count("the processes' weights have drifted apart; all go on with those of the first") == 1
+        outcome.err.count(
+            "the processes' weights have drifted apart; all go on with those of the first"
+        )
+        == 1
     )
     assert ending(second)[0] == 0
 

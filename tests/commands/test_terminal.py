@@ -69,13 +69,21 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     [
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (MemoryError(), 5, "error: out of memory"),
-        (OSError(errno.ENOSPC, "full", "some/file"), 5, "error: no space left on the disk (some/file)"),
+        (
+            OSError(errno.ENOSPC, "full", "some/file"),
+            5,
+            "error: no space left on the disk (some/file)",
+        ),
         (OSError(errno.EIO, "broken"), 5, "error: broken"),
     ],
     ids=["interrupt", "memory", "disk", "nameless"],
 )
 def test_failure_that_is_no_bug_shows_no_traceback(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
+    said: str,
 ) -> None:
     fail_with(monkeypatch, error)
     outcome = workspace.call("translate", "runs/tiny", stdin=b"Ein Hund.\n")
@@ -84,7 +92,9 @@ def test_failure_that_is_no_bug_shows_no_traceback(
     assert "Traceback" not in outcome.err
 
 
-def test_bug_shows_its_traceback_and_exits_1(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bug_shows_its_traceback_and_exits_1(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fail_with(monkeypatch, ZeroDivisionError())
     outcome = workspace.call("translate", "runs/tiny", stdin=b"Ein Hund.\n")
     assert (outcome.code, outcome.out) == (1, b"")

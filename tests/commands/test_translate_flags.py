@@ -17,14 +17,23 @@ def translate(workspace: Workspace, *args: object, stdin: bytes = LINES) -> Outc
 
 
 @pytest.mark.parametrize("search", [(), ("--beam-size", 3)], ids=["greedy", "beam"])
-def test_no_token_occurs_twice_where_none_may(workspace: Workspace, search: tuple[object, ...]) -> None:
+def test_no_token_occurs_twice_where_none_may(
+    workspace: Workspace, search: tuple[object, ...]
+) -> None:
     lines = workspace.corpus("test.de").read_bytes().splitlines(keepends=True)
-    source = b"".join(line for line in lines if len(line) < 60)  # parts of a longer one may repeat each other
+    source = b"".join(
+        line for line in lines if len(line) < 60
+    )  # parts of a longer one may repeat each other
     outcome = translate(workspace, "--no-repeat-ngram", 1, "--json", *search, stdin=source)
     tokens = [json.loads(line)["tokens"]["translation"] for line in outcome.lines]
     assert [each for each in tokens if len(set(each)) < len(each)] == []
-    usual = [json.loads(line) for line in translate(workspace, "--json", *search, stdin=source).lines]
-    assert any(len(set(each["tokens"]["translation"])) < len(each["tokens"]["translation"]) for each in usual)
+    usual = [
+        json.loads(line) for line in translate(workspace, "--json", *search, stdin=source).lines
+    ]
+    assert any(
+        len(set(each["tokens"]["translation"])) < len(each["tokens"]["translation"])
+        for each in usual
+    )
 
 
 def test_alignment_and_a_tab_stand_after_each_translation(workspace: Workspace) -> None:
@@ -33,7 +42,9 @@ def test_alignment_and_a_tab_stand_after_each_translation(workspace: Workspace) 
     fields = [line.split("\t") for line in outcome.lines]
     assert [text for text, _ in fields] == translate(workspace).lines
     records = [json.loads(line) for line in translate(workspace, "--json").lines]
-    pairs = [[[int(place) for place in pair.split("-")] for pair in each.split()] for _, each in fields]
+    pairs = [
+        [[int(place) for place in pair.split("-")] for pair in each.split()] for _, each in fields
+    ]
     assert pairs == [record["alignment"] for record in records]
     assert fields[1] == ["", ""]
 
@@ -119,13 +130,17 @@ def few_words(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
-@pytest.mark.parametrize("search", [(), ("--beam-size", 2, "--length-penalty", 3)], ids=["greedy", "beam"])
+@pytest.mark.parametrize(
+    "search", [(), ("--beam-size", 2, "--length-penalty", 3)], ids=["greedy", "beam"]
+)
 def test_words_of_the_source_stand_for_unknown_ones_unless_switched_off(
     workspace: Workspace, few_words: Path, search: tuple[object, ...]
 ) -> None:
     def lines(*args: object) -> list[str]:
         stdin = b"Xylophon Giraffe\n"
-        return workspace.call("translate", "runs/words", *search, *args, stdin=stdin, cwd=few_words).lines
+        return workspace.call(
+            "translate", "runs/words", *search, *args, stdin=stdin, cwd=few_words
+        ).lines
 
     (usual,), (without,) = lines(), lines("--no-replace-unk")
     assert {"Xylophon", "Giraffe"} & set(usual.split())

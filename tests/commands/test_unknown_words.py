@@ -53,7 +53,9 @@ def words_to_ids(*words: str, lowercase: bool = False) -> list[int]:
     return [UNK_ID if word == "?" else tgt.entries.index(word) for word in words]
 
 
-def let_say(monkeypatch: pytest.MonkeyPatch, ids: Sequence[int], *, second_best: int = EOS_ID) -> None:
+def let_say(
+    monkeypatch: pytest.MonkeyPatch, ids: Sequence[int], *, second_best: int = EOS_ID
+) -> None:
     """Have every model say `ids`, or `second_best` where it may not."""
     step = TranslationModel.step
 
@@ -67,7 +69,9 @@ def let_say(monkeypatch: pytest.MonkeyPatch, ids: Sequence[int], *, second_best:
     monkeypatch.setattr(TranslationModel, "step", say)
 
 
-def words_looked_at(translator: Translator, line: str, hyp: list[int], *, lowercase: bool) -> list[str]:
+def words_looked_at(
+    translator: Translator, line: str, hyp: list[int], *, lowercase: bool
+) -> list[str]:
     """The word of `line` that the last layer but one looks at most from each id of `hyp`.
 
     Of the unknown words, where there are any.
@@ -75,7 +79,9 @@ def words_looked_at(translator: Translator, line: str, hyp: list[int], *, lowerc
     src = tokenizers_of(lowercase=lowercase).src
     assert isinstance(src, WordTokenizer)
     (ids,) = src.encode([line.lower() if lowercase else line])
-    maps = attention_maps(translator.model, torch.tensor([[*ids, EOS_ID]]), torch.tensor([[BOS_ID, *hyp]]))
+    maps = attention_maps(
+        translator.model, torch.tensor([[*ids, EOS_ID]]), torch.tensor([[BOS_ID, *hyp]])
+    )
     weights = maps["cross"][0, 0].mean(0).tolist()  # (T, S)
     unknown = [place for place, i in enumerate(ids) if i == UNK_ID] or range(len(ids))
     places = [max(unknown, key=row.__getitem__) for row in weights[: len(hyp)]]
@@ -96,14 +102,18 @@ def test_words_of_the_source_as_they_were_written_stand_for_unknown_ones(
     assert [found[0].text for found in translator.translate_n_best(LINES)] == expected
 
 
-def test_without_replacement_the_likeliest_real_word_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_replacement_the_likeliest_real_word_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (dog,) = words_to_ids("dog")
     let_say(monkeypatch, words_to_ids("A", "?"), second_best=dog)
     assert translator_of(replace_unk=False).translate(["OKAPI"]) == ["A dog"]
     assert translator_of(replace_unk=True).translate(["OKAPI"]) == ["A OKAPI"]
 
 
-def test_words_come_from_the_part_of_a_long_line_that_lacks_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_come_from_the_part_of_a_long_line_that_lacks_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     names = [f"NAME{number}" for number in range(30)]
     let_say(monkeypatch, words_to_ids("?"))
     said = translator_of().translate([" ".join(names)])[0].split()

@@ -36,9 +36,7 @@ def test_file_of_that_name_wins(empty_folder: Path) -> None:
 def test_unknown_name_lists_those_that_there_are() -> None:
     with pytest.raises(ConfigError) as caught:
         find_config(Path("no_such"))
-    text = (
-        "no_such: no such config file, and no config of that name comes with mt-cli; these do: classic/note, "
-    )
+    text = "no_such: no such config file, and no config of that name comes with mt-cli; these do: classic/note, "
     assert str(caught.value).startswith(text)
     assert str(caught.value).endswith("multi30k-words, sample, speedrun")
 

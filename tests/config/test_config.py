@@ -46,7 +46,9 @@ def test_file_sets_what_it_names(tmp_path: Path) -> None:
 
 def test_missing_file_names_those_that_are_there(tmp_path: Path) -> None:
     there = write(tmp_path, "")
-    with pytest.raises(ConfigError, match=r"smoe\.toml: no such config file; found there: ") as caught:
+    with pytest.raises(
+        ConfigError, match=r"smoe\.toml: no such config file; found there: "
+    ) as caught:
         load_config(tmp_path / "smoe.toml")
     assert str(there) in str(caught.value)
 
@@ -75,7 +77,10 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_place(tmp_path: Path) ->
         ({"model": {"num-heads": 4}}, "model: unknown key 'num-heads'; did you mean 'num_heads'?"),
         ({"trainig": {}}, "unknown section 'trainig'; did you mean 'training'?"),
         ({"training": {"seed": 3}}, "training: unknown key 'seed'; it belongs in [runtime]"),
-        ({"training": {"max_len": 3}}, "training: unknown key 'max_len'; it belongs in [data] or [model]"),
+        (
+            {"training": {"max_len": 3}},
+            "training: unknown key 'max_len'; it belongs in [data] or [model]",
+        ),
         ({"d_model": 64}, "unknown section 'd_model'; it belongs in [model]"),
         (
             {"xyzzy": {}},
@@ -94,7 +99,8 @@ def test_unknown_key_is_named_with_the_right_one(tables: dict[str, object], comp
 
 def test_all_errors_of_a_file_are_reported_together(tmp_path: Path) -> None:
     path = write(
-        tmp_path, '[model]\nd_modle = 3\nnorm = "mid"\n[training]\npeak_lr = "x"\n[runtime]\nseed = -1\n'
+        tmp_path,
+        '[model]\nd_modle = 3\nnorm = "mid"\n[training]\npeak_lr = "x"\n[runtime]\nseed = -1\n',
     )
     with pytest.raises(ConfigError) as caught:
         load_config(path)
@@ -125,15 +131,27 @@ def test_all_errors_of_a_file_are_reported_together(tmp_path: Path) -> None:
         ("training", "betas", [0.9], "expected more values, found [0.9]"),
         ("training", "betas", [0.9, 0.9, 0.9], "expected at most 2 values, found [0.9, 0.9, 0.9]"),
         ("tokenizer", "from_run", "a\udcff", "its name is not UTF-8, and a config cannot hold it"),
-        ("training", "warmup_steps", 400.0, "expected a whole number such as 400, or a share below 1"),
-        ("training", "warmup_steps", True, "expected a whole number such as 400, or a share below 1"),
+        (
+            "training",
+            "warmup_steps",
+            400.0,
+            "expected a whole number such as 400, or a share below 1",
+        ),
+        (
+            "training",
+            "warmup_steps",
+            True,
+            "expected a whole number such as 400, or a share below 1",
+        ),
         ("training", "warmup_steps", -1, "expected a whole number such as 400, or a share below 1"),
         ("data", "splits", "train", "expected a list"),
         ("data", "src_lang", "German", "expected a language code"),
         ("data", "files", 3, "expected a table, found 3"),
     ],
 )
-def test_value_is_refused_with_what_it_must_be(section: str, key: str, value: object, complaint: str) -> None:
+def test_value_is_refused_with_what_it_must_be(
+    section: str, key: str, value: object, complaint: str
+) -> None:
     assert f"  {section}.{key}: {complaint}" in complaints_about({section: {key: value}})
 
 
@@ -193,7 +211,10 @@ def test_files_belong_to_the_files_corpus() -> None:
         ({"data": {"max_len": 256}}, "data.max_len 256 plus <s> or </s> exceeds model.max_len 256"),
         ({"model": 3}, "model: expected a table, found 3"),
         ({"data": {"splits": ["train", "../val"]}}, "data.splits.1: expected a name of letters"),
-        ({"data": {"corpus": "files", "files": {"train": {"src": "a"}}}}, "data.files.train: needs the key"),
+        (
+            {"data": {"corpus": "files", "files": {"train": {"src": "a"}}}},
+            "data.files.train: needs the key",
+        ),
     ],
 )
 def test_keys_must_agree(tables: dict[str, object], complaint: str) -> None:
@@ -229,7 +250,9 @@ def test_override_wins_over_the_file_and_leaves_its_neighbours(tmp_path: Path) -
 
 
 def test_override_reaches_a_nested_table() -> None:
-    tables: dict[str, object] = {"data": {"corpus": "files", "files": files_of("train", "val", "test")}}
+    tables: dict[str, object] = {
+        "data": {"corpus": "files", "files": files_of("train", "val", "test")}
+    }
     config = parse_config(tables, ["data.files.test.src=other=1.de"])
     assert config.data.files["test"].src == (Path("other=1.de"),)
     assert config.data.files["test"].tgt == (Path("test.en"),)
@@ -239,7 +262,9 @@ def test_override_reaches_a_nested_table() -> None:
     "override", ["model.d_model", "d_model=3", "=3", ".d_model=3", "model.=3", "", "model..x=3"]
 )
 def test_override_of_another_form_is_refused(override: str) -> None:
-    with pytest.raises(ConfigError, match=r"expected section\.key=value, such as training\.max_epochs=3"):
+    with pytest.raises(
+        ConfigError, match=r"expected section\.key=value, such as training\.max_epochs=3"
+    ):
         parse_config({}, [override])
 
 
@@ -259,7 +284,11 @@ def test_a_size_that_no_machine_has_is_refused(key: str, value: int, limit: int)
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_dumped_config_loads_as_the_same(path: Path, tmp_path: Path) -> None:
     awkward = ['data.files.train={src = "a\u00a0b\\"ä.de", tgt = "b"}', 'data.corpus="files"']
-    awkward += ['data.splits=["train", "val"]', 'data.files.val={src = "c", tgt = "d"}', "data.more={}"]
+    awkward += [
+        'data.splits=["train", "val"]',
+        'data.files.val={src = "c", tgt = "d"}',
+        "data.more={}",
+    ]
     for overrides in ([], [*awkward, "training.peak_lr=1e-30", "training.max_steps=7"]):
         config = load_config(path, overrides)
         assert load_config(write(tmp_path, dump_config(config))) == config

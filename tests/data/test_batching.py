@@ -64,7 +64,9 @@ def test_a_batch_of_several_pairs_stays_in_the_budget(
 
 
 @given(pair_lengths, budgets)
-def test_every_pair_fits_the_shape_of_its_batch(lengths: list[tuple[int, int]], budget: int) -> None:
+def test_every_pair_fits_the_shape_of_its_batch(
+    lengths: list[tuple[int, int]], budget: int
+) -> None:
     for batch in planned(lengths, budget=budget):
         assert len(batch.indices) <= batch.shape.rows
         assert max(lengths[i][0] for i in batch.indices) < batch.shape.src_width <= MAX_WIDTH
@@ -93,7 +95,8 @@ def test_pairs_of_a_batch_are_alike_in_length() -> None:
 
 
 def test_an_epoch_has_few_shapes_and_little_padding() -> None:
-    # Lengths as in Multi30k: half of all sentences have 15 tokens or fewer, one in a hundred has 33.
+    # Lengths as in Multi30k: half of all sentences have 15 tokens or fewer, one in a hundred has
+    # 33.
     rng = np.random.default_rng(0)
     src = np.clip(np.exp(rng.normal(2.7, 0.35, 20_000)), 3, 60).astype(int)
     tgt = np.clip(src + rng.normal(0, 2.5, 20_000).round(), 3, 60).astype(int)
@@ -120,10 +123,15 @@ def test_a_short_last_batch_is_kept() -> None:
 
 
 def test_batches_of_a_hand_worked_case() -> None:
-    # With </s>: widths 9 → 10 and 5, of which 40 places hold four and eight; one of the long pairs is left.
+    # With </s>: widths 9 → 10 and 5, of which 40 places hold four and eight; one of the long pairs
+    # is left.
     batches = planned([(8, 8)] * 5 + [(4, 4)] * 8, budget=40)
     shapes = sorted((len(batch.indices), batch.shape) for batch in batches)
-    assert shapes == [(1, BatchShape(1, 10, 10)), (4, BatchShape(4, 10, 10)), (8, BatchShape(8, 5, 5))]
+    assert shapes == [
+        (1, BatchShape(1, 10, 10)),
+        (4, BatchShape(4, 10, 10)),
+        (8, BatchShape(8, 5, 5)),
+    ]
 
 
 @pytest.mark.parametrize("num_processes", [2, 3])
@@ -157,7 +165,9 @@ def test_ids_beyond_sixteen_bits_survive() -> None:
     [([[1, 2, 3], [4]], [[1, 2, 3], [4, 0, 0]]), ([[], [5]], [[0], [5]]), ([[]], [[]]), ([], [])],
     ids=["ragged", "one empty", "only empty", "none"],
 )
-def test_rows_are_padded_on_the_right(sequences: list[list[int]], expected: list[list[int]]) -> None:
+def test_rows_are_padded_on_the_right(
+    sequences: list[list[int]], expected: list[list[int]]
+) -> None:
     assert pad_ids(sequences).tolist() == expected
 
 

@@ -38,7 +38,8 @@ def config_of(folder: Path, pairs: list[tuple[str, str]], kept: Mapping[str, obj
         text = "".join(f"{src}\t{tgt}\n" for src, tgt in split)
         (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
     files = {
-        name: {"src": f"{folder / name}.tsv", "tgt": f"{folder / name}.tsv"} for name in ("train", "val")
+        name: {"src": f"{folder / name}.tsv", "tgt": f"{folder / name}.tsv"}
+        for name in ("train", "val")
     }
     data = {"corpus": "files", "splits": ["train", "val"], "files": files, "filter": kept}
     tokenizer = {"kind": "spacy", "min_freq": 1, "joint": False}
@@ -93,7 +94,9 @@ def test_a_pair_that_is_there_again_teaches_nothing_more(
         (tmp_path / name).mkdir()
         config = config_of(tmp_path / name, [*pairs, *repeats], {"duplicates": True})
         tokenizer = config.tokenizer.model_copy(update=changes)
-        prepare_corpus(config.model_copy(update={"tokenizer": tokenizer}), out=tmp_path / name / "out")
+        prepare_corpus(
+            config.model_copy(update={"tokenizer": tokenizer}), out=tmp_path / name / "out"
+        )
         learned.append(open_prepared(tmp_path / name / "out").tokenizers.to_files())
     assert learned[0] == learned[1]
 
@@ -125,6 +128,8 @@ def test_keys_that_would_leave_nothing_are_refused(tmp_path: Path, keys: dict[st
 def test_what_is_left_out_gives_no_test_sentence_away(tmp_path: Path) -> None:
     pairs = [*GOOD, ("Ein Wort. " * 20, "A word. " * 20)]
     config = config_of(tmp_path, pairs, {"max_chars": 100, "duplicates": True})
-    (tmp_path / "val.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs[3:]), encoding="utf-8")
+    (tmp_path / "val.tsv").write_text(
+        "".join(f"{src}\t{tgt}\n" for src, tgt in pairs[3:]), encoding="utf-8"
+    )
     report = prepare_corpus(config, out=tmp_path / "out").report
     assert (report.splits["val"].src_in_train, report.splits["train"].duplicates) == (0, 0)

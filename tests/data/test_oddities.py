@@ -29,12 +29,16 @@ def sample(split: str, count: int = 1000) -> tuple[Lines, Lines]:
     return de, en
 
 
-def write(folder: Path, name: str, src: Sequence[str | bytes], tgt: Sequence[str | bytes]) -> ParallelText:
+def write(
+    folder: Path, name: str, src: Sequence[str | bytes], tgt: Sequence[str | bytes]
+) -> ParallelText:
     folder.mkdir(exist_ok=True)
     for side, lines in (("src", src), ("tgt", tgt)):
         data = [line if isinstance(line, bytes) else line.encode() for line in lines]
         (folder / f"{name}.{side}").write_bytes(b"".join(line + b"\n" for line in data))
-    return ParallelText.of(FilesConfig(src=(folder / f"{name}.src",), tgt=(folder / f"{name}.tgt",)))
+    return ParallelText.of(
+        FilesConfig(src=(folder / f"{name}.src",), tgt=(folder / f"{name}.tgt",))
+    )
 
 
 def shuffled(lines: Lines) -> Lines:
@@ -43,7 +47,10 @@ def shuffled(lines: Lines) -> Lines:
 
 MISALIGNED = "source and target lines do not match"
 SPOILT: dict[str, tuple[Spoil, str]] = {
-    "sides swapped": (lambda de, en: (en, de), "the sides are swapped: .* looks like en, and .* like de"),
+    "sides swapped": (
+        lambda de, en: (en, de),
+        "the sides are swapped: .* looks like en, and .* like de",
+    ),
     "target in the source's language": (
         lambda de, en: (de, shuffled(de)),
         "train.tgt: the target looks like de, and should be en",
@@ -66,7 +73,10 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
         "have a tab; files of columns are named .tsv",
     ),
     "tabs in the target": (lambda de, en: (de, [f"{line}\tx" for line in en]), "have a tab"),
-    "a third copied": (lambda de, en: (de, [*de[:334], *en[334:]]), "33% of the pairs have the same text"),
+    "a third copied": (
+        lambda de, en: (de, [*de[:334], *en[334:]]),
+        "33% of the pairs have the same text",
+    ),
     "30 % duplicates": (
         lambda de, en: ([*de, *de[:430]], [*en, *en[:430]]),
         "30% of the pairs repeat others",
@@ -85,11 +95,15 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 }
 
 
-def told(corpus: dict[str, ParallelText], caplog: pytest.LogCaptureFixture, languages: str = "de en") -> str:
+def told(
+    corpus: dict[str, ParallelText], caplog: pytest.LogCaptureFixture, languages: str = "de en"
+) -> str:
     src_lang, tgt_lang = languages.split()
     log_oddities(corpus, DataConfig(src_lang=src_lang, tgt_lang=tgt_lang))
     warn_of_leaks(corpus)
-    return "\n".join(record.message for record in caplog.records if record.levelno >= logging.WARNING)
+    return "\n".join(
+        record.message for record in caplog.records if record.levelno >= logging.WARNING
+    )
 
 
 @pytest.mark.parametrize("name", SPOILT)
@@ -104,7 +118,10 @@ def test_validation_pairs_whose_sides_are_swapped_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     de, en = sample("val")
-    corpus = {"train": write(tmp_path, "train", *sample("train")), "val": write(tmp_path, "val", en, de)}
+    corpus = {
+        "train": write(tmp_path, "train", *sample("train")),
+        "val": write(tmp_path, "val", en, de),
+    }
     assert re.fullmatch(r"val: the sides are swapped: .*", told(corpus, caplog))
 
 
@@ -156,8 +173,12 @@ def test_the_same_text_on_both_sides_is_refused(tmp_path: Path) -> None:
         log_oddities({"train": write(tmp_path, "train", de, de)}, DataConfig())
 
 
-def test_nothing_is_odd_about_sound_corpora(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    splits = {name: write(tmp_path / "sample", name, *sample(name)) for name in ("train", "val", "test")}
+def test_nothing_is_odd_about_sound_corpora(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    splits = {
+        name: write(tmp_path / "sample", name, *sample(name)) for name in ("train", "val", "test")
+    }
     es, en = map(list, zip(*spanish.pairs(), strict=True))
     assert told(splits, caplog) == ""
     assert told({"train": write(tmp_path / "spanish", "train", es, en)}, caplog, "es en") == ""

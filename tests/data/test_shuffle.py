@@ -51,12 +51,16 @@ def mixed(sizes: list[int], shares: list[float], *, seed: int = 0) -> list[int]:
 
 
 ranges = st.lists(
-    st.tuples(st.integers(0, 40), st.sampled_from([0.25, 0.5, 1.0, 1.5, 3.0])), min_size=1, max_size=4
+    st.tuples(st.integers(0, 40), st.sampled_from([0.25, 0.5, 1.0, 1.5, 3.0])),
+    min_size=1,
+    max_size=4,
 )
 
 
 @given(ranges, st.integers(0, 5))
-def test_each_range_comes_as_often_as_its_share_says(drawn: list[tuple[int, float]], seed: int) -> None:
+def test_each_range_comes_as_often_as_its_share_says(
+    drawn: list[tuple[int, float]], seed: int
+) -> None:
     sizes, shares = [size for size, _ in drawn], [share for _, share in drawn]
     counts = Counter(mixed(sizes, shares, seed=seed))
     begin = 0
@@ -71,7 +75,11 @@ def test_each_range_comes_as_often_as_its_share_says(drawn: list[tuple[int, floa
 @given(st.integers(1, 60))
 def test_slices_of_a_mixture_are_parts_of_one_order(step: int) -> None:
     shuffle = MixedShuffle([50, 30], [1.0, 0.5], np.random.default_rng(1))
-    cut = [i for begin in range(0, len(shuffle), step) for i in shuffle.slice(begin, begin + step).tolist()]
+    cut = [
+        i
+        for begin in range(0, len(shuffle), step)
+        for i in shuffle.slice(begin, begin + step).tolist()
+    ]
     assert cut == mixed([50, 30], [1.0, 0.5], seed=1)
 
 

@@ -20,7 +20,9 @@ from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 VOCAB_SIZE = 7
 WORDS = (4, 5, 6)
 FORBIDDEN = (PAD_ID, 1, BOS_ID)
-SOURCES = [row[:length] for row, length in zip(random_ids(6, 5).tolist(), [1, 5, 3, 2, 4, 5], strict=True)]
+SOURCES = [
+    row[:length] for row, length in zip(random_ids(6, 5).tolist(), [1, 5, 3, 2, 4, 5], strict=True)
+]
 LIMITS = [4, 3, 1, 4, 2, 4]
 ALPHAS = (0.0, 0.6, 1.0, 2.0)
 
@@ -70,7 +72,9 @@ def every_hyp(model: TranslationModel, src: list[int], limit: int, *, alpha: flo
 def assert_same(found: list[Hyp], expected: list[Hyp]) -> None:
     assert [hyp.ids for hyp in found] == [hyp.ids for hyp in expected]
     assert [hyp.score for hyp in found] == pytest.approx([hyp.score for hyp in expected], abs=1e-4)
-    assert [hyp.log_prob for hyp in found] == pytest.approx([hyp.log_prob for hyp in expected], abs=1e-4)
+    assert [hyp.log_prob for hyp in found] == pytest.approx(
+        [hyp.log_prob for hyp in expected], abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -153,7 +157,8 @@ class NothingKept:
 
 
 def test_search_goes_on_while_a_longer_hypothesis_can_still_win() -> None:
-    # </s> at once: ln 0.6 = -0.51. The other way is certain up to its limit: ln 0.4 / (14/6) = -0.39.
+    # </s> at once: ln 0.6 = -0.51. The other way is certain up to its limit: ln 0.4 / (14/6) =
+    # -0.39.
     def step(ids: Tensor, _: NothingKept) -> Tensor:
         logits, is_first = torch.full((*ids.shape, VOCAB_SIZE), -1e9), ids == BOS_ID
         logits[..., EOS_ID] = torch.where(is_first, math.log(0.6), -1e9)
@@ -179,6 +184,8 @@ def test_no_hypothesis_is_shorter_than_asked_for() -> None:
     assert min(len(hyp.ids) for hyps in found for hyp in hyps) == 4
 
 
-@pytest.mark.parametrize(("length", "alpha", "expected"), [(7, 0.0, 1.0), (7, 1.0, 2.0), (19, 0.5, 2.0)])
+@pytest.mark.parametrize(
+    ("length", "alpha", "expected"), [(7, 0.0, 1.0), (7, 1.0, 2.0), (19, 0.5, 2.0)]
+)
 def test_length_penalty_is_that_of_the_paper(length: int, alpha: float, expected: float) -> None:
     assert penalty(length, alpha) == expected

@@ -19,7 +19,9 @@ from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 VOCAB_SIZE = 8
 FORBIDDEN = (PAD_ID, 1, BOS_ID)
 ALLOWED = [i for i in range(VOCAB_SIZE) if i not in FORBIDDEN]
-SOURCES = [row[:length] for row, length in zip(random_ids(6, 5).tolist(), [1, 5, 3, 2, 4, 5], strict=True)]
+SOURCES = [
+    row[:length] for row, length in zip(random_ids(6, 5).tolist(), [1, 5, 3, 2, 4, 5], strict=True)
+]
 LIMITS = [12, 14, 3, 12, 9, 14]
 every_n = pytest.mark.parametrize("n", [1, 2, 3])
 
@@ -45,7 +47,9 @@ def test_banned_are_exactly_those_that_would_repeat(hyps: list[list[int]], n: in
     logits = torch.zeros(len(hyps), 4)
     rules = Rules(BOS_ID, EOS_ID, no_repeat_ngram=n)
     ban(logits, rules.repeating(torch.tensor(hyps, dtype=torch.long).view(len(hyps), -1)))
-    expected = {(row, i) for row, hyp in enumerate(hyps) for i in range(4) if would_repeat(hyp, i, n)}
+    expected = {
+        (row, i) for row, hyp in enumerate(hyps) for i in range(4) if would_repeat(hyp, i, n)
+    }
     assert {(row, i) for row, i in logits.isinf().nonzero().tolist()} == expected
 
 
@@ -58,7 +62,9 @@ def model_of(backend: str = "scratch") -> TranslationModel:
 
 
 @torch.no_grad()
-def greedy(n: int, *, backend: str = "scratch", rows: Sequence[int] = range(len(SOURCES))) -> list[list[int]]:
+def greedy(
+    n: int, *, backend: str = "scratch", rows: Sequence[int] = range(len(SOURCES))
+) -> list[list[int]]:
     model = model_of(backend)
     return greedy_search(
         model.step,
@@ -109,7 +115,9 @@ def beams(n: int, *, beam_size: int, backend: str = "scratch") -> list[list[Hyp]
 
 
 @torch.no_grad()
-def beams_by_hand(src: list[int], limit: int, n: int, *, beam_size: int) -> list[tuple[float, list[int]]]:
+def beams_by_hand(
+    src: list[int], limit: int, n: int, *, beam_size: int
+) -> list[tuple[float, list[int]]]:
     """The same search over lists: what is banned keeps its probability, which goes to no other."""
     model = model_of("torch")
     live: list[tuple[float, list[int]]] = [(0.0, [])]
@@ -117,12 +125,20 @@ def beams_by_hand(src: list[int], limit: int, n: int, *, beam_size: int) -> list
     for length in range(1, limit + 1):
         candidates = []
         for log_prob, ids in live:
-            each = model(torch.tensor([src]), torch.tensor([[BOS_ID, *ids]]))[0, -1].log_softmax(-1).tolist()
-            candidates += [(log_prob + each[i], [*ids, i]) for i in ALLOWED if not would_repeat(ids, i, n)]
+            each = (
+                model(torch.tensor([src]), torch.tensor([[BOS_ID, *ids]]))[0, -1]
+                .log_softmax(-1)
+                .tolist()
+            )
+            candidates += [
+                (log_prob + each[i], [*ids, i]) for i in ALLOWED if not would_repeat(ids, i, n)
+            ]
         best = sorted(candidates, reverse=True)[: beam_size - len(ended)]
         ended += [each for each in best if each[1][-1] == EOS_ID or length == limit]
         live = [each for each in best if not (each[1][-1] == EOS_ID or length == limit)]
-    return [(log_prob, [i for i in ids if i != EOS_ID]) for log_prob, ids in sorted(ended, reverse=True)]
+    return [
+        (log_prob, [i for i in ids if i != EOS_ID]) for log_prob, ids in sorted(ended, reverse=True)
+    ]
 
 
 @every_n
@@ -134,4 +150,6 @@ def test_beams_equal_those_kept_by_hand(backend: str, beam_size: int, n: int) ->
         expected = beams_by_hand(src, limit, n, beam_size=beam_size)
         real = [hyp for hyp in hyps if hyp.score > -torch.inf]
         assert [hyp.ids for hyp in real] == [ids for _, ids in expected]
-        assert [hyp.log_prob for hyp in real] == pytest.approx([each for each, _ in expected], abs=1e-4)
+        assert [hyp.log_prob for hyp in real] == pytest.approx(
+            [each for each, _ in expected], abs=1e-4
+        )

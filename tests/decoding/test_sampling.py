@@ -1,4 +1,6 @@
-"""Sampling against frequencies worked out by hand and by softmax, and against the model's own logits."""
+"""Sampling against frequencies worked out by hand and by softmax, and against the model's own
+logits.
+"""
 
 import re
 from collections.abc import Sequence
@@ -27,7 +29,9 @@ SMALLEST, LARGEST = 0.0, 1 - 2**-24  # of the numbers in [0, 1) that 32 bits can
 
 
 def frequencies(probs: Sequence[float], sampling: Sampling) -> list[float]:
-    """How often each id is drawn by draws that are spread evenly, where its probability is one of `probs`."""
+    """How often each id is drawn by draws that are spread evenly, where its probability is one of
+    `probs`.
+    """
     logits = torch.tensor(probs).log().expand(GRID, -1)
     counts = sample_ids(logits, EVENLY, sampling).bincount(minlength=len(probs))
     return (counts / GRID).tolist()
@@ -60,7 +64,9 @@ def test_frequencies_are_those_of_softmax(logits: list[float]) -> None:
     ],
     ids=str,
 )
-def test_frequencies_are_those_worked_out_by_hand(sampling: Sampling, expected: list[float]) -> None:
+def test_frequencies_are_those_worked_out_by_hand(
+    sampling: Sampling, expected: list[float]
+) -> None:
     assert frequencies([0.1, 0.4, 0.2, 0.3], sampling) == pytest.approx(expected, abs=2e-4)
 
 
@@ -87,7 +93,9 @@ def test_limits_that_are_none_are_refused(options: dict[str, Any], complaint: st
         Sampling(**options)
 
 
-SOURCES = [row[:length] for row, length in zip(random_ids(6, 5).tolist(), [1, 5, 3, 2, 4, 5], strict=True)]
+SOURCES = [
+    row[:length] for row, length in zip(random_ids(6, 5).tolist(), [1, 5, 3, 2, 4, 5], strict=True)
+]
 LIMITS = [9, 3, 1, 12, 7, 10]
 FORBIDDEN = (PAD_ID, BOS_ID)
 WARM = Sampling(temperature=1.5, top_k=6, top_p=0.95)
@@ -151,7 +159,9 @@ def test_what_has_ended_counts_no_more_while_it_stays_in_the_batch(
 ) -> None:
     monkeypatch.setitem(STEPS_BETWEEN_CHECKS, "cpu", check_every)
     model, times = model_of("scratch"), 6
-    draws = torch.rand(len(SOURCES) * times, max(LIMITS), generator=torch.Generator().manual_seed(3))
+    draws = torch.rand(
+        len(SOURCES) * times, max(LIMITS), generator=torch.Generator().manual_seed(3)
+    )
     found = sample_search(
         model.step,
         model.start(pad_ids(SOURCES * times)),
@@ -164,8 +174,12 @@ def test_what_has_ended_counts_no_more_while_it_stays_in_the_batch(
     pairs = zip(SOURCES * times, LIMITS * times, draws.tolist(), strict=True)
     expected = [sample_by_hand(*each, WARM) for each in pairs]
     assert [hyp.ids for hyp in found] == [hyp.ids for hyp in expected]
-    assert [hyp.log_prob for hyp in found] == pytest.approx([hyp.log_prob for hyp in expected], abs=1e-4)
-    tokens = [min(len(hyp.ids) + 1, limit) for hyp, limit in zip(found, LIMITS * times, strict=True)]
+    assert [hyp.log_prob for hyp in found] == pytest.approx(
+        [hyp.log_prob for hyp in expected], abs=1e-4
+    )
+    tokens = [
+        min(len(hyp.ids) + 1, limit) for hyp, limit in zip(found, LIMITS * times, strict=True)
+    ]
     by_length = [hyp.log_prob * 6 / (5 + length) for hyp, length in zip(found, tokens, strict=True)]
     assert [hyp.score for hyp in found] == pytest.approx(by_length)
 
@@ -174,14 +188,20 @@ def test_same_draws_give_the_same_whatever_else_is_in_the_batch() -> None:
     draws = uniform()
     together = [hyp.ids for hyp in samples(draws)]
     assert [samples(draws, rows=[i])[0].ids for i in range(len(SOURCES))] == together
-    assert [hyp.ids for hyp in samples(draws, rows=[4, 1, 3])] == [together[4], together[1], together[3]]
+    assert [hyp.ids for hyp in samples(draws, rows=[4, 1, 3])] == [
+        together[4],
+        together[1],
+        together[3],
+    ]
 
 
 @pytest.mark.parametrize(("seed", "temperature"), [(1, 1.0), (2, 3.0)])
 def test_only_the_likeliest_is_greedy_search(seed: int, temperature: float) -> None:
     model, rules = model_of(), Rules(BOS_ID, EOS_ID, FORBIDDEN)
     with torch.no_grad():
-        greedy = greedy_search(model.step, model.start(pad_ids(SOURCES)), torch.tensor(LIMITS), rules)
+        greedy = greedy_search(
+            model.step, model.start(pad_ids(SOURCES)), torch.tensor(LIMITS), rules
+        )
     found = samples(uniform(seed), sampling=Sampling(top_k=1, temperature=temperature))
     assert [hyp.ids for hyp in found] == greedy
 

@@ -36,7 +36,9 @@ def search(
     forbidden_ids: Sequence[int] = FORBIDDEN,
 ) -> list[list[int]]:
     state = model.start(pad_ids(sources))
-    return greedy_search(model.step, state, torch.tensor(limits), Rules(BOS_ID, EOS_ID, forbidden_ids))
+    return greedy_search(
+        model.step, state, torch.tensor(limits), Rules(BOS_ID, EOS_ID, forbidden_ids)
+    )
 
 
 @torch.no_grad()

@@ -24,7 +24,9 @@ def rows_of_scores(draw: st.DrawFn) -> Tensor:
     generator = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
     highest = draw(st.sampled_from([1, 2, 10, 1_000_000]))
     scores = torch.randint(0, highest, (num_rows, vocab_size), generator=generator).float()
-    hidden = torch.rand(num_rows, vocab_size, generator=generator) < draw(st.sampled_from([0, 0.5, 0.99]))
+    hidden = torch.rand(num_rows, vocab_size, generator=generator) < draw(
+        st.sampled_from([0, 0.5, 0.99])
+    )
     return scores.masked_fill(hidden, -torch.inf)
 
 
@@ -77,7 +79,12 @@ def expected_log_probs(
     st.sampled_from([0.1, 1.0, 200.0]),
 )
 def test_log_probabilities_are_those_of_log_softmax(
-    num_rows: int, vocab_size: int, seed: int, forbidden: list[int], banned: list[tuple[int, int]], std: float
+    num_rows: int,
+    vocab_size: int,
+    seed: int,
+    forbidden: list[int],
+    banned: list[tuple[int, int]],
+    std: float,
 ) -> None:
     logits = random_scores(num_rows, vocab_size, seed=seed) * std
     pairs = [(row, i) for row, i in banned if row < num_rows]

@@ -15,7 +15,8 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [README, *DOCS]
 
 FENCE = re.compile(
-    r"^(?P<marks>`{3,}|~{3,})(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=marks)\s*$", re.MULTILINE | re.DOTALL
+    r"^(?P<marks>`{3,}|~{3,})(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=marks)\s*$",
+    re.MULTILINE | re.DOTALL,
 )
 LINK = re.compile(r"(?P<mark>!?)\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)")
 HEADING = re.compile(r"^#{1,6} +(?P<title>.+?) *$", re.MULTILINE)

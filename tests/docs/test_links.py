@@ -1,4 +1,6 @@
-"""Links of README.md and docs/, and those of the help pages: each leads to a file, and to a heading in it."""
+"""Links of README.md and docs/, and those of the help pages: each leads to a file, and to a heading
+in it.
+"""
 
 from pathlib import Path
 

@@ -26,7 +26,9 @@ def blocks_of(text: str) -> list[str]:
 
 
 def failures_in(blocks: list[str]) -> list[str]:
-    """Run `blocks`, which share their names; one report for each example that prints something else."""
+    """Run `blocks`, which share their names; one report for each example that prints something
+    else.
+    """
     reports: list[str] = []
     examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, PAGE.name, None, 0)
     runner = doctest.DocTestRunner(checker=AnyNumber(), verbose=False)

@@ -25,7 +25,19 @@ from mt_cli.cli.app import app
 from mt_cli.config.load import parse_config
 
 WORKFLOW = ROOT / ".github" / "workflows" / "checks.yml"
-PROGRAMS = {"argospm", "cat", "cd", "docker", "git", "head", "hf", "mt-cli", "pip", "sbatch", "torchrun"}
+PROGRAMS = {
+    "argospm",
+    "cat",
+    "cd",
+    "docker",
+    "git",
+    "head",
+    "hf",
+    "mt-cli",
+    "pip",
+    "sbatch",
+    "torchrun",
+}
 """What a page may call beside our scripts."""
 
 LINES = [(name_of(page), shown) for page in PAGES for shown in shown_in(read(page))]
@@ -57,10 +69,16 @@ def parse(args: list[str]) -> None:
     command = typer.main.get_command(app)
     while isinstance(command, typer.core.TyperGroup):
         assert args, f"{command.name}: no command; there are {', '.join(command.commands)}"
-        if args[0].startswith("-"):  # to parse such a flag is to obey it: --install-completion installs
-            assert args[0] in {name for param in command.params for name in param.opts}, "no such flag"
+        if args[0].startswith(
+            "-"
+        ):  # to parse such a flag is to obey it: --install-completion installs
+            assert args[0] in {name for param in command.params for name in param.opts}, (
+                "no such flag"
+            )
             return
-        assert args[0] in command.commands, f"no '{args[0]}'; there are {', '.join(command.commands)}"
+        assert args[0] in command.commands, (
+            f"no '{args[0]}'; there are {', '.join(command.commands)}"
+        )
         command, args = command.commands[args[0]], args[1:]
     command.make_context(command.name, list(args))
 
@@ -108,7 +126,12 @@ def test_named_configs_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [line for line in re.findall(r"- run: (.*)$", read(WORKFLOW), re.MULTILINE) if "mt-cli" in line]
+    "line",
+    [
+        line
+        for line in re.findall(r"- run: (.*)$", read(WORKFLOW), re.MULTILINE)
+        if "mt-cli" in line
+    ],
 )
 def test_workflow_calls_mt_cli_as_it_can_be_called(line: str) -> None:
     (words,) = simple_commands(line)

@@ -46,7 +46,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("page", "shown"), REPEATABLE, ids=lambda case: getattr(case, "line", str(case)))
+@pytest.mark.parametrize(
+    ("page", "shown"), REPEATABLE, ids=lambda case: getattr(case, "line", str(case))
+)
 def test_command_prints_what_the_page_shows(
     workspace: Workspace, folder: Path, page: str, shown: Shown
 ) -> None:

@@ -43,7 +43,9 @@ def test_package_that_was_changed_is_said_to_be(git: Git, tmp_path: Path, name: 
     assert describe_checkout(tmp_path / "package")["commit_modified"] is True
 
 
-def test_package_installed_inside_of_another_repository_has_no_commit(git: Git, tmp_path: Path) -> None:
+def test_package_installed_inside_of_another_repository_has_no_commit(
+    git: Git, tmp_path: Path
+) -> None:
     installed = tmp_path / "environment" / "package"
     installed.mkdir(parents=True)
     (installed / "__init__.py").touch()

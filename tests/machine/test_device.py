@@ -37,7 +37,9 @@ def _threads_as_before() -> Iterator[None]:
 
 def test_a_missing_gpu_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ResourceError, match=r"^no CUDA device found; use device='cpu', or auto$") as caught:
+    with pytest.raises(
+        ResourceError, match=r"^no CUDA device found; use device='cpu', or auto$"
+    ) as caught:
         choose_runtime(device="cuda")
     assert caught.value.with_flags() == "no CUDA device found; use --device cpu, or auto"
 
@@ -132,13 +134,17 @@ def test_auto_suits_each_kind_of_gpu(
     monkeypatch: pytest.MonkeyPatch, gpu: str, capability: tuple[int, int], expected: str
 ) -> None:
     # What PyTorch answers: bf16 in hardware from 8.0 on.
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: capability >= (8, 0))
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation: capability >= (8, 0)
+    )
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert best_precision(torch.device("cuda")) == expected, gpu
 
 
 @pytest.mark.parametrize("amx", [True, False])
-def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPatch, amx: bool) -> None:
+def test_precision_asked_for_is_not_second_guessed(
+    monkeypatch: pytest.MonkeyPatch, amx: bool
+) -> None:
     pretend_processor(monkeypatch, amx=amx)
     assert choose_runtime(device="cpu", precision="fp32").precision == "fp32"
     assert choose_runtime(device="cpu", precision="bf16").precision == "bf16"
@@ -155,7 +161,10 @@ def test_same_seed_gives_the_same_numbers() -> None:
     ("error", "complaint"),
     [
         (torch.OutOfMemoryError("CUDA out of memory"), r"^out of GPU memory; lower batch_size$"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), r"^out of memory; lower batch_size$"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+            r"^out of memory; lower batch_size$",
+        ),
     ],
     ids=["gpu", "cpu"],
 )
@@ -180,7 +189,12 @@ def test_float32_is_computed_in_full() -> None:
 
 @pytest.mark.parametrize(
     ("local_rank", "found", "visible", "expected"),
-    [("1", 2, "", "cuda:1"), ("1", 2, "4,5", "cuda:1"), ("1", 1, "5", "cuda:0"), ("0", 1, "", "cuda:0")],
+    [
+        ("1", 2, "", "cuda:1"),
+        ("1", 2, "4,5", "cuda:1"),
+        ("1", 1, "5", "cuda:0"),
+        ("0", 1, "", "cuda:0"),
+    ],
 )
 def test_each_process_of_a_launcher_takes_its_own_gpu(
     monkeypatch: pytest.MonkeyPatch, local_rank: str, found: int, visible: str, expected: str
@@ -199,7 +213,8 @@ def test_each_process_of_a_launcher_takes_its_own_gpu(
         ("1", "no GPU is left for process 2: this machine has 1"),
         (
             "first",
-            "LOCAL_RANK is 'first' in the environment and has to be a number; start with torchrun, or unset",
+            "LOCAL_RANK is 'first' in the environment and has to be a number; start with "
+            "torchrun, or unset",
         ),
         ("", "LOCAL_RANK is '' in the environment"),
     ],
@@ -219,10 +234,18 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(
     ("error", "lacking"),
     [
         (MemoryError(), MEMORY),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), MEMORY),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+            MEMORY,
+        ),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), MEMORY),
         (RuntimeError("std::bad_alloc"), MEMORY),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), MEMORY),
+        (
+            RuntimeError(
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"
+            ),
+            MEMORY,
+        ),
         (RuntimeError("could not create a primitive"), MEMORY),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), MEMORY),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), MEMORY),

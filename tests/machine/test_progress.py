@@ -25,7 +25,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 def advance(clock: list[float], *, total: int | None, is_hidden: bool = False) -> None:
     """Five updates of 25, five seconds apart."""
-    with progress_shown("translating test", unit="lines", total=total, is_hidden=is_hidden) as update:
+    with progress_shown(
+        "translating test", unit="lines", total=total, is_hidden=is_hidden
+    ) as update:
         for _ in range(5):
             clock[0] += 5
             update(25)
@@ -47,7 +49,9 @@ def test_a_line_every_ten_seconds_where_stderr_is_no_terminal(
     assert capsys.readouterr() == ("", "".join(f"translating test  {line}\n" for line in expected))
 
 
-@pytest.mark.parametrize(("is_quiet", "is_hidden"), [(True, False), (False, True)], ids=["quiet", "hidden"])
+@pytest.mark.parametrize(
+    ("is_quiet", "is_hidden"), [(True, False), (False, True)], ids=["quiet", "hidden"]
+)
 def test_nothing_is_shown_where_nothing_is_wanted(
     clock: list[float], capsys: pytest.CaptureFixture[str], is_quiet: bool, is_hidden: bool
 ) -> None:

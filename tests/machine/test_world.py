@@ -1,4 +1,6 @@
-"""What a process does when the others do not come, or go; `test_several_processes` trains with several."""
+"""What a process does when the others do not come, or go; `test_several_processes` trains with
+several.
+"""
 
 import socket
 from collections.abc import Callable
@@ -28,7 +30,9 @@ def test_one_process_is_a_world_of_its_own() -> None:
         assert not world.agree(goes_on=False)
 
 
-def test_a_process_that_never_comes_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_never_comes_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

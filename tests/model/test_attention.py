@@ -40,7 +40,9 @@ def queries_keys_values() -> tuple[Tensor, Tensor, Tensor]:
     return random(B, H, T, K, seed=1), random(B, H, S, K, seed=2), random(B, H, S, K, seed=3)
 
 
-def twins(*, d_model: int = 12, num_heads: int = 3) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+def twins(
+    *, d_model: int = 12, num_heads: int = 3
+) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
     """Ours and PyTorch's, with the same random weights."""
     reference = nn.MultiheadAttention(d_model, num_heads, batch_first=True, dtype=torch.float64)
     reference.load_state_dict(
@@ -51,7 +53,9 @@ def twins(*, d_model: int = 12, num_heads: int = 3) -> tuple[MultiHeadAttention,
     return ours, reference
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *, dropout: Dropout | None = None) -> Tensor:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, *, dropout: Dropout | None = None
+) -> Tensor:
     out: Tensor = ScaledDotProductAttention(dropout or Dropout(0.0))(q, k, v, bias)
     return out
 
@@ -96,7 +100,9 @@ def test_a_query_that_may_attend_to_nothing_gives_nan() -> None:
 
 def test_attention_passes_gradcheck() -> None:
     q, k, v = (x[:1, :1].requires_grad_() for x in queries_keys_values())
-    assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, as_bias(MASKS["causal"])), (q, k, v))
+    assert torch.autograd.gradcheck(
+        lambda q, k, v: attention(q, k, v, as_bias(MASKS["causal"])), (q, k, v)
+    )
 
 
 def test_causal_mask_equals_torch() -> None:

@@ -1,4 +1,5 @@
-"""Attention maps of both backends: shapes, masks, PyTorch's own weights, and a model left as it was.
+"""Attention maps of both backends: shapes, masks, PyTorch's own weights, and a model left as it
+was.
 
 Letters: B batch, S source length, T target length, L layers, H heads.
 """
@@ -76,7 +77,8 @@ def test_nothing_attends_to_padding_of_the_source_and_all_to_the_rest(
 
 @every_kind
 def test_layers_come_in_order(model: TranslationModel, kind: MapKind) -> None:
-    # No layer knows the weights of later ones, so that other weights in the last change its own map only.
+    # No layer knows the weights of later ones, so that other weights in the last change its own map
+    # only.
     before = attention_maps(model, SRC_IDS, TGT_IN)[kind]
     last = "encoder.layers.1" if kind == "encoder" else "decoder.layers.2"
     redraw(model.get_submodule(f"backend.{last}"))
@@ -94,12 +96,15 @@ def test_both_backends_give_the_same_maps(norm: str, kind: MapKind, final_norm: 
     )
     scratch.load_state_dict(randomised(reference).state_dict())
     assert_same(
-        attention_maps(scratch, SRC_IDS, TGT_IN)[kind], attention_maps(reference, SRC_IDS, TGT_IN)[kind]
+        attention_maps(scratch, SRC_IDS, TGT_IN)[kind],
+        attention_maps(reference, SRC_IDS, TGT_IN)[kind],
     )
 
 
 class ByHand:
-    """The maps of first layers, by nn.MultiheadAttention around the model's own norms and embeddings."""
+    """The maps of first layers, by nn.MultiheadAttention around the model's own norms and
+    embeddings.
+    """
 
     def __init__(self, model: TranslationModel, *, is_pre_norm: bool) -> None:
         self.model, self.is_pre_norm = model, is_pre_norm
@@ -110,7 +115,9 @@ class ByHand:
     def map(self, kind: MapKind) -> Tensor:
         """(B, H, queries, keys) of the first layer."""
         if kind == "encoder":
-            return self._attend("encoder.layers.0.self_attn", self._normed("encoder", 1, self.src))[1]
+            return self._attend("encoder.layers.0.self_attn", self._normed("encoder", 1, self.src))[
+                1
+            ]
         x = self._normed("decoder", 1, self.tgt)
         attended, weights = self._attend("decoder.layers.0.self_attn", x)
         if kind == "decoder":
@@ -118,7 +125,9 @@ class ByHand:
         memory, _ = self.model.encode(SRC_IDS)
         norm1 = self.model.get_submodule("backend.decoder.layers.0.norm1")
         after = self.tgt + attended if self.is_pre_norm else norm1(self.tgt + attended)
-        return self._attend("decoder.layers.0.multihead_attn", self._normed("decoder", 2, after), memory)[1]
+        return self._attend(
+            "decoder.layers.0.multihead_attn", self._normed("decoder", 2, after), memory
+        )[1]
 
     def _embedded(self, embedding: nn.Embedding, positions: Tensor, ids: Tensor) -> Tensor:
         embedded: Tensor = embedding.weight[ids] * 8**0.5 + positions[: ids.shape[1]]
@@ -135,7 +144,9 @@ class ByHand:
         attention.load_state_dict(self.model.get_submodule(f"backend.{name}").state_dict())
         keys = x if memory is None else memory
         hidden = {"attn_mask": FUTURE} if keys.shape[1] == T else {"key_padding_mask": PADDED}
-        output, weights = attention(x, keys, keys, need_weights=True, average_attn_weights=False, **hidden)
+        output, weights = attention(
+            x, keys, keys, need_weights=True, average_attn_weights=False, **hidden
+        )
         return output, weights
 
 

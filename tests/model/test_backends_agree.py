@@ -13,7 +13,8 @@ from mt_cli.model.transformer import DecoderLayer, EncoderLayer
 from mt_cli.model.translation_model import TranslationModel
 
 CASES = [
-    dict(zip(MODEL_OPTIONS, values, strict=True)) for values in itertools.product(*MODEL_OPTIONS.values())
+    dict(zip(MODEL_OPTIONS, values, strict=True))
+    for values in itertools.product(*MODEL_OPTIONS.values())
 ]
 SRC_IDS = random_ids(3, 6, lengths=[6, 2, 4], vocab_size=9)
 TGT_IN = random_ids(3, 5, seed=1, lengths=[3, 5, 4])
@@ -46,7 +47,10 @@ def test_equal_weights_give_equal_logits_and_gradients(options: dict[str, object
     reference, scratch = twins(options)
     expected, actual = reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN)
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-    expected_gradients, actual_gradients = gradients(reference, expected), gradients(scratch, actual)
+    expected_gradients, actual_gradients = (
+        gradients(reference, expected),
+        gradients(scratch, actual),
+    )
     torch.testing.assert_close(actual_gradients, expected_gradients, rtol=1e-4, atol=2e-5)
 
 
@@ -69,7 +73,9 @@ def test_torch_backend_gives_the_same_on_its_fast_path(norm: str) -> None:
         torch.testing.assert_close(
             memory[src_mask], scratch.encode(SRC_IDS)[0][src_mask], rtol=1e-4, atol=1e-5
         )
-        torch.testing.assert_close(reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN), rtol=1e-4, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("tie", MODEL_OPTIONS["tie"])
@@ -107,7 +113,9 @@ def test_twin_by_assignment_follows_the_original(tie: str) -> None:
     twin.load_state_dict(original.state_dict(), assign=True)
     randomised(original, seed=7)
     src_ids, tgt_in = random_ids(2, 4), random_ids(2, 3)
-    torch.testing.assert_close(twin(src_ids, tgt_in), original(src_ids, tgt_in), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        twin(src_ids, tgt_in), original(src_ids, tgt_in), rtol=1e-4, atol=1e-5
+    )
 
 
 RATES = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
@@ -139,7 +147,11 @@ def test_rates_are_where_the_options_say_on_the_torch_backend() -> None:
     assert isinstance(decoder, nn.TransformerDecoderLayer)
     assert rate(model.dropout) == 0.1
     assert [rate(encoder.dropout1), rate(encoder.dropout2)] == [0.1, 0.1]
-    assert [rate(decoder.dropout1), rate(decoder.dropout2), rate(decoder.dropout3)] == [0.1, 0.1, 0.1]
+    assert [rate(decoder.dropout1), rate(decoder.dropout2), rate(decoder.dropout3)] == [
+        0.1,
+        0.1,
+        0.1,
+    ]
     assert [rate(encoder.dropout), rate(decoder.dropout)] == [0.3, 0.3]
     attentions = (encoder.self_attn, decoder.self_attn, decoder.multihead_attn)
     assert [attention.dropout for attention in attentions] == [0.2, 0.2, 0.2]

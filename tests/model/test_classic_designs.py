@@ -1,8 +1,8 @@
 """The published designs of configs/classic, rebuilt from plain parts with their errors mended.
 
-What a design is stands in `DESIGNS` and `PUBLISHED`, as its author wrote it; the model comes from the TOML
-file. Both get the same weights. Letters: B batch, S source length, T target length, D d_model, H heads,
-K head size, V vocabulary.
+What a design is stands in `DESIGNS` and `PUBLISHED`, as its author wrote it; the model comes from
+the TOML file. Both get the same weights. Letters: B batch, S source length, T target length, D
+d_model, H heads, K head size, V vocabulary.
 """
 
 import math
@@ -59,7 +59,8 @@ DESIGNS = {
     "note": Design("a projection a role", norm="before", last_norm=True, embeddings="as they are"),
     "thread": Design("a projection a head"),
 }
-# The notebook says only that 8 heads of 20 make 160; the page and the thread name no longest sentence.
+# The notebook says only that 8 heads of 20 make 160; the page and the thread name no longest
+# sentence.
 PUBLISHED = {
     "slides-torch": Sizes(256, 8, 3, 3, 512, 100),
     "slides-scratch": Sizes(256, 8, 3, 3, 512, 100),
@@ -68,7 +69,8 @@ PUBLISHED = {
     "note": Sizes(512, 8, 3, 3, 512, 50),
     "thread": Sizes(512, 8, 6, 6, 2048, 256),
 }
-# Longer stacks of different lengths than tiny_model's, and nothing that could be mistaken for another size.
+# Longer stacks of different lengths than tiny_model's, and nothing that could be mistaken for
+# another size.
 SMALL = Sizes(d_model=8, num_heads=4, encoder_layers=2, decoder_layers=3, d_ff=12, max_len=7)
 
 every_design = pytest.mark.parametrize("name", DESIGNS)
@@ -82,7 +84,11 @@ Weights = Mapping[str, Tensor]
 
 def part(weights: Weights, prefix: str) -> dict[str, Tensor]:
     """The weights whose names begin with `prefix` and a dot, named without."""
-    return {key.removeprefix(f"{prefix}."): w for key, w in weights.items() if key.startswith(f"{prefix}.")}
+    return {
+        key.removeprefix(f"{prefix}."): w
+        for key, w in weights.items()
+        if key.startswith(f"{prefix}.")
+    }
 
 
 class Attention(nn.Module):
@@ -91,11 +97,15 @@ class Attention(nn.Module):
     def __init__(self, sizes: Sizes, *, maps_per_role: int) -> None:
         super().__init__()
         D, self.num_heads = sizes.d_model, sizes.num_heads
-        self.maps = nn.ModuleList(nn.Linear(D, D // maps_per_role) for _ in range(3 * maps_per_role))
+        self.maps = nn.ModuleList(
+            nn.Linear(D, D // maps_per_role) for _ in range(3 * maps_per_role)
+        )
         self.last = nn.Linear(D, D)
 
     def load(self, weights: Weights) -> None:
-        """Cut the packed matrix to pieces: queries come first, then keys, then values, each head by head."""
+        """Cut the packed matrix to pieces: queries come first, then keys, then values, each head by
+        head.
+        """
         pieces = (weights[f"in_proj_{kind}"].chunk(len(self.maps)) for kind in ("weight", "bias"))
         for linear, weight, bias in zip(self.maps, *pieces, strict=True):
             linear.load_state_dict({"weight": weight, "bias": bias})
@@ -103,7 +113,9 @@ class Attention(nn.Module):
 
 
 class RoleAttention(Attention):
-    """One map for all queries, one for all keys, one for all values; heads are slices of their results."""
+    """One map for all queries, one for all keys, one for all values; heads are slices of their
+    results.
+    """
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__(sizes, maps_per_role=1)
@@ -130,13 +142,16 @@ class HeadAttention(Attention):
         """`x` (B, T, D) looks at `memory` (B, S, D) where `mask` (B or 1, T or 1, S) is true."""
         H = self.num_heads
         heads = zip(self.maps[:H], self.maps[H : 2 * H], self.maps[2 * H :], strict=True)
-        results = [self._attend(q(x), k(memory), v(memory), mask) for q, k, v in heads]  # each (B, T, K)
+        results = [
+            self._attend(q(x), k(memory), v(memory), mask) for q, k, v in heads
+        ]  # each (B, T, K)
         out: Tensor = self.last(torch.cat(results, dim=-1))
         return out
 
     @staticmethod
     def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        # Softmax spelt out: whatever is subtracted cancels, and the largest score keeps exp from overflowing.
+        # Softmax spelt out: whatever is subtracted cancels, and the largest score keeps exp from
+        # overflowing.
         scores = torch.bmm(q, k.mT) / q.shape[-1] ** 0.5
         parts = (scores - scores.amax(-1, keepdim=True)).exp() * mask
         return torch.bmm(parts / parts.sum(-1, keepdim=True), v)
@@ -151,7 +166,10 @@ class Layer(nn.Module):
         self.is_norm_before = design.norm == "before"
         self.names = ("self_attn", "multihead_attn")[: 1 + reads_memory]
         self.attentions = nn.ModuleList(attention(sizes) for _ in self.names)
-        self.wide, self.narrow = nn.Linear(sizes.d_model, sizes.d_ff), nn.Linear(sizes.d_ff, sizes.d_model)
+        self.wide, self.narrow = (
+            nn.Linear(sizes.d_model, sizes.d_ff),
+            nn.Linear(sizes.d_ff, sizes.d_model),
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(sizes.d_model) for _ in range(2 + reads_memory))
 
     def load(self, weights: Weights) -> None:
@@ -185,7 +203,9 @@ class Stacks(nn.Module):
         self.decoder = nn.ModuleList(
             Layer(design, sizes, reads_memory=True) for _ in range(sizes.decoder_layers)
         )
-        self.last_norms = nn.ModuleList(nn.LayerNorm(sizes.d_model) for _ in range(2 * design.last_norm))
+        self.last_norms = nn.ModuleList(
+            nn.LayerNorm(sizes.d_model) for _ in range(2 * design.last_norm)
+        )
 
     def load(self, weights: Weights) -> None:
         for stack in ("encoder", "decoder"):
@@ -232,17 +252,26 @@ class TorchStacks(nn.Module):
     def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
         future = torch.full((tgt.shape[1], tgt.shape[1]), fill_value=True).triu(1)
         out: Tensor = self.transformer.decoder(
-            tgt, memory, tgt_mask=future, tgt_key_padding_mask=~tgt_mask, memory_key_padding_mask=~src_mask
+            tgt,
+            memory,
+            tgt_mask=future,
+            tgt_key_padding_mask=~tgt_mask,
+            memory_key_padding_mask=~src_mask,
         )
         return out
 
 
 def waves(max_len: int, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (Vaswani et al. 2017, 3.5)."""
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (Vaswani et al. 2017,
+    3.5).
+    """
     of_column = (math.sin, math.cos)
     return torch.tensor(
         [
-            [of_column[column % 2](pos / 10000 ** (column // 2 * 2 / d_model)) for column in range(d_model)]
+            [
+                of_column[column % 2](pos / 10000 ** (column // 2 * 2 / d_model))
+                for column in range(d_model)
+            ]
             for pos in range(max_len)
         ]
     )
@@ -304,10 +333,14 @@ class Rebuilt(nn.Module):
     def encode(self, src_ids: Tensor) -> Tensor:
         return self.middle.encode(self.src_input(src_ids), src_ids != PAD_ID)
 
-    def forward(self, src_ids: Tensor, tgt_in: Tensor, *, cross_mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, src_ids: Tensor, tgt_in: Tensor, *, cross_mask: Tensor | None = None
+    ) -> Tensor:
         """Logits (B, T, V); `cross_mask` (B, S) stands in for that of the memory's padding."""
         mask = src_ids != PAD_ID if cross_mask is None else cross_mask
-        tgt = self.middle.decode(self.tgt_input(tgt_in), self.encode(src_ids), mask, tgt_in != PAD_ID)
+        tgt = self.middle.decode(
+            self.tgt_input(tgt_in), self.encode(src_ids), mask, tgt_in != PAD_ID
+        )
         logits: Tensor = self.output(tgt)
         return logits
 
@@ -361,7 +394,9 @@ def test_embeddings_of_the_page_reach_its_layers_with_deviation_one() -> None:
     options = {**config_of("page").model_dump(exclude={"backend"}), **vars(SMALL)}
     model = tiny_model(src_vocab_size=4000, tgt_vocab_size=4000, options=options)
     deviations = [each.weight.std().item() for each in (model.src_embedding, model.tgt_embedding)]
-    assert [deviation * model.scale for deviation in deviations] == pytest.approx([1.0, 1.0], rel=0.02)
+    assert [deviation * model.scale for deviation in deviations] == pytest.approx(
+        [1.0, 1.0], rel=0.02
+    )
 
 
 def misrouted(design: Rebuilt, roles: list[int]) -> Rebuilt:
@@ -389,7 +424,9 @@ def test_memory_with_its_padding_shown_would_change_the_logits(name: str, backen
         pytest.param("thread", [3, 2, 1, 0, *range(4, 12)], id="thread: queries of another head"),
     ],
 )
-def test_another_projection_would_change_the_logits(name: str, roles: list[int], backend: str) -> None:
+def test_another_projection_would_change_the_logits(
+    name: str, roles: list[int], backend: str
+) -> None:
     model = model_of(name, backend)
     unmended = misrouted(rebuilt(name, model), roles)
     assert_far_apart(unmended(SRC_IDS, TGT_IN)[TGT_REAL], model(SRC_IDS, TGT_IN)[TGT_REAL])
@@ -411,7 +448,9 @@ def count(module: nn.Module) -> int:
 
 
 def whole(name: str, src_vocab: int, tgt_vocab: int) -> tuple[TranslationModel, Rebuilt]:
-    """The model of a config and the design at its published sizes, both without memory for the weights."""
+    """The model of a config and the design at its published sizes, both without memory for the
+    weights.
+    """
     with torch.device("meta"):
         options = config_of(name).model_dump()
         model = TranslationModel(

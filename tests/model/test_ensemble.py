@@ -11,7 +11,9 @@ from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.translation.searcher import Searcher
 
 SMALL = randomised(tiny_model(decoder_layers=2), seed=3, std=0.4)
-WIDE = randomised(tiny_model(d_model=16, d_ff=8, num_heads=4, max_len=12, output_bias=True), seed=5, std=0.3)
+WIDE = randomised(
+    tiny_model(d_model=16, d_ff=8, num_heads=4, max_len=12, output_bias=True), seed=5, std=0.3
+)
 SRC_IDS = random_ids(3, 7, lengths=[7, 4, 2])
 TGT_IN = with_bos(random_ids(3, 4, seed=1))
 SOURCES = [row[row != PAD_ID].tolist() for row in SRC_IDS]
@@ -30,7 +32,9 @@ def searched(
 def test_steps_give_the_mean_of_full_passes(backend: str) -> None:
     third = randomised(tiny_model(backend), seed=9)
     members = (SMALL, WIDE, third)
-    expected = torch.stack([torch.softmax(member(SRC_IDS, TGT_IN), -1) for member in members]).mean(0)
+    expected = torch.stack([torch.softmax(member(SRC_IDS, TGT_IN), -1) for member in members]).mean(
+        0
+    )
     ensemble = Ensemble(members)
     state = ensemble.start(SRC_IDS)
     for t in range(TGT_IN.shape[1]):

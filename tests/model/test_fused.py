@@ -1,4 +1,6 @@
-"""Fused steps against plain PyTorch: results, types and gradients, in fp32, in bf16 and in both at once."""
+"""Fused steps against plain PyTorch: results, types and gradients, in fp32, in bf16 and in both at
+once.
+"""
 
 import math
 
@@ -72,11 +74,15 @@ def test_sum_and_its_gradients_equal_torch(x_dtype: torch.dtype, y_dtype: torch.
     of_ours, expected = gradients(ours, 4, x, y), gradients(theirs, 4, exact_x, exact_y)
     assert [each.dtype for each in of_ours] == [x_dtype, y_dtype]
     tolerance = 2 * max(TOLERANCES[x_dtype], TOLERANCES[y_dtype])
-    torch.testing.assert_close([each.double() for each in of_ours], [*expected], rtol=0, atol=tolerance)
+    torch.testing.assert_close(
+        [each.double() for each in of_ours], [*expected], rtol=0, atol=tolerance
+    )
 
 
 @two_types
-def test_dropout_in_a_sum_drops_what_dropout_alone_drops(x_dtype: torch.dtype, y_dtype: torch.dtype) -> None:
+def test_dropout_in_a_sum_drops_what_dropout_alone_drops(
+    x_dtype: torch.dtype, y_dtype: torch.dtype
+) -> None:
     x, y = random(B, T, S, seed=1, dtype=x_dtype), random(B, T, S, seed=2, dtype=y_dtype)
     dropout = Dropout(0.3).train()
     torch.manual_seed(5)
@@ -84,7 +90,9 @@ def test_dropout_in_a_sum_drops_what_dropout_alone_drops(x_dtype: torch.dtype, y
     torch.manual_seed(5)
     theirs = x + dropout(y)
     assert ours.dtype == theirs.dtype
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=2 * max(TOLERANCES[x_dtype], TOLERANCES[y_dtype]))
+    torch.testing.assert_close(
+        ours, theirs, rtol=0, atol=2 * max(TOLERANCES[x_dtype], TOLERANCES[y_dtype])
+    )
 
 
 def test_rate_that_no_byte_stands_for_is_left_to_torch() -> None:

@@ -42,7 +42,9 @@ def assert_uniform(matrix: Tensor, bound: float) -> None:
         "decoder.layers.0.multihead_attn",
     ],
 )
-def test_each_projection_of_a_packed_one_has_the_bound_of_its_own(backend: str, name: str, part: int) -> None:
+def test_each_projection_of_a_packed_one_has_the_bound_of_its_own(
+    backend: str, name: str, part: int
+) -> None:
     packed = wide_model(backend).get_parameter(f"backend.{name}.in_proj_weight")
     assert_uniform(packed[part * D : (part + 1) * D], xavier_bound(D, D))
     assert packed.abs().max().item() > xavier_bound(3 * D, D)
@@ -64,7 +66,9 @@ def test_matrices_are_xavier_uniform(backend: str, name: str, shape: tuple[int, 
 
 
 @pytest.mark.parametrize(
-    "name", ["output.weight", "backend.encoder.layers.0.self_attn.in_proj_weight"], ids=["output", "packed"]
+    "name",
+    ["output.weight", "backend.encoder.layers.0.self_attn.in_proj_weight"],
+    ids=["output", "packed"],
 )
 def test_normal_kind_deviates_by_a_fiftieth(backend: str, name: str) -> None:
     matrix = wide_model(backend, init="normal").get_parameter(name)
@@ -75,7 +79,9 @@ def test_normal_kind_deviates_by_a_fiftieth(backend: str, name: str) -> None:
 @pytest.mark.parametrize("kind", ["xavier", "normal"])
 @pytest.mark.parametrize("tie", ["none", "decoder", "all"])
 @pytest.mark.parametrize("side", ["src_embedding", "tgt_embedding"])
-def test_embeddings_deviate_by_one_over_root_d(backend: str, side: str, tie: str, kind: str) -> None:
+def test_embeddings_deviate_by_one_over_root_d(
+    backend: str, side: str, tie: str, kind: str
+) -> None:
     weight = wide_model(backend, tie=tie, init=kind).get_submodule(side).weight
     assert isinstance(weight, Tensor)
     assert weight.std().item() == pytest.approx(1 / math.sqrt(D), rel=0.03)
@@ -89,7 +95,9 @@ def test_learned_positions_start_at_zero(backend: str, side: str) -> None:
 
 
 def test_biases_are_zero(backend: str) -> None:
-    biases = [p.detach() for name, p in wide_model(backend).named_parameters() if name.endswith("bias")]
+    biases = [
+        p.detach() for name, p in wide_model(backend).named_parameters() if name.endswith("bias")
+    ]
     assert len(biases) > 10
     assert torch.cat(biases).abs().max() == 0
 

@@ -17,7 +17,9 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def some_mask(num_keys: int) -> Tensor:
-    """(2, 1, 1, S): all of the first sentence's keys may be attended, every other one of the second's."""
+    """(2, 1, 1, S): all of the first sentence's keys may be attended, every other one of the
+    second's.
+    """
     mask = torch.ones(2, 1, 1, num_keys, dtype=torch.bool)
     mask[1, ..., 1::2] = False
     return mask
@@ -25,7 +27,11 @@ def some_mask(num_keys: int) -> Tensor:
 
 @pytest.mark.parametrize("num_keys", SIZES)
 def test_padded_attention_equals_torch(num_keys: int) -> None:
-    q, k, v = random(2, 3, 4, 8), random(2, 3, num_keys, 8, seed=1), random(2, 3, num_keys, 8, seed=2)
+    q, k, v = (
+        random(2, 3, 4, 8),
+        random(2, 3, num_keys, 8, seed=1),
+        random(2, 3, num_keys, 8, seed=2),
+    )
     mask = some_mask(num_keys)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     ours = ScaledDotProductAttention(Dropout(0.0))(q, *pad_keys(k, v), pad_bias(as_bias(mask)))

@@ -37,7 +37,9 @@ def matrices(model: TranslationModel) -> Iterator[tuple[str, nn.Parameter]]:
 def test_logits_stay_the_same(tie: str, backend: str) -> None:
     src, tgt = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 5, seed=1))
     expected = tied_model(tie, backend=backend)(src, tgt)
-    torch.testing.assert_close(laid_out(tie, backend=backend)(src, tgt), expected, rtol=0, atol=2e-6)
+    torch.testing.assert_close(
+        laid_out(tie, backend=backend)(src, tgt), expected, rtol=0, atol=2e-6
+    )
 
 
 @models

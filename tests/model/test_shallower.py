@@ -10,7 +10,14 @@ from mt_cli.training.train import kept_layers, weights_of_layers
 
 @pytest.mark.parametrize(
     ("num_layers", "num_kept", "kept"),
-    [(4, 1, [0]), (4, 2, [0, 3]), (4, 4, [0, 1, 2, 3]), (5, 3, [0, 2, 4]), (12, 3, [0, 6, 11]), (1, 1, [0])],
+    [
+        (4, 1, [0]),
+        (4, 2, [0, 3]),
+        (4, 4, [0, 1, 2, 3]),
+        (5, 3, [0, 2, 4]),
+        (12, 3, [0, 6, 11]),
+        (1, 1, [0]),
+    ],
 )
 def test_kept_layers_by_hand(num_layers: int, num_kept: int, kept: list[int]) -> None:
     assert kept_layers(num_layers, num_kept) == kept
@@ -18,7 +25,9 @@ def test_kept_layers_by_hand(num_layers: int, num_kept: int, kept: list[int]) ->
 
 @pytest.mark.parametrize("backend", ["scratch", "torch"])
 @pytest.mark.parametrize("tie", ["none", "all"])
-def test_without_layers_that_change_nothing_the_model_computes_the_same(backend: str, tie: str) -> None:
+def test_without_layers_that_change_nothing_the_model_computes_the_same(
+    backend: str, tie: str
+) -> None:
     """A pre-norm layer whose sublayers put out zeros returns what it is given."""
     deep = randomised(tiny_model(backend, encoder_layers=5, decoder_layers=4, norm="pre", tie=tie))
     weights = dict(deep.named_parameters())

@@ -1,6 +1,7 @@
 """Shape tracing: the letters tell the truth, and every name stands where the paper has it.
 
-Letters: B batch, S source length, T target length, D d_model, H heads, K head size, F d_ff, V vocabulary.
+Letters: B batch, S source length, T target length, D d_model, H heads, K head size, F d_ff, V
+vocabulary.
 """
 
 import pytest
@@ -35,7 +36,11 @@ def traced(**options: object) -> list[TracedTensor]:
 
 
 def letters(trace: list[TracedTensor], *, level: Level, place: str = "") -> dict[str, str]:
-    return {tensor.name: tensor.letters for tensor in trace if (tensor.level, tensor.place) == (level, place)}
+    return {
+        tensor.name: tensor.letters
+        for tensor in trace
+        if (tensor.level, tensor.place) == (level, place)
+    }
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])

@@ -42,7 +42,9 @@ def assert_same(actual: Tensor, expected: Tensor) -> None:
 
 
 @pytest.mark.parametrize("side", ["src", "tgt"])
-def test_dropout_spares_no_input_and_no_position(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_spares_no_input_and_no_position(
+    side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = randomised(tiny_model(dropout=0.5, positions="learned"))
     ids = random_ids(40, 5)
     embedding, positions = getattr(model, f"{side}_embedding"), getattr(model, f"{side}_positions")
@@ -58,7 +60,9 @@ def test_dropout_spares_no_input_and_no_position(side: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("position", range(4))
-def test_every_source_token_matters_at_every_target_position(model: TranslationModel, position: int) -> None:
+def test_every_source_token_matters_at_every_target_position(
+    model: TranslationModel, position: int
+) -> None:
     src, tgt = random_ids(1, 4), random_ids(1, 5, seed=1)
     changed = src.clone()
     changed[:, position] = src[:, position] % 10 + 1
@@ -166,7 +170,9 @@ def test_tying_all_needs_one_vocabulary(backend: str) -> None:
         tiny_model(backend, tie="all", src_vocab_size=7, tgt_vocab_size=9)
 
 
-@pytest.mark.parametrize(("scaled", "factor"), [(True, 8**0.5), (False, 1.0)], ids=["scaled", "plain"])
+@pytest.mark.parametrize(
+    ("scaled", "factor"), [(True, 8**0.5), (False, 1.0)], ids=["scaled", "plain"]
+)
 def test_encoder_is_given_embeddings_scaled_as_asked(
     backend: str, scaled: bool, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +180,10 @@ def test_encoder_is_given_embeddings_scaled_as_asked(
     # A backend that encodes nothing shows what it is given.
     monkeypatch.setattr(model.backend, "encode", lambda src, src_mask: src)
     given, _ = model.encode(torch.tensor([[5, 9]]))
-    expected = model.src_embedding.weight[[5, 9]] * factor + model.get_parameter("src_positions.weight")[:2]
+    expected = (
+        model.src_embedding.weight[[5, 9]] * factor
+        + model.get_parameter("src_positions.weight")[:2]
+    )
     assert_same(given[0], expected)
 
 
@@ -184,7 +193,10 @@ RATES = ("dropout", "attention_dropout", "activation_dropout")
 @pytest.mark.parametrize("rate", RATES)
 def test_dropout_never_changes_the_model_in_eval_mode(backend: str, rate: str) -> None:
     src, tgt = random_ids(2, 4), random_ids(2, 5)
-    plain, dropping = randomised(tiny_model(backend)), randomised(tiny_model(backend, options={rate: 0.5}))
+    plain, dropping = (
+        randomised(tiny_model(backend)),
+        randomised(tiny_model(backend, options={rate: 0.5})),
+    )
     assert torch.equal(logits_of(plain, src, tgt), logits_of(dropping, src, tgt))
 
 

@@ -1,4 +1,6 @@
-"""`scripts/best`: the trainings and translations by the real commands, and what a second start adds."""
+"""`scripts/best`: the trainings and translations by the real commands, and what a second start
+adds.
+"""
 
 import hashlib
 import json
@@ -48,7 +50,9 @@ def project(workspace: Workspace, tmp_path: Path) -> Path:
             for more in tiny["data"]["more"].values():
                 if side := more.pop("captions", None):
                     more[side] = "corpus/train.de" if side == "src" else "corpus/train.en"
-        tmp_path.joinpath("configs", f"{name}.toml").write_text(tomli_w.dumps(tiny), encoding="utf-8")
+        tmp_path.joinpath("configs", f"{name}.toml").write_text(
+            tomli_w.dumps(tiny), encoding="utf-8"
+        )
     tmp_path.joinpath("corpus").symlink_to(workspace.folder / "corpus")
     return with_script(tmp_path, mt_cli=f'exec "{sys.executable}" -m mt_cli "$@"')
 
@@ -87,12 +91,20 @@ def test_the_last_model_is_trained_on_what_the_others_said(project: Path) -> Non
     assert scored == ["test_2016", "test_2017"] * 3
 
     reports = [
-        json.loads(path.read_bytes()) for path in sorted(project.glob("data/translated/*/report.json"))
+        json.loads(path.read_bytes())
+        for path in sorted(project.glob("data/translated/*/report.json"))
     ]
-    # of the captions, then of the pairs; two configs ask for the back-translations, which are made once
-    assert [report["run"] for report in reports] == ["runs/multi30k-reverse", "runs/multi30k-back"] * 2
+    # of the captions, then of the pairs; two configs ask for the back-translations, which are made
+    # once
+    assert [report["run"] for report in reports] == [
+        "runs/multi30k-reverse",
+        "runs/multi30k-back",
+    ] * 2
     num_pairs = len((project / "data/prepared/speedrun/train.src.txt").read_bytes().splitlines())
-    assert [report["lines"] + report["held_out"] for report in reports[2:]] == [num_pairs, num_pairs]
+    assert [report["lines"] + report["held_out"] for report in reports[2:]] == [
+        num_pairs,
+        num_pairs,
+    ]
 
     kept = sorted(project.glob("data/translated/*/made.txt"))
     before = [(sha256(path), path.stat().st_mtime_ns) for path in kept]
@@ -101,7 +113,9 @@ def test_the_last_model_is_trained_on_what_the_others_said(project: Path) -> Non
     assert [(sha256(path), path.stat().st_mtime_ns) for path in kept] == before
 
 
-def test_captions_is_trained_and_scored_with_each_seed_and_all_are_one_system(tmp_path: Path) -> None:
+def test_captions_is_trained_and_scored_with_each_seed_and_all_are_one_system(
+    tmp_path: Path,
+) -> None:
     outcome = best(with_script(tmp_path, mt_cli='echo "$@"'), "--seeds", "3")
     assert outcome.returncode == 0, outcome.stderr
     trained = re.findall(
@@ -114,7 +128,9 @@ def test_captions_is_trained_and_scored_with_each_seed_and_all_are_one_system(tm
     assert trained == [(name, name, "1") for name in CONFIGS[:-1]] + seeds
     scored = re.findall(r"^evaluate runs/(\S+)( --beam-size 5)?", outcome.stdout, re.MULTILINE)
     assert scored == [*product((run for _, run, _ in seeds), ("", " --beam-size 5")), (last, "")]
-    system = " ".join(f"runs/{run}" for run in (last, f"{last}-seed2", f"{last}-seed3", CONFIGS[-2]))
+    system = " ".join(
+        f"runs/{run}" for run in (last, f"{last}-seed2", f"{last}-seed3", CONFIGS[-2])
+    )
     assert f"evaluate {system} --length-penalty" in outcome.stdout
 
 
@@ -129,7 +145,9 @@ def test_captions_is_trained_and_scored_with_each_seed_and_all_are_one_system(tm
         ("--seeds=2",),
     ],
 )
-def test_another_option_is_refused_before_anything_begins(tmp_path: Path, args: tuple[str, ...]) -> None:
+def test_another_option_is_refused_before_anything_begins(
+    tmp_path: Path, args: tuple[str, ...]
+) -> None:
     outcome = best(with_script(tmp_path, mt_cli="exit 9"), *args)
     assert outcome.returncode == 2
     assert outcome.stderr.startswith("usage: scripts/best")
@@ -156,7 +174,9 @@ def test_folder_of_files_is_relative_to_where_the_user_is(tmp_path: Path) -> Non
 def test_signal_ends_the_command_that_runs(tmp_path: Path, number: int, code: int) -> None:
     waiting = "trap 'echo saved >&2; exit 143' TERM; touch begun; while true; do sleep 0.05; done"
     project = with_script(tmp_path, mt_cli=waiting)
-    with subprocess.Popen([project / "scripts" / "best"], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [project / "scripts" / "best"], stderr=subprocess.PIPE, text=True
+    ) as process:
         deadline = time.monotonic() + TIMEOUT_S
         while not tmp_path.joinpath("begun").exists():
             assert time.monotonic() < deadline

@@ -1,4 +1,6 @@
-"""`scripts/gpu`: which tasks are run again when it is called again, and how long a training may take."""
+"""`scripts/gpu`: which tasks are run again when it is called again, and how long a training may
+take.
+"""
 
 import fcntl
 import json
@@ -24,7 +26,9 @@ Session = Callable[..., dict[str, Outcome]]
 
 @pytest.fixture
 def call(tmp_path: Path) -> Session:
-    """Runs a session of four tasks: a training that ends in a given state, what needs it, and two others."""
+    """Runs a session of four tasks: a training that ends in a given state, what needs it, and two
+    others.
+    """
     run = tmp_path / "run"
     run.mkdir()
 
@@ -57,9 +61,18 @@ def test_what_has_passed_is_not_repeated_but_scores_of_a_model_that_was_trained_
     assert len(commands_of(tmp_path / "out")) == 4
     second = call("finished")
     states = {name: each.state for name, each in second.items()}
-    assert states == {"failing": "failed", "train": "passed", "evaluate": "passed", "check": "passed"}
+    assert states == {
+        "failing": "failed",
+        "train": "passed",
+        "evaluate": "passed",
+        "check": "passed",
+    }
     failing, train, evaluate = commands_of(tmp_path / "out")
-    assert ("SystemExit" in failing, "status.json" in train, "scored" in evaluate) == (True, True, True)
+    assert ("SystemExit" in failing, "status.json" in train, "scored" in evaluate) == (
+        True,
+        True,
+        True,
+    )
     call("finished")
     assert len(commands_of(tmp_path / "out")) == 1
 
@@ -120,7 +133,9 @@ def test_signal_ends_the_task_that_runs_and_all_that_it_has_started(tmp_path: Pa
     signal.setitimer(signal.ITIMER_REAL, 2.0)
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_task(Task("long", python(HOLD_A_LOCK, lock)), tmp_path / "log.txt", monotonic() + 30)
+            run_task(
+                Task("long", python(HOLD_A_LOCK, lock)), tmp_path / "log.txt", monotonic() + 30
+            )
     finally:
         signal.signal(signal.SIGALRM, before)
     deadline = monotonic() + 20
@@ -135,7 +150,9 @@ def test_signal_ends_the_task_that_runs_and_all_that_it_has_started(tmp_path: Pa
 
 
 @pytest.mark.parametrize("is_quick", [True, False])
-def test_commands_of_the_plan_need_nothing_that_no_task_makes(tmp_path: Path, is_quick: bool) -> None:
+def test_commands_of_the_plan_need_nothing_that_no_task_makes(
+    tmp_path: Path, is_quick: bool
+) -> None:
     tasks = list(plan(tmp_path, "cpu", is_quick=is_quick))
     made = [Path("data/prepared"), *(task.run for task in tasks if task.run)]
     needed = [task.needs for task in tasks if task.needs != Path()]

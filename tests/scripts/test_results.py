@@ -27,7 +27,9 @@ from results import (
 from sacrebleu import corpus_bleu
 from workspace import Workspace
 
-REFS = [f"a man {verb} in a {place} ." for verb in ("sleeps", "walks", "sits") for place in "abcdefgh"]
+REFS = [
+    f"a man {verb} in a {place} ." for verb in ("sleeps", "walks", "sits") for place in "abcdefgh"
+]
 HYPS = [ref.replace("in a", "in the").replace("walks", "runs") for ref in REFS]
 
 
@@ -204,13 +206,17 @@ def test_seeds_are_one_row_with_mean_and_deviation(record: Record) -> None:
 
 def test_systems_of_several_runs_name_their_helpers(record: Record) -> None:
     search = "beam20-alpha1.4, with a and b, reranked by c (0.3, 2)"
-    part = page_part([replace(record, evaluations=(replace(record.evaluations[0], search=search),))])
+    part = page_part(
+        [replace(record, evaluations=(replace(record.evaluations[0], search=search),))]
+    )
     assert "| `tiny`, a, b, reranked by c (0.3, 2) | beam 20, alpha 1.4 | 4 |" in part
 
 
 def test_page_says_how_soon_a_training_got_to_a_score(record: Record, run: Path) -> None:
     told = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [bleu for _, bleu in record.validations] == [each["bleu"] for each in told if "bleu" in each]
+    assert [bleu for _, bleu in record.validations] == [
+        each["bleu"] for each in told if "bleu" in each
+    ]
     found = replace(record, validations=((60.0, 37.9), (120.0, 38.0), (180.0, 37.0), (240.0, 41.5)))
     assert "| 2.0 | 4.0 | – |" in page_part([found])
     assert "| – | – | – |" in page_part([replace(found, init_from="runs/trained")])

@@ -137,7 +137,9 @@ def test_wrong_sweep_is_explained(
         lay_out(Path("sweep.toml"), Path("runs/sweep"))
 
 
-@pytest.mark.parametrize("path", [*(ROOT / "configs" / "sweeps").iterdir()], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*(ROOT / "configs" / "sweeps").iterdir()], ids=lambda path: path.stem
+)
 def test_the_projects_own_sweeps_can_be_read(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,6 @@
-"""`scripts/torture`: the injector strikes as told, what no command may do is caught, and --quick survives."""
+"""`scripts/torture`: the injector strikes as told, what no command may do is caught, and --quick
+survives.
+"""
 
 import errno
 import os
@@ -11,10 +13,22 @@ from pathlib import Path
 
 import pytest
 from malformed import malformations
-from torture import BrokenPromiseError, Case, Fault, Site, Strike, check_lines, hostile_lines, spread, try_all
+from torture import (
+    BrokenPromiseError,
+    Case,
+    Fault,
+    Site,
+    Strike,
+    check_lines,
+    hostile_lines,
+    spread,
+    try_all,
+)
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "torture.py"
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
 
 
 def torture(*args: str) -> "subprocess.CompletedProcess[str]":
@@ -60,7 +74,9 @@ def test_each_call_that_changes_files_counts(case: Case) -> None:
         ("kill after", 5, {"other": "0123456789"}),
     ],
 )
-def test_kill_leaves_what_was_done_until_then(case: Case, what: str, at: int, left: dict[str, str]) -> None:
+def test_kill_leaves_what_was_done_until_then(
+    case: Case, what: str, at: int, left: dict[str, str]
+) -> None:
     ended = case.fork(save, strike=Strike(what, at))
     assert ended.code == -signal.SIGKILL
     assert ended.struck
@@ -75,7 +91,9 @@ def test_kill_leaves_what_was_done_until_then(case: Case, what: str, at: int, le
         ("short write, then full disk from", errno.ENOSPC, "other"),
     ],
 )
-def test_broken_disk_fails_the_call_and_all_that_follow(case: Case, what: str, error: int, left: str) -> None:
+def test_broken_disk_fails_the_call_and_all_that_follow(
+    case: Case, what: str, error: int, left: str
+) -> None:
     def work() -> None:
         try:
             save()
@@ -144,7 +162,9 @@ def test_trial_that_breaks_itself_is_no_success(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [("inspect", "nothing"), ("--version",)])
-def test_command_that_ends_well_or_with_an_error_is_no_broken_promise(case: Case, args: tuple[str]) -> None:
+def test_command_that_ends_well_or_with_an_error_is_no_broken_promise(
+    case: Case, args: tuple[str]
+) -> None:
     assert case.call(*args).code in (0, 2)
 
 
@@ -175,7 +195,8 @@ def test_hostile_lines_are_the_same_for_a_seed_and_hold_damage() -> None:
     together = b"\n".join(lines)
     assert together.count(b"\n") == 2999
     assert all(
-        piece in together for piece in (b"\0", b"\r", b"\x1b[2J", b"<s>", b"\xed\xa0\x80", "\u202e".encode())
+        piece in together
+        for piece in (b"\0", b"\r", b"\x1b[2J", b"<s>", b"\xed\xa0\x80", "\u202e".encode())
     )
     assert b"" in lines
     assert max(map(len, lines)) > 1000

@@ -44,7 +44,9 @@ def nothing_is_padding(ids: Tensor, *, pad_id: int) -> Tensor:
 @pytest.mark.parametrize(
     ("module", "name"), [(scratch, "scratch"), (pytorch, "torch")], ids=["scratch", "torch"]
 )
-def test_a_missing_causal_mask_is_named(monkeypatch: pytest.MonkeyPatch, module: object, name: str) -> None:
+def test_a_missing_causal_mask_is_named(
+    monkeypatch: pytest.MonkeyPatch, module: object, name: str
+) -> None:
     monkeypatch.setattr(module, "causal_mask", everything_may_be_seen)
     found = failures()
     assert f"no information from future tokens ({name})" in found
@@ -64,7 +66,9 @@ def test_doctor_prints_a_line_for_each_check(workspace: Workspace) -> None:
     assert all(line.startswith(b"pass  ") for line in outcome.out.splitlines())
 
 
-def test_a_failed_check_is_exit_code_six(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_check_is_exit_code_six(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scratch, "causal_mask", everything_may_be_seen)
     outcome = workspace.call("doctor", str(workspace.run), "--json")
     assert outcome.code == 6

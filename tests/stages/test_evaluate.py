@@ -52,7 +52,9 @@ def test_score_is_printed_with_its_signature(workspace: Workspace, run: Path) ->
     assert re.fullmatch(f"test  {BLEU}", bleu)
     assert re.fullmatch(f"test  {CHRF}", chrf)
     assert re.fullmatch(f"test  {TER}", ter)
-    pattern = rf"test: 20 sentences, \d+ a second, translations in {re.escape(str(run))}/eval/test-greedy"
+    pattern = (
+        rf"test: 20 sentences, \d+ a second, translations in {re.escape(str(run))}/eval/test-greedy"
+    )
     assert re.search(pattern, outcome.err)
 
 
@@ -68,7 +70,9 @@ def test_files_give_the_sacrebleu_command_the_same_score(
 ) -> None:
     scores = scores_in(evaluate(workspace, run, "--json"), "test")
     folder = run / "eval" / "test-greedy"
-    by_command = command_scores(tmp_path, lines_in(folder / "hyp.txt"), lines_in(folder / "ref.txt"))
+    by_command = command_scores(
+        tmp_path, lines_in(folder / "hyp.txt"), lines_in(folder / "ref.txt")
+    )
     assert by_command == {
         "BLEU": f"{scores['bleu']:.10f}",
         "chrF2": f"{scores['chrf']:.10f}",
@@ -137,7 +141,10 @@ def test_references_with_awkward_lines_score_as_by_the_command(
     (folder,) = run.joinpath("eval").glob("src-????????-greedy")
     assert lines_in(folder / "ref.txt") == awkward
     by_command = command_scores(tmp_path, lines_in(folder / "hyp.txt"), awkward)
-    assert (by_command["BLEU"], by_command["chrF2"]) == (f"{scores['bleu']:.10f}", f"{scores['chrf']:.10f}")
+    assert (by_command["BLEU"], by_command["chrF2"]) == (
+        f"{scores['bleu']:.10f}",
+        f"{scores['chrf']:.10f}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,10 +157,10 @@ def test_one_file_alone_exits_2(workspace: Workspace, flag: str, complaint: str)
 
 
 def test_files_of_unequal_length_exit_3_with_both_numbers(workspace: Workspace) -> None:
-    outcome = evaluate(workspace, workspace.run, "--src", "corpus/test.de", "--ref", "corpus/train.en")
-    message = (
-        "error: corpus/train.en: 25 lines, but corpus/test.de has 20; the files must align line by line\n"
+    outcome = evaluate(
+        workspace, workspace.run, "--src", "corpus/test.de", "--ref", "corpus/train.en"
     )
+    message = "error: corpus/train.en: 25 lines, but corpus/test.de has 20; the files must align line by line\n"
     assert outcome == Outcome(3, b"", message)
 
 
@@ -162,7 +169,9 @@ def test_unknown_split_exits_2_and_lists_those_there(workspace: Workspace) -> No
     assert outcome == Outcome(2, b"", "error: unknown split 'tset'; the run has train, val, test\n")
 
 
-def test_data_that_have_moved_are_named_with_a_flag(workspace: Workspace, run: Path, tmp_path: Path) -> None:
+def test_data_that_have_moved_are_named_with_a_flag(
+    workspace: Workspace, run: Path, tmp_path: Path
+) -> None:
     lost = evaluate(workspace, run, cwd=tmp_path)
     assert (lost.code, lost.out) == (3, b"")
     assert "where the data that" in lost.err
@@ -182,7 +191,9 @@ def test_altered_data_exit_3_and_the_file_is_named(workspace: Workspace, tmp_pat
     assert outcome.err.startswith(f"error: {data}/test.tgt.txt: altered or damaged")
 
 
-def test_an_evaluation_is_read_as_it_was_kept_or_not_at_all(workspace: Workspace, run: Path) -> None:
+def test_an_evaluation_is_read_as_it_was_kept_or_not_at_all(
+    workspace: Workspace, run: Path
+) -> None:
     assert open_evaluation(run / "eval" / "val-greedy") is None
     assert evaluate(workspace, run, "--split", "val").code == 0
     folder = run / "eval" / "val-greedy"
@@ -213,7 +224,10 @@ def test_each_search_keeps_its_translations_apart(run: Path) -> None:
     found = [System([run], DecodingOptions.of(options)).decoding for options in searches]
     assert found[0] == "greedy"
     assert len(set(found)) == len(searches)
-    assert System([run], DecodingOptions.of({"checkpoint": ["best"], "backend": None})).decoding == "greedy"
+    assert (
+        System([run], DecodingOptions.of({"checkpoint": ["best"], "backend": None})).decoding
+        == "greedy"
+    )
 
 
 def test_what_a_kill_left_is_no_evaluation_and_no_run(workspace: Workspace, run: Path) -> None:
@@ -228,4 +242,6 @@ def test_what_a_kill_left_is_no_evaluation_and_no_run(workspace: Workspace, run:
 def test_a_split_that_is_named_twice_is_scored_once(workspace: Workspace, run: Path) -> None:
     outcome = evaluate(workspace, run, "--split", "val", "--split", "val")
     assert outcome.code == 0
-    assert len([line for line in outcome.lines if "chrF2 " in line]) == 2  # the score and its interval
+    assert (
+        len([line for line in outcome.lines if "chrF2 " in line]) == 2
+    )  # the score and its interval

@@ -24,7 +24,9 @@ def run(workspace: Workspace, tmp_path: Path) -> Path:
     return workspace.copy_run(tmp_path / "run")
 
 
-def inspect(workspace: Workspace, run: object = RUN, *args: object, cwd: Path | None = None) -> Outcome:
+def inspect(
+    workspace: Workspace, run: object = RUN, *args: object, cwd: Path | None = None
+) -> Outcome:
     return workspace.call("inspect", run, *args, cwd=cwd)
 
 
@@ -44,7 +46,9 @@ def test_hashes_are_those_of_the_files(workspace: Workspace) -> None:
     }
     assert hashes == found
     checkpoint = workspace.run.joinpath("best.txt").read_text().strip()
-    assert {"config.toml", "tokenizer/joint.model", f"{checkpoint}/model.safetensors"} <= set(hashes)
+    assert {"config.toml", "tokenizer/joint.model", f"{checkpoint}/model.safetensors"} <= set(
+        hashes
+    )
 
 
 def test_scores_of_evaluate_are_shown_with_their_signature(workspace: Workspace, run: Path) -> None:
@@ -55,7 +59,8 @@ def test_scores_of_evaluate_are_shown_with_their_signature(workspace: Workspace,
     assert isinstance(shown, dict)
     assert shown.items() >= scores.items()
     assert (
-        f"BLEU {scores['bleu']['score']:.2f}  {scores['bleu']['signature']}" in inspect(workspace, run).text
+        f"BLEU {scores['bleu']['score']:.2f}  {scores['bleu']['signature']}"
+        in inspect(workspace, run).text
     )
 
 
@@ -103,7 +108,9 @@ def test_run_without_checkpoints_is_described_without(workspace: Workspace, run:
     ],
     ids=["missing", "another folder", "a file", "prepared data"],
 )
-def test_run_that_is_none_is_refused(workspace: Workspace, run: str, code: int, message: str) -> None:
+def test_run_that_is_none_is_refused(
+    workspace: Workspace, run: str, code: int, message: str
+) -> None:
     outcome = inspect(workspace, run)
     assert (outcome.code, outcome.out) == (code, b"")
     assert outcome.err.startswith(message)
@@ -138,7 +145,9 @@ def test_level_shows_itself_and_those_before_it(workspace: Workspace, level: str
     shown = tensors_of(workspace, "--level", level)
     assert {tensor["level"] for tensor in shown} == set(order[: order.index(level) + 1])
     assert shown == [
-        tensor for tensor in tensors_of(workspace) if tensor["level"] in order[: order.index(level) + 1]
+        tensor
+        for tensor in tensors_of(workspace)
+        if tensor["level"] in order[: order.index(level) + 1]
     ]
 
 
@@ -154,7 +163,9 @@ def test_masks_are_drawn_as_svg(workspace: Workspace, tmp_path: Path) -> None:
     texts = [element.text for element in ET.parse(tmp_path / "masks.svg").iter() if element.text]
     assert outcome == Outcome(0, b"", "")
     assert texts.count("<pad>") == 3 * 3
-    assert {"masks: rows may attend to the dark columns", "cross-attention", "<s>", "</s>"} <= set(texts)
+    assert {"masks: rows may attend to the dark columns", "cross-attention", "<s>", "</s>"} <= set(
+        texts
+    )
 
 
 @pytest.mark.parametrize("name", ["masks.pdf", "-"])

@@ -1,4 +1,6 @@
-"""The model card: whether it says what the run's other files say, and leaves a reader's own README alone."""
+"""The model card: whether it says what the run's other files say, and leaves a reader's own README
+alone.
+"""
 
 import json
 import re
@@ -34,7 +36,9 @@ def test_card_of_training_says_what_its_files_say(run: Path) -> None:
     rows = rows_of(run)
     assert rows["parameters"] == [f"{parameters:,}"]
     assert rows["checkpoint"] == [best]
-    assert rows["updates"] == [f"{status['step']:,} of {status['total_steps']:,}, {status['state']}"]
+    assert rows["updates"] == [
+        f"{status['step']:,} of {status['total_steps']:,}, {status['state']}"
+    ]
     assert rows["seed"] == ["4"]  # workspace.CONFIG
     assert rows[f"val, step {status['best_step']} BLE"][0] == f"BLEU {status['best_score']:.2f}"
 
@@ -55,7 +59,11 @@ def test_card_gains_what_is_evaluated(workspace: Workspace, run: Path) -> None:
     rows = rows_of(run)
     for metric in (scores["bleu"], scores["chrf"], scores["ter"]):
         score = f"{metric['name']} {metric['score']:.2f}"
-        assert rows[f"test-greedy {score[:3]}"] == [score, str(scores["n"]), f"`{metric['signature']}`"]
+        assert rows[f"test-greedy {score[:3]}"] == [
+            score,
+            str(scores["n"]),
+            f"`{metric['signature']}`",
+        ]
 
 
 def test_another_checkpoints_and_an_ensembles_scores_are_not_the_models(
@@ -72,7 +80,10 @@ def test_another_checkpoints_and_an_ensembles_scores_are_not_the_models(
     change_json(other, checkpoint="step-00000001")
     change_json(rounded, weights="0" * 64)
     assert workspace.call("evaluate", run, "--split", "val").code == 0
-    assert {name.split()[0] for name in rows_of(run) if "greedy" in name} == {"test-greedy", "val-greedy"}
+    assert {name.split()[0] for name in rows_of(run) if "greedy" in name} == {
+        "test-greedy",
+        "val-greedy",
+    }
 
 
 def test_readme_of_ones_own_stays(workspace: Workspace, run: Path) -> None:

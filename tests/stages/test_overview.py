@@ -22,7 +22,9 @@ def folder(workspace: Workspace, tmp_path: Path) -> Path:
     text = dump_config(load_config(config, ["model.dropout=0.25"]))
     config.write_text(text, encoding="utf-8")
     manifest = config.with_name("manifest.json")
-    hashes = json.loads(manifest.read_text())["sha256"] | {"config.toml": sha256_bytes(text.encode())}
+    hashes = json.loads(manifest.read_text())["sha256"] | {
+        "config.toml": sha256_bytes(text.encode())
+    }
     change_json(manifest, sha256=hashes)
     tmp_path.joinpath("runs", "c", "config.toml").write_text("damaged")
     return tmp_path / "runs"
@@ -46,13 +48,17 @@ def test_runs_are_listed_with_scores_and_differences(workspace: Workspace, folde
     assert scores["bleu"]["signature"] in lines
 
 
-def test_runs_are_sorted_by_score_and_those_without_come_last(workspace: Workspace, folder: Path) -> None:
+def test_runs_are_sorted_by_score_and_those_without_come_last(
+    workspace: Workspace, folder: Path
+) -> None:
     assert workspace.call("evaluate", folder / "b").code == 0
     rows = workspace.call("runs", folder, "--sort", "bleu").lines[1:3]
     assert [row.split()[0] for row in rows] == ["b", "a"]
 
 
-def test_a_training_that_nobody_is_at_work_on_was_killed(workspace: Workspace, folder: Path) -> None:
+def test_a_training_that_nobody_is_at_work_on_was_killed(
+    workspace: Workspace, folder: Path
+) -> None:
     for name in ("a", "b"):
         change_json(folder / name / "status.json", state="running")
     with locked(folder / "a"):

@@ -39,7 +39,9 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get ins
 
 
 @pytest.fixture(scope="module")
-def measured(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+def measured(
+    workspace: Workspace, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, object]]:
     """What the browser says of the page of two runs, one of them hostile, at each of the `WIDTHS`."""
     folder = tmp_path_factory.mktemp("browser")
     one, two = (workspace.copy_run(folder / name) for name in ("one", "two"))
@@ -53,9 +55,12 @@ def measured(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> 
 def measure(page: str, folder: Path, *, widths: Sequence[int]) -> list[dict[str, object]]:
     """What the browser says of `page` in a frame of each of the `widths`."""
     frames = "".join(
-        f'<iframe width="{width}" height="800" srcdoc="{html.escape(page)}"></iframe>' for width in widths
+        f'<iframe width="{width}" height="800" srcdoc="{html.escape(page)}"></iframe>'
+        for width in widths
     )
-    folder.joinpath("frames.html").write_text(f"<body>{frames}<script>{MEASURE}</script>", encoding="utf-8")
+    folder.joinpath("frames.html").write_text(
+        f"<body>{frames}<script>{MEASURE}</script>", encoding="utf-8"
+    )
     assert BROWSER is not None
     done = subprocess.run(
         [

@@ -21,7 +21,9 @@ def plot(workspace: Workspace, *args: object) -> Outcome:
 
 def test_svg_shows_both_runs_and_is_named_on_stdout(workspace: Workspace, tmp_path: Path) -> None:
     other, picture = workspace.copy_run(tmp_path / "other"), tmp_path / "new" / "curves.svg"
-    assert plot(workspace, "runs/tiny", other, "-o", picture) == Outcome(0, f"{picture}\n".encode(), "")
+    assert plot(workspace, "runs/tiny", other, "-o", picture) == Outcome(
+        0, f"{picture}\n".encode(), ""
+    )
     texts = texts_in(picture)
     assert {"tiny, val", "other, train", "BLEU", "learning rate", "step"} < set(texts)
     assert sum("nrefs:1|case:mixed|eff:no|tok:13a" in text for text in texts) == 1
@@ -30,11 +32,18 @@ def test_svg_shows_both_runs_and_is_named_on_stdout(workspace: Workspace, tmp_pa
 def test_json_holds_the_points(workspace: Workspace, tmp_path: Path) -> None:
     outcome = plot(workspace, "runs/tiny", "-o", tmp_path / "a.svg", "--json")
     document = json.loads(outcome.out)
-    lines = [json.loads(line) for line in workspace.run.joinpath("metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in workspace.run.joinpath("metrics.jsonl").read_text().splitlines()
+    ]
     assert document["picture"] == str(tmp_path / "a.svg")
     (run,) = document["runs"]
-    assert run["bleu"] == [[line["step"], line["bleu"]] for line in lines if line["kind"] == "validation"]
-    assert run["train_nll"] == [[line["step"], line["nll"]] for line in lines if line["kind"] == "step"]
+    assert run["bleu"] == [
+        [line["step"], line["bleu"]] for line in lines if line["kind"] == "validation"
+    ]
+    assert run["train_nll"] == [
+        [line["step"], line["nll"]] for line in lines if line["kind"] == "step"
+    ]
 
 
 @pytest.mark.parametrize("name", ["curves.pdf", "curves", "-"])

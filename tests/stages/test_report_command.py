@@ -68,9 +68,13 @@ def test_hostile_text_stays_text(workspace: Workspace, tmp_path: Path) -> None:
     assert HOSTILE in str(Text(page))
 
 
-def test_two_runs_are_compared_as_compare_does(workspace: Workspace, run: Path, tmp_path: Path) -> None:
+def test_two_runs_are_compared_as_compare_does(
+    workspace: Workspace, run: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
-    assert workspace.call("train", "tiny.toml", "--run", other, "--max-steps", 30, "--quiet").code == 0
+    assert (
+        workspace.call("train", "tiny.toml", "--run", other, "--max-steps", 30, "--quiet").code == 0
+    )
     page = report(workspace, run, other, "--examples", 2, page=tmp_path / "both.html")
     compared = json.loads(workspace.call("compare", run, other, "--json").out)["splits"]["test"]
     _, _, evidence = compared["systems"][0]["verdict"].partition(": ")

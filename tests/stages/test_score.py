@@ -29,9 +29,12 @@ def test_scores_are_those_that_translate_gives_its_own_output(
     out.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     outcome = score(workspace, *named, "--src", "corpus/val.de", "--tgt", out)
     assert outcome.code == 0, outcome.err
-    # The first line is longer than the model's limit: `translate` splits it, and a pair cannot be split.
+    # The first line is longer than the model's limit: `translate` splits it, and a pair cannot be
+    # split.
     assert outcome.lines[0] == "-inf"
-    assert list(map(float, outcome.lines[1:])) == pytest.approx(list(map(float, scores[1:])), abs=2e-4)
+    assert list(map(float, outcome.lines[1:])) == pytest.approx(
+        list(map(float, scores[1:])), abs=2e-4
+    )
 
 
 def test_one_line_for_each_pair_whatever_it_holds(workspace: Workspace, tmp_path: Path) -> None:
@@ -60,7 +63,10 @@ def test_either_side_may_come_from_stdin(workspace: Workspace, flag: str) -> Non
     names = dict(zip(FILES[::2], FILES[1::2], strict=True))
     stdin = (workspace.folder / names[flag]).read_bytes()
     flags = [part for pair in {**names, flag: "-"}.items() for part in pair]
-    assert score(workspace, "runs/tiny", *flags, stdin=stdin).out == score(workspace, "runs/tiny", *FILES).out
+    assert (
+        score(workspace, "runs/tiny", *flags, stdin=stdin).out
+        == score(workspace, "runs/tiny", *FILES).out
+    )
 
 
 def test_files_of_unequal_length_exit_3_before_anything_is_printed(workspace: Workspace) -> None:
@@ -68,5 +74,6 @@ def test_files_of_unequal_length_exit_3_before_anything_is_printed(workspace: Wo
     assert outcome == Outcome(
         3,
         b"",
-        "error: corpus/test.en: 20 lines, but corpus/train.de has 25; the files must align line by line\n",
+        "error: corpus/test.en: 20 lines, but corpus/train.de has 25; the files must align line "
+        "by line\n",
     )

@@ -38,7 +38,9 @@ def lines_of(data: bytes) -> list[bytes]:
 
 
 text_bytes = st.lists(
-    st.sampled_from([b"\n", b"\r\n", b"a", b" ", b"\xff", "ä".encode(), "\u2028".encode(), b"\x0b", b"\x85"])
+    st.sampled_from(
+        [b"\n", b"\r\n", b"a", b" ", b"\xff", "ä".encode(), "\u2028".encode(), b"\x0b", b"\x85"]
+    )
 ).map(b"".join)
 
 
@@ -90,7 +92,9 @@ def test_locale_does_not_matter(workspace: Workspace) -> None:
         pytest.param(b"Ein Hund.", 1, id="unterminated"),
         pytest.param(b"Ein Hund.\n", 1, id="terminated"),
         pytest.param(b"Ein Hund.\r\nZwei Hunde.\r\n", 2, id="DOS"),
-        pytest.param("Ein\u2028Hund\x0bund\x85noch\x1eein\x0cHund\n".encode(), 1, id="Unicode line ends"),
+        pytest.param(
+            "Ein\u2028Hund\x0bund\x85noch\x1eein\x0cHund\n".encode(), 1, id="Unicode line ends"
+        ),
         pytest.param(b"Ein\rHund\n", 1, id="CR"),
         pytest.param(b"<s> </s> <pad> <unk>\n</s>\n", 2, id="special symbols"),
         pytest.param("犬が走る\n🐶🐶🐶\n".encode(), 2, id="other scripts"),
@@ -106,9 +110,18 @@ def test_number_of_lines_is_kept(workspace: Workspace, source: bytes, count: int
 @pytest.mark.parametrize(
     "line",
     [" ", "\t \u00a0", "\u200b\u200c\u200d\ufeff", "\u202a\u202c\u2066", "\x00\x1b", "\u2028"],
-    ids=["space", "white space", "zero width", "bidi marks", "control characters", "line separator"],
+    ids=[
+        "space",
+        "white space",
+        "zero width",
+        "bidi marks",
+        "control characters",
+        "line separator",
+    ],
 )
-def test_line_that_is_empty_after_normalisation_stays_empty(workspace: Workspace, line: str) -> None:
+def test_line_that_is_empty_after_normalisation_stays_empty(
+    workspace: Workspace, line: str
+) -> None:
     outcome = workspace.call("translate", RUN, stdin=f"{line}\nEin Hund.\n".encode())
     empty, filled = outcome.lines
     assert (outcome.code, outcome.err, empty) == (0, "", "")
@@ -162,10 +175,14 @@ def test_output_may_replace_the_input(workspace: Workspace, two_lines: Path) -> 
     assert two_lines.read_bytes() == translated(workspace).out
 
 
-def test_failed_translation_leaves_the_output_as_it_was(workspace: Workspace, two_lines: Path) -> None:
+def test_failed_translation_leaves_the_output_as_it_was(
+    workspace: Workspace, two_lines: Path
+) -> None:
     target = two_lines.with_name("english.txt")
     target.write_text("precious\n")
-    outcome = workspace.call("translate", RUN, "-i", two_lines, "-o", target, "--checkpoint", "none")
+    outcome = workspace.call(
+        "translate", RUN, "-i", two_lines, "-o", target, "--checkpoint", "none"
+    )
     assert outcome.code == 2
     assert target.read_text() == "precious\n"
     assert sorted(path.name for path in target.parent.iterdir()) == ["english.txt", "german.txt"]
@@ -176,7 +193,9 @@ def test_json_has_a_line_for_each_line_with_its_source(workspace: Workspace) -> 
     records = [json.loads(line) for line in outcome.lines]
     plain = workspace.call("translate", RUN, stdin=AWKWARD)
     assert [record["translation"] for record in records] == plain.lines
-    assert [record["source"] for record in records] == [decode_line(line) for line in lines_of(AWKWARD)]
+    assert [record["source"] for record in records] == [
+        decode_line(line) for line in lines_of(AWKWARD)
+    ]
     assert "schläft" in outcome.lines[0]
 
 
@@ -239,7 +258,10 @@ STRANGE = {
         ["Ein Hund.", "Собака бежит."],
         r"line 2: the model does not know most letters of 'Собака бежи",
     ),
-    "another language": (["Un chien court dans la neige avec une balle."], "looks like fr; .* translates de"),
+    "another language": (
+        ["Un chien court dans la neige avec une balle."],
+        "looks like fr; .* translates de",
+    ),
     "mostly another language": (
         ["A dog runs through the snow.", "Two men are sitting on a bench."],
         "looks like en; the model translates de",
@@ -269,7 +291,9 @@ def test_text_of_the_models_language_is_not_doubted(workspace: Workspace) -> Non
 
 
 def test_a_doubt_is_told_once(workspace: Workspace, tmp_path: Path) -> None:
-    tmp_path.joinpath("in.txt").write_text("A dog runs through the snow.\n" * 5000, encoding="utf-8")
+    tmp_path.joinpath("in.txt").write_text(
+        "A dog runs through the snow.\n" * 5000, encoding="utf-8"
+    )
     outcome = workspace.call(
         "translate", workspace.run, "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt"
     )

@@ -30,7 +30,9 @@ def test_words_per_side_are_numbered_by_frequency() -> None:
 
 
 def test_joint_words_count_both_sides() -> None:
-    tokenizers = learn([("in Berlin", "in Berlin")], TokenizerConfig(kind="spacy", joint=True, min_freq=2))
+    tokenizers = learn(
+        [("in Berlin", "in Berlin")], TokenizerConfig(kind="spacy", joint=True, min_freq=2)
+    )
     assert words(tokenizers.src) == words(tokenizers.tgt) == ("Berlin", "in")
 
 
@@ -47,7 +49,9 @@ def test_subwords_of_a_side_are_learned_from_that_side(kind: str) -> None:
 
 def test_a_vocabulary_without_a_word_is_refused() -> None:
     config = TokenizerConfig(kind="spacy", joint=False, min_freq=3)
-    with pytest.raises(DataError, match=r"no word occurs tokenizer\.min_freq = 3 times in the training text"):
+    with pytest.raises(
+        DataError, match=r"no word occurs tokenizer\.min_freq = 3 times in the training text"
+    ):
         learn(PAIRS, config)
 
 

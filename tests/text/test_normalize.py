@@ -106,5 +106,7 @@ def test_normalize_lowercases_on_request() -> None:
         ("a\u2028b\x85".encode(), "a\u2028b\x85"),
     ],
 )
-def test_decode_line_strips_one_line_end_and_replaces_invalid_bytes(raw: bytes, expected: str) -> None:
+def test_decode_line_strips_one_line_end_and_replaces_invalid_bytes(
+    raw: bytes, expected: str
+) -> None:
     assert decode_line(raw) == expected

@@ -10,14 +10,21 @@ from mt_cli.text.normalize import normalize
 from mt_cli.text.sentences import halved, split_sentences, split_text
 
 texts = st.lists(
-    st.sampled_from(["Hund", "z.", "B.", ".", "!", "…", ",", ";", " – ", " ", ".“ ", "?) ", "ä", "wort" * 9])
+    st.sampled_from(
+        ["Hund", "z.", "B.", ".", "!", "…", ",", ";", " – ", " ", ".“ ", "?) ", "ä", "wort" * 9]
+    )
 ).map(lambda pieces: normalize("".join(pieces)))
 any_text = st.text(max_size=60).map(normalize)
 
 
 def split(text: str, longest: int, *, lang: str = "de", together: int = 1) -> list[str]:
     return split_text(
-        text, lang, num_tokens=len, longest=longest, longest_together=longest, most_together=together
+        text,
+        lang,
+        num_tokens=len,
+        longest=longest,
+        longest_together=longest,
+        most_together=together,
     )
 
 
@@ -78,7 +85,10 @@ def test_what_nothing_can_fit_ends_in_single_characters(text: str) -> None:
         pytest.param("Ein Hund und eine Katze", 20, ["Ein Hund und", "eine Katze"], id="words"),
         pytest.param("aaaabbbb", 4, ["aaaa", "bbbb"], id="anywhere"),
         pytest.param(
-            "Ende 3.5 Meter, weit", 15, ["Ende 3.5 Meter,", "weit"], id="a point within a number is no end"
+            "Ende 3.5 Meter, weit",
+            15,
+            ["Ende 3.5 Meter,", "weit"],
+            id="a point within a number is no end",
         ),
         pytest.param(
             "Kurz. Ein Hund, der bellt. Kurz.",

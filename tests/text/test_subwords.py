@@ -18,7 +18,9 @@ KINDS: tuple[Literal["bpe", "unigram"], ...] = ("bpe", "unigram")
 SIZE = 500
 
 awkward = st.lists(
-    st.sampled_from(["<s>", "</s>", "<pad>", "<unk>", "<0x0A>", "▁", "\ue000", "\ue001", " ", "(", ".", "ü"])
+    st.sampled_from(
+        ["<s>", "</s>", "<pad>", "<unk>", "<0x0A>", "▁", "\ue000", "\ue001", " ", "(", ".", "ü"]
+    )
 ).map("".join)
 
 
@@ -27,7 +29,9 @@ def sample_lines(lang: str) -> list[str]:
     return [normalize(line) for path in paths for line in path.read_text("utf-8").split("\n")]
 
 
-LEARNED = {kind: learn_subwords(sample_lines("en")[:2000], kind=kind, vocab_size=SIZE) for kind in KINDS}
+LEARNED = {
+    kind: learn_subwords(sample_lines("en")[:2000], kind=kind, vocab_size=SIZE) for kind in KINDS
+}
 
 each_kind = pytest.mark.parametrize("tokenizer", [LEARNED[kind] for kind in KINDS], ids=KINDS)
 any_kind = st.sampled_from([LEARNED[kind] for kind in KINDS])
@@ -95,8 +99,12 @@ def test_little_text_yields_fewer_subwords_with_a_warning(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vocabulary_too_small_for_the_letters_names_the_least_size(kind: Literal["bpe", "unigram"]) -> None:
-    with pytest.raises(ConfigError, match=r"vocab_size 100 is too small: .* need \d+; set it to more"):
+def test_vocabulary_too_small_for_the_letters_names_the_least_size(
+    kind: Literal["bpe", "unigram"],
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"vocab_size 100 is too small: .* need \d+; set it to more"
+    ):
         learn_subwords(["ein Hund bellt"], kind=kind, vocab_size=100)
 
 
@@ -122,7 +130,9 @@ def test_tokenizer_survives_bytes_and_pickling(tokenizer: SubwordTokenizer) -> N
     assert pickle.loads(pickle.dumps(tokenizer)).encode(lines) == tokenizer.encode(lines)
 
 
-@pytest.mark.parametrize("model", [b"", b"hello world", b"\x00" * 100], ids=["empty", "text", "zeros"])
+@pytest.mark.parametrize(
+    "model", [b"", b"hello world", b"\x00" * 100], ids=["empty", "text", "zeros"]
+)
 def test_damaged_model_is_refused(model: bytes) -> None:
     with pytest.raises(DataError, match="SentencePiece model"):
         SubwordTokenizer(model)

@@ -62,7 +62,10 @@ def test_damaged_model_is_named() -> None:
         ({"format": 2}, r"tokenizer.json: format: .*another version"),
         ({"kind": "magic"}, r"tokenizer.json: kind: "),
         ({"extra": 1}, r"tokenizer.json: extra: "),
-        ({"src_lang": "de.stop_words"}, r"tokenizer.json: src_lang: "),  # a module that spaCy would import
+        (
+            {"src_lang": "de.stop_words"},
+            r"tokenizer.json: src_lang: ",
+        ),  # a module that spaCy would import
         ({"tgt_lang": "../x"}, r"tokenizer.json: tgt_lang: "),
         ({"tgt_lang": ""}, r"tokenizer.json: tgt_lang: "),
     ],

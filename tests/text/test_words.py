@@ -18,7 +18,9 @@ SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
 # Plain text hardly ever holds what could go wrong.
 awkward = st.lists(
-    st.sampled_from([JOINER, "<s>", "</s>", "<pad>", "<unk>", "▁", " ", "(", ".", "'s", "z.B.", "ü", "☃"])
+    st.sampled_from(
+        [JOINER, "<s>", "</s>", "<pad>", "<unk>", "▁", " ", "(", ".", "'s", "z.B.", "ü", "☃"]
+    )
 ).map("".join)
 
 
@@ -100,7 +102,10 @@ def test_tokenizer_survives_its_bytes() -> None:
         (b"[1, 2]", "not a JSON list"),
         (json.dumps(["a"]).encode(), "begins with <pad>"),
         (json.dumps([*SPECIALS, "a\nb"]).encode(), "line end"),
-        (gzip.compress(b"x", mtime=0), "not a JSON list"),  # a time in it would change the test's name
+        (
+            gzip.compress(b"x", mtime=0),
+            "not a JSON list",
+        ),  # a time in it would change the test's name
     ],
 )
 def test_malformed_vocabulary_is_refused(data: bytes, message: str) -> None:

@@ -1,4 +1,6 @@
-"""Output layer and cross-entropy in one function: value and gradients against PyTorch's, and its pieces."""
+"""Output layer and cross-entropy in one function: value and gradients against PyTorch's, and its
+pieces.
+"""
 
 from collections.abc import Iterator
 
@@ -68,7 +70,8 @@ def test_gradients_follow_the_scale_of_what_comes_after(scale: float) -> None:
     loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1).minimised
     expected = expected_loss(hidden, weight, bias, targets, 0.1)
     assert_close(
-        gradients(scale * loss, hidden, weight, bias), gradients(scale * expected, hidden, weight, bias)
+        gradients(scale * loss, hidden, weight, bias),
+        gradients(scale * expected, hidden, weight, bias),
     )
 
 
@@ -82,14 +85,21 @@ def test_gradients_follow_the_scale_of_what_comes_after(scale: float) -> None:
 def test_any_shape_equals_torch(
     num_tokens: int, d_model: int, vocab_size: int, piece: int, smoothing: float
 ) -> None:
-    hidden, weight, bias, targets = operands(num_tokens=num_tokens, d_model=d_model, vocab_size=vocab_size)
+    hidden, weight, bias, targets = operands(
+        num_tokens=num_tokens, d_model=d_model, vocab_size=vocab_size
+    )
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setitem(module.PIECE_LOGITS, "cpu", piece)
-        loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing).minimised
+        loss = linear_cross_entropy(
+            hidden, weight, bias, targets, label_smoothing=smoothing
+        ).minimised
     expected = expected_loss(hidden, weight, bias, targets, smoothing)
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(
-        gradients(loss, hidden, weight, bias), gradients(expected, hidden, weight, bias), rtol=1e-4, atol=1e-4
+        gradients(loss, hidden, weight, bias),
+        gradients(expected, hidden, weight, bias),
+        rtol=1e-4,
+        atol=1e-4,
     )
 
 
@@ -110,13 +120,17 @@ def test_huge_logits_stay_finite() -> None:
 
 def test_bf16_hidden_is_close_to_fp32() -> None:
     hidden, weight, bias, targets = operands(num_tokens=200, d_model=32, vocab_size=100)
-    loss = linear_cross_entropy(hidden.bfloat16(), weight, bias, targets, label_smoothing=0.1).minimised
+    loss = linear_cross_entropy(
+        hidden.bfloat16(), weight, bias, targets, label_smoothing=0.1
+    ).minimised
     expected = expected_loss(hidden, weight, bias, targets, 0.1)
     torch.testing.assert_close(loss, expected, rtol=5e-3, atol=0)
     errors = [
         ((actual - exact).norm() / exact.norm()).item()
         for actual, exact in zip(
-            gradients(loss, hidden, weight, bias), gradients(expected, hidden, weight, bias), strict=True
+            gradients(loss, hidden, weight, bias),
+            gradients(expected, hidden, weight, bias),
+            strict=True,
         )
     ]
     assert max(errors) < 0.02
@@ -161,4 +175,6 @@ def test_value_nll_and_gradients_equal_torch(
     assert_close(loss.minimised, expected)
     assert_close(loss.nll, expected_loss(hidden, weight, bias, targets, 0.0).detach())
     assert not loss.nll.requires_grad
-    assert_close(gradients(loss.minimised, hidden, weight, bias), gradients(expected, hidden, weight, bias))
+    assert_close(
+        gradients(loss.minimised, hidden, weight, bias), gradients(expected, hidden, weight, bias)
+    )

@@ -7,14 +7,18 @@ from rich.console import Console
 
 from mt_cli.training.live import Screen, last_rows, open_screen
 
-FACTS = dict.fromkeys(("run", "config", "device", "precision", "threads", "pairs", "parameters"), "x" * 100)
+FACTS = dict.fromkeys(
+    ("run", "config", "device", "precision", "threads", "pairs", "parameters"), "x" * 100
+)
 FACTS |= {"updates": "250", "batches": "2,048", "BLEU": "nrefs:1", "expected": "5 min"}
 SAMPLES = [f"  source       Satz {i}" for i in range(6)]
 
 
 def frame(*, height: int, num_rows: int, best: int | None, width: int = 80) -> list[str]:
     """What stands on a terminal of that size, line by line."""
-    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
+    console = Console(
+        file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None
+    )
     screen = Screen(console, total_steps=250, head="epoch  step")
     screen.facts, screen.samples, screen.doing = dict(FACTS), SAMPLES, "step 3 of 250"
     screen.rows = [(f"row {i}", i == best) for i in range(num_rows)]
@@ -24,7 +28,9 @@ def frame(*, height: int, num_rows: int, best: int | None, width: int = 80) -> l
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 5, 40])
-@pytest.mark.parametrize(("height", "width"), [(24, 80), (50, 140), (24, 60), (16, 80), (10, 40), (4, 20)])
+@pytest.mark.parametrize(
+    ("height", "width"), [(24, 80), (50, 140), (24, 60), (16, 80), (10, 40), (4, 20)]
+)
 def test_a_frame_fits_the_terminal(height: int, width: int, num_rows: int) -> None:
     lines = frame(height=height, width=width, num_rows=num_rows, best=num_rows - 1)
     assert len(lines) < height

@@ -1,4 +1,6 @@
-"""The loss of a batch: which tokens count, against PyTorch's cross-entropy of the model's own logits."""
+"""The loss of a batch: which tokens count, against PyTorch's cross-entropy of the model's own
+logits.
+"""
 
 import pytest
 import torch
@@ -38,9 +40,12 @@ def test_empty_rows_and_wider_padding_change_nothing(backend: str, alpha: float)
     model = randomised(tiny_model(backend, decoder_layers=2))
     split = split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])])
     exact, padded = (
-        collate(split, [0, 1], shape) for shape in (None, BatchShape(rows=5, src_width=6, tgt_width=7))
+        collate(split, [0, 1], shape)
+        for shape in (None, BatchShape(rows=5, src_width=6, tgt_width=7))
     )
-    losses = [batch_loss(model, each, label_smoothing=0.1, r_drop=alpha) for each in (exact, padded)]
+    losses = [
+        batch_loss(model, each, label_smoothing=0.1, r_drop=alpha) for each in (exact, padded)
+    ]
     assert_close(losses[1].minimised, losses[0].minimised)
     assert_close(losses[1].nll, losses[0].nll)
     wanted = list(model.parameters())

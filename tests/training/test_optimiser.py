@@ -23,7 +23,9 @@ def optimiser_of(
 
 def gradients(model: TranslationModel, *, seed: int) -> dict[str, Tensor]:
     """Leave in `model` the gradients of larger logits of random pairs."""
-    model(random_ids(2, 4, seed=seed), random_ids(2, 3, seed=seed + 1)).logsumexp(-1).sum().backward()
+    model(random_ids(2, 4, seed=seed), random_ids(2, 3, seed=seed + 1)).logsumexp(
+        -1
+    ).sum().backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -101,7 +103,9 @@ def test_incomplete_state_is_refused(kind: OptimizerKind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spoiled", [float("nan"), float("inf")])
-def test_skipped_update_leaves_weights_and_state_untouched(kind: OptimizerKind, spoiled: float) -> None:
+def test_skipped_update_leaves_weights_and_state_untouched(
+    kind: OptimizerKind, spoiled: float
+) -> None:
     model = randomised(tiny_model())
     optimiser = optimiser_of(model, kind=kind, weight_decay=0.1)
     update(model, optimiser)
@@ -117,7 +121,9 @@ def test_skipped_update_leaves_weights_and_state_untouched(kind: OptimizerKind, 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
 @pytest.mark.parametrize("tie", ["none", "all"])
-def test_an_update_of_every_parameter_is_the_formula_of_the_paper(tie: str, kind: OptimizerKind) -> None:
+def test_an_update_of_every_parameter_is_the_formula_of_the_paper(
+    tie: str, kind: OptimizerKind
+) -> None:
     model = randomised(tiny_model(tie=tie, positions="learned"))
     before = {name: p.detach().clone().double() for name, p in model.named_parameters()}
     optimiser = optimiser_of(model, kind=kind)
@@ -138,10 +144,15 @@ def test_muon_makes_the_updates_of_pytorchs(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(_muon, "_zeropower_via_newtonschulz", lambda g, *_: orthogonal(g[None])[0])
     model = randomised(tiny_model())
     ours = optimiser_of(model, kind="muon", weight_decay=0.1)
-    names = [name for name, p in model.named_parameters() if p.dim() == 2 and name.startswith("backend.")]
+    names = [
+        name for name, p in model.named_parameters() if p.dim() == 2 and name.startswith("backend.")
+    ]
     # A packed projection is three matrices.
     copies = {
-        name: [part.detach().clone() for part in model.get_parameter(name).chunk(1 + 2 * ("in_proj" in name))]
+        name: [
+            part.detach().clone()
+            for part in model.get_parameter(name).chunk(1 + 2 * ("in_proj" in name))
+        ]
         for name in names
     }
     theirs = torch.optim.Muon(
@@ -158,11 +169,15 @@ def test_muon_makes_the_updates_of_pytorchs(monkeypatch: pytest.MonkeyPatch) -> 
                 part.grad = gradient
         theirs.step()  # type: ignore[no-untyped-call]
     for name, parts in copies.items():
-        torch.testing.assert_close(model.get_parameter(name).detach(), torch.cat(parts), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            model.get_parameter(name).detach(), torch.cat(parts), rtol=0, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (4, 16), (16, 4)])
-def test_orthogonal_is_five_times_the_polynomial_of_each_singular_value(shape: tuple[int, int]) -> None:
+def test_orthogonal_is_five_times_the_polynomial_of_each_singular_value(
+    shape: tuple[int, int],
+) -> None:
     draws = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     u, _, v = torch.linalg.svd(draws, full_matrices=False)
     values = torch.tensor([1.0, 0.3, 0.03, 0.003], dtype=torch.float64)
@@ -179,7 +194,9 @@ def test_what_is_no_matrix_of_a_layer_is_updated_as_by_adamw() -> None:
     models = [randomised(tiny_model(tie="none", positions="learned")) for _ in range(2)]
     for model, kind in zip(models, KINDS[1:], strict=True):
         update(model, optimiser_of(model, kind=kind, weight_decay=0.1))
-    for (name, first), second in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
+    for (name, first), second in zip(
+        models[0].named_parameters(), models[1].parameters(), strict=True
+    ):
         is_like_adamw = torch.equal(first, second)
         assert is_like_adamw == (first.dim() < 2 or not name.startswith("backend.")), name
 

@@ -19,7 +19,9 @@ TRAINING = TrainingConfig(max_epochs=4, tokens_per_batch=60, warmup_steps=3, pea
 
 def trainer_in(precision: Precision, **options: object) -> Trainer:
     config = TRAINING.model_copy(update=options)
-    return Trainer(randomised(tiny_model()), split_of(PAIRS), config, runtime=Runtime(CPU, precision), seed=1)
+    return Trainer(
+        randomised(tiny_model()), split_of(PAIRS), config, runtime=Runtime(CPU, precision), seed=1
+    )
 
 
 @pytest.mark.parametrize("tie", ["none", "decoder", "all"])
@@ -69,7 +71,9 @@ def test_what_is_too_small_for_sixteen_bits_is_learned_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("overflows", [[0, 0, 0, 0], [1, 1, 0, 1], [0, 0, 1, 0, 0, 0]])
-def test_the_scale_moves_as_that_of_pytorch(monkeypatch: pytest.MonkeyPatch, overflows: list[int]) -> None:
+def test_the_scale_moves_as_that_of_pytorch(
+    monkeypatch: pytest.MonkeyPatch, overflows: list[int]
+) -> None:
     monkeypatch.setattr("mt_cli.training.precision.UPDATES_BEFORE_GROWTH", 2)
     scale = LossScale(torch.float16, device=CPU)
     reference = torch.amp.GradScaler("cpu", init_scale=2.0**HALVINGS, growth_interval=2)
@@ -117,5 +121,7 @@ def test_a_resumed_training_in_fp16_has_the_scale_it_had() -> None:
     second.restore(replace(whole.progress), saved)
     assert [r.loss.item() for r in second.run()] == [r.loss.item() for r in reports]
     third = trainer_in("fp16")  # from a training in another precision, which has no scale
-    third.restore(replace(whole.progress), {n: t for n, t in saved.items() if not n.startswith("scale:")})
+    third.restore(
+        replace(whole.progress), {n: t for n, t in saved.items() if not n.startswith("scale:")}
+    )
     assert third.tensors()["scale:factor"].item() == 2.0**HALVINGS

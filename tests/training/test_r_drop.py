@@ -24,7 +24,13 @@ def operands() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def expected_loss(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, smoothing: float, alpha: float
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    smoothing: float,
+    alpha: float,
 ) -> Tensor:
     """Half of equation 3 of Liang et al. (2021)."""
     logits = [F.linear(each, weight, bias) for each in hidden]
@@ -36,7 +42,9 @@ def expected_loss(
         F.kl_div(second, first, log_target=True, reduction="sum"),
         F.kl_div(first, second, log_target=True, reduction="sum"),
     ]
-    return (sum(cross_entropies, torch.zeros(())) + alpha / 2 * sum(divergences, torch.zeros(()))) / 2
+    return (
+        sum(cross_entropies, torch.zeros(())) + alpha / 2 * sum(divergences, torch.zeros(()))
+    ) / 2
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -75,7 +83,8 @@ def test_nll_is_the_mean_of_both_passes() -> None:
     hidden, weight, bias, targets = operands()
     loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1, r_drop=5.0)
     alone = [
-        linear_cross_entropy(each[None], weight, bias, targets, label_smoothing=0.1).nll for each in hidden
+        linear_cross_entropy(each[None], weight, bias, targets, label_smoothing=0.1).nll
+        for each in hidden
     ]
     assert_close(loss.nll, (alone[0] + alone[1]) / 2)
     assert not loss.nll.requires_grad
@@ -90,7 +99,8 @@ def test_without_dropout_r_drop_adds_nothing(tie: str) -> None:
     assert_close((twice.minimised, twice.nll), (plain.minimised, plain.nll))
     parameters = list(model.parameters())
     assert_close(
-        torch.autograd.grad(twice.minimised, parameters), torch.autograd.grad(plain.minimised, parameters)
+        torch.autograd.grad(twice.minimised, parameters),
+        torch.autograd.grad(plain.minimised, parameters),
     )
 
 
@@ -110,9 +120,13 @@ def test_bf16_is_close_to_fp32(piece: int, has_bias: bool, monkeypatch: pytest.M
     monkeypatch.setitem(module.PIECE_LOGITS, "cpu", piece)
     hidden, weight, bias, targets = operands()
     used_bias = bias if has_bias else None
-    exact = linear_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)
+    exact = linear_cross_entropy(
+        hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0
+    )
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = linear_cross_entropy(hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0)
+        rounded = linear_cross_entropy(
+            hidden, weight, used_bias, targets, label_smoothing=0.1, r_drop=5.0
+        )
     torch.testing.assert_close(rounded.minimised, exact.minimised, rtol=0.02, atol=0.02)
     wanted = (hidden, weight, bias) if has_bias else (hidden, weight)
     for each, other in zip(

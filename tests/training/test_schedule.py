@@ -13,7 +13,12 @@ every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
 
 
 def rate(
-    step: int, schedule: Schedule, *, peak_lr: float = 1.0, warmup_steps: int = 10, total_steps: int = 29
+    step: int,
+    schedule: Schedule,
+    *,
+    peak_lr: float = 1.0,
+    warmup_steps: int = 10,
+    total_steps: int = 29,
 ) -> float:
     return learning_rate(
         step, schedule=schedule, peak_lr=peak_lr, warmup_steps=warmup_steps, total_steps=total_steps
@@ -39,7 +44,9 @@ def test_warm_up_rises_linearly_to_the_peak(schedule: Schedule, step: int, expec
         ("constant", 29, 1.0),
     ],
 )
-def test_hand_worked_rates_after_the_warm_up(schedule: Schedule, step: int, expected: float) -> None:
+def test_hand_worked_rates_after_the_warm_up(
+    schedule: Schedule, step: int, expected: float
+) -> None:
     assert rate(step, schedule) == pytest.approx(expected)
 
 

@@ -36,7 +36,9 @@ PLAIN = TrainingConfig(
 PAIRS = random_pairs(40)
 
 
-def trainer_of(model: TranslationModel, *, pairs: Pairs = PAIRS, seed: int = 1, **options: object) -> Trainer:
+def trainer_of(
+    model: TranslationModel, *, pairs: Pairs = PAIRS, seed: int = 1, **options: object
+) -> Trainer:
     return Trainer(model, split_of(pairs), PLAIN.model_copy(update=options), runtime=CPU, seed=seed)
 
 
@@ -63,7 +65,9 @@ def num_targets(pairs: Pairs) -> int:
 def test_eight_pairs_are_learned_without_an_error(backend: str) -> None:
     pairs = random_pairs(8, seed=4)
     model = tiny_model(backend, d_model=32, d_ff=64, decoder_layers=2, tie="all")
-    trainer = trainer_of(model, pairs=pairs, max_epochs=60, peak_lr=0.02, warmup_steps=10, schedule="cosine")
+    trainer = trainer_of(
+        model, pairs=pairs, max_epochs=60, peak_lr=0.02, warmup_steps=10, schedule="cosine"
+    )
     list(trainer.run())
     model.eval()
     with torch.no_grad():
@@ -94,7 +98,9 @@ def test_report_gives_the_norm_of_the_gradient_before_clipping() -> None:
 
 
 @pytest.mark.parametrize(("clip_norm", "expected"), [(0.01, 0.01), (0.0, None), (1e6, None)])
-def test_gradient_is_clipped_to_the_norm_asked_for(clip_norm: float, expected: float | None) -> None:
+def test_gradient_is_clipped_to_the_norm_asked_for(
+    clip_norm: float, expected: float | None
+) -> None:
     trainer = trainer_of(randomised(tiny_model()), clip_norm=clip_norm)
     report = next(trainer.run())
     means = [t.flatten() for name, t in trainer.tensors().items() if name.endswith(":exp_avg")]
@@ -114,7 +120,9 @@ def test_an_update_moves_weights_by_the_reported_rate() -> None:
 
 
 def test_rates_follow_the_schedule() -> None:
-    trainer = trainer_of(tiny_model(), max_epochs=3, tokens_per_batch=100, warmup_steps=2, schedule="cosine")
+    trainer = trainer_of(
+        tiny_model(), max_epochs=3, tokens_per_batch=100, warmup_steps=2, schedule="cosine"
+    )
     rates = [report.lr for report in trainer.run()]
     total = trainer.total_steps
     assert len(rates) == total
@@ -165,7 +173,9 @@ def test_an_epoch_sees_every_target_token_once() -> None:
 
 
 @pytest.mark.parametrize("pairs_seed", [5, 8], ids=["a longer epoch", "a shorter epoch"])
-def test_training_ends_exactly_after_its_epochs(pairs_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_ends_exactly_after_its_epochs(
+    pairs_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batching, "POOL_BATCHES", 1)
     pairs = random_pairs(40, seed=pairs_seed, longest=12)
     trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=60, max_epochs=3)
@@ -180,7 +190,9 @@ def test_training_ends_exactly_after_its_epochs(pairs_seed: int, monkeypatch: py
 @pytest.mark.parametrize(("max_steps", "expected"), [(1, 1), (5, 5), (10**6, 6), (None, 6)])
 def test_max_steps_ends_training_before_max_epochs(max_steps: int | None, expected: int) -> None:
     pairs: Pairs = [([4], [5])] * 4  # two batches an epoch
-    trainer = trainer_of(tiny_model(), pairs=pairs, tokens_per_batch=4, max_epochs=3, max_steps=max_steps)
+    trainer = trainer_of(
+        tiny_model(), pairs=pairs, tokens_per_batch=4, max_epochs=3, max_steps=max_steps
+    )
     assert trainer.total_steps == expected
     assert len(list(trainer.run())) == expected
 
@@ -204,7 +216,8 @@ def test_betas_are_those_asked_for() -> None:
         torch.cat([t.flatten() for name, t in tensors.items() if name.endswith(f":{kind}")])
         for kind in ("exp_avg", "exp_avg_sq")
     )
-    # After one update from zero, the running means hold (1 - beta) of the gradient and of its square.
+    # After one update from zero, the running means hold (1 - beta) of the gradient and of its
+    # square.
     assert means.norm().item() == pytest.approx(0.5 * report.grad_norm.item(), rel=1e-4)
     assert squares.sum().item() == pytest.approx(0.25 * report.grad_norm.item() ** 2, rel=1e-4)
 
@@ -228,7 +241,9 @@ def resumable(model: TranslationModel) -> Trainer:
 def interrupted(
     backend: str, *, after: int, disturb: Callable[[], object]
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """Losses and weights of a training that stops after some updates and is resumed by a new trainer."""
+    """Losses and weights of a training that stops after some updates and is resumed by a new
+    trainer.
+    """
     torch.manual_seed(1)
     model = tiny_model(backend, options=DROPPING)
     trainer = resumable(model)
@@ -267,7 +282,9 @@ def test_mean_nll_equals_the_sum_over_pairs(tokens_per_batch: int) -> None:
     model = randomised(tiny_model(dropout=0.5))
     with torch.no_grad():
         expected = summed_loss(model, PAIRS, label_smoothing=0.0).item() / num_targets(PAIRS)
-    actual = mean_nll(model.train(), split_of(PAIRS), tokens_per_batch=tokens_per_batch, runtime=CPU)
+    actual = mean_nll(
+        model.train(), split_of(PAIRS), tokens_per_batch=tokens_per_batch, runtime=CPU
+    )
     assert actual == pytest.approx(expected, rel=1e-5)
 
 
@@ -279,7 +296,9 @@ def test_mean_nll_draws_no_random_numbers() -> None:
 
 
 def spoil_gradient(model: TranslationModel, *, calls: set[int], value: float) -> None:
-    """Let the gradient of the output layer be `value` in the updates `calls`, though the loss is finite."""
+    """Let the gradient of the output layer be `value` in the updates `calls`, though the loss is
+    finite.
+    """
     counter = count(1)
     model.output.weight.register_hook(  # type: ignore[no-untyped-call]
         lambda gradient: torch.full_like(gradient, value) if next(counter) in calls else gradient
@@ -288,7 +307,9 @@ def spoil_gradient(model: TranslationModel, *, calls: set[int], value: float) ->
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("clip_norm", [0.0, 1.0], ids=["unclipped", "clipped"])
-def test_update_with_a_gradient_that_is_not_finite_is_skipped(value: float, clip_norm: float) -> None:
+def test_update_with_a_gradient_that_is_not_finite_is_skipped(
+    value: float, clip_norm: float
+) -> None:
     model = randomised(tiny_model())
     trainer = trainer_of(model, tokens_per_batch=40, clip_norm=clip_norm)
     spoil_gradient(model, calls={2}, value=value)
@@ -371,11 +392,18 @@ def test_each_process_drops_other_elements() -> None:
 
 
 @pytest.mark.parametrize("num_pairs", [1, 5], ids=["one has no pair", "each has some"])
-def test_gradients_of_all_processes_add_up(num_pairs: int, alone_among_two: list[list[Tensor]]) -> None:
+def test_gradients_of_all_processes_add_up(
+    num_pairs: int, alone_among_two: list[list[Tensor]]
+) -> None:
     pairs = PAIRS[:num_pairs]
     for rank in (0, 1):
         trainer = Trainer(
-            randomised(tiny_model()), split_of(pairs), PLAIN, runtime=CPU, seed=1, world=World(rank, 2)
+            randomised(tiny_model()),
+            split_of(pairs),
+            PLAIN,
+            runtime=CPU,
+            seed=1,
+            world=World(rank, 2),
         )
         assert next(trainer.run()).tgt_tokens == num_targets(pairs)
     of_first, of_second = alone_among_two
@@ -404,17 +432,23 @@ class LittleMemory:
         monkeypatch.setattr("mt_cli.training.trainer.batch_loss", loss)
 
 
-# With so large a denominator, Adam moves by the size of a gradient, and mere rounding makes no step.
+# With so large a denominator, Adam moves by the size of a gradient, and mere rounding makes no
+# step.
 BY_SIZE: dict[str, Any] = {"tokens_per_batch": 80, "eps": 1.0, "peak_lr": 1.0}
 NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
 @pytest.mark.parametrize(
-    "error", [NO_MEMORY, RuntimeError("DefaultCPUAllocator: can't allocate memory")], ids=["gpu", "cpu"]
+    "error",
+    [NO_MEMORY, RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+    ids=["gpu", "cpu"],
 )
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_batches_that_do_not_fit_make_the_same_updates_in_parts(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, accumulation: int
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    accumulation: int,
 ) -> None:
     trained = []
     for has_room in (True, False):
@@ -426,7 +460,9 @@ def test_batches_that_do_not_fit_make_the_same_updates_in_parts(
         trained.append((list(model.parameters()), losses(reports), [r.tgt_tokens for r in reports]))
     torch.testing.assert_close(trained[0], trained[1], rtol=1e-4, atol=1e-5)
     assert max(memory.rows) > 4
-    assert memory.rows.count(max(memory.rows)) == 1  # of a shape that does not fit, no batch is tried again
+    assert (
+        memory.rows.count(max(memory.rows)) == 1
+    )  # of a shape that does not fit, no batch is tried again
     assert caplog.text.count("out of memory: batches that do not fit are trained in parts") == 1
 
 
@@ -438,7 +474,8 @@ def test_memory_that_runs_out_within_a_backward_pass_leaves_no_half_of_a_gradien
         model = randomised(tiny_model())
         if fails:
             errors = iter([NO_MEMORY])
-            # The last parameter that the backward pass comes to: all others have been added to by then.
+            # The last parameter that the backward pass comes to: all others have been added to by
+            # then.
             model.src_embedding.weight.register_hook(  # type: ignore[no-untyped-call]
                 lambda gradient, errors=errors: raise_next(errors, gradient)
             )
@@ -463,7 +500,9 @@ def test_a_single_pair_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyP
 
 def test_dropout_depends_on_the_seed() -> None:
     first, other = (
-        next(trainer_of(tiny_model(options=DROPPING), pairs=PAIRS[:1], seed=seed, **STILL).run()).loss.item()
+        next(
+            trainer_of(tiny_model(options=DROPPING), pairs=PAIRS[:1], seed=seed, **STILL).run()
+        ).loss.item()
         for seed in (1, 2)
     )
     assert first != other

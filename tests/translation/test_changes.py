@@ -20,7 +20,9 @@ def changes() -> list[Change]:
 
 
 def test_only_what_changed_is_listed_with_its_line(changes: list[Change]) -> None:
-    assert [(each.line, each.source, each.ref, each.baseline_hyp, each.hyp) for each in changes] == [
+    assert [
+        (each.line, each.source, each.ref, each.baseline_hyp, each.hyp) for each in changes
+    ] == [
         (1, SOURCES[0], "A dog.", "A cat.", "A dog."),
         (2, SOURCES[1], REFS[1], REFS[1], "Two cats sleep."),
     ]
@@ -28,8 +30,20 @@ def test_only_what_changed_is_listed_with_its_line(changes: list[Change]) -> Non
 
 def test_buckets_count_wins_losses_and_ties_by_length(changes: list[Change]) -> None:
     short, long = buckets([len(line.split()) for line in SOURCES], changes, tops=LENGTHS)
-    assert (short["label"], short["n"], short["wins"], short["losses"], short["ties"]) == ("0-5", 3, 1, 0, 2)
-    assert (long["label"], long["n"], long["wins"], long["losses"], long["ties"]) == ("6-10", 1, 0, 1, 0)
+    assert (short["label"], short["n"], short["wins"], short["losses"], short["ties"]) == (
+        "0-5",
+        3,
+        1,
+        0,
+        2,
+    )
+    assert (long["label"], long["n"], long["wins"], long["losses"], long["ties"]) == (
+        "6-10",
+        1,
+        0,
+        1,
+        0,
+    )
     assert short["mean_difference"] == pytest.approx(changes[0].difference / 3)
     assert long["mean_difference"] == pytest.approx(changes[1].difference)
 

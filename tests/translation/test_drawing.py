@@ -1,4 +1,6 @@
-"""Labelled grids, as text that is compared letter by letter and as pictures that other programs can read."""
+"""Labelled grids, as text that is compared letter by letter and as pictures that other programs can
+read.
+"""
 
 import itertools
 import os
@@ -20,7 +22,11 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def panel_of(
-    rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]], *, title: str = "mean"
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    *,
+    title: str = "mean",
 ) -> Panel:
     return Panel(title, rows, columns, np.array(values, dtype=np.float32))
 
@@ -63,7 +69,9 @@ def test_svg_keeps_dollars_angles_and_ampersands_as_they_are(
 ) -> None:
     panel = panel_of(AWKWARD, AWKWARD, np.eye(len(AWKWARD)).tolist(), title="$head$ <1> & 2")
     write_picture(tmp_path / "a.svg", [panel], title="$T$ <&>")
-    assert sorted(texts_in(tmp_path / "a.svg")) == sorted([*AWKWARD, *AWKWARD, "$head$ <1> & 2", "$T$ <&>"])
+    assert sorted(texts_in(tmp_path / "a.svg")) == sorted(
+        [*AWKWARD, *AWKWARD, "$head$ <1> & 2", "$T$ <&>"]
+    )
     assert caplog.records == []
 
 
@@ -77,7 +85,9 @@ def test_the_same_panel_gives_the_same_bytes(tmp_path: Path, ending: str) -> Non
 
 def test_each_head_has_a_panel_and_unused_places_stay_empty(tmp_path: Path) -> None:
     titles = [f"head {i + 1}" for i in range(5)]
-    write_picture(tmp_path / "a.svg", [random_panel(1, 2, title=title) for title in titles], title="all")
+    write_picture(
+        tmp_path / "a.svg", [random_panel(1, 2, title=title) for title in titles], title="all"
+    )
     assert [text for text in texts_in(tmp_path / "a.svg") if text.startswith("head")] == titles
     assert axes_in(tmp_path / "a.svg") == 5 + 1  # and the scale of colours
 
@@ -102,7 +112,8 @@ write_picture(Path(sys.argv[1]), [Panel("t", ["a"], ["b"], np.ones((1, 1), np.fl
 def test_window_system_that_matplotlib_is_told_to_use_does_not_matter(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DRAW_IN_A_PROCESS, tmp_path / "a.svg"],
-        # What a notebook sets for every program started from it, installed in that program's place or not.
+        # What a notebook sets for every program started from it, installed in that program's place
+        # or not.
         env={**os.environ, "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
         capture_output=True,
         text=True,
@@ -117,7 +128,9 @@ def test_heat_map_is_cut_into_blocks_that_fit_and_hold_every_column_once(width: 
     title, *lines = heat_map(random_panel(5, 50), width=width).split("\n")
     assert title == "mean"
     assert max(map(len, lines)) <= width
-    ranges = [tuple(map(int, re.findall(r"\d+", line))) for line in lines if line.startswith("columns ")]
+    ranges = [
+        tuple(map(int, re.findall(r"\d+", line))) for line in lines if line.startswith("columns ")
+    ]
     assert ranges[0][0] == 1
     assert ranges[-1][1:] == (50, 50)
     assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(ranges))

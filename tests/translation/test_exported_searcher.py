@@ -49,7 +49,9 @@ def load(folder: Path, **options: Any) -> Translator:  # noqa: ANN401
 def test_greedy_search_finds_what_the_run_finds(
     workspace: Workspace, exported: Path, lines: list[str], options: dict[str, Any]
 ) -> None:
-    assert load(exported, **options).translate(lines) == load(workspace.run, **options).translate(lines)
+    assert load(exported, **options).translate(lines) == load(workspace.run, **options).translate(
+        lines
+    )
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
@@ -57,7 +59,8 @@ def test_beams_find_what_the_model_knows_by_heart(
     workspace: Workspace, exported: Path, known: list[str], length_penalty: float
 ) -> None:
     ours, theirs = (
-        load(folder, beam_size=4, length_penalty=length_penalty) for folder in (workspace.run, exported)
+        load(folder, beam_size=4, length_penalty=length_penalty)
+        for folder in (workspace.run, exported)
     )
     assert theirs.translate(known) == ours.translate(known)
 
@@ -78,7 +81,9 @@ def test_score_is_the_log_probability_over_our_length_penalty(
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 2.0])
-def test_n_best_are_so_many_and_ranked(exported: Path, lines: list[str], length_penalty: float) -> None:
+def test_n_best_are_so_many_and_ranked(
+    exported: Path, lines: list[str], length_penalty: float
+) -> None:
     translator = load(exported, beam_size=5, length_penalty=length_penalty)
     found = translator.translate_n_best(lines, n_best=4)
     assert {len(each) for each in found} == {4}
@@ -87,7 +92,9 @@ def test_n_best_are_so_many_and_ranked(exported: Path, lines: list[str], length_
     assert [each[0].text for each in found] == translator.translate(lines)
 
 
-def test_alignment_is_that_of_the_run(workspace: Workspace, exported: Path, lines: list[str]) -> None:
+def test_alignment_is_that_of_the_run(
+    workspace: Workspace, exported: Path, lines: list[str]
+) -> None:
     ours, theirs = (
         [each.alignment for (each,) in load(folder).translate_n_best(lines, with_alignment=True)]
         for folder in (workspace.run, exported)
@@ -98,7 +105,9 @@ def test_alignment_is_that_of_the_run(workspace: Workspace, exported: Path, line
 
 def test_samples_depend_on_their_seed(exported: Path, lines: list[str]) -> None:
     hot = Sampling(temperature=3.0)
-    first, again, other = (load(exported, sampling=hot, seed=seed).translate(lines) for seed in (1, 1, 2))
+    first, again, other = (
+        load(exported, sampling=hot, seed=seed).translate(lines) for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other
 

@@ -1,4 +1,6 @@
-"""Wrong options of `Translator.load`: each is refused by its own name before anything is translated."""
+"""Wrong options of `Translator.load`: each is refused by its own name before anything is
+translated.
+"""
 
 import re
 from typing import Any
@@ -16,7 +18,9 @@ def load(workspace: Workspace, **options: Any) -> Translator:  # noqa: ANN401
 
 
 def pattern_of(complaint: str) -> str:
-    """A regular expression for `complaint`, where … stands for the config's words of what it expects."""
+    """A regular expression for `complaint`, where … stands for the config's words of what it
+    expects.
+    """
     return f"^{re.escape(complaint).replace('…', '[^:]+')}$"
 
 
@@ -37,7 +41,10 @@ def pattern_of(complaint: str) -> str:
         ({"threads": -1}, "runtime.threads: …, found -1"),
         ({"threads": 1.5}, "runtime.threads: …, found 1.5"),
         ({"seed": -1}, "runtime.seed: …, found -1"),
-        ({"checkpoint": ["best", "last"]}, "checkpoint: expected one name for each run, found 2 for 1"),
+        (
+            {"checkpoint": ["best", "last"]},
+            "checkpoint: expected one name for each run, found 2 for 1",
+        ),
         (
             {"sampling": Sampling(), "beam_size": 4},
             "sampling draws translations and beams search for them; give one of the two",
@@ -46,7 +53,9 @@ def pattern_of(complaint: str) -> str:
     ],
     ids=str,
 )
-def test_wrong_option_is_refused(workspace: Workspace, options: dict[str, Any], complaint: str) -> None:
+def test_wrong_option_is_refused(
+    workspace: Workspace, options: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(UsageError, match=pattern_of(complaint)):
         load(workspace, **options)
 

@@ -27,7 +27,9 @@ TOKENIZERS = learn_tokenizers(PAIRS, CONFIG, src_lang="de", tgt_lang="en", lower
 
 
 def model_of(seed: int) -> TranslationModel:
-    model = tiny_model(src_vocab_size=TOKENIZERS.src.vocab_size, tgt_vocab_size=TOKENIZERS.tgt.vocab_size)
+    model = tiny_model(
+        src_vocab_size=TOKENIZERS.src.vocab_size, tgt_vocab_size=TOKENIZERS.tgt.vocab_size
+    )
     return randomised(model, seed=seed, std=0.4)
 
 
@@ -40,13 +42,17 @@ def scorer_of(*models: TranslationModel, batch_size: int = 0) -> PairScorer:
 
 @torch.no_grad()
 def log_prob_by_hand(models: Sequence[TranslationModel], source: str, target: str) -> float:
-    """Sum over the target's tokens of the log of the models' mean probability, each from its own pass."""
+    """Sum over the target's tokens of the log of the models' mean probability, each from its own
+    pass.
+    """
     (src,), (tgt,) = TOKENIZERS.src.encode([source]), TOKENIZERS.tgt.encode([target])
     src_ids = torch.tensor([[*src, EOS_ID]])
     total = 0.0
     for length, wanted in enumerate([*tgt, EOS_ID]):
         prefix = torch.tensor([[BOS_ID, *tgt[:length]]])
-        probabilities = [model(src_ids, prefix)[0, -1].double().softmax(-1)[wanted] for model in models]
+        probabilities = [
+            model(src_ids, prefix)[0, -1].double().softmax(-1)[wanted] for model in models
+        ]
         total += math.log(sum(map(float, probabilities)) / len(models))
     return total
 
@@ -62,7 +68,9 @@ def test_score_is_the_log_of_the_translations_probability(models: list[Translati
 def test_batches_change_no_score(batch_size: int) -> None:
     together = scorer_of(*MODELS).score(SOURCES, TARGETS)
     apart = scorer_of(*MODELS, batch_size=batch_size).score(SOURCES, TARGETS)
-    assert [each.log_prob for each in apart] == pytest.approx([each.log_prob for each in together], abs=1e-5)
+    assert [each.log_prob for each in apart] == pytest.approx(
+        [each.log_prob for each in together], abs=1e-5
+    )
 
 
 def test_too_little_memory_gives_the_same_from_smaller_batches_with_one_warning(
@@ -78,9 +86,13 @@ def test_too_little_memory_gives_the_same_from_smaller_batches_with_one_warning(
 
     monkeypatch.setattr(TranslationModel, "forward", lacks_memory)
     apart = scorer_of(*MODELS).score(SOURCES, TARGETS)
-    assert [each.log_prob for each in apart] == pytest.approx([each.log_prob for each in together], abs=1e-5)
+    assert [each.log_prob for each in apart] == pytest.approx(
+        [each.log_prob for each in together], abs=1e-5
+    )
     (message,) = caplog.messages
-    assert message.startswith("out of GPU memory; lower --batch-size (now 4); batches that do not fit")
+    assert message.startswith(
+        "out of GPU memory; lower --batch-size (now 4); batches that do not fit"
+    )
 
 
 def test_end_of_sentence_counts_as_a_token() -> None:
@@ -98,7 +110,9 @@ def test_empty_line_is_certainly_translated_by_an_empty_one() -> None:
 
 def test_pair_that_is_too_long_is_impossible_and_named(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="mt_cli"):
-        scores = scorer_of(*MODELS).score(["Ein " * 16, "Ein", "Ein"], ["A", "A " * 16, "A"], first_line=7)
+        scores = scorer_of(*MODELS).score(
+            ["Ein " * 16, "Ein", "Ein"], ["A", "A " * 16, "A"], first_line=7
+        )
     assert [each.log_prob for each in scores[:2]] == [-math.inf, -math.inf]
     assert scores[2].log_prob > -math.inf
     assert [record.getMessage() for record in caplog.records] == [
@@ -110,7 +124,9 @@ def test_pair_that_is_too_long_is_impossible_and_named(caplog: pytest.LogCapture
 def test_case_does_not_matter_where_the_model_knows_lower_case_only() -> None:
     pairs = [(src.lower(), tgt.lower()) for src, tgt in PAIRS]
     tokenizers = learn_tokenizers(pairs, CONFIG, src_lang="de", tgt_lang="en", lowercase=True)
-    model = tiny_model(src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size)
+    model = tiny_model(
+        src_vocab_size=tokenizers.src.vocab_size, tgt_vocab_size=tokenizers.tgt.vocab_size
+    )
     scorer = PairScorer([randomised(model)], tokenizers, runtime=CPU)
     shouted = scorer.score(["EIN HUND BELLT."], ["A Dog Barks."])
     assert shouted == scorer.score(["ein hund bellt."], ["a dog barks."])

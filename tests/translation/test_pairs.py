@@ -1,4 +1,6 @@
-"""Pairs from text of one side: a fitting run makes them once, without the lines that val and tests have."""
+"""Pairs from text of one side: a fitting run makes them once, without the lines that val and tests
+have.
+"""
 
 import gzip
 import json
@@ -29,12 +31,18 @@ Call = Callable[..., Outcome]
 
 @pytest.fixture
 def folder(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with text of one side: lines of our own, and one of val in capitals, without its full stop."""
+    """A folder with text of one side: lines of our own, and one of val in capitals, without its
+    full stop.
+    """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pairs, "LOOP", re.compile("(?!)"))  # a model as small as the workspace's loops
+    monkeypatch.setattr(
+        pairs, "LOOP", re.compile("(?!)")
+    )  # a model as small as the workspace's loops
     known = workspace.corpus("val.de").read_text(encoding="utf-8").split("\n")[0]
     lines = [*OWN[:2], known.upper().rstrip("."), *OWN[2:]]
-    tmp_path.joinpath("mono.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    tmp_path.joinpath("mono.de").write_text(
+        "".join(f"{line}\n" for line in lines), encoding="utf-8"
+    )
     return tmp_path
 
 
@@ -43,7 +51,9 @@ def config_of(workspace: Workspace, name: str = "mono", **more: object) -> Confi
     files = tables["data"]["files"]
     for split in files.values():
         split |= {side: str(workspace.folder / split[side]) for side in ("src", "tgt")}
-    tables["data"]["more"] = {name: {"src": "mono.de", "translate_with": str(workspace.run), **more}}
+    tables["data"]["more"] = {
+        name: {"src": "mono.de", "translate_with": str(workspace.run), **more}
+    }
     Path("more.toml").write_text(tomli_w.dumps(tables))
     return load_config(Path("more.toml"))
 
@@ -59,9 +69,9 @@ def filled(lines: Sequence[str]) -> list[str]:
 @pytest.mark.usefixtures("folder")
 def test_a_run_makes_the_other_side_without_held_out_lines(workspace: Workspace) -> None:
     made = make_pairs(config_of(workspace))["mono"]
-    expected = Translator.load(workspace.run, precision="bf16" if fast_bf16() else "fp32").translate(
-        filled(OWN)
-    )
+    expected = Translator.load(
+        workspace.run, precision="bf16" if fast_bf16() else "fp32"
+    ).translate(filled(OWN))
     assert lines_of(made.files.src[0]) == filled(OWN)
     assert lines_of(made.files.tgt[0]) == expected
     assert made.held_out == 1
@@ -89,7 +99,9 @@ def test_a_part_that_is_called_as_a_split_leaves_the_split_alone(workspace: Work
     assert report["train+val"]["dropped"]["held out"] == 1
 
 
-def test_nothing_is_translated_where_the_data_cannot_be_written(workspace: Workspace, folder: Path) -> None:
+def test_nothing_is_translated_where_the_data_cannot_be_written(
+    workspace: Workspace, folder: Path
+) -> None:
     config_of(workspace)
     folder.joinpath("data/prepared/more").mkdir(parents=True)
     folder.joinpath("data/prepared/more/mine").touch()
@@ -107,7 +119,9 @@ def test_translations_that_loop_are_left_out_and_counted(
     made = make_pairs(config_of(workspace))["mono"]
     assert lines_of(made.files.tgt[0]) == ["A dog barks.", "", ""]
     assert workspace.call("prepare", "more.toml", cwd=folder).code == 0
-    report = json.loads(folder.joinpath("data/prepared/more/report.json").read_text())["splits"]["train+mono"]
+    report = json.loads(folder.joinpath("data/prepared/more/report.json").read_text())["splits"][
+        "train+mono"
+    ]
     assert (report["pairs"], report["dropped"]) == (1, {"held out": 1, "empty": 2})
 
 
@@ -174,7 +188,9 @@ def test_another_way_to_search_makes_other_pairs(workspace: Workspace) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_run_of_the_wrong_direction_is_refused(workspace: Workspace) -> None:
     config = config_of(workspace)
-    more = {"mono": config.data.more["mono"].model_copy(update={"src": None, "tgt": (Path("mono.de"),)})}
+    more = {
+        "mono": config.data.more["mono"].model_copy(update={"src": None, "tgt": (Path("mono.de"),)})
+    }
     data = config.data.model_copy(update={"more": more})
     with pytest.raises(UsageError, match="translates from de to en; a run from en to de is needed"):
         make_pairs(config.model_copy(update={"data": data}))
@@ -198,18 +214,27 @@ def test_sides_that_do_not_fit_are_refused(keys: dict[str, object], complaint: s
         parse_config({"data": {"more": {"x": keys}}})
 
 
-def test_captions_are_pinned_and_read_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captions_are_pinned_and_read_from_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = parse_config(
         {"data": {"corpus": "multi30k", "more": {"x": {"captions": "tgt", "translate_with": "r"}}}}
     ).data
-    packed = {f"train.{n}.en": gzip.compress(f"caption {n}\n".encode(), mtime=0) for n in range(1, 6)}
+    packed = {
+        f"train.{n}.en": gzip.compress(f"caption {n}\n".encode(), mtime=0) for n in range(1, 6)
+    }
     for name, content in packed.items():
         tmp_path.joinpath(f"{name}.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"train\.1\.en\.gz: sha256 .* expected"):
         given_text(data, "x", source=tmp_path)
-    monkeypatch.setattr(corpora, "CAPTIONS_SHA256", {name: sha256_bytes(c) for name, c in packed.items()})
+    monkeypatch.setattr(
+        corpora, "CAPTIONS_SHA256", {name: sha256_bytes(c) for name, c in packed.items()}
+    )
     text = given_text(data, "x", source=tmp_path)
-    assert (text.side, b"".join(text.lines())) == ("tgt", b"".join(b"caption %d\n" % n for n in range(1, 6)))
+    assert (text.side, b"".join(text.lines())) == (
+        "tgt",
+        b"".join(b"caption %d\n" % n for n in range(1, 6)),
+    )
     tmp_path.joinpath("train.3.en.gz").unlink()
     with pytest.raises(DataError, match=r"no such file: .*train\.3\.en\.gz"):
         given_text(data, "x", source=tmp_path)

@@ -39,10 +39,16 @@ def best_by_brute_force(
     translator = Translator.load(workspace.run, beam_size=BEAM, length_penalty=ALPHA)
     found = translator.translate_n_best(sources, n_best=BEAM)
     n_best = [each for of_line in found for each in of_line]
-    folder.joinpath("src").write_text("".join(f"{line}\n" * BEAM for line in sources), encoding="utf-8")
-    folder.joinpath("tgt").write_text("".join(f"{each.text}\n" for each in n_best), encoding="utf-8")
+    folder.joinpath("src").write_text(
+        "".join(f"{line}\n" * BEAM for line in sources), encoding="utf-8"
+    )
+    folder.joinpath("tgt").write_text(
+        "".join(f"{each.text}\n" for each in n_best), encoding="utf-8"
+    )
     files = ("--src", folder / "tgt", "--tgt", folder / "src")
-    backward = [json.loads(line) for line in workspace.call("score", reverse, *files, "--json").lines]
+    backward = [
+        json.loads(line) for line in workspace.call("score", reverse, *files, "--json").lines
+    ]
     best = []
     for begin in range(0, len(n_best), BEAM):
         totals = {}
@@ -104,7 +110,10 @@ def test_evaluation_is_kept_apart_from_the_models_own(
     [
         (["--rerank-weights", "1,0"], "--rerank-weights is an option of --rerank-with"),
         (["--rerank-with", "REVERSE", "--rerank-weights", "1"], "expected two numbers, LAMBDA,MU"),
-        (["--rerank-with", "REVERSE", "--rerank-weights", "nan,0"], "expected two numbers, LAMBDA,MU"),
+        (
+            ["--rerank-with", "REVERSE", "--rerank-weights", "nan,0"],
+            "expected two numbers, LAMBDA,MU",
+        ),
         (["--rerank-with", "REVERSE", "--beam-size", "1"], "--beam-size has to be 2 or more"),
         (["--rerank-with", "runs/tiny"], "translates from de to en; a run from en to de is needed"),
         (["--rerank-with", "runs/none"], "no such run folder"),

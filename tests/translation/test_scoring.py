@@ -11,15 +11,31 @@ from sacrebleu_command import command_intervals, command_scores
 from mt_cli.evaluation.scoring import paired_tests, score, score_bleu
 
 SAMPLE = (
-    Path(__file__).parents[2].joinpath("data/sample/test.en").read_text(encoding="utf-8").splitlines()[:60]
+    Path(__file__)
+    .parents[2]
+    .joinpath("data/sample/test.en")
+    .read_text(encoding="utf-8")
+    .splitlines()[:60]
 )
 SHUFFLED = [" ".join(sorted(line.split(), key=len)) for line in SAMPLE]
-REFS = ["A man is sleeping on a bench.", "Two dogs, playing in the snow!", "Don't  walk - run.", "", "Äpfel"]
+REFS = [
+    "A man is sleeping on a bench.",
+    "Two dogs, playing in the snow!",
+    "Don't  walk - run.",
+    "",
+    "Äpfel",
+]
 CHINESE = ["狗在城里买旧书。", "猫在家里看见了3只白马！", "他们昨天去公园。", "一个 OK 的人。"]
 CHINESE_HYPS = ["狗在城里买书。", "猫在家里看3只马！", "昨天他们去公园。", "一个人。"]
 THAI = ["สุนัขวิ่งในสวน", "แมวสองตัวนอนหลับ", "ผู้ชายคนหนึ่งเล่นกีตาร์"]
 THAI_HYPS = ["สุนัขนอนในสวน", "แมวตัวนอนหลับ", "ผู้ชายคนเล่นกีตาร์"]
-HYPS = ["A man sleeps on a bench.", "two dogs playing in the snow!", "Don't walk - run.", "Nothing", ""]
+HYPS = [
+    "A man sleeps on a bench.",
+    "two dogs playing in the snow!",
+    "Don't walk - run.",
+    "Nothing",
+    "",
+]
 
 
 @pytest.mark.parametrize("lowercase", [False, True], ids=["cased", "lower-cased"])
@@ -40,7 +56,9 @@ def test_case_counts_unless_lower_casing_is_asked_for() -> None:
 @pytest.mark.parametrize(("lowercase", "case"), [(False, "case:mixed"), (True, "case:lc")])
 def test_signature_says_how_it_was_scored(lowercase: bool, case: str) -> None:
     scores = score(HYPS, REFS, lowercase=lowercase)
-    assert {case, "tok:13a", "smooth:exp", "nrefs:1"} < set(scores.metrics["bleu"].signature.split("|"))
+    assert {case, "tok:13a", "smooth:exp", "nrefs:1"} < set(
+        scores.metrics["bleu"].signature.split("|")
+    )
     assert {case, "nc:6", "nw:0"} < set(scores.metrics["chrf"].signature.split("|"))
 
 
@@ -51,7 +69,9 @@ def test_json_has_the_keys_of_sacrebleu_and_every_digit() -> None:
     assert document["bleu"]["score"] == scores.metrics["bleu"].score
     assert document["chrf"]["score"] == scores.metrics["chrf"].score
     assert document["bleu"]["signature"] == scores.metrics["bleu"].signature
-    assert {"name", "signature", "verbose_score", "nrefs", "case", "tok", "smooth"} <= set(document["bleu"])
+    assert {"name", "signature", "verbose_score", "nrefs", "case", "tok", "smooth"} <= set(
+        document["bleu"]
+    )
     assert {"confidence", "confidence_mean", "confidence_var", "bs", "seed"} <= set(document["ter"])
 
 

@@ -78,7 +78,9 @@ def test_threads_change_nothing(batch_size: int) -> None:
 
 @pytest.mark.usefixtures("three_threads")
 def test_threads_change_no_beam() -> None:
-    usual = [searcher_of(beam_size=3, batch_size=1).n_best([source], n_best=2)[0] for source in SOURCES]
+    usual = [
+        searcher_of(beam_size=3, batch_size=1).n_best([source], n_best=2)[0] for source in SOURCES
+    ]
     assert ids_of(searcher_of(beam_size=3).n_best(SOURCES, n_best=2)) == ids_of(usual)
 
 
@@ -92,7 +94,9 @@ def test_batches_and_threads_change_no_sample(batch_size: int) -> None:
 
 @settings(max_examples=15)
 @given(st.lists(st.integers(0, len(SOURCES) - 1), max_size=20), st.integers(0, 5))
-def test_any_order_and_any_repetition_keep_each_in_its_place(places: list[int], batch_size: int) -> None:
+def test_any_order_and_any_repetition_keep_each_in_its_place(
+    places: list[int], batch_size: int
+) -> None:
     found = searcher_of(batch_size=batch_size).best([SOURCES[i] for i in places])
     assert found == [one_by_one()[i] for i in places]
 
@@ -167,7 +171,9 @@ def test_error_in_a_batch_surfaces_and_threads_are_as_before(
 ) -> None:
     step = TranslationModel.step
 
-    def fails_for_the_last(model: TranslationModel, ids: torch.Tensor, state: DecoderState) -> torch.Tensor:
+    def fails_for_the_last(
+        model: TranslationModel, ids: torch.Tensor, state: DecoderState
+    ) -> torch.Tensor:
         if state.length == 0 and len(ids) in {1, len(SOURCES) % 4}:
             raise failure
         return step(model, ids, state)
@@ -202,7 +208,9 @@ def test_too_little_memory_gives_the_same_from_smaller_batches_with_one_warning(
     step = TranslationModel.step
     sizes: list[int] = []
 
-    def lacks_memory(model: TranslationModel, ids: torch.Tensor, state: DecoderState) -> torch.Tensor:
+    def lacks_memory(
+        model: TranslationModel, ids: torch.Tensor, state: DecoderState
+    ) -> torch.Tensor:
         if state.length == 0:
             sizes.append(len(ids))
             if len(ids) > 4:
@@ -217,14 +225,18 @@ def test_too_little_memory_gives_the_same_from_smaller_batches_with_one_warning(
 
 
 @pytest.mark.parametrize(
-    ("src_length", "expected"), [(1, 4), (2, 6), (5, 12), (15, 15)], ids=["1", "2", "5", "the model's"]
+    ("src_length", "expected"),
+    [(1, 4), (2, 6), (5, 12), (15, 15)],
+    ids=["1", "2", "5", "the model's"],
 )
 def test_limit_grows_with_the_source_up_to_the_models(src_length: int, expected: int) -> None:
     assert searcher_of(max_len_factor=2.0, max_len_extra=2).limit(src_length) == expected
 
 
 def test_seed_decides_the_samples() -> None:
-    first, again, other = (searcher_of(sampling=WARM, seed=seed).best(SOURCES) for seed in (1, 1, 2))
+    first, again, other = (
+        searcher_of(sampling=WARM, seed=seed).best(SOURCES) for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other
 
@@ -234,7 +246,9 @@ def test_cross_attention_is_that_of_the_last_layer_but_one(batch_size: int) -> N
     found = searcher_of(batch_size=batch_size).cross_attention(SOURCES, one_by_one())
     for source, hyp, weights in zip(SOURCES, one_by_one(), found, strict=True):
         src_ids, tgt_in = torch.tensor([[*source, EOS_ID]]), torch.tensor([[BOS_ID, *hyp]])
-        expected = attention_maps(MODEL, src_ids, tgt_in)["cross"][1, 0].mean(0)[: len(hyp), :-1]  # (T, S)
+        expected = attention_maps(MODEL, src_ids, tgt_in)["cross"][1, 0].mean(0)[
+            : len(hyp), :-1
+        ]  # (T, S)
         torch.testing.assert_close(torch.from_numpy(weights), expected)
         assert weights.argmax(-1).tolist() == expected.argmax(-1).tolist()
 

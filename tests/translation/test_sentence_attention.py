@@ -65,14 +65,20 @@ def test_layers_and_heads_are_counted_from_one(kind: MapKind, layer: int, head: 
     maps = attention.maps(kind=kind, layer=layer, head=str(head))
     (panel,) = maps.panels
     assert (maps.kind, maps.layer, panel.title) == (kind, layer, f"head {head}")
-    np.testing.assert_array_equal(panel.values, attention.weights[kind][layer - 1, head - 1].numpy())
+    np.testing.assert_array_equal(
+        panel.values, attention.weights[kind][layer - 1, head - 1].numpy()
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mean_is_that_of_all_heads(kind: MapKind) -> None:
     (mean,) = random_attention().maps(kind=kind, layer=1).panels
-    heads = [panel.values for panel in random_attention().maps(kind=kind, layer=1, head="all").panels]
-    np.testing.assert_allclose(mean.values, (heads[0] + heads[1] + heads[2] + heads[3]) / 4, rtol=1e-6)
+    heads = [
+        panel.values for panel in random_attention().maps(kind=kind, layer=1, head="all").panels
+    ]
+    np.testing.assert_allclose(
+        mean.values, (heads[0] + heads[1] + heads[2] + heads[3]) / 4, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +118,9 @@ def test_json_holds_texts_labels_and_weights(tmp_path: Path) -> None:
     attention.maps(kind="cross", layer=2, head="all").write(tmp_path / "a.json")
     document = json.loads(tmp_path.joinpath("a.json").read_bytes())
     weights = [one.pop("weights") for one in document["maps"]]
-    np.testing.assert_array_equal(np.array(weights, np.float32), attention.weights["cross"][1].numpy())
+    np.testing.assert_array_equal(
+        np.array(weights, np.float32), attention.weights["cross"][1].numpy()
+    )
     assert document == {
         "source": "Ein Hund.",
         "translation": "A dog",
@@ -138,7 +146,10 @@ def test_file_of_another_kind_is_refused_and_not_written(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"kind": "encoder", "layer": 3}, "layer=3: the model's encoder self-attention has layers 1 to 2"),
+        (
+            {"kind": "encoder", "layer": 3},
+            "layer=3: the model's encoder self-attention has layers 1 to 2",
+        ),
         ({"layer": 0}, "layer=0: the model's cross-attention has layers 1 to 3"),
         ({"layer": "1"}, "layer='1': the model's cross-attention has layers 1 to 3"),
         ({"head": "5"}, "head='5': expected a number from 1 to 4, mean or all"),

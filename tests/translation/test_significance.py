@@ -17,7 +17,9 @@ def damaged(lines: list[str], share: float, *, seed: int) -> list[str]:
     """`lines` in which a `share` of the words stands for another of the same line."""
     draw = random.Random(seed)
     return [
-        " ".join(draw.choice(line.split()) if draw.random() < share else word for word in line.split())
+        " ".join(
+            draw.choice(line.split()) if draw.random() < share else word for word in line.split()
+        )
         for line in lines
     ]
 
@@ -31,12 +33,16 @@ def tests() -> tuple[MetricTest, ...]:
     return tests
 
 
-def test_bootstrap_p_values_equal_the_commands(tests: tuple[MetricTest, ...], tmp_path: Path) -> None:
+def test_bootstrap_p_values_equal_the_commands(
+    tests: tuple[MetricTest, ...], tmp_path: Path
+) -> None:
     ours = {each.metric: f"{each.bootstrap_p:.4f}" for each in tests}
     assert ours == command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-bs")
 
 
-def test_randomisation_p_values_equal_the_commands(tests: tuple[MetricTest, ...], tmp_path: Path) -> None:
+def test_randomisation_p_values_equal_the_commands(
+    tests: tuple[MetricTest, ...], tmp_path: Path
+) -> None:
     ours = {each.metric: f"{each.randomisation_p:.4f}" for each in tests}
     commands = command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-ar")
     assert ours == commands
@@ -65,7 +71,9 @@ RUNS_HOME = [f"The dog number {i} runs home." for i in range(120)]
 def test_one_changed_sentence_proves_nothing() -> None:
     hyps = ["A cat sleeps.", *RUNS_HOME[1:]]
     (tests,) = paired_tests(RUNS_HOME, [hyps], RUNS_HOME, trials=100)
-    assert {each.randomisation_p for each in tests} == {1.0}  # swapped or not, the difference is as large
+    assert {each.randomisation_p for each in tests} == {
+        1.0
+    }  # swapped or not, the difference is as large
     assert judge("B", "A", tests, num_changed=1, trials=100)[0] == "unclear"
 
 

@@ -96,13 +96,19 @@ def test_text_is_normalised_first(translator: Translator) -> None:
     ],
     ids=["one line", "bytes", "nothing", "a number", "a list of lists"],
 )
-def test_what_is_no_list_of_lines_is_refused(translator: Translator, lines: Any, complaint: str) -> None:  # noqa: ANN401
+def test_what_is_no_list_of_lines_is_refused(
+    translator: Translator, lines: Any, complaint: str
+) -> None:  # noqa: ANN401
     for translate in (translator.translate, translator.translate_n_best):
         with pytest.raises(UsageError, match=f"^{re.escape(complaint)}$"):
             translate(lines)
 
 
-SENTENCES = ["Ein Mann schläft auf einer Bank.", "Zwei Hunde spielen im Schnee!", "Eine Frau lacht."] * 4
+SENTENCES = [
+    "Ein Mann schläft auf einer Bank.",
+    "Zwei Hunde spielen im Schnee!",
+    "Eine Frau lacht.",
+] * 4
 
 
 def test_too_long_a_line_is_translated_sentence_by_sentence(
@@ -167,11 +173,17 @@ def test_parts_of_a_long_line_are_joined_with_all_that_is_known_of_them(beams: T
         assert whole.tokens == sum((part.tokens for part in of_rank), ())
         assert whole.src_tokens == sum((part.src_tokens for part in of_rank), ())
         assert whole.score == pytest.approx(sum(part.score for part in of_rank), abs=1e-3)
-        words = [(part.src_tokens[src], part.tokens[tgt]) for part in of_rank for src, tgt in part.alignment]
+        words = [
+            (part.src_tokens[src], part.tokens[tgt])
+            for part in of_rank
+            for src, tgt in part.alignment
+        ]
         assert [(whole.src_tokens[src], whole.tokens[tgt]) for src, tgt in whole.alignment] == words
 
 
-def test_alignment_has_a_place_in_the_source_for_every_token(beams: Translator, sources: list[str]) -> None:
+def test_alignment_has_a_place_in_the_source_for_every_token(
+    beams: Translator, sources: list[str]
+) -> None:
     for each in beams.translate_n_best(sources, n_best=3, with_alignment=True):
         for translation in each:
             assert [tgt for _, tgt in translation.alignment] == list(range(len(translation.tokens)))
@@ -182,19 +194,25 @@ def test_alignment_has_a_place_in_the_source_for_every_token(beams: Translator, 
 def test_both_backends_translate_alike(
     workspace: Workspace, translator: Translator, sources: list[str]
 ) -> None:
-    oracle = Translator.load(workspace.run, backend="torch", device="cpu", precision="fp32", threads=1)
+    oracle = Translator.load(
+        workspace.run, backend="torch", device="cpu", precision="fp32", threads=1
+    )
     assert oracle.translate(sources) == translator.translate(sources)
 
 
 @settings(max_examples=20)
 @given(st.lists(st.text(max_size=12), max_size=4))
-def test_any_lines_give_as_many_lines_without_line_ends(translator: Translator, lines: list[str]) -> None:
+def test_any_lines_give_as_many_lines_without_line_ends(
+    translator: Translator, lines: list[str]
+) -> None:
     translations = translator.translate(lines)
     assert len(translations) == len(lines)
     assert [text for text in translations if "\n" in text] == []
 
 
-def test_unknown_words_are_never_said(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_words_are_never_said(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     step = TranslationModel.step
 
     def prefer_unknown(model: TranslationModel, ids: Tensor, state: DecoderState) -> Tensor:
@@ -227,7 +245,9 @@ def test_several_are_ranked_by_score_and_differ(beams: Translator, sources: list
 
 
 def test_more_translations_than_beams_are_refused(beams: Translator) -> None:
-    with pytest.raises(UsageError, match=r"^5 translations a line need as many beams; give beam_size=5$"):
+    with pytest.raises(
+        UsageError, match=r"^5 translations a line need as many beams; give beam_size=5$"
+    ):
         beams.translate_n_best(["Ein Hund."], n_best=5)
 
 
@@ -257,7 +277,18 @@ def test_places_in_later_parts_follow_those_of_earlier_ones() -> None:
     assert joined([DOG, NOTHING, CAT], space="").text == "A dog.Cats!"
     assert whole.score == -3.5
     assert whole.tokens == ("A", "dog", ".", "Cats", "!", "A", "dog", ".")
-    assert whole.src_tokens == ("Ein", "Hund", ".", "Die", "Katzen", "hier", "!", "Ein", "Hund", ".")
+    assert whole.src_tokens == (
+        "Ein",
+        "Hund",
+        ".",
+        "Die",
+        "Katzen",
+        "hier",
+        "!",
+        "Ein",
+        "Hund",
+        ".",
+    )
     assert whole.alignment == ((0, 0), (1, 1), (2, 2), (4, 3), (6, 4), (7, 5), (8, 6), (9, 7))
 
 

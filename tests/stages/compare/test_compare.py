@@ -52,12 +52,19 @@ def test_identical_translations_are_no_difference(
 ) -> None:
     ref, worse, _ = files
     outcome = compare(workspace, worse, worse, "--ref", ref)
-    assert outcome.lines[0] == f"files  no difference: the translations of {worse} and {worse} are identical"
-    (system,) = document(compare(workspace, worse, worse, "--ref", ref, "--json"))["files"]["systems"]
+    assert (
+        outcome.lines[0]
+        == f"files  no difference: the translations of {worse} and {worse} are identical"
+    )
+    (system,) = document(compare(workspace, worse, worse, "--ref", ref, "--json"))["files"][
+        "systems"
+    ]
     assert {test["randomisation_p"] for test in system["tests"]} == {None}
 
 
-def test_json_has_every_system_and_every_change(workspace: Workspace, files: tuple[Path, Path, Path]) -> None:
+def test_json_has_every_system_and_every_change(
+    workspace: Workspace, files: tuple[Path, Path, Path]
+) -> None:
     ref, worse, perfect = files
     found = document(compare(workspace, worse, perfect, worse, "--ref", ref, "--json"))["files"]
     assert (found["n"], found["baseline"], found["trials"]) == (30, str(worse), 100)
@@ -88,7 +95,8 @@ def test_file_of_another_length_exits_3_with_both_numbers(
     assert compare(workspace, worse, short, "--ref", ref) == Outcome(
         3,
         b"",
-        f"error: {short}: 3 lines, but the reference of 'files' has 30; the files must align line by line\n",
+        f"error: {short}: 3 lines, but the reference of 'files' has 30; the files must align line "
+        "by line\n",
     )
 
 
@@ -137,4 +145,6 @@ def test_own_files_are_translated_and_compared(workspace: Workspace, run: Path) 
 def test_flags_that_exclude_each_other_exit_2(
     workspace: Workspace, flags: tuple[str, ...], message: str
 ) -> None:
-    assert compare(workspace, "runs/tiny", "runs/tiny", *flags) == Outcome(2, b"", f"error: {message}\n")
+    assert compare(workspace, "runs/tiny", "runs/tiny", *flags) == Outcome(
+        2, b"", f"error: {message}\n"
+    )

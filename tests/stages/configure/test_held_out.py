@@ -22,7 +22,8 @@ def cut(folder: Path, pairs: Pairs) -> Counter[str]:
     for path, lines in zip((src, tgt), zip(*pairs, strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return cut_off(
-        ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,))), {name: paths(folder, name) for name in SPLITS}
+        ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,))),
+        {name: paths(folder, name) for name in SPLITS},
     )
 
 
@@ -55,7 +56,9 @@ def test_nothing_of_a_held_out_pair_stays_in_training(tmp_path: Path) -> None:
     cut(tmp_path / "cut", pairs + again)
     splits = {name: read(tmp_path / "cut", name) for name in SPLITS}
     for side in (0, 1):
-        seen = {name: [" ".join(pair[side].lower().split()) for pair in splits[name]] for name in SPLITS}
+        seen = {
+            name: [" ".join(pair[side].lower().split()) for pair in splits[name]] for name in SPLITS
+        }
         assert set(seen["train"]).isdisjoint(seen["val"] + seen["test"])
         assert len({*seen["val"], *seen["test"]}) == len(seen["val"] + seen["test"])
 

@@ -27,7 +27,11 @@ from mt_cli.training.new_config import (
 from mt_cli.training.trainer import Trainer
 
 TOKENIZERS = learn_tokenizers(
-    [("ein Hund", "a dog")], TokenizerConfig(vocab_size=280), src_lang="de", tgt_lang="en", lowercase=False
+    [("ein Hund", "a dog")],
+    TokenizerConfig(vocab_size=280),
+    src_lang="de",
+    tgt_lang="en",
+    lowercase=False,
 )
 
 
@@ -67,7 +71,9 @@ def test_every_corpus_gets_enough_updates(num_pairs: int) -> None:
 
 def test_larger_corpora_get_larger_models_and_fewer_passes() -> None:
     configs = [config_for(num_pairs) for num_pairs in SIZES]
-    sizes = [(c.tokenizer.vocab_size, c.model.d_model, c.training.tokens_per_batch) for c in configs]
+    sizes = [
+        (c.tokenizer.vocab_size, c.model.d_model, c.training.tokens_per_batch) for c in configs
+    ]
     assert sizes == sorted(sizes)
     epochs = [c.training.max_epochs for c in configs]
     assert epochs == sorted(epochs, reverse=True)
@@ -122,4 +128,6 @@ def steps_of(config: Config, folder: Path) -> int:
     prepared = open_prepared(folder)
     model = build_model(config.model, prepared.tokenizers, seed=1)
     runtime = Runtime(torch.device("cpu"), "fp32")
-    return Trainer(model, prepared.split("train"), config.training, runtime=runtime, seed=1).total_steps
+    return Trainer(
+        model, prepared.split("train"), config.training, runtime=runtime, seed=1
+    ).total_steps

@@ -43,7 +43,12 @@ def converted(
     config = TINY.model_copy(update=dict(options))
     with TemporaryDirectory() as name:
         write_model(
-            Path(name), model, config, src_tokens=TOKENS, tgt_tokens=TOKENS, quantization=quantization
+            Path(name),
+            model,
+            config,
+            src_tokens=TOKENS,
+            tgt_tokens=TOKENS,
+            quantization=quantization,
         )
         return ctranslate2.Translator(name, intra_threads=1)
 
@@ -67,11 +72,15 @@ def with_eos(ids: Tensor) -> Tensor:
 
 
 def log_probs(model: TranslationModel, src_ids: Tensor, tgt_ids: Tensor) -> Tensor:
-    """Of each token of `tgt_ids` (B, T) and of the end after it, (B, T+1), if none is of `NEVER_SAID`."""
+    """Of each token of `tgt_ids` (B, T) and of the end after it, (B, T+1), if none is of
+    `NEVER_SAID`.
+    """
     with torch.no_grad():
         logits = model(with_eos(src_ids), with_bos(tgt_ids))
     logits[..., list(NEVER_SAID)] = -torch.inf
-    gathered: Tensor = logits.log_softmax(-1).gather(-1, with_eos(tgt_ids).unsqueeze(-1)).squeeze(-1)
+    gathered: Tensor = (
+        logits.log_softmax(-1).gather(-1, with_eos(tgt_ids).unsqueeze(-1)).squeeze(-1)
+    )
     return gathered
 
 
@@ -105,9 +114,13 @@ def test_exported_model_gives_the_same_probabilities_and_tokens(options: dict[st
     [("activation", "relu"), ("norm", "post"), ("scale_embeddings", False)],
     ids=["activation", "norm", "scale"],
 )
-def test_an_option_taken_for_another_would_change_the_probabilities(option: str, other: object) -> None:
+def test_an_option_taken_for_another_would_change_the_probabilities(
+    option: str, other: object
+) -> None:
     model = randomised(tiny_model(activation="gelu"))
-    right, wrong = (converted(model, {"activation": "gelu", **each}) for each in ({}, {option: other}))
+    right, wrong = (
+        converted(model, {"activation": "gelu", **each}) for each in ({}, {option: other})
+    )
     src_ids, tgt_ids = random_ids(3, 6), random_ids(3, 5, seed=1)
     a, b = (
         [result.log_probs for result in each.score_batch(named(src_ids), named(tgt_ids))]

@@ -53,9 +53,16 @@ def tokenizers_of(kind: str, *, lowercase: bool = False) -> Tokenizers:
 
 
 def run_of(
-    kind: str, folder: Path, *, lowercase: bool = False, unk_bias: float = 0.0, decoding: DecodingConfig
+    kind: str,
+    folder: Path,
+    *,
+    lowercase: bool = False,
+    unk_bias: float = 0.0,
+    decoding: DecodingConfig,
 ) -> Run:
-    """A run with a random model, which likes to say `<unk>` by `unk_bias`, and whose data are not at hand."""
+    """A run with a random model, which likes to say `<unk>` by `unk_bias`, and whose data are not
+    at hand.
+    """
     tokenizers = tokenizers_of(kind, lowercase=lowercase)
     config = Config(
         model=MODEL.model_copy(update={"output_bias": bool(unk_bias)}),

@@ -31,7 +31,9 @@ def copy(workspace: Workspace, run: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["translate", "translate --beam-size 3", "inspect --json", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["translate", "translate --beam-size 3", "inspect --json", "doctor"]
+)
 def test_copy_is_used_as_the_run(workspace: Workspace, run: Path, copy: Path, command: str) -> None:
     verb, *flags = command.split()
     stdin = workspace.corpus("test.de").read_bytes()
@@ -74,7 +76,16 @@ def test_training_goes_on_from_a_run_and_not_from_its_copy(
     resumed = workspace.call("train", "tiny.toml", "--run", copy, "--resume", "--max-steps", "999")
     assert resumed.code == 3
     assert "an exported checkpoint, without what training needs to go on from it" in resumed.err
-    begun = ("train", "tiny.toml", "--run", tmp_path / "new", "--init-from", copy, "--max-steps", "1")
+    begun = (
+        "train",
+        "tiny.toml",
+        "--run",
+        tmp_path / "new",
+        "--init-from",
+        copy,
+        "--max-steps",
+        "1",
+    )
     outcome = workspace.call(*begun)
     assert outcome.code == 0, outcome.err
 
@@ -84,7 +95,9 @@ def test_what_a_copy_cannot_be_is_refused_before_anything_is_written(
 ) -> None:
     stored = export(workspace, run, tmp_path / "x", "--quantization", "int8")
     assert stored.code == 2
-    assert "a run's weights are not stored as int8; take --quantization none or float16" in stored.err
+    assert (
+        "a run's weights are not stored as int8; take --quantization none or float16" in stored.err
+    )
     trained = export(workspace, copy, run, "--overwrite")
     assert trained.code == 2
     assert "holds the state of a training: --overwrite leaves it alone; name another" in trained.err

@@ -35,7 +35,9 @@ def pairs_of(corpus: Corpus, name: str, **options: object) -> MorePairsConfig:
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_they_follow_the_corpus_and_change_no_vocabulary(corpus: Corpus, kind: str) -> None:
     corpus.prepare(corpus.config(tokenizer=KINDS[kind]))
-    alone = {name: digest for name, digest in hashes(corpus.out).items() if name.startswith("tokenizer/")}
+    alone = {
+        name: digest for name, digest in hashes(corpus.out).items() if name.startswith("tokenizer/")
+    }
     more = {"forward": pairs_of(corpus, "forward", share=0.5), "back": pairs_of(corpus, "back")}
     result = corpus.prepare(config_with(corpus, kind, **more))
     assert {k: v for k, v in hashes(corpus.out).items() if k.startswith("tokenizer/")} == alone
@@ -66,14 +68,18 @@ def test_a_tag_stands_before_every_source_that_has_text(corpus: Corpus) -> None:
     result = corpus.prepare(config_with(corpus, back=pairs_of(corpus, "back", tag="synthetisch")))
     prepared = open_prepared(corpus.out)
     train = prepared.split("train").src
-    decoded = prepared.tokenizers.src.decode([train[i].tolist() for i in range(len(PAIRS) - 3, len(train))])
+    decoded = prepared.tokenizers.src.decode(
+        [train[i].tolist() for i in range(len(PAIRS) - 3, len(train))]
+    )
     assert decoded == ["synthetisch Der Hund fällt.", "synthetisch Ein Tisch."]
     assert result.report.splits["train+back"].dropped == {"empty": 2}
 
 
 def test_a_test_line_that_is_trained_on_is_reported(corpus: Corpus) -> None:
     corpus.write("back", [PAIRS[-1], PAIRS[0], ("Neu.", "New.")])
-    report = corpus.prepare(config_with(corpus, back=pairs_of(corpus, "back", tag="x"))).report.splits
+    report = corpus.prepare(
+        config_with(corpus, back=pairs_of(corpus, "back", tag="x"))
+    ).report.splits
     alone = corpus.prepare(force=True).report.splits
     assert alone["val"].pairs_in_train == 0
     assert (report["val"].src_in_train, report["val"].pairs_in_train) == (1, 1)

@@ -49,7 +49,10 @@ class Corpus:
 
     def config(self, *, tokenizer: TokenizerConfig = KINDS["bpe"], max_len: int = 100) -> Config:
         splits = ("train", "val", "test")
-        files = {name: FilesConfig(src=(self.path(name, 0),), tgt=(self.path(name, 1),)) for name in splits}
+        files = {
+            name: FilesConfig(src=(self.path(name, 0),), tgt=(self.path(name, 1),))
+            for name in splits
+        }
         data = DataConfig(corpus="files", splits=splits, files=files, max_len=max_len)
         return Config.model_validate(
             {"data": data, "tokenizer": tokenizer, "model": {"tie": "none"}}, strict=False
@@ -156,7 +159,9 @@ def test_workers_change_no_byte(corpus: Corpus, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_group_size_changes_no_byte(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_group_size_changes_no_byte(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     config = corpus.config(tokenizer=KINDS[kind])
     corpus.prepare(config)
     whole = hashes(corpus.out)
@@ -187,7 +192,9 @@ def test_failure_leaves_the_old_data_alone(corpus: Corpus, monkeypatch: pytest.M
 def test_folder_of_something_else_is_not_replaced(corpus: Corpus) -> None:
     corpus.out.mkdir(parents=True)
     (corpus.out / "diary.txt").write_text("dear")
-    with pytest.raises(UsageError, match=r"exists and is no prepared data \(no manifest.json in it\)"):
+    with pytest.raises(
+        UsageError, match=r"exists and is no prepared data \(no manifest.json in it\)"
+    ):
         corpus.prepare(force=True)
     assert (corpus.out / "diary.txt").read_text() == "dear"
 
@@ -215,7 +222,10 @@ def test_a_corpus_in_another_encoding_is_refused(tmp_path: Path) -> None:
     for split in ("train", "val"):
         (corpus / f"{split}.de").write_bytes(line * 20)
         (corpus / f"{split}.en").write_text("A girl is listening.\n" * 20)
-    files = {s: {"src": str(corpus / f"{s}.de"), "tgt": str(corpus / f"{s}.en")} for s in ("train", "val")}
+    files = {
+        s: {"src": str(corpus / f"{s}.de"), "tgt": str(corpus / f"{s}.en")}
+        for s in ("train", "val")
+    }
     config = parse_config({"data": {"corpus": "files", "splits": ["train", "val"], "files": files}})
     with pytest.raises(
         DataError,

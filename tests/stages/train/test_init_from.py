@@ -1,4 +1,6 @@
-"""`train --init-from`: a run that goes on from another's weights, on other data or with fewer layers."""
+"""`train --init-from`: a run that goes on from another's weights, on other data or with fewer
+layers.
+"""
 
 import json
 import shutil
@@ -52,7 +54,9 @@ def forget_checkpoints(run: Path) -> None:
     run.joinpath("checkpoints").mkdir()
 
 
-def test_run_starts_at_the_score_of_its_parent_and_goes_on(workspace: Workspace, folder: Path) -> None:
+def test_run_starts_at_the_score_of_its_parent_and_goes_on(
+    workspace: Workspace, folder: Path
+) -> None:
     assert prepare(workspace, folder).code == 0
     outcome = train(workspace, folder, "--init-from", "runs/tiny", *FEW)
     assert (outcome.code, outcome.lines) == (0, ["runs/fine"]), outcome.err
@@ -72,14 +76,20 @@ def test_run_says_which_weights_it_started_with(workspace: Workspace, folder: Pa
     assert train(workspace, folder, "--init-from", "runs/tiny", "--max-steps", 1).code == 0
     run = open_run(folder / "runs" / "fine")
     best = (
-        folder / "runs" / "tiny" / "checkpoints" / folder.joinpath("runs/tiny/best.txt").read_text().strip()
+        folder
+        / "runs"
+        / "tiny"
+        / "checkpoints"
+        / folder.joinpath("runs/tiny/best.txt").read_text().strip()
     )
     listed = json.loads(best.joinpath("manifest.json").read_text())["sha256"]["model.safetensors"]
     assert run.init_from is not None
     assert (run.init_from.folder, run.init_from.checkpoint) == ("runs/tiny", best.name)
     assert run.init_from.sha256 == listed
     assert run.config.tokenizer.from_run == Path("runs/tiny")
-    started = f"| started with | runs/tiny, {best.name}, layers: 1 in the encoder, 1 in the decoder |"
+    started = (
+        f"| started with | runs/tiny, {best.name}, layers: 1 in the encoder, 1 in the decoder |"
+    )
     assert started in run.folder.joinpath("README.md").read_text()
 
 
@@ -105,8 +115,8 @@ def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Pa
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
     assert outcome.err.endswith(
-        ": not the weights that this run started with; runs/fine starts with them: put that right, or train "
-        "anew with --init-from\n"
+        ": not the weights that this run started with; runs/fine starts with them: put that "
+        "right, or train anew with --init-from\n"
     )
 
 
@@ -115,15 +125,27 @@ def test_another_model_exits_2_and_names_the_keys(workspace: Workspace, folder: 
     other = ("--set", "model.d_ff=64", "--set", "model.dropout=0.3")
     outcome = train(workspace, folder, "--init-from", "runs/tiny", *other)
     assert (outcome.code, outcome.out) == (2, b"")
-    assert "runs/tiny has another model: model.d_ff is 64, there 128; give the config" in outcome.err
+    assert (
+        "runs/tiny has another model: model.d_ff is 64, there 128; give the config" in outcome.err
+    )
     assert not folder.joinpath("runs/fine").exists()
 
 
 def test_new_config_for_a_run_is_prepared_and_trained_without_a_flag(
     workspace: Workspace, folder: Path
 ) -> None:
-    new = ("config", "new", "--train", "corpus/train.en", "corpus/train.de", "--val", "corpus/val.en")
-    outcome = workspace.call(*new, "corpus/val.de", "--init-from", "runs/tiny", "-o", "back.toml", cwd=folder)
+    new = (
+        "config",
+        "new",
+        "--train",
+        "corpus/train.en",
+        "corpus/train.de",
+        "--val",
+        "corpus/val.en",
+    )
+    outcome = workspace.call(
+        *new, "corpus/val.de", "--init-from", "runs/tiny", "-o", "back.toml", cwd=folder
+    )
     assert outcome.code == 0
     other_way = "warning: runs/tiny translates from de to en, and this config is from en to de"
     assert other_way in outcome.err
@@ -147,7 +169,9 @@ def train_deep(workspace: Workspace, folder: Path) -> None:
     assert train(workspace, folder, "--run", "runs/deep", *depths, *options).code == 0
 
 
-def test_model_with_fewer_layers_starts_with_some_of_its_parents(workspace: Workspace, folder: Path) -> None:
+def test_model_with_fewer_layers_starts_with_some_of_its_parents(
+    workspace: Workspace, folder: Path
+) -> None:
     prepare(workspace, folder)
     train_deep(workspace, folder)
     fewer = ("--set", "model.encoder_layers=2", "--max-steps", 1, "--set", "training.peak_lr=1e-12")

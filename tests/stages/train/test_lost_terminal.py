@@ -11,11 +11,17 @@ from workspace import MT_CLI, TIMEOUT_S, Workspace
 pytestmark = pytest.mark.processes
 
 
-def test_a_lost_terminal_stops_a_training_and_saves_it(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_lost_terminal_stops_a_training_and_saves_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     words = ["train", "tiny.toml", "--run", str(run), "--set", "training.max_epochs=3000"]
     child = pexpect.spawn(
-        MT_CLI[0], [*MT_CLI[1:], *words], cwd=str(workspace.folder), timeout=TIMEOUT_S, dimensions=(24, 80)
+        MT_CLI[0],
+        [*MT_CLI[1:], *words],
+        cwd=str(workspace.folder),
+        timeout=TIMEOUT_S,
+        dimensions=(24, 80),
     )
     child.expect("of [0-9,]+ .*left")  # the bar
     child.ptyproc.fileobj.close()  # the terminal is gone

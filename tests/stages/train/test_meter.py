@@ -10,11 +10,21 @@ from mt_cli.training.trainer import StepReport
 def report(step: int, *, tokens: int, loss: float) -> StepReport:
     of_loss = torch.tensor(loss)
     return StepReport(
-        step, 1, False, step / 1000, tokens, of_loss, of_loss - 1, torch.tensor(0.5), torch.zeros(())
+        step,
+        1,
+        False,
+        step / 1000,
+        tokens,
+        of_loss,
+        of_loss - 1,
+        torch.tensor(0.5),
+        torch.zeros(()),
     )
 
 
-def test_what_goes_before_the_first_update_is_no_time_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_before_the_first_update_is_no_time_of_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 0.0
     monkeypatch.setattr("mt_cli.training.monitor.time.perf_counter", lambda: now)
     meter = Meter()

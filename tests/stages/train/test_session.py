@@ -59,7 +59,9 @@ def test_best_checkpoint_has_the_lowest_loss_or_the_highest_bleu(
 ) -> None:
     script(nll=[3.0, 1.0, 2.0, 4.0], bleu=[1.0, 2.0, 5.0, 3.0])
     run = tmp_path / "run"
-    outcome = train(workspace, run, *EACH_UPDATE, "--set", f"training.best_by={best_by}", "--max-steps", 4)
+    outcome = train(
+        workspace, run, *EACH_UPDATE, "--set", f"training.best_by={best_by}", "--max-steps", 4
+    )
     assert outcome.code == 0, outcome.err
     assert (run / "best.txt").read_text() == f"step-{best:08d}\n"
     assert status(run)["best_step"] == best
@@ -100,7 +102,9 @@ def test_patience_counts_validations_in_a_row_and_holds_after_a_resume(
     assert (again["state"], again["step"], again["best_step"]) == ("early_stop", 5, 3)
 
 
-def test_without_an_interval_each_epoch_ends_with_a_validation(workspace: Workspace, tmp_path: Path) -> None:
+def test_without_an_interval_each_epoch_ends_with_a_validation(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     options = ("training.validate_every=0", "training.max_epochs=3", "training.log_every=1")
     flags = [flag for option in options for flag in ("--set", option)]

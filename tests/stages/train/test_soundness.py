@@ -1,4 +1,6 @@
-"""Training that meets numbers that are not finite, or a checkpoint that is damaged: nothing good is lost."""
+"""Training that meets numbers that are not finite, or a checkpoint that is damaged: nothing good is
+lost.
+"""
 
 import json
 import signal
@@ -30,7 +32,11 @@ def records(run: Path, kind: str) -> list[dict[str, object]]:
     """Lines of metrics.jsonl, without what a clock says."""
     lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
     dropped = ("kind", "elapsed_s", "tgt_tokens_per_s", "validation_s")
-    return [{k: v for k, v in line.items() if k not in dropped} for line in lines if line["kind"] == kind]
+    return [
+        {k: v for k, v in line.items() if k not in dropped}
+        for line in lines
+        if line["kind"] == kind
+    ]
 
 
 def status(run: Path) -> dict[str, object]:
@@ -50,7 +56,9 @@ def has_finite_weights(checkpoint: Path) -> bool:
 
 @pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Plants a gradient of NaN, with a finite loss, into the updates named; `then` is called in them."""
+    """Plants a gradient of NaN, with a finite loss, into the updates named; `then` is called in
+    them.
+    """
 
     def plant(steps: set[int], *, then: Callable[[], None] = lambda: None) -> None:
         made = 0
@@ -82,7 +90,10 @@ def test_signal_after_a_gradient_of_nan_saves_no_such_weights(
     spoil({6}, then=sigterm)
     outcome = train(workspace, run)
     assert outcome.code == 4
-    assert "step 6: the loss or the gradient is not finite; the last good checkpoint is kept" in outcome.err
+    assert (
+        "step 6: the loss or the gradient is not finite; the last good checkpoint is kept"
+        in outcome.err
+    )
     assert last(run).name == "step-00000004"
     assert has_finite_weights(last(run))
     spoil(set())

@@ -19,7 +19,15 @@ SERVICES = ("trackio", "wandb")
 
 def train(workspace: Workspace, run: Path, track: str, *args: object) -> tuple[int, str]:
     outcome = workspace.call(
-        "train", "tiny.toml", "--run", run, "--set", f"runtime.track={track}", "--max-steps", 40, *args
+        "train",
+        "tiny.toml",
+        "--run",
+        run,
+        "--set",
+        f"runtime.track={track}",
+        "--max-steps",
+        40,
+        *args,
     )
     assert outcome.code != 0 or outcome.lines == [str(run)]
     return outcome.code, outcome.err
@@ -58,7 +66,9 @@ class Curves:
 def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Curves]:
     curves = Curves()
     calls = {name: getattr(curves, name) for name in ("init", "log", "finish")}
-    monkeypatch.setitem(sys.modules, request.param, SimpleNamespace(__name__=request.param, **calls))
+    monkeypatch.setitem(
+        sys.modules, request.param, SimpleNamespace(__name__=request.param, **calls)
+    )
     return request.param, curves
 
 
@@ -138,12 +148,16 @@ def test_a_package_that_is_missing_exits_5_with_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, MODULES[name], None)  # type: ignore[index]
     code, err = train(workspace, tmp_path / "run", name)
     assert code == 5
-    assert err.startswith(f"error: runtime.track '{name}' needs the package {name}, which cannot be imported")
+    assert err.startswith(
+        f"error: runtime.track '{name}' needs the package {name}, which cannot be imported"
+    )
     assert err.endswith(f"run: pip install 'mt_cli[{name}]'\n")
     assert not tmp_path.joinpath("run").exists()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="TensorBoard is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is None, reason="TensorBoard is not installed"
+)
 def test_tensorboard_reads_what_was_written(workspace: Workspace, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -38,7 +38,11 @@ def records(run: Path, kind: str) -> list[dict[str, float]]:
     """Lines of metrics.jsonl, without what a clock says."""
     lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
     dropped = ("kind", "elapsed_s", "tgt_tokens_per_s", "validation_s")
-    return [{k: v for k, v in line.items() if k not in dropped} for line in lines if line["kind"] == kind]
+    return [
+        {k: v for k, v in line.items() if k not in dropped}
+        for line in lines
+        if line["kind"] == kind
+    ]
 
 
 def status(run: Path) -> dict[str, object]:
@@ -122,9 +126,7 @@ def test_json_says_how_it_ended(workspace: Workspace, tmp_path: Path) -> None:
 
 def test_existing_run_exits_2_and_names_the_ways_out(workspace: Workspace) -> None:
     outcome = train(workspace, Path("runs/tiny"))
-    message = (
-        "error: runs/tiny exists; --resume goes on with it, --overwrite starts anew, --run names another\n"
-    )
+    message = "error: runs/tiny exists; --resume goes on with it, --overwrite starts anew, --run names another\n"
     assert outcome == Outcome(2, b"", message)
 
 
@@ -216,7 +218,9 @@ def test_time_limit_between_two_validations_saves_where_training_stands(
         assert train(workspace, run, *SHORT, "--time-limit", "35m", *flags).code == 0
     assert (status(run)["state"], status(run)["step"]) == ("time_limit", FIRST_PART)
     assert (run / "last.txt").read_text() == f"{checkpoint_name(FIRST_PART)}\n"
-    assert [each["step"] for each in records(run, "validation")] == [8, FIRST_PART][: 1 + is_validated]
+    assert [each["step"] for each in records(run, "validation")] == [8, FIRST_PART][
+        : 1 + is_validated
+    ]
     assert train(workspace, run, *SHORT, "--resume").code == 0
     due = [each for each in records(run, "validation") if each["step"] != FIRST_PART]
     assert due == records(uninterrupted, "validation")
@@ -350,7 +354,9 @@ def test_seed_decides_the_weights(workspace: Workspace, tmp_path: Path) -> None:
     assert weights(tmp_path / "a") != weights(tmp_path / "c")
 
 
-def test_model_trained_on_the_torch_backend_decodes_on_either(workspace: Workspace, tmp_path: Path) -> None:
+def test_model_trained_on_the_torch_backend_decodes_on_either(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     assert train(workspace, run, "--set", "model.backend=torch", "--max-steps", 40).code == 0
     source = workspace.corpus("test.de").read_bytes()
@@ -370,7 +376,9 @@ def test_missing_gpu_exits_5(workspace: Workspace, tmp_path: Path, verb: str) ->
     assert outcome == Outcome(5, b"", "error: no CUDA device found; use --device cpu, or auto\n")
 
 
-def test_data_not_prepared_exit_3_and_name_the_command(workspace: Workspace, tmp_path: Path) -> None:
+def test_data_not_prepared_exit_3_and_name_the_command(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     outcome = train(workspace, tmp_path / "run", data=tmp_path / "none")
     assert (outcome.code, outcome.out) == (3, b"")
     assert (
@@ -380,7 +388,9 @@ def test_data_not_prepared_exit_3_and_name_the_command(workspace: Workspace, tmp
     assert not tmp_path.joinpath("run").exists()
 
 
-def test_loss_on_val_that_rises_again_is_called_overfitting(workspace: Workspace, tmp_path: Path) -> None:
+def test_loss_on_val_that_rises_again_is_called_overfitting(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     run = workspace.copy_run(tmp_path / "run")
     lines = [json.loads(line) for line in run.joinpath("metrics.jsonl").read_text().splitlines()]
     for line in lines:
@@ -394,5 +404,7 @@ def test_loss_on_val_that_rises_again_is_called_overfitting(workspace: Workspace
 def test_data_that_a_run_was_trained_on_are_replaced_by_force_alone(workspace: Workspace) -> None:
     before = workspace.folder.joinpath("data/prepared/tiny/manifest.json").read_bytes()
     refused = workspace.call("prepare", "tiny.toml", "--set", "tokenizer.vocab_size=430")
-    assert (refused.code, "holds what runs/tiny was trained on" in refused.err) == (2, True), refused.err
+    assert (refused.code, "holds what runs/tiny was trained on" in refused.err) == (2, True), (
+        refused.err
+    )
     assert workspace.folder.joinpath("data/prepared/tiny/manifest.json").read_bytes() == before

@@ -34,7 +34,9 @@ def test_loss_is_the_mean_over_target_tokens_of_every_pair_as_far_as_the_model_r
     split = open_prepared(workspace.prepared).split("val")
     longest = model.max_len - 1
     total, tokens = 0.0, 0
-    assert max(split.src.lengths.max(), split.tgt.lengths.max()) > longest, "no pair needs to be cut"
+    assert max(split.src.lengths.max(), split.tgt.lengths.max()) > longest, (
+        "no pair needs to be cut"
+    )
     for i in range(len(split)):
         src, tgt = split.src[i][:longest].tolist(), split.tgt[i][:longest].tolist()
         with torch.no_grad():
