@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mt_cli.decoding import Sampling
+    from mt_cli.decoding.sampling import Sampling
     from mt_cli.errors import MtCliError, UsageError
     from mt_cli.evaluation.compare import compare
     from mt_cli.evaluation.evaluate import evaluate

@@ -1,4 +1,4 @@
-"""The command line: flags in, one call, its result printed."""
+"""The command line: flags in, one call, its result printed. One command, one file."""
 
 from importlib import import_module
 
@@ -6,12 +6,22 @@ from mt_cli.cli.app import app, main
 
 __all__ = ["app", "main"]
 
-for _name in (
+COMMANDS = (
     "prepare",
     "train",
     "evaluate",
     "translate",
+    "score",
+    "compare",
+    "report",
+    "plot",
     "inspect",
+    "runs",
+    "doctor",
+    "export",
     "config",
-):  # in the order of --help
+)
+"""In the order of `--help`."""
+
+for _name in COMMANDS:
     import_module(f"mt_cli.cli.{_name}")

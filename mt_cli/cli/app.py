@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Annotated, Any, Never, TypeVar
+from typing import Annotated, Any, Never
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -20,32 +20,31 @@ from typer.exceptions import TyperException
 from mt_cli import __version__
 from mt_cli.cli.flags import expanded
 from mt_cli.config.schema import Config
-from mt_cli.errors import (
-    SHORTAGE_HINTS,
-    MtCliError,
-    ResourceError,
-    StoppedError,
-    UsageError,
-    demand,
-    shortage,
-)
-from mt_cli.machine.files import reason_of
+from mt_cli.errors import MtCliError, ResourceError, StoppedError, UsageError
+from mt_cli.machine.atomic import reason_of
 from mt_cli.machine.limits import bound_spinning
-from mt_cli.machine.terminal import drop_stdout, print_aside, print_lines, set_up_logging
+from mt_cli.machine.log import set_up_logging
+from mt_cli.machine.shortage import SHORTAGE_HINTS, shortage
+from mt_cli.machine.terminal import print_lines, print_stderr, silence_stdout
 
-T = TypeVar("T")
-
-BUG = "this is a bug in mt-cli; the lines above say where"
 SYNONYMS = {
-    "batch_size": "tokens_per_batch", "beam": "beam_size", "epochs": "max_epochs", "fp16": "precision",
-    "gpu": "device", "heads": "num_heads", "hidden_size": "d_model", "layers": "encoder_layers",
-    "learning_rate": "peak_lr", "lr": "peak_lr", "max_tokens": "tokens_per_batch",
-    "num_epochs": "max_epochs", "num_layers": "encoder_layers", "steps": "max_steps",
+    "batch_size": "tokens_per_batch",
+    "beam": "beam_size",
+    "epochs": "max_epochs",
+    "fp16": "precision",
+    "gpu": "device",
+    "heads": "num_heads",
+    "hidden_size": "d_model",
+    "layers": "encoder_layers",
+    "learning_rate": "peak_lr",
+    "lr": "peak_lr",
+    "max_tokens": "tokens_per_batch",
+    "num_epochs": "max_epochs",
+    "num_layers": "encoder_layers",
+    "steps": "max_steps",
     "warmup": "warmup_steps",
-}  # fmt: skip
+}
 """What other tools call keys of a config."""
-LONGEST_MESSAGE = 10_000
-"""Characters."""
 EXIT_CODES = """\
 Exit codes:
 
@@ -56,18 +55,17 @@ Exit codes:
 
 
 class Command(TyperCommand):
-    """A command whose help speaks of files and numbers, not of Python's types."""
+    """A command whose help names files and numbers, not Python's types."""
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401
         """The text of `--help`."""
         text = re.sub(r"\{([A-Z .\[\]]+)\}(?:\.\.\.)?", r"\1", super().get_help(ctx))
-        # Spaces in their place, or columns would no longer stand below each other.
+        # Spaces replace them, so that columns stay aligned.
         return re.sub(r"(?<=[A-Za-z.\]]) <[^>|]*>(?=\s)", lambda found: " " * len(found[0]), text)
 
 
 class Program(TyperGroup):
-    """The program, or a group of its commands: wrong use is told like any other error, with exit
-    code 2.
+    """The program, or a group of its commands; wrong use is reported like any other error.
 
     Without a command, its help comes on stderr.
     """
@@ -75,7 +73,7 @@ class Program(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Take the words of the command line."""
         if args in ([], ["--"]):
-            print_aside(ctx.get_help())
+            print_stderr(ctx.get_help())
             raise typer.Exit(UsageError.exit_code)
         return super().parse_args(ctx, args)
 
@@ -86,7 +84,7 @@ class Program(TyperGroup):
             code = super().main(*args, **extra)
         except TyperException as error:
             message = re.sub("^Invalid value for '([^']*)'", r"\1", error.format_message())
-            message = demand(message.replace("Value error, ", "")).rstrip(".")
+            message = message.replace("Value error, ", "").rstrip(".")
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
             option = getattr(error, "option_name", None)
             if key := key_of_flag(str(option), known=where.split()[-1] in ("prepare", "train")):
@@ -103,9 +101,7 @@ class Program(TyperGroup):
 
 
 def key_of_flag(flag: str, *, known: bool) -> str | None:
-    """The key of a config that somebody means by a `flag`; only of [decoding] unless all are
-    `known`.
-    """
+    """The config key that somebody means by `flag`; only one of [decoding] unless all `known`."""
     name = flag.lstrip("-").replace("-", "_")
     for section, field in Config.model_fields.items():
         keys = getattr(field.annotation, "model_fields", {})
@@ -139,9 +135,7 @@ app = new_app(
 def command(
     group: typer.Typer, *examples: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function a command of `group`; its help ends with `examples`, commands without
-    `mt-cli`.
-    """
+    """Make a function a command of `group`; its help ends with `examples`."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         flags = expanded(function)
@@ -149,7 +143,7 @@ def command(
         @functools.wraps(flags)
         def run(**given: Any) -> None:  # noqa: ANN401
             set_up_logging(is_quiet=bool(given.get("quiet")), is_verbose=bool(given.get("verbose")))
-            with _failures_told():  # here, since Typer has a way of its own to tell of Ctrl-C
+            with _error_boundary():  # here, because Typer would report Ctrl-C in its own way
                 flags(**given)
 
         epilog = "\n\n".join(["Examples:", *(f"mt-cli {example}" for example in examples)])
@@ -175,31 +169,29 @@ def main() -> None:
     bound_spinning()
     if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _terminate)
-    with _failures_told():
+    with _error_boundary():
         app()
 
 
-class Terminated(BaseException):
-    """SIGTERM came outside a block that answers it; what is half done is cleared away on the way
-    out.
-    """
+class SigtermReceived(BaseException):
+    """SIGTERM arrived where no handler saves state; unwinding removes temporary files."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> Never:
-    raise Terminated
+    raise SigtermReceived
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
+def _error_boundary() -> Iterator[None]:
     """The one error boundary: every failure in the block becomes a message and an exit code."""
     try:
         yield
     except BrokenPipeError:
-        drop_stdout()
+        silence_stdout()
         raise SystemExit(128 + 13) from None  # SIGPIPE, which Windows does not have
     except KeyboardInterrupt:
         _fail("interrupted", 128 + signal.SIGINT)
-    except Terminated:
+    except SigtermReceived:
         _fail("stopped", 128 + signal.SIGTERM)
     except StoppedError as error:
         _fail(error.with_flags(), error.exit_code)
@@ -214,11 +206,11 @@ def _failures_told() -> Iterator[None]:
         if isinstance(error, OSError):
             place = "" if error.filename is None else f" ({error.filename})"
             _fail(f"error: {reason_of(error)}{place}", ResourceError.exit_code)
-        print_aside("".join(traceback.format_exception(error)).rstrip())
-        _fail(f"error: {BUG}", 1)
+        print_stderr("".join(traceback.format_exception(error)).rstrip())
+        _fail("error: this is a bug in mt-cli; the lines above say where", 1)
 
 
 def _fail(message: str, code: int) -> Never:
-    """End the process with `code` and `message`, at no great length, on stderr."""
-    print_aside(message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…")
+    """End the process with `code` and `message` on stderr."""
+    print_stderr(message)
     raise SystemExit(code) from None

@@ -9,12 +9,14 @@ from pydantic import ValidationError
 
 from mt_cli.cli.app import app, command, new_app
 from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings
-from mt_cli.config.load import differences, dump_config, explain, load_config
+from mt_cli.config.load import differences, dump_config, load_config
+from mt_cli.config.messages import explain
 from mt_cli.config.schema import Column, FilesConfig
 from mt_cli.errors import ConfigError, UsageError
 from mt_cli.machine.terminal import print_result
 
 Pair = tuple[Path, Path]
+Files = tuple[Path, ...]
 group = new_app("config", "Write a config for a corpus; show, check or compare configs.")
 app.add_typer(group)
 
@@ -63,13 +65,6 @@ def new(
     init_from: Annotated[
         Path | None, typer.Option(metavar="RUN", help="A run to go on from, on these pairs.")
     ] = None,
-    teacher: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="What another model made of training's sources, by line: a student learns it too.",
-        ),
-    ] = None,
     file: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Config to write; stdout by default."),
@@ -84,50 +79,19 @@ def new(
     pairs, into files beside the config. Without files the config is for the bundled sample. Prints
     the new file's path, or without -o the config itself.
     """
-    from mt_cli.data.files import has_columns
-    from mt_cli.training.new_config import new_config
+    from mt_cli.new_config.new_config import new_config
 
-    for flag, pair in (("--train", train), ("--val", val), ("--test", test)):
-        if pair is not None and any(str(path).startswith("-") for path in pair):
-            raise UsageError(
-                f"{flag} needs two files, SRC TGT; found {' and '.join(map(str, pair))}"
-            )
-    named = paired or []
-    if len(named) == 2 and train is None and columns is None and not any(map(has_columns, named)):
-        train = (named[0], named[1])
-        paired = None
-    for path in paired or ():
-        if columns is None and not has_columns(path):
-            raise UsageError(
-                f"{path}: a single file must have both sides in columns: .tsv, .csv or .jsonl; for "
-                "two files that align line by line use --train SRC TGT"
-            )
-    if paired and train is not None:
-        raise UsageError("training pairs are named by --train or by FILE; give one of them")
-    if not (paired or train or val or test) and (columns or src_lang or tgt_lang):
+    splits = _splits(paired or [], train, val, test, columns)
+    if not splits and (columns or src_lang or tgt_lang):
         raise UsageError(
             "--columns, --src-lang and --tgt-lang describe files; name some with --train SRC TGT, "
             "or as FILE"
         )
-    src_column, tgt_column = _parse_columns(columns)
-    own = (tuple(paired),) * 2 if paired else _files(train)
-    splits: dict[str, FilesConfig] = {}
-    for name, sides in {"train": own, "val": _files(val), "test": _files(test)}.items():
-        if sides:
-            try:
-                splits[name] = FilesConfig(src=sides[0], tgt=sides[1])
-            except ValidationError as error:
-                place = "FILE" if paired and name == "train" else f"--{name}"
-                raise UsageError(f"{place}: {'; '.join(explain(error))}") from error
-            if columns and (name == "train" or any(map(has_columns, (*sides[0], *sides[1])))):
-                of_columns = {"src_column": src_column, "tgt_column": tgt_column}
-                splits[name] = splits[name].model_copy(update=of_columns)
     text, cut_off = new_config(
         splits,
         src_lang=src_lang,
         tgt_lang=tgt_lang,
         parent=init_from,
-        teacher=teacher,
         output=file,
         overwrite=overwrite,
     )
@@ -135,13 +99,63 @@ def new(
     print_result(file or text.rstrip("\n").encode(), document, as_json=output.as_json)
 
 
-def _files(pair: Pair | None) -> tuple[tuple[Path, ...], ...]:
-    """The files of each side, of which a comma parts several."""
-    sides = () if pair is None else pair
-    return tuple(
-        (side,) if side.exists() else tuple(map(Path, filter(None, str(side).split(","))))
-        for side in sides
-    )
+def _splits(
+    paired: list[Path],
+    train: Pair | None,
+    val: Pair | None,
+    test: Pair | None,
+    columns: str | None,
+) -> dict[str, FilesConfig]:
+    """The files of each split that the flags name."""
+    from mt_cli.data.files import has_columns
+
+    if len(paired) == 2 and train is None and columns is None:
+        if not any(has_columns(path) for path in paired):
+            train = (paired[0], paired[1])
+            paired = []
+    for path in paired:
+        if columns is None and not has_columns(path):
+            raise UsageError(
+                f"{path}: a single file must have both sides in columns: .tsv, .csv or .jsonl; for "
+                "two files that align line by line use --train SRC TGT"
+            )
+    if paired and train is not None:
+        raise UsageError("training pairs are named by --train or by FILE; give one of them")
+    src_column, tgt_column = _parse_columns(columns)
+    sides = {"train": _files(train, "--train"), "val": _files(val, "--val")}
+    sides["test"] = _files(test, "--test")
+    if paired:
+        sides["train"] = (tuple(paired), tuple(paired))
+    splits = {}
+    for name, found in sides.items():
+        if found is None:
+            continue
+        src, tgt = found
+        try:
+            split = FilesConfig(src=src, tgt=tgt)
+        except ValidationError as error:
+            place = "FILE" if paired and name == "train" else f"--{name}"
+            raise UsageError(f"{place}: {'; '.join(explain(error))}") from error
+        if columns and (name == "train" or any(has_columns(path) for path in (*src, *tgt))):
+            split = split.model_copy(update={"src_column": src_column, "tgt_column": tgt_column})
+        splits[name] = split
+    return splits
+
+
+def _files(pair: Pair | None, flag: str) -> tuple[Files, Files] | None:
+    """The files of both sides; commas separate several of a side."""
+    if pair is None:
+        return None
+    if any(str(path).startswith("-") for path in pair):
+        raise UsageError(f"{flag} needs two files, SRC TGT; found {' and '.join(map(str, pair))}")
+    src, tgt = pair
+    return _side(src), _side(tgt)
+
+
+def _side(path: Path) -> Files:
+    if path.exists():
+        return (path,)
+    return tuple(Path(name) for name in str(path).split(",") if name)
 
 
 def _parse_columns(text: str | None) -> tuple[Column | None, Column | None]:
@@ -178,22 +192,23 @@ def check(
 
     A config that cannot be used is exit code 2; a warning is not.
     """
-    from mt_cli.training.new_config import check_config
+    from mt_cli.new_config.check import check_config
 
     found: dict[str, dict[str, list[str]]] = {}
-    lines, wrong = [], []
-    for name in map(str, configs):
-        errors, warnings = list[str](), list[str]()
+    lines = []
+    wrong = []
+    for path in configs:
+        errors = []
+        warnings = []
         try:
-            warnings = check_config(load_config(Path(name), settings or ()))
+            warnings = check_config(load_config(path, settings or ()))
         except ConfigError as error:
-            errors = [str(error)]
-            wrong.append(name)
-        found[name] = {"errors": errors, "warnings": warnings}
-        lines.append(f"{name}:" if errors or warnings else f"{name}: good")
-        lines += [f"  error: {each}" for each in errors] + [
-            f"  warning: {each}" for each in warnings
-        ]
+            errors.append(str(error))
+            wrong.append(str(path))
+        found[str(path)] = {"errors": errors, "warnings": warnings}
+        lines.append(f"{path}:" if errors or warnings else f"{path}: good")
+        lines += [f"  error: {error}" for error in errors]
+        lines += [f"  warning: {warning}" for warning in warnings]
     print_result("\n".join(lines), {"configs": found}, as_json=output.as_json)
     if wrong:
         raise ConfigError(
@@ -206,9 +221,9 @@ def diff(one: ConfigPath, other: ConfigPath, output: OutputFlags) -> None:
     """Print the keys that two configs set to different values."""
     found = differences(load_config(one), load_config(other))
     if output.as_json or found:
-        lines = [
-            f"{path}  {_shown(first)} → {_shown(second)}" for path, (first, second) in found.items()
-        ]
+        lines = []
+        for key, (first, second) in found.items():
+            lines.append(f"{key}  {_shown(first)} → {_shown(second)}")
         print_result("\n".join(lines), {"differences": found}, as_json=output.as_json)
 
 

@@ -9,17 +9,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from mt_cli.config.load import config_name, parse_setting
+from mt_cli.config.messages import command_line
 from mt_cli.config.schema import Backend, DecodingConfig, Device, Precision
-from mt_cli.errors import ConfigError, UsageError, command_line
+from mt_cli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:  # torch is imported when something is translated
-    from mt_cli.evaluation.evaluate import EvalChoice
-    from mt_cli.translation.translator import DecodingOptions
+    from mt_cli.evaluation.test_sets import EvalChoice
+    from mt_cli.translation.options import DecodingOptions
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ ConfigPath = Annotated[
     Path,
     typer.Argument(
         metavar="CONFIG",
-        help="TOML file, a run folder for its config, or the name of one of mt-cli's own, such as sample.",
+        help="TOML file, a run folder for its config, or the name of a bundled config such as sample.",
     ),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
@@ -41,7 +42,7 @@ ModelPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN...",
-        help="A run folder, such as runs/sample, or an exported model; several runs form an ensemble.",
+        help="A run folder such as runs/sample, or an exported model; several runs form an ensemble.",
     ),
 ]
 Settings = Annotated[
@@ -107,53 +108,28 @@ class TestSetFlags:
 
     def choice(self) -> "EvalChoice":
         """The choice that these flags give."""
-        from mt_cli.evaluation.evaluate import EvalChoice
+        from mt_cli.evaluation.test_sets import EvalChoice
 
         return EvalChoice(self.split or (), self.src, self.ref, self.data)
 
 
+def _search_option(key: str, metavar: str | None = None) -> Any:  # noqa: ANN401 — Typer's own type
+    """The flag of a key of `[decoding]`; its help is the first sentence of the key's docstring."""
+    description = DecodingConfig.model_fields[key].description or ""
+    sentence = " ".join(description.split()).partition(". ")[0].rstrip(".")
+    return typer.Option(metavar=metavar, help=f"{sentence}.")
+
+
 @dataclass(frozen=True)
 class DecodingFlags:
-    """How runs are decoded."""
+    """How runs are decoded; `--set` gives the keys of `[decoding]` that have no flag."""
 
-    beam_size: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Hypotheses kept of each sentence; 1 is greedy."),
-    ] = None
-    length_penalty: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=10,
-            metavar="A",
-            help="Alpha of Wu et al. (2016); higher favours longer translations.",
-        ),
-    ] = None
-    no_repeat_ngram: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", help="Never repeat a sequence of N tokens; 0 is no limit."
-        ),
-    ] = None
-    replace_unk: Annotated[
-        bool | None,
-        typer.Option(
-            "--replace-unk/--no-replace-unk",
-            help="Put the source's word where the vocabulary has none.",
-        ),
-    ] = None
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", help="Sentences decoded together; 0 is as many as suit the device."
-        ),
-    ] = None
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            help="Precision of decoding; the run's own by default. 16 bits may differ with the batch."
-        ),
-    ] = None
+    beam_size: Annotated[int | None, _search_option("beam_size", "N")] = None
+    length_penalty: Annotated[float | None, _search_option("length_penalty", "A")] = None
+    no_repeat_ngram: Annotated[int | None, _search_option("no_repeat_ngram", "N")] = None
+    replace_unk: Annotated[bool | None, _search_option("replace_unk")] = None
+    batch_size: Annotated[int | None, _search_option("batch_size", "N")] = None
+    precision: Annotated[Precision | None, _search_option("precision")] = None
     decoding_settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -169,12 +145,8 @@ class DecodingFlags:
     threads: Threads = None
 
     def options(self) -> "DecodingOptions":
-        """The options that these flags give.
-
-        Raises:
-            ConfigError: a setting is none of [decoding].
-        """
-        from mt_cli.translation.translator import DecodingOptions
+        """The options that these flags give."""
+        from mt_cli.translation.options import DecodingOptions
 
         search: dict[str, object] = {}
         for setting in self.decoding_settings or ():
@@ -184,11 +156,17 @@ class DecodingFlags:
                     f"--set {setting!r}: expected decoding.KEY=VALUE, such as decoding.min_len=3"
                 )
             search[path[-1]] = value
-        flags = {name: getattr(self, name, None) for name in DecodingConfig.model_fields}
-        search |= {name: value for name, value in flags.items() if value is not None}
-        device, threads = self.device or "auto", self.threads or 0
+        for key in DecodingConfig.model_fields:
+            value = getattr(self, key, None)
+            if value is not None:
+                search[key] = value
         return DecodingOptions(
-            self.checkpoint, self.backend, device, threads, search, owns_process=True
+            checkpoint=self.checkpoint,
+            backend=self.backend,
+            device=self.device or "auto",
+            threads=self.threads or 0,
+            search=search,
+            owns_process=True,
         )
 
 
@@ -200,30 +178,26 @@ class RerankingFlags:
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="A run of the other direction, which chooses among the beams: 20, unless --beam-size says "
-            "otherwise.",
+            help="A run of the other direction that chooses among the beams; --beam-size is then 20 "
+            "by default.",
         ),
     ] = None
     rerank_weights: Annotated[
         str | None,
         typer.Option(
             metavar="LAMBDA,MU",
-            help="For --rerank-with: weights of its log-probability and of each token. [default: 0.3,0.25]",
+            help="For --rerank-with: weights of its log-probability and of each token. "
+            "[default: 0.3,0.25]",
         ),
     ] = None
 
     def added_to(self, options: "DecodingOptions") -> "DecodingOptions":
-        """`options` with what they come to.
-
-        Raises:
-            UsageError: the weights are not two numbers, --rerank-with is missing, or the beam size
-                is 1.
-        """
+        """`options` with the reranking that these flags ask for."""
         if self.rerank_with is None:
             if self.rerank_weights is not None:
                 raise UsageError("--rerank-weights is an option of --rerank-with; give that too")
             return options
-        from mt_cli.translation.scorer import Reranking
+        from mt_cli.translation.reranker import Reranking
 
         search = {"beam_size": 20, **options.search}
         if search["beam_size"] == 1:
@@ -246,21 +220,22 @@ class RerankingFlags:
 def expanded(command: Callable[..., T]) -> Callable[..., T]:
     """`command` with the flags of each group in place of the parameter that takes the group."""
     own = inspect.signature(command).parameters
-    flags_of = {
-        name: inspect.signature(parameter.annotation).parameters
-        for name, parameter in own.items()
-        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation)
-    }
-    # The command's own come first in its help.
-    flags = [parameter for name, parameter in own.items() if name not in flags_of]
-    for group in flags_of.values():
+    groups = {}
+    flags = []
+    for name, parameter in own.items():
+        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+            groups[name] = inspect.signature(parameter.annotation).parameters
+        else:
+            flags.append(parameter)
+    for group in groups.values():  # after the command's own in its help
         flags += group.values()
     parameters = [flag.replace(kind=inspect.Parameter.KEYWORD_ONLY) for flag in flags]
 
     @functools.wraps(command)
     def call(**given: object) -> T:
-        for name, flags in flags_of.items():
-            given[name] = own[name].annotation(**{flag: given.pop(flag) for flag in flags})
+        for name, group in groups.items():
+            values = {flag: given.pop(flag) for flag in group}
+            given[name] = own[name].annotation(**values)
         return command(**given)
 
     del call.__wrapped__  # or Typer would look at the parameters of `command`

@@ -49,9 +49,9 @@ def prepare(
     Prints the prepared folder's path; with --json, the report on the corpus too.
     """
     loaded = load_config(config, settings or ())
-    from mt_cli.data.corpora import MadePairs
+    from mt_cli.data.corpora import TranslatedPairs
     from mt_cli.data.prepare import prepare_corpus, preview_filter
-    from mt_cli.runs.run import run_with_tokenizer, runs_trained_on
+    from mt_cli.runs.opening import run_with_tokenizer, runs_trained_on
 
     if dry_run:
         found = preview_filter(loaded, source=source, offline=offline, workers=workers)
@@ -64,10 +64,10 @@ def prepare(
         return
     parent = run_with_tokenizer(loaded)
 
-    def made() -> dict[str, MadePairs]:
+    def made() -> dict[str, TranslatedPairs]:
         if not any(more.translate_with for more in loaded.data.more.values()):
             return {}
-        from mt_cli.translation.pairs import make_pairs  # which imports torch
+        from mt_cli.translation.back_translation import make_pairs  # which imports torch
 
         return make_pairs(loaded, source=source, offline=offline)
 

@@ -20,8 +20,9 @@ from mt_cli.cli.flags import (
     setting_flags,
 )
 from mt_cli.config.load import RUN_CONFIG, config_name, is_run, load_config
+from mt_cli.config.messages import command_line
 from mt_cli.config.schema import PrecisionChoice
-from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError, command_line
+from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError
 from mt_cli.machine.terminal import print_result
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,8 @@ def train(
     ]
     all_settings = [*(settings or ()), *given]
     loaded = load_config(config, all_settings)
-    from mt_cli.runs.run import STATUS, open_run, runs_trained_on
+    from mt_cli.runs.opening import open_run, runs_trained_on
+    from mt_cli.runs.run import STATUS
     from mt_cli.training.train import train_run
 
     own_run = config.parent if config.name == RUN_CONFIG else config

@@ -1,24 +1,27 @@
-"""`mt-cli translate` and `mt-cli score`."""
+"""`mt-cli translate`."""
 
 import logging
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import DecodingFlags, ModelPaths, OutputFlags, RerankingFlags, RunPaths
-from mt_cli.decoding import Sampling
-from mt_cli.errors import UsageError, command_line
-from mt_cli.machine.terminal import is_terminal, json_text, print_lines, progress_shown, write_bytes
+from mt_cli.cli.flags import DecodingFlags, ModelPaths, OutputFlags, RerankingFlags
+from mt_cli.config.messages import command_line
+from mt_cli.decoding.sampling import Sampling
+from mt_cli.errors import UsageError
+from mt_cli.machine.progress import progress_shown
+from mt_cli.machine.terminal import is_terminal, json_text, write_bytes
 
 if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.translation.lines import Translation
+    from mt_cli.translation.options import DecodingOptions
 
 log = logging.getLogger(__name__)
 
@@ -99,24 +102,18 @@ def translate(
     are read from stdin; Ctrl-D ends them.
     """
     options = reranking.added_to(decoding.options())
-    is_detailed = with_score or with_alignment or n_best > 1
-    if options.reranking is not None and (is_detailed or sample or output.as_json):
+    is_detailed = with_score or with_alignment or n_best > 1 or output.as_json
+    if options.reranking is not None and (is_detailed or sample):
         raise UsageError(
             "--rerank-with gives one translation a line, as text; leave out --n-best, "
             "--with-score, --with-alignment, --sample and --json"
         )
     _check_runs(runs)
-    drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    given: dict[str, Any] = {name: value for name, value in drawn.items() if value is not None}
-    if given and not sample:
-        raise UsageError(
-            f"--{next(iter(given)).replace('_', '-')} is an option of --sample; give that too"
-        )
-    seed = given.pop("seed", 1)
-    if sample:
-        options = replace(options, sampling=Sampling(**given), seed=seed)
-    from mt_cli.runs.run import open_runs
-    from mt_cli.translation.lines import (
+    options = _with_sampling(
+        options, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+    )
+    from mt_cli.runs.opening import open_models
+    from mt_cli.translation.streams import (
         count_lines,
         line_chunks,
         open_source,
@@ -125,56 +122,77 @@ def translate(
     )
     from mt_cli.translation.translator import Translator
 
-    opened = open_runs(runs, may_be_exported=True)
-    with ExitStack() as stack:
-        lines_in = stack.enter_context(open_source(source, text=text))
-        lines_out = stack.enter_context(open_target(target))
-        translator = Translator.of_runs(opened, options)
-        if lines_in.isatty():
-            log.info(
-                "type a sentence (%s) and press Enter; Ctrl-D ends", opened[0].config.data.src_lang
-            )
-        update = stack.enter_context(
-            progress_shown(
-                "translating",
-                unit="lines",
-                total=count_lines(lines_in),
-                # There the translations themselves show how far it is, and a bar would run into
-                # them.
-                is_hidden=lines_in.isatty() or lines_out.file.isatty(),
-            )
-        )
-        is_told, number = False, 1
-        is_dialogue = lines_in.isatty() and target == "-" and is_terminal(sys.stdout)
-        for lines in typed_lines() if is_dialogue else line_chunks(lines_in):
-            if not (output.as_json or is_detailed):
-                written = translator.translate(lines, on_progress=update)
-            else:
-                found = translator.translate_n_best(
-                    lines,
-                    n_best=n_best,
-                    with_alignment=output.as_json or with_alignment,
-                    on_progress=update,
-                )
-                written = (
-                    list(map(_as_json, lines, found))
-                    if output.as_json
-                    else [
-                        _as_text(one, with_score, with_alignment) for each in found for one in each
-                    ]
-                )
-            data = "".join(f"{line}\n" for line in written).encode()
-            if target == "-":
-                write_bytes(data)
-            else:
-                lines_out.write(data)
-            # Last: to know languages takes half a second.
-            if not is_told and (doubt := translator.doubt(lines, first_line=number)):
-                is_told = True
-                log.warning("%s", doubt)
-            number += len(lines)
-        if warning := translator.limit_warning():
+    models = open_models(runs)
+    with open_source(source, text=text) as lines_in, open_target(target) as lines_out:
+        translator = Translator.of_models(models, options)
+        is_typed = lines_in.isatty()
+        if is_typed:
+            lang = models[0].config.data.src_lang
+            log.info("type a sentence (%s) and press Enter; Ctrl-D ends", lang)
+        chunks = line_chunks(lines_in)
+        if is_typed and target == "-" and is_terminal(sys.stdout):
+            chunks = typed_lines()
+        with progress_shown(
+            "translating",
+            unit="lines",
+            total=count_lines(lines_in),
+            # There the translations themselves show how far it is, and a bar would run into them.
+            is_hidden=is_typed or lines_out.file.isatty(),
+        ) as on_progress:
+            first_line = 1
+            has_warned = False
+            for lines in chunks:
+                if is_detailed:
+                    found = translator.translate_n_best(
+                        lines,
+                        n_best=n_best,
+                        with_alignment=output.as_json or with_alignment,
+                        on_progress=on_progress,
+                    )
+                    if output.as_json:
+                        written = list(map(_as_json, lines, found))
+                    else:
+                        written = [
+                            _as_text(translation, with_score, with_alignment)
+                            for translation in chain.from_iterable(found)
+                        ]
+                else:
+                    written = translator.translate(lines, on_progress=on_progress)
+                data = "".join(f"{line}\n" for line in written).encode()
+                if target == "-":
+                    write_bytes(data)
+                else:
+                    lines_out.write(data)
+                # After the translations, which nobody should have to wait for.
+                if not has_warned:
+                    warning = translator.input_warning(lines, first_line=first_line)
+                    if warning is not None:
+                        has_warned = True
+                        log.warning("%s", warning)
+                first_line += len(lines)
+        warning = translator.limit_warning()
+        if warning is not None:
             log.warning("%s", warning)
+
+
+def _with_sampling(
+    options: "DecodingOptions",
+    *,
+    sample: bool,
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int | None,
+) -> "DecodingOptions":
+    """`options` with what the flags of sampling say."""
+    flags = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    chosen: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    if not sample:
+        for name in chosen:
+            raise UsageError(f"--{name.replace('_', '-')} is an option of --sample; give that too")
+        return options
+    seed = chosen.pop("seed", 1)
+    return replace(options, sampling=Sampling(**chosen), seed=seed)
 
 
 def _check_runs(runs: Sequence[Path]) -> None:
@@ -210,57 +228,3 @@ def _as_json(source: str, translations: "list[Translation]") -> str:
         "alignment": best.alignment,
     }
     return json_text(document)
-
-
-@command(app, "score runs/sample --src german.txt --tgt english.txt --normalise")
-def score(
-    runs: RunPaths,
-    src: Annotated[str, typer.Option(metavar="FILE", help="Sources; - is stdin.")],
-    tgt: Annotated[
-        str, typer.Option(metavar="FILE", help="Their translations, line by line; - is stdin.")
-    ],
-    decoding: DecodingFlags,
-    output: OutputFlags,
-    normalise: Annotated[
-        bool,
-        typer.Option("--normalise", help="Divide by the number of target tokens, </s> included."),
-    ] = False,
-) -> None:
-    """Print the log-probability of given translations.
-
-    Natural logarithms, line by line.
-    """
-    options = decoding.options()
-    from mt_cli.runs.run import open_runs
-    from mt_cli.translation.lines import LINES_AT_ONCE, check_aligned, line_chunks, open_source
-    from mt_cli.translation.scorer import PairScorer
-
-    if src == tgt == "-":
-        raise UsageError(
-            "sources and translations cannot both come from stdin; name a file for one"
-        )
-    with open_source(src) as of_src, open_source(tgt) as of_tgt:
-        sources = [line for lines in line_chunks(of_src, side="source") for line in lines]
-        targets = [line for lines in line_chunks(of_tgt, side="translation") for line in lines]
-    check_aligned(Path(tgt), targets, src, sources)
-    scorer = PairScorer.of_runs(open_runs(runs), options)
-    # On a terminal the scores themselves show how far it is.
-    is_hidden = is_terminal(sys.stdout)
-    with progress_shown("scoring", unit="lines", total=len(sources), is_hidden=is_hidden) as update:
-        for begin in range(0, len(sources), LINES_AT_ONCE):
-            pairs = [side[begin : begin + LINES_AT_ONCE] for side in (sources, targets)]
-            lines = []
-            for source, target, found in zip(
-                *pairs, scorer.score(*pairs, first_line=begin + 1), strict=True
-            ):
-                value = found.log_prob / found.num_tokens if normalise else found.log_prob
-                document = {
-                    "source": source,
-                    "translation": target,
-                    "score": value,
-                    "log_prob": found.log_prob,
-                    "tokens": found.num_tokens,
-                }
-                lines.append(json_text(document) if output.as_json else f"{value:.4f}")
-            print_lines("\n".join(lines))
-            update(len(lines))

@@ -2,21 +2,17 @@
 paths.
 """
 
-import difflib
-import json
 import os
-import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from mt_cli.config.schema import MEANINGS, Config
-from mt_cli.errors import ConfigError, demand
+from mt_cli.config.messages import explain
+from mt_cli.config.schema import Config
+from mt_cli.errors import ConfigError
 
 RUN_CONFIG = "config.toml"
 """The config of a run, in its folder."""
@@ -206,110 +202,3 @@ def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
     except (ValueError, RecursionError):  # the text itself, so that shells need no inner quotes
         return keys, text.strip()
     return keys, table["value"] if len(table) == 1 else text.strip()
-
-
-WIDTH = 110
-
-
-def commented_toml(config: Config, *, header: str) -> str:
-    """The whole `config` as TOML, a comment above each key, and `header` above them all."""
-    lines = _comment(header)
-    for name, section in config:
-        lines += _commented_table(name, section)
-    return "\n".join(lines) + "\n"
-
-
-def _commented_table(name: str, section: BaseModel) -> Iterator[str]:
-    yield from ("", f"[{name}]")
-    values = section.model_dump(mode="json", exclude_none=True)
-    for key, field in sorted(
-        type(section).model_fields.items(), key=lambda each: isinstance(values.get(each[0]), dict)
-    ):
-        inner, comment = (
-            getattr(section, key),
-            _comment(" ".join((field.description or "").split())),
-        )
-        match values.get(key):
-            case dict() if isinstance(inner, BaseModel):  # tables stand below keys
-                yield from _commented_table(f"{name}.{key}", inner)
-            case dict() as table:
-                yield from ("", *comment)
-                if table:
-                    yield tomli_w.dumps({name: {key: table}}).strip()
-            case None:
-                yield from (*comment, f"# {key} is not set")
-            case list() as items:  # tomli_w gives each item a line
-                yield from (*comment, f"{key} = {json.dumps(items)}")
-            case value:
-                yield from (*comment, tomli_w.dumps({key: value}).strip())
-
-
-def _comment(text: str) -> list[str]:
-    """`text` as comment lines, its own line breaks kept; indented lines, such as commands, stay
-    whole.
-    """
-    wrap = partial(textwrap.wrap, width=WIDTH - 2, break_on_hyphens=False, break_long_words=False)
-    return [
-        f"# {line}"
-        for paragraph in text.strip().split("\n")
-        for line in ([paragraph] if paragraph.startswith("  ") else wrap(paragraph) or [""])
-    ]
-
-
-def explain(error: ValidationError) -> Iterator[str]:
-    """One line for each thing that is wrong."""
-    for detail in error.errors():
-        location = [str(part) for part in detail["loc"] if part != "[key]"]
-        path, section = ".".join(location), ".".join(location[:-1])
-        match detail["type"]:
-            case "extra_forbidden":
-                yield _unknown_key(location)
-            case "missing" if isinstance(detail["loc"][-1], int):
-                yield f"{section}: expected more values, found {_as_toml(detail['input'])}"
-            case "missing":
-                yield f"{section}: needs the key '{location[-1]}'"
-            case "value_error":
-                for reason in str(detail["ctx"]["error"]).split("\n"):
-                    yield f"{path}: {reason}" if path else reason
-            case _:
-                meaning = MEANINGS.get(str(detail.get("ctx", {}).get("pattern")))
-                wanted = f"expected {meaning}" if meaning else demand(detail["msg"])
-                if wanted == "expected a list":
-                    wanted += f""" such as '{path}=["one","two"]'"""
-                yield f"{path}: {wanted}, found {_as_toml(detail['input'])}"
-
-
-def _unknown_key(location: list[str]) -> str:
-    *section, key = location
-    known = _keys_of(section)
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    homes = [f"[{name}]" for name in Config.model_fields if key in _keys_of([name])]
-    if homes:
-        hint = f"it belongs in {' or '.join(homes)}"
-    else:
-        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
-    place = ".".join(section)
-    return f"{place}: unknown key '{key}'; {hint}" if place else f"unknown section '{key}'; {hint}"
-
-
-def _keys_of(section: Sequence[str]) -> list[str]:
-    """Keys that the table at `section` may hold; a split's name stands for any split."""
-    model: type[BaseModel] = Config
-    for name in section:
-        annotation = model.model_fields[name].annotation if name in model.model_fields else None
-        inner = [
-            a
-            for a in (annotation, *get_args(annotation))
-            if isinstance(a, type) and issubclass(a, BaseModel)
-        ]
-        model = inner[0] if inner else model
-    return list(model.model_fields)
-
-
-def _as_toml(value: object) -> str:
-    """`value` as a file spells it."""
-    if isinstance(value, str) and value.isprintable() and "'" not in value:
-        return f"'{value}'"
-    if isinstance(value, float):
-        return str(value)  # JSON has words of its own for inf and nan
-    return json.dumps(value, ensure_ascii=False, default=str)  # as TOML, for all that matters here

@@ -1,6 +1,6 @@
 """Every key of a config file: its default, its limits and what it means.
 
-A section is a frozen table that knows no other keys. Rules between keys stand in `_complaints`.
+A section is a frozen table that knows no other keys. Rules between keys stand in `_problems`.
 """
 
 import json
@@ -18,19 +18,20 @@ from pydantic import (
     model_validator,
 )
 
-TRAIN, VAL = "train", "val"
+TRAIN = "train"
+VAL = "val"
 """The splits that every corpus has."""
 Side = Literal["src", "tgt"]
 SIDES: tuple[Side, Side] = ("src", "tgt")
 MORE = "train+"
 """Prefix of the names of pairs that a config adds for training."""
-LANGUAGE = r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
-SPLIT = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
-TAG = r"^\S*$"
+LANGUAGE_PATTERN = r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
+SPLIT_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+TAG_PATTERN = r"^\S*$"
 MEANINGS = {
-    LANGUAGE: "a language code such as de, hsb or zh-TW",
-    SPLIT: "a name of letters, digits, _, - and ., such as test_2016",
-    TAG: "one word, without spaces",
+    LANGUAGE_PATTERN: "a language code such as de, hsb or zh-TW",
+    SPLIT_PATTERN: "a name of letters, digits, _, - and ., such as test_2016",
+    TAG_PATTERN: "one word, without spaces",
 }
 
 
@@ -43,16 +44,16 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Self:
-        if complaints := list(self._complaints()):
-            raise ValueError("\n".join(complaints))
+        if problems := list(self._problems()):
+            raise ValueError("\n".join(problems))
         return self
 
-    def _complaints(self) -> Iterator[str]:
-        """What is wrong with keys that are each valid alone."""
+    def _problems(self) -> Iterator[str]:
+        """What is wrong with a combination of keys."""
         yield from ()
 
 
-def _count_or_share(value: object) -> object:
+def _check_count_or_share(value: object) -> object:
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
     is_share = isinstance(value, float) and 0 <= value < 1
     if not is_count and not is_share:
@@ -63,7 +64,7 @@ def _count_or_share(value: object) -> object:
     return value
 
 
-def _several(value: object) -> object:
+def _as_paths(value: object) -> object:
     paths = [value] if isinstance(value, str | Path) else value
     if not isinstance(paths, list | tuple) or not paths:
         found = json.dumps(value, default=str)
@@ -71,7 +72,7 @@ def _several(value: object) -> object:
     return paths
 
 
-def _number_or_name(value: object) -> object:
+def _check_number_or_name(value: object) -> object:
     is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     if not is_number and not (isinstance(value, str) and value):
         found = json.dumps(value, default=str)
@@ -86,27 +87,27 @@ def check_utf8(path: Path) -> Path:
     return path
 
 
-def _one_or_several(paths: tuple[Path, ...]) -> str | list[str]:
-    return str(paths[0]) if len(paths) == 1 else list(map(str, paths))
+def _as_one_or_list(paths: tuple[Path, ...]) -> str | list[str]:
+    return str(paths[0]) if len(paths) == 1 else [str(path) for path in paths]
 
 
-SplitName = Annotated[str, Field(pattern=SPLIT)]
-Language = Annotated[str, Field(pattern=LANGUAGE)]
+SplitName = Annotated[str, Field(pattern=SPLIT_PATTERN)]
+Language = Annotated[str, Field(pattern=LANGUAGE_PATTERN)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 # TOML has neither paths nor tuples, the two places where strictness gives way.
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(check_utf8)]
 FilePaths = Annotated[
     tuple[FilePath, ...],
     Field(strict=False),
-    BeforeValidator(_several),
-    PlainSerializer(_one_or_several, when_used="json"),
+    BeforeValidator(_as_paths),
+    PlainSerializer(_as_one_or_list, when_used="json"),
 ]
 """A path, or a list of them."""
-Column = Annotated[int | str, BeforeValidator(_number_or_name)]
+Column = Annotated[int | str, BeforeValidator(_check_number_or_name)]
 """A column's number, from 1, or its name."""
 Splits = Annotated[tuple[SplitName, ...], Field(strict=False)]
 Decays = Annotated[tuple[Probability, Probability], Field(strict=False)]
-CountOrShare = Annotated[int | float, BeforeValidator(_count_or_share)]
+CountOrShare = Annotated[int | float, BeforeValidator(_check_count_or_share)]
 """`400` is a number of something, `0.1` a share of all there are."""
 
 
@@ -125,15 +126,12 @@ Quantization = Literal[
     "none", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16"
 ]
 """What an exported model's matrices are stored as; `none` is float32."""
-# Far beyond any use: they keep a slip of the pen from asking for more than a machine has.
-WIDEST, MOST_LAYERS, LONGEST, MOST_ENTRIES = 1 << 20, 1000, 1 << 16, (1 << 31) - 1
-MOST_EPOCHS, MOST_STEPS, MOST_AT_ONCE, MOST_BEAMS, MOST_THREADS = (
-    1 << 20,
-    1 << 40,
-    1 << 31,
-    1 << 16,
-    1 << 16,
-)
+# Upper limits that only catch typos.
+MAX_WIDTH = 1 << 20
+MAX_LAYERS = 1000
+MAX_LENGTH = 1 << 16
+MAX_COUNT = (1 << 31) - 1
+MAX_THREADS = 1 << 16
 
 
 class ColumnsConfig(Section):
@@ -177,7 +175,7 @@ class MorePairsConfig(ColumnsConfig):
     """How it searches: greedily, with a `beam` of 5, or it draws a `sample` at random."""
     share: float = Field(default=1.0, gt=0, le=100)
     """How much of them an epoch sees: 0.5 is another half each time, 2 is all of them twice."""
-    tag: str = Field(default="", pattern=TAG)
+    tag: str = Field(default="", pattern=TAG_PATTERN)
     """A word before each source line, by which the model tells them apart (Caswell et al. 2019)."""
 
     @property
@@ -185,7 +183,7 @@ class MorePairsConfig(ColumnsConfig):
         """The side whose text is there, where a run makes the other."""
         return self.captions or ("tgt" if self.src is None else "src")
 
-    def _complaints(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         given = [each for each in (self.src, self.tgt, self.captions) if each is not None]
         if self.translate_with is None and (self.src is None or self.tgt is None or self.captions):
             yield "needs src and tgt; or one of src, tgt and captions, and translate_with for the other side"
@@ -204,14 +202,14 @@ class FilterConfig(Section):
     """Leave out pairs whose longer side has more than this many times the characters of the
     shorter; 0 is off.
     """
-    min_chars: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
+    min_chars: int = Field(default=0, ge=0, le=MAX_COUNT)
     """Leave out pairs with a side of fewer characters."""
-    max_chars: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
+    max_chars: int = Field(default=0, ge=0, le=MAX_COUNT)
     """Leave out pairs with a side of more characters; 0 is off."""
     languages: bool = False
     """Leave out pairs with a side that py3langid takes for another language."""
 
-    def _complaints(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         if 0 < self.max_ratio < 1:
             yield f"max_ratio must be 0 or at least 1, found {self.max_ratio:g}"
         if 0 < self.max_chars < self.min_chars:
@@ -237,10 +235,10 @@ class DataConfig(Section):
     """Language code of the target side."""
     lowercase: bool = False
     """Lower-case both sides, and the references when scoring."""
-    max_len: int = Field(default=128, ge=1, le=LONGEST)
+    max_len: int = Field(default=128, ge=1, le=MAX_LENGTH)
     """Training pairs with a side of more tokens are dropped; other splits keep every line."""
 
-    def _complaints(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         missing = [name for name in (TRAIN, VAL) if name not in self.splits]
         if missing:
             yield f"splits must name {' and '.join(missing)}, found {list(self.splits)}"
@@ -262,20 +260,20 @@ class TokenizerConfig(Section):
 
     kind: TokenizerKind = "bpe"
     """`spacy` words, or SentencePiece subwords learned by `bpe` or `unigram`."""
-    vocab_size: int = Field(default=8000, ge=8, le=MOST_ENTRIES)
+    vocab_size: int = Field(default=8000, ge=8, le=MAX_COUNT)
     """Largest number of entries in a vocabulary (exactly that many for subwords, where the text
     allows).
     """
-    tgt_vocab_size: int | None = Field(default=None, ge=8, le=MOST_ENTRIES)
+    tgt_vocab_size: int | None = Field(default=None, ge=8, le=MAX_COUNT)
     """The same for the target side, where it differs and `joint` is off."""
-    min_freq: int = Field(default=2, ge=1, le=MOST_ENTRIES)
+    min_freq: int = Field(default=2, ge=1, le=MAX_COUNT)
     """Words seen fewer times in training, or in 500,000 pairs of it, become `<unk>` (`spacy` only)."""
     joint: bool = True
     """One vocabulary for both sides, which lets `model.tie` be `all`."""
     from_run: FilePath | None = None
     """Use this run's tokenizer and learn none; `training.init_from` on other data needs it."""
 
-    def _complaints(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         if self.joint and self.tgt_vocab_size is not None:
             yield "tgt_vocab_size is for joint = false; a joint vocabulary has one size"
 
@@ -285,15 +283,15 @@ class ModelConfig(Section):
 
     backend: Backend = "scratch"
     """`torch` is nn.Transformer, `scratch` our own layers; checkpoints run on either."""
-    d_model: int = Field(default=256, ge=2, le=WIDEST)
+    d_model: int = Field(default=256, ge=2, le=MAX_WIDTH)
     """Width of every sublayer's output; even, a multiple of `num_heads`."""
-    num_heads: int = Field(default=8, ge=1, le=WIDEST)
+    num_heads: int = Field(default=8, ge=1, le=MAX_WIDTH)
     """Attention heads of each attention."""
-    encoder_layers: int = Field(default=3, ge=1, le=MOST_LAYERS)
+    encoder_layers: int = Field(default=3, ge=1, le=MAX_LAYERS)
     """Layers of the encoder."""
-    decoder_layers: int = Field(default=3, ge=1, le=MOST_LAYERS)
+    decoder_layers: int = Field(default=3, ge=1, le=MAX_LAYERS)
     """Layers of the decoder."""
-    d_ff: int = Field(default=1024, ge=1, le=WIDEST)
+    d_ff: int = Field(default=1024, ge=1, le=MAX_WIDTH)
     """Width between the two feed-forward matrices."""
     norm: Literal["pre", "post"] = "pre"
     """Layer norm before each sublayer (Xiong et al. 2020) or after its residual (Vaswani et al.
@@ -303,7 +301,7 @@ class ModelConfig(Section):
     """A layer norm at the end of the encoder and of the decoder."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position encodings: fixed waves, or parameters."""
-    max_len: int = Field(default=256, ge=4, le=LONGEST)
+    max_len: int = Field(default=256, ge=4, le=MAX_LENGTH)
     """Longest sequence in tokens, with its `<s>` or `</s>`."""
     scale_embeddings: bool = True
     """Multiply embeddings by sqrt(d_model) (Vaswani et al. 2017, 3.4)."""
@@ -329,7 +327,7 @@ class ModelConfig(Section):
         """Most tokens of a sentence, which leave room for `<s>` or `</s>`."""
         return self.max_len - 1
 
-    def _complaints(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         if self.d_model % self.num_heads:
             yield f"num_heads {self.num_heads} does not divide d_model {self.d_model}"
         if self.d_model % 2:
@@ -341,13 +339,13 @@ class TrainingConfig(Section):
 
     init_from: FilePath | None = None
     """A run whose best weights a new run starts with, of the same model or of one with more layers."""
-    max_epochs: int = Field(default=12, ge=1, le=MOST_EPOCHS)
+    max_epochs: int = Field(default=12, ge=1, le=MAX_COUNT)
     """Passes over the training pairs."""
-    max_steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
+    max_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Most updates; training may end before `max_epochs`."""
-    tokens_per_batch: int = Field(default=4096, ge=1, le=MOST_AT_ONCE)
+    tokens_per_batch: int = Field(default=4096, ge=1, le=MAX_COUNT)
     """Largest number of tokens on one side of a batch, padding included."""
-    accumulation: int = Field(default=1, ge=1, le=MOST_AT_ONCE)
+    accumulation: int = Field(default=1, ge=1, le=MAX_COUNT)
     """Batches summed into one update."""
     optimizer: OptimizerKind = "adamw"
     """Adam (Kingma and Ba 2015), the same with decoupled weight decay (Loshchilov and Hutter 2019),
@@ -377,13 +375,13 @@ class TrainingConfig(Section):
     """What follows an update whose loss or gradient is NaN or infinite (it never changes the
     weights): `stop` training, or `skip` it, unless several fail in a row. fp16 always skips.
     """
-    validate_every: int = Field(default=0, ge=0, le=MOST_STEPS)
+    validate_every: int = Field(default=0, ge=0, le=MAX_COUNT)
     """Updates between validations; 0 is once an epoch."""
     best_by: Literal["bleu", "loss"] = "bleu"
     """What the best checkpoint, and early stopping, are judged by."""
-    patience: int = Field(default=0, ge=0, le=MOST_STEPS)
+    patience: int = Field(default=0, ge=0, le=MAX_COUNT)
     """Stop after this many validations without a better one; 0 is never."""
-    log_every: int = Field(default=50, ge=1, le=MOST_STEPS)
+    log_every: int = Field(default=50, ge=1, le=MAX_COUNT)
     """Updates between log lines."""
 
     def num_warmup_steps(self, total_steps: int) -> int:
@@ -395,25 +393,25 @@ class TrainingConfig(Section):
 class DecodingConfig(Section):
     """`[decoding]`: how a translation is searched for."""
 
-    beam_size: int = Field(default=1, ge=1, le=MOST_BEAMS)
+    beam_size: int = Field(default=1, ge=1, le=MAX_LENGTH)
     """Hypotheses kept of each sentence; 1 is greedy search."""
     length_penalty: float = Field(default=0.0, ge=0, le=10)
     """Alpha of Wu et al. (2016): 0 ranks by probability alone; higher values favour longer
     translations.
     """
-    max_len_factor: float | None = Field(default=None, ge=0, le=LONGEST)
+    max_len_factor: float | None = Field(default=None, ge=0, le=MAX_LENGTH)
     """A translation ends after `max_len_factor` · source tokens + `max_len_extra` tokens. Not set:
     1.5, or more where the training pairs' targets are longer than that.
     """
-    max_len_extra: int = Field(default=10, ge=1, le=LONGEST)
+    max_len_extra: int = Field(default=10, ge=1, le=MAX_LENGTH)
     """See `max_len_factor`."""
-    min_len: int = Field(default=0, ge=0, le=LONGEST)
+    min_len: int = Field(default=0, ge=0, le=MAX_LENGTH)
     """Smallest number of tokens in a translation, `</s>` not counted; a smaller maximum wins."""
-    no_repeat_ngram: int = Field(default=0, ge=0, le=LONGEST)
+    no_repeat_ngram: int = Field(default=0, ge=0, le=MAX_LENGTH)
     """No sequence of so many tokens occurs twice in a translation; 0 is no limit."""
     replace_unk: bool = True
     """Copy the source's word where the vocabulary has none. Subwords know every word."""
-    batch_size: int = Field(default=0, ge=0, le=MOST_AT_ONCE)
+    batch_size: int = Field(default=0, ge=0, le=MAX_COUNT)
     """Sentences decoded together, of like length; 0 is as many as suit the device."""
     precision: Precision = "fp32"
     """Of matrix products in decoding, scoring and validation. In 16 bits, a sentence may be
@@ -443,7 +441,7 @@ class RuntimeConfig(Section):
     `training.accumulation = 1`, one process and no `model.output_bias`; without them, updates are
     made as usual. No GPU has tried it.
     """
-    threads: int = Field(default=0, ge=0, le=MOST_THREADS)
+    threads: int = Field(default=0, ge=0, le=MAX_THREADS)
     """CPU threads; 0 is one for each core that the process may use, or what OMP_NUM_THREADS says."""
     track: TrackerName = "none"
     """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder),
@@ -464,7 +462,7 @@ class Config(Section):
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
 
-    def _complaints(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         if self.model.tie == "all" and not self.tokenizer.joint:
             yield "model.tie = 'all' shares one embedding: it needs tokenizer.joint = true"
         if self.data.max_len > self.model.longest_sentence:

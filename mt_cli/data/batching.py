@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from mt_cli.data.prepared import EncodedSplit, Sentences
+from mt_cli.data.encoded import EncodedSplit, Sentences
+from mt_cli.data.order import Permutation, WeightedPermutation
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100
@@ -66,6 +67,9 @@ class Batch:
     targets: Tensor
     """(M,): the tokens at these places."""
 
+    is_padded: bool = False
+    """Whether `real` and `targets` are padded; places that are not real lie past `tgt_out`."""
+
     @classmethod
     def of(cls, src_ids: Tensor, tgt_ids: Tensor) -> "Batch":
         """The batch of `src_ids` (B, S) and `tgt_ids` (B, T+1)."""
@@ -73,13 +77,18 @@ class Batch:
         real = (tgt_out != PAD_ID).nonzero().squeeze(1)
         return cls(src_ids, tgt_ids, real, tgt_out[real])
 
-    def filled_up(self) -> "Batch":
-        """Pad `real` and `targets` to a rung of the ladder; added places point past the end of
-        `tgt_out`.
-        """
-        missing = (0, rung(len(self.real)) - len(self.real))
+    def padded_to_bucket(self) -> "Batch":
+        """Pad `real` and `targets` to a bucket size, so that few shapes occur."""
+        missing = (0, bucket_size(len(self.real)) - len(self.real))
         real = F.pad(self.real, missing, value=self.tgt_out.numel())
-        return replace(self, real=real, targets=F.pad(self.targets, missing))
+        return replace(self, real=real, targets=F.pad(self.targets, missing), is_padded=True)
+
+    def parts(self, count: int) -> "list[Batch]":
+        """The rows in `count` parts, without parts that have no target token; one at least."""
+        if count == 1:
+            return [self]
+        parts = [Batch.of(self.src_ids[i::count], self.tgt_ids[i::count]) for i in range(count)]
+        return [part for part in parts if len(part.targets)] or parts[:1]
 
     @property
     def tgt_in(self) -> Tensor:
@@ -91,19 +100,22 @@ class Batch:
         """What the decoder has to predict, (B, T): everything but the first position."""
         return self.tgt_ids[:, 1:]
 
-    def to(self, device: torch.device) -> "Batch":
-        """The batch on `device`."""
-        return Batch(*(sent(tensor, device) for tensor in self.tensors))
-
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """All of it."""
+        """All of them."""
         return self.src_ids, self.tgt_ids, self.real, self.targets
 
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on `device`."""
+        src_ids, tgt_ids, real, targets = (to_device(tensor, device) for tensor in self.tensors)
+        return replace(self, src_ids=src_ids, tgt_ids=tgt_ids, real=real, targets=targets)
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """`tensor` on `device`. A GPU copies it from pinned memory, so that the host does not wait."""
-    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def plan_epoch(
@@ -114,24 +126,25 @@ def plan_epoch(
 
     If the split has portions, each pair comes as often as the share of its portion says. A batch
     holds at most `tokens_per_batch` tokens a side, padding and `</s>` included; a longer pair is a
-    batch of its own. Widths are rungs of the ladder, or `max_width`, which no pair may exceed.
+    batch of its own. Widths are bucket sizes, or `max_width`, which no pair may exceed.
     Memory does not grow with the corpus: one pool is planned at a time.
     """
-    order = _shuffled(split, rng)
+    order = _order_of(split, rng)
     mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
     pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
     is_small = len(order) < pool_size
     for begin in range(0, len(order), pool_size):
         pool = order.slice(begin, begin + pool_size)
-        src_rungs, tgt_rungs = (rungs(side.lengths_of(pool) + 1) for side in (split.src, split.tgt))
-        # The narrower side is at most one rung below the wider one: that halves the number of
+        src_widths = bucket_sizes(split.src.lengths_of(pool) + 1)
+        tgt_widths = bucket_sizes(split.tgt.lengths_of(pool) + 1)
+        # The narrower side is at most one size below the wider one: that halves the number of
         # shapes.
-        least = rungs_below(np.maximum(src_rungs, tgt_rungs))
+        least = bucket_sizes_below(np.maximum(src_widths, tgt_widths))
         batches = list(
             _group(
                 pool,
-                np.minimum(np.maximum(src_rungs, least), max_width),
-                np.minimum(np.maximum(tgt_rungs, least), max_width),
+                np.minimum(np.maximum(src_widths, least), max_width),
+                np.minimum(np.maximum(tgt_widths, least), max_width),
                 tokens_per_batch=tokens_per_batch,
                 is_small=is_small,
             )
@@ -140,10 +153,10 @@ def plan_epoch(
             yield batches[i]
 
 
-def _shuffled(split: EncodedSplit, rng: np.random.Generator) -> "Shuffle | MixedShuffle":
+def _order_of(split: EncodedSplit, rng: np.random.Generator) -> Permutation | WeightedPermutation:
     if not split.portions:
-        return Shuffle(len(split), rng)
-    return MixedShuffle(
+        return Permutation(len(split), rng)
+    return WeightedPermutation(
         [size for size, _ in split.portions], [share for _, share in split.portions], rng
     )
 
@@ -166,15 +179,15 @@ def _group(
     order = np.lexsort((src_widths, tgt_widths, wider))
     while len(order):
         most = _rows(wider[order[:1]], tokens_per_batch)[0]
-        widest = [
-            np.maximum.accumulate(widths[order[:most]]) for widths in (src_widths, tgt_widths)
-        ]
-        rows = _rows(np.maximum(*widest), tokens_per_batch)  # for the first 1, 2, 3 … pairs
+        # Of the first 1, 2, 3 … pairs:
+        src_widest = np.maximum.accumulate(src_widths[order[:most]])
+        tgt_widest = np.maximum.accumulate(tgt_widths[order[:most]])
+        rows = _rows(np.maximum(src_widest, tgt_widest), tokens_per_batch)
         size = max(1, int(np.count_nonzero(np.arange(1, len(rows) + 1) <= rows)))
         num_rows = int(rows[size - 1])
         if is_small:
-            num_rows = min(num_rows, rung(size))
-        shape = BatchShape(num_rows, *(int(side[size - 1]) for side in widest))
+            num_rows = min(num_rows, bucket_size(size))
+        shape = BatchShape(num_rows, int(src_widest[size - 1]), int(tgt_widest[size - 1]))
         yield PlannedBatch(pool[order[:size]], shape)
         order = order[size:]
 
@@ -193,9 +206,8 @@ def collate(
     """
     indices = np.asarray(indices, np.int64)
     if shape is None:
-        src_width, tgt_width = (
-            int(side.lengths_of(indices).max()) + 1 for side in (split.src, split.tgt)
-        )
+        src_width = int(split.src.lengths_of(indices).max()) + 1
+        tgt_width = int(split.tgt.lengths_of(indices).max()) + 1
         shape = BatchShape(len(indices), src_width, tgt_width)
     src = _rows_of(split.src, indices, rows=shape.rows, width=shape.src_width, first=0)
     src[len(indices) :, 0] = EOS_ID  # a row that may attend to nothing would give NaN
@@ -231,110 +243,27 @@ def pad_ids(sequences: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
     return torch.from_numpy(padded)
 
 
-ROUNDS = 4
+def bucket_sizes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each of `sizes` (N,), from 1, rounded up to a bucket size: (N,).
 
-
-class Shuffle:
-    """Numbers 0 to `size` - 1 in a random order, which `rng` decides (Black and Rogaway 2002,
-    section 5).
-    """
-
-    def __init__(self, size: int, rng: np.random.Generator) -> None:
-        self._size = size
-        # The product of both is `size` or a little more.
-        self._num_left = np.uint64(int(np.ceil(np.sqrt(size))) or 1)
-        self._num_right = np.uint64(-(-size // int(self._num_left)) or 1)
-        self._keys = rng.integers(np.iinfo(np.uint64).max, size=(ROUNDS, 2), dtype=np.uint64)
-
-    def __len__(self) -> int:
-        return self._size
-
-    def slice(self, begin: int, end: int) -> NDArray[np.int64]:
-        """The numbers at places `begin` to `end` - 1 of the order."""
-        return self.at(np.arange(begin, min(end, self._size)))
-
-    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers at `places` (N,) of the order: (N,)."""
-        numbers = self._mixed(places.astype(np.uint64))
-        # Cycle walking: numbers >= size are mixed again. Mixing is a bijection, so none collide.
-        while (outside := numbers >= self._size).any():
-            numbers[outside] = self._mixed(numbers[outside])
-        return numbers.astype(np.int64)
-
-    def _mixed(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Mix each of `numbers` (N,) once: (N,). Different numbers stay different."""
-        right, left = np.divmod(numbers, self._num_left)
-        for key_left, key_right in self._keys:
-            left = (left + _hashed(right ^ key_left) % self._num_left) % self._num_left
-            right = (right + _hashed(left ^ key_right) % self._num_right) % self._num_right
-        mixed: NDArray[np.uint64] = left + self._num_left * right
-        return mixed
-
-
-class MixedShuffle:
-    """Numbers of consecutive ranges in a random order, each as often as the share of its range
-    says.
-
-    If a share is not a whole number, `rng` decides which numbers come once more than the rest. Each
-    range that is not empty gives at least one number.
-    """
-
-    def __init__(
-        self, sizes: Sequence[int], shares: Sequence[float], rng: np.random.Generator
-    ) -> None:
-        counts = [
-            max(min(size, 1), round(size * share))
-            for size, share in zip(sizes, shares, strict=True)
-        ]
-        self._all = Shuffle(sum(counts), rng)
-        self._ranges = [Shuffle(size, rng) for size in sizes]
-        self._begins = np.cumsum([0, *sizes])
-        self._drawn = np.cumsum([0, *counts])
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def slice(self, begin: int, end: int) -> NDArray[np.int64]:
-        """The numbers at places `begin` to `end` - 1 of the order."""
-        numbers = self._all.slice(begin, end)
-        of_range = np.searchsorted(self._drawn, numbers, side="right") - 1
-        for i, own in enumerate(self._ranges):
-            here = of_range == i
-            numbers[here] = self._begins[i] + own.at(
-                (numbers[here] - self._drawn[i]) % max(1, len(own))
-            )
-        return numbers
-
-
-def _hashed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each of `x` (N,) as bits that look random (the finaliser of SplitMix64, Steele et al. 2014)."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-def rungs(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each of `sizes` (N,), from 1, rounded up to a rung: (N,).
-
-    The ladder has four rungs to each doubling: 1, 2 … 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 …
+    There are four to each doubling: 1, 2 … 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 …
     """
     step = _step_to(sizes)
     return -(-sizes // step) * step
 
 
-def rung(size: int) -> int:
-    """`size`, from 1, rounded up to a rung."""
-    return int(rungs(np.array([size]))[0])
+def bucket_size(size: int) -> int:
+    """`size`, from 1, rounded up to a bucket size."""
+    return int(bucket_sizes(np.array([size]))[0])
 
 
-def rungs_below(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rung below each of the rungs `sizes` (N,); below the first, 0: (N,)."""
+def bucket_sizes_below(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The bucket size below each of the bucket sizes `sizes` (N,); below the first, 0: (N,)."""
     return sizes - _step_to(sizes)
 
 
 def _step_to(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Distance between the rung at or above each of `sizes` (N,) and the one below it: (N,)."""
+    """Distance between the bucket size at or above each of `sizes` (N,) and the one below it: (N,)."""
     digits = np.frexp(sizes - 1)[1]  # binary digits
     step: NDArray[np.int64] = np.left_shift(np.int64(1), np.maximum(digits - 3, 0))
     return step

@@ -22,7 +22,7 @@ from typing import Literal, cast
 
 from mt_cli.config.schema import Column
 from mt_cli.errors import DataError
-from mt_cli.machine.files import MOST_TEXT_BYTES
+from mt_cli.machine.files import MAX_TEXT_BYTES
 from mt_cli.text.normalize import decode_line, normalize, strip_line_end
 
 if sys.version_info >= (3, 14):
@@ -152,9 +152,9 @@ def read_text(path: Path) -> bytes:
         DataError: it cannot be read, is no text, or is too large.
     """
     with read_errors_named(path), open_text(path) as content:
-        data = content.read(MOST_TEXT_BYTES + 1)
-    if len(data) > MOST_TEXT_BYTES:
-        raise DataError(f"{path}: more than {MOST_TEXT_BYTES:,} bytes; split it into smaller files")
+        data = content.read(MAX_TEXT_BYTES + 1)
+    if len(data) > MAX_TEXT_BYTES:
+        raise DataError(f"{path}: more than {MAX_TEXT_BYTES:,} bytes; split it into smaller files")
     return data
 
 

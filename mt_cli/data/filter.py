@@ -2,38 +2,34 @@
 
 from mt_cli.config.schema import DataConfig, FilterConfig
 from mt_cli.text.language import other_language
-from mt_cli.text.tokenizer import TextOptions
+from mt_cli.text.tokenizers import TextOptions
 
-KEPT, EMPTY, DUPLICATE = "", "empty", "duplicates"
+KEPT = ""
+EMPTY = "empty"
+DUPLICATE = "duplicates"
 REASONS = (KEPT, EMPTY, "copies", "max_ratio", "min_chars", "max_chars", "languages", DUPLICATE)
-"""Why a pair is left out: a side is empty, or a key of [data.filter]. Arrays hold places in this
-list.
-"""
+"""Why a pair is left out: a side is empty, or a key of [data.filter]; arrays hold their places."""
 
 
 def text_options(data: DataConfig) -> TextOptions:
-    """What `[data]` says of the text."""
+    """The options of the text in `[data]`."""
     return TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
 
 
 def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) -> str:
-    """Why this normalised pair is left out, judged alone (repeats are found later); `KEPT` if it
-    stays.
-    """
+    """Why this normalized pair is left out, judged alone; `KEPT` if it stays."""
     shorter, longer = sorted((len(src), len(tgt)))
-    reason = KEPT
     if not shorter:
-        reason = EMPTY
-    elif config.copies and src == tgt:
-        reason = "copies"
-    elif config.max_ratio and longer > config.max_ratio * shorter:
-        reason = "max_ratio"
-    elif shorter < config.min_chars:
-        reason = "min_chars"
-    elif config.max_chars and longer > config.max_chars:
-        reason = "max_chars"
-    elif config.languages and (
-        other_language(src, options.src_lang) or other_language(tgt, options.tgt_lang)
-    ):
-        reason = "languages"
-    return reason
+        return EMPTY
+    if config.copies and src == tgt:
+        return "copies"
+    if config.max_ratio and longer > config.max_ratio * shorter:
+        return "max_ratio"
+    if shorter < config.min_chars:
+        return "min_chars"
+    if config.max_chars and longer > config.max_chars:
+        return "max_chars"
+    if config.languages:
+        if other_language(src, options.src_lang) or other_language(tgt, options.tgt_lang):
+            return "languages"
+    return KEPT

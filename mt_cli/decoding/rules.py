@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 Banned = tuple[Tensor, Tensor]
-"""Ids (R, P), and which of them may not follow their row, (R, P): picking those out would wait for
-a GPU.
+"""Ids (R, P), and which of them may not follow their row, (R, P).
+
+Picking those out would wait for a GPU.
 """
 
 
-def ban(logits: Tensor, banned: Banned | None) -> None:
+def mask_(logits: Tensor, banned: Banned | None) -> None:
     """Overwrite with minus infinity what is `banned` in `logits` (R, V)."""
     if banned is not None:
         ids, is_banned = banned
-        upper_bounds = torch.full_like(ids, torch.inf, dtype=logits.dtype).masked_fill_(
-            is_banned, -torch.inf
-        )
+        upper_bounds = torch.full_like(ids, torch.inf, dtype=logits.dtype)
+        upper_bounds.masked_fill_(is_banned, -torch.inf)
         logits.scatter_reduce_(1, ids, upper_bounds, "amin")
 
 
@@ -38,34 +38,31 @@ class Rules:
     min_len: int = 0
     """Minimum length in ids, unless a sentence's limit is lower."""
 
-    def forbidding(self, device: torch.device) -> Callable[[int], Tensor]:
+    def forbidden_ids_at(self, device: torch.device) -> Callable[[int], Tensor]:
         """A function that gives the ids (F,) that may not follow a hypothesis of so many ids."""
         later = sorted(set(self.forbidden_ids))
         early = sorted({*later, self.eos_id})
-        later_ids, early_ids = (
-            torch.tensor(ids, dtype=torch.long, device=device) for ids in (later, early)
-        )
+        later_ids = torch.tensor(later, dtype=torch.long, device=device)
+        early_ids = torch.tensor(early, dtype=torch.long, device=device)
         return lambda length: early_ids if length < self.min_len else later_ids
 
-    def repeating(self, hyps: Tensor) -> Banned | None:
-        """Next ids that would repeat a sequence in `hyps` (R, T); None if none can be repeated yet."""
-        n, T = self.no_repeat_ngram, hyps.shape[1]
+    def repeated_ids(self, hyps: Tensor) -> Banned | None:
+        """Next ids that would repeat a sequence in `hyps` (R, T); None if there can be none yet."""
+        n = self.no_repeat_ngram
+        T = hyps.shape[1]
         if not 0 < n <= T:
             return None
         windows = hyps.unfold(1, n, 1)  # (R, T-n+1, n)
         tail = hyps[:, T - n + 1 :].unsqueeze(1)  # (R, 1, n-1)
         return windows[..., -1], (windows[..., :-1] == tail).all(-1)
 
-    def hiding(self, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
-        """A function that hides what a rule forbids after `hyps` (R, T) from `logits` (R, V).
+    def masker(self, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+        """A function that masks in `logits` (R, V), in place, what may not follow `hyps` (R, T)."""
+        forbidden_ids = self.forbidden_ids_at(device)
 
-        It overwrites them with minus infinity there.
-        """
-        forbidden = self.forbidding(device)
-
-        def hide(logits: Tensor, hyps: Tensor) -> Tensor:
-            logits.index_fill_(1, forbidden(hyps.shape[1]), -torch.inf)
-            ban(logits, self.repeating(hyps))
+        def mask(logits: Tensor, hyps: Tensor) -> Tensor:
+            logits.index_fill_(1, forbidden_ids(hyps.shape[1]), -torch.inf)
+            mask_(logits, self.repeated_ids(hyps))
             return logits
 
-        return hide
+        return mask

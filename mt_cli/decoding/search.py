@@ -1,37 +1,34 @@
-"""Greedy and beam search over a next-token function.
+"""Greedy search, beam search and sampling over a next-token function.
 
 Works on token ids and an opaque state; never sees text, vocabularies or modules.
 Letters: B sentences, M of them still unfinished, N beams, T length, R rows, V vocabulary.
 """
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from mt_cli.decoding import Hyp, penalty
-from mt_cli.decoding.rules import Banned, Rules, ban
+from mt_cli.decoding.hypothesis import Hyp, wu_length_penalty
+from mt_cli.decoding.rules import Rules
+from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.selection import argmax, top_k, top_log_probs
 
 STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8, "mps": 8}
-"""How often finished sentences may leave the batch. To see which they are, the host waits for a
-GPU.
-"""
+"""How often finished sentences may leave the batch: the host waits for a GPU to see them."""
 SHARE_THAT_STAYS = 0.05
-"""Finished rows stay in the batch until they are more than this share: moving the others costs more
-than computing a few.
-"""
+"""Finished rows leave the batch when they are more: moving others costs more than a few of them."""
 
 
 class SearchState(Protocol):
     """What the step function remembers of each sentence and its beams (one at the start)."""
 
-    def keep(self, rows: Tensor) -> None:
+    def select(self, rows: Tensor) -> None:
         """Keep only the sentences `rows` (M,), in that order."""
         ...
 
-    def arrange(self, beams: Tensor) -> None:
+    def reorder(self, beams: Tensor) -> None:
         """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N).
 
         N may exceed the number of present beams, as it does after the first step.
@@ -39,39 +36,35 @@ class SearchState(Protocol):
         ...
 
 
-State = TypeVar("State", bound=SearchState)
-
-
-Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Chooses the next ids (M,) from the step's output (M, …), the ids so far (M, T) and the sentences
-(M,).
-"""
+Step = Callable[[Tensor, Any], Tensor]
+"""Gives logits (M, N, V) after the latest ids (M, N) of the beams, and advances the state."""
+ChooseNext = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Gives the next ids (M,) from logits (M, V), the ids so far (M, T) and the sentences (M,)."""
 
 
 def greedy_search(
-    step: Callable[[Tensor, State], Tensor], state: State, max_lens: Tensor, rules: Rules
+    step: Step, state: SearchState, max_lens: Tensor, rules: Rules
 ) -> list[list[int]]:
     """Append the most likely token until `eos_id` or the sentence's limit; see `extend_until_end`.
 
     `step` gives logits (M, 1, V), which are overwritten.
     """
-    hide = rules.hiding(max_lens.device)
+    mask = rules.masker(max_lens.device)
 
     def likeliest(logits: Tensor, hyps: Tensor, _rows: Tensor) -> Tensor:
-        return argmax(hide(logits, hyps))
+        return argmax(mask(logits, hyps))
 
     return extend_until_end(step, state, max_lens, likeliest, rules)
 
 
 def extend_until_end(
-    step: Callable[[Tensor, State], Tensor],
-    state: State,
+    step: Step,
+    state: SearchState,
     max_lens: Tensor,
-    choose: Choose,
+    choose: ChooseNext,
     rules: Rules,
 ) -> list[list[int]]:
-    """Extend one hypothesis per sentence by what `choose` returns, until `eos_id` or the sentence's
-    limit.
+    """Extend one hypothesis per sentence by what `choose` returns, until `eos_id` or its limit.
 
     `step` takes the latest ids (M, 1) and the state. `choose` gets its output without the second
     dimension and has to apply the `rules`. `max_lens` (B,) limits each sentence, `eos_id` not
@@ -99,16 +92,14 @@ def extend_until_end(
             break
         if len(rows) - num_live <= SHARE_THAT_STAYS * len(rows):
             continue
-        live = _compact(is_live)
+        live = _compacted_rows(is_live)
         found[rows] = hyps
-        rows, ids, hyps, limits, is_live = (
-            rows[live],
-            ids[live],
-            hyps[live],
-            limits[live],
-            is_live[live],
-        )
-        state.keep(live)
+        rows = rows[live]
+        ids = ids[live]
+        hyps = hyps[live]
+        limits = limits[live]
+        is_live = is_live[live]
+        state.select(live)
     found[rows] = hyps
     return [
         _until(rules.eos_id, hyp[:limit])
@@ -117,8 +108,8 @@ def extend_until_end(
 
 
 def beam_search(
-    step: Callable[[Tensor, State], Tensor],
-    state: State,
+    step: Step,
+    state: SearchState,
     max_lens: Tensor,
     rules: Rules,
     *,
@@ -128,7 +119,7 @@ def beam_search(
 ) -> list[list[Hyp]]:
     """The `n_best` best hypotheses of each sentence, found with `beam_size` beams, best first.
 
-    Hypotheses are ranked by `score`; `length_penalty` is the alpha of `penalty`.
+    Hypotheses are ranked by `score`; `length_penalty` is the alpha of `wu_length_penalty`.
 
     At each length, a sentence keeps its most likely continuations, as many as it has beams left.
     One that ends uses up its beam, so a single beam is greedy search. A sentence is done when it
@@ -146,15 +137,15 @@ def beam_search(
         max_lens, beam_size=beam_size, alpha=length_penalty, n_best=n_best, eos_id=rules.eos_id
     )
     ids = torch.full_like(max_lens, rules.bos_id).unsqueeze(1)  # (M, 1), then (M, N)
-    forbidden = rules.forbidding(max_lens.device)
+    forbidden_ids = rules.forbidden_ids_at(max_lens.device)
     check_every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
     for length in range(_longest(max_lens)):
         logits = step(ids, state).float().flatten(0, 1)  # (M·N, V)
         log_probs, next_ids = top_log_probs(
             logits,
             beam_size,
-            forbidden=forbidden(length),
-            banned=rules.repeating(search.hyps),
+            forbidden=forbidden_ids(length),
+            banned=rules.repeated_ids(search.hyps),
         )  # each (M·N, beam_size)
         shape = (*ids.shape, beam_size)
         beams, ids = search.extend(log_probs.view(shape), next_ids.view(shape))
@@ -163,9 +154,10 @@ def beam_search(
             if len(live) == 0:
                 break
             if len(live) < len(beams):
-                beams, ids = beams[live], ids[live]
-                state.keep(live)
-        state.arrange(beams)
+                beams = beams[live]
+                ids = ids[live]
+                state.select(live)
+        state.reorder(beams)
     return search.best()
 
 
@@ -175,8 +167,11 @@ class _Beams:
     def __init__(
         self, max_lens: Tensor, *, beam_size: int, alpha: float, n_best: int, eos_id: int
     ) -> None:
-        B, device = len(max_lens), max_lens.device
-        self._n_best, self._alpha, self._eos_id = n_best, alpha, eos_id
+        B = len(max_lens)
+        device = max_lens.device
+        self._n_best = n_best
+        self._alpha = alpha
+        self._eos_id = eos_id
         self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
         self._limits = max_lens  # (M,)
         self._free = torch.full((B,), beam_size, device=device)  # (M,): beams not yet ended
@@ -206,7 +201,8 @@ class _Beams:
         total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, N·beam_size)
         best, places = total.topk(beam_size)  # (M, beam_size), the likeliest first
         self._log_probs = best.masked_fill(self._ranks >= self._free.unsqueeze(1), -torch.inf)
-        beams, ids = places // beam_size, next_ids.flatten(1).gather(1, places)
+        beams = places // beam_size
+        ids = next_ids.flatten(1).gather(1, places)
         so_far = self._ids.gather(1, beams.unsqueeze(-1).expand(-1, -1, self._ids.shape[-1]))
         self._ids = torch.cat([so_far, ids.unsqueeze(-1)], dim=-1)
         self._end(ids == self._eos_id)
@@ -215,53 +211,52 @@ class _Beams:
     def drop_finished(self) -> Tensor:
         """Drop the sentences that are done; returns the places (M,) of those that are not."""
         ended, _ = self._ended_scores[self._rows].topk(self._n_best)  # (M, n_best)
-        upper_bound = self._log_probs.max(-1).values / penalty(self._limits, self._alpha)  # (M,)
-        live = _compact(upper_bound > ended[:, -1])
+        upper_bound = self._log_probs.max(-1).values / wu_length_penalty(
+            self._limits, self._alpha
+        )  # (M,)
+        live = _compacted_rows(upper_bound > ended[:, -1])
         if len(live) < len(self._rows):
-            self._rows, self._limits, self._free = (
-                self._rows[live],
-                self._limits[live],
-                self._free[live],
-            )
-            self._log_probs, self._ids = self._log_probs[live], self._ids[live]
+            self._rows = self._rows[live]
+            self._limits = self._limits[live]
+            self._free = self._free[live]
+            self._log_probs = self._log_probs[live]
+            self._ids = self._ids[live]
         return live
 
     def best(self) -> list[list[Hyp]]:
         """The best hypotheses of each of the B sentences."""
         scores, order = self._ended_scores[:, :-1].topk(self._n_best)  # (B, n_best), the best first
         sentences = torch.arange(len(order), device=order.device).unsqueeze(1)
-        columns = (
-            self._ended_ids[sentences, order].tolist(),
-            scores.tolist(),
-            self._ended_log_probs[sentences, order].tolist(),
-        )
-        return [
-            [Hyp(_until(self._eos_id, ids), *numbers) for ids, *numbers in zip(*row, strict=True)]
-            for row in zip(*columns, strict=True)
-        ]
+        all_ids = self._ended_ids[sentences, order].tolist()
+        all_log_probs = self._ended_log_probs[sentences, order].tolist()
+        found = []
+        for of_sentence in zip(all_ids, scores.tolist(), all_log_probs, strict=True):
+            hyps = []
+            for ids, score, log_prob in zip(*of_sentence, strict=True):
+                hyps.append(Hyp(_until(self._eos_id, ids), score, log_prob))
+            found.append(hyps)
+        return found
 
     def _end(self, is_eos: Tensor) -> None:
-        """Move live beams to the ended ones where `is_eos` (M, N) is True or the limit is reached."""
+        """Move live beams to the ended ones: where `is_eos` (M, N), and at the limit."""
         length = self._ids.shape[-1]
-        ends = (is_eos | (self._limits == length).unsqueeze(1)) & (
-            self._log_probs > -torch.inf
-        )  # (M, N)
+        is_at_limit = (self._limits == length).unsqueeze(1)
+        ends = (is_eos | is_at_limit) & (self._log_probs > -torch.inf)  # (M, N)
         last = self._ended_scores.shape[1] - 1
         slots = (last - 1 - self._free).unsqueeze(1) + ends.cumsum(1)  # (M, N)
         go_on = ~ends
-        slots, rows = slots.masked_fill(go_on, last), self._rows.unsqueeze(1)
+        slots = slots.masked_fill(go_on, last)
+        rows = self._rows.unsqueeze(1)
         self._ended_ids[rows, slots, :length] = self._ids
         self._ended_log_probs[rows, slots] = self._log_probs
-        scores = self._log_probs / penalty(length, self._alpha)
+        scores = self._log_probs / wu_length_penalty(length, self._alpha)
         self._ended_scores[rows, slots] = scores.masked_fill(go_on, -torch.inf)
         self._free = self._free - ends.sum(1)
         self._log_probs = self._log_probs.masked_fill(ends, -torch.inf)
 
 
-def _compact(is_live: Tensor) -> Tensor:
-    """Rows that `is_live` (M,) marks; the last of them fill the gaps, so that few rows have to
-    move.
-    """
+def _compacted_rows(is_live: Tensor) -> Tensor:
+    """Rows that `is_live` (M,) marks; the last of them fill the gaps, so that few have to move."""
     num_live = int(is_live.sum())
     rows = torch.arange(num_live, device=is_live.device)
     if num_live == len(is_live):
@@ -278,91 +273,72 @@ def _until(eos_id: int, ids: list[int]) -> list[int]:
     return ids[: ids.index(eos_id)] if eos_id in ids else ids
 
 
-# Selection: the part of a search that touches the whole vocabulary, exact
-
-BLOCK = 64
-"""Entries of a row that are compared at a time."""
+# Sampling
 
 
-def argmax(scores: Tensor) -> Tensor:
-    """The place (R,) of the largest entry of each row of `scores` (R, V), the first of equals."""
-    if scores.device.type != "cpu":
-        return scores.argmax(-1)
-    return torch.from_numpy(scores.detach().float().numpy().argmax(-1))
+def sample_search(
+    step: Step,
+    state: SearchState,
+    draws: Tensor,
+    max_lens: Tensor,
+    sampling: Sampling,
+    rules: Rules,
+    *,
+    length_penalty: float = 0.0,
+) -> list[Hyp]:
+    """A random hypothesis of each sentence, drawn token by token; see `extend_until_end`.
 
-
-def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The `k` largest entries of each row of `scores` (R, V), sorted, and their places: both (R,
-    k).
-
-    If a row has fewer entries, `-inf` fills up.
+    `step` gives logits (M, 1, V), which are overwritten. `draws` (B, longest limit) are uniform in
+    [0, 1), one for every token. A sentence's hypothesis depends on its own draws, not on the rest
+    of the batch. Log-probabilities are the model's, as in `beam_search`: neither `rules` nor
+    `sampling` change them. `length_penalty` is the alpha of `wu_length_penalty`, by which scores are divided.
     """
-    V = scores.shape[1]
-    if k == 1:  # the first of equals, as `argmax`
-        places = argmax(scores).unsqueeze(1)
-        return scores.gather(1, places), places
-    if 2 * k * BLOCK > V or scores.is_cuda:  # blocks would not help
-        values, places = scores.topk(min(k, V))
-        if k > V:
-            values, places = F.pad(values, (0, k - V), value=-torch.inf), F.pad(places, (0, k - V))
-        return values, places
-    blocks = (
-        _block_maxima(scores).topk(k, sorted=False).indices
-    )  # (R, k): one of the k largest is in each
-    places, entries = _open(blocks, scores)
-    values, order = entries.topk(k)
-    return values, places.gather(1, order)
+    device = max_lens.device
+    log_probs = torch.zeros(len(max_lens), device=device)
+    is_live = torch.ones(len(max_lens), dtype=torch.bool, device=device)
+    mask = rules.masker(device)
+
+    def choose(logits: Tensor, so_far: Tensor, rows: Tensor) -> Tensor:
+        length = so_far.shape[1]
+        logits = logits.float()
+        normalizer = logits.logsumexp(-1)
+        logits = mask(logits, so_far)
+        ids = sample_ids(logits, draws[rows, length], sampling)
+        added = logits.gather(1, ids.unsqueeze(1)).squeeze(1) - normalizer
+        log_probs[rows] += added.where(is_live[rows] & (length < max_lens[rows]), 0.0)
+        is_live[rows] &= ids != rules.eos_id
+        return ids
+
+    hyps = extend_until_end(step, state, max_lens, choose, rules)
+    return [
+        Hyp(ids, log_prob / wu_length_penalty(min(len(ids) + 1, limit), length_penalty), log_prob)
+        for ids, log_prob, limit in zip(hyps, log_probs.tolist(), max_lens.tolist(), strict=True)
+    ]
 
 
-def top_log_probs(
-    logits: Tensor, k: int, *, forbidden: Tensor, banned: Banned | None = None
-) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids: both
-    (R, k).
+def sample_ids(logits: Tensor, draws: Tensor, sampling: Sampling) -> Tensor:
+    """Draw an id from each row of `logits` (R, V): the first whose running sum exceeds the draw.
 
-    Two kinds of ids are never returned, but keep their probability: those in `forbidden` (F,) for
-    every row, and what is `banned`. May overwrite `logits`.
+    `draws` (R,) are in [0, 1). Returns (R,). The ids are ordered by probability if `sampling` has a
+    limit.
     """
-    if banned is not None or logits.is_cuda:
-        log_probs = logits.log_softmax(-1)
-        ban(log_probs, banned)
-        log_probs.index_fill_(1, forbidden, -torch.inf)
-        return top_k(log_probs, k)
-    passed_over = logits[:, forbidden]  # (R, F)
-    logits.index_fill_(1, forbidden, -torch.inf)
-    best, ids = top_k(logits, k)
-    peak = torch.cat([best[:, :1], passed_over], dim=-1).amax(
-        -1, keepdim=True
-    )  # so that exp cannot overflow
-    total = logits.sub_(peak).exp_().sum(-1, keepdim=True) + (passed_over - peak).exp_().sum(
-        -1, keepdim=True
-    )
-    return best - (peak + total.log()), ids
+    logits = logits.float() / sampling.temperature
+    if sampling.top_k == 0 and sampling.top_p == 1:  # no order is needed, and sorting is slow
+        return _inverse_cdf(logits.softmax(-1), draws).squeeze(1)
+    k = min(sampling.top_k or logits.shape[1], logits.shape[1])
+    values, ids = top_k(logits, k)  # both (R, k)
+    probs = values.softmax(-1)
+    before = probs.cumsum(-1) - probs  # (R, k): probability of all likelier tokens
+    too_far = before >= sampling.top_p
+    too_far[:, 0] = False  # the likeliest may always be drawn
+    return ids.gather(1, _inverse_cdf(probs.masked_fill(too_far, 0.0), draws)).squeeze(1)
 
 
-def _block_maxima(scores: Tensor) -> Tensor:
-    """The largest entry of each block of `scores` (R, V), the last of which may be shorter: (R,
-    blocks).
-    """
-    R, V = scores.shape
-    whole = V - V % BLOCK
-    maxima = scores[:, :whole].view(R, -1, BLOCK).amax(-1)
-    return (
-        maxima
-        if whole == V
-        else torch.cat([maxima, scores[:, whole:].amax(-1, keepdim=True)], dim=-1)
-    )
-
-
-def _open(blocks: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Places and entries of `scores` (R, V) in `blocks` (R, k), both (R, k·BLOCK); `-inf` beyond
-    the last.
-    """
-    V = scores.shape[1]
-    within = torch.arange(BLOCK, device=scores.device)
-    places = (blocks.unsqueeze(-1) * BLOCK + within).flatten(1)
-    if V % BLOCK == 0:
-        return places, scores.gather(1, places)
-    beyond = places >= V
-    places = places.clamp(max=V - 1)
-    return places, scores.gather(1, places).masked_fill(beyond, -torch.inf)
+def _inverse_cdf(probs: Tensor, draws: Tensor) -> Tensor:
+    """First place (R, 1) where the running sum of `probs` (R, V) exceeds `draws` (R,) · total."""
+    reached = probs.cumsum(-1)
+    total = reached[:, -1:]
+    # Rounding must not raise a target to the total, which no running sum exceeds.
+    below_total = torch.nextafter(total, torch.zeros_like(total))
+    target = torch.minimum(draws.unsqueeze(1) * total, below_total)
+    return (reached <= target).sum(-1, keepdim=True)

@@ -10,25 +10,19 @@ from pathlib import Path
 from typing import TypedDict
 
 from mt_cli.config.load import differences
+from mt_cli.data.encoded import lines_path
 from mt_cli.data.files import read_text
-from mt_cli.data.prepared import lines_path
 from mt_cli.errors import DataError, UsageError
-from mt_cli.evaluation.evaluate import EvalChoice, EvalSet, System
-from mt_cli.evaluation.scoring import (
-    MOST_RESAMPLED,
-    RESAMPLES,
-    TRIALS,
-    MetricTest,
-    Outcome,
-    judge,
-    paired_tests,
-    sentence_chrf,
-    symptoms,
-)
-from mt_cli.runs.run import Run, open_prepared_of
+from mt_cli.evaluation.evaluate import System
+from mt_cli.evaluation.scoring import MAX_RESAMPLED, RESAMPLES, sentence_chrf
+from mt_cli.evaluation.significance import TRIALS, MetricTest, Outcome, judge, paired_tests
+from mt_cli.evaluation.symptoms import symptoms
+from mt_cli.evaluation.test_sets import EvalChoice, EvalSet
+from mt_cli.runs.opening import open_prepared_of
+from mt_cli.runs.run import ExportedModel, ModelFolder, Run
 from mt_cli.text.normalize import decode_line, normalize, split_lines
 from mt_cli.translation.lines import check_aligned
-from mt_cli.translation.translator import DecodingOptions
+from mt_cli.translation.options import DecodingOptions
 
 log = logging.getLogger(__name__)
 
@@ -79,19 +73,25 @@ def find_changes(
     lowercase: bool = False,
 ) -> list[Change]:
     """The sentences that `hyps` and `baseline` do not share, in order."""
-    changed = [
-        i for i, (old, new, _) in enumerate(zip(baseline, hyps, refs, strict=True)) if old != new
-    ]
-    of_refs = [refs[i] for i in changed]
-    src: Sequence[str | None] = sources or [None] * len(refs)
-    chrf = [
-        sentence_chrf([of[i] for i in changed], of_refs, lowercase=lowercase)
-        for of in (baseline, hyps)
-    ]
-    return [
-        Change(i + 1, src[i], refs[i], baseline[i], hyps[i], before, after, after - before)
-        for i, before, after in zip(changed, *chrf, strict=True)
-    ]
+    changed = [i for i in range(len(refs)) if baseline[i] != hyps[i]]
+    changed_refs = [refs[i] for i in changed]
+    before = sentence_chrf([baseline[i] for i in changed], changed_refs, lowercase=lowercase)
+    after = sentence_chrf([hyps[i] for i in changed], changed_refs, lowercase=lowercase)
+    changes = []
+    for i, old, new in zip(changed, before, after, strict=True):
+        changes.append(
+            Change(
+                line=i + 1,
+                source=sources[i] if sources else None,
+                ref=refs[i],
+                baseline_hyp=baseline[i],
+                hyp=hyps[i],
+                baseline_chrf=old,
+                chrf=new,
+                difference=new - old,
+            )
+        )
+    return changes
 
 
 def words_of(line: str) -> list[str]:
@@ -102,9 +102,7 @@ def words_of(line: str) -> list[str]:
 def buckets(
     sizes: Sequence[int], changes: Iterable[Change], *, tops: Sequence[int]
 ) -> list[Bucket]:
-    """Wins and losses by the size of each line: a bucket for each range, up to one of `tops`, with
-    a line.
-    """
+    """Wins and losses by the size of each line: a bucket for each range that has a line."""
     gains = {change.line - 1: change.difference for change in changes}
     ranges: list[list[float]] = [[] for _ in range(len(tops) + 1)]
     for place, size in enumerate(sizes):
@@ -113,15 +111,17 @@ def buckets(
     for number, found in enumerate(ranges):
         bottom = tops[number - 1] + 1 if number else 0
         top = tops[number] if number < len(tops) else None
-        wins, losses = sum(gain > 0 for gain in found), sum(gain < 0 for gain in found)
+        label = f"{bottom}-{top}"
+        if top is None:
+            label = f"{bottom}+"
+        elif bottom == top:
+            label = str(top)
+        wins = sum(gain > 0 for gain in found)
+        losses = sum(gain < 0 for gain in found)
         if found:
             filled.append(
                 Bucket(
-                    label=f"{bottom}+"
-                    if top is None
-                    else str(top)
-                    if bottom == top
-                    else f"{bottom}-{top}",
+                    label=label,
                     n=len(found),
                     wins=wins,
                     losses=losses,
@@ -157,7 +157,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Systems against the first of them, on one test set; also what `compare --json` prints of it."""
+    """Systems against the first of them, on one test set; `compare --json` prints it."""
 
     test_set: str
     n: int
@@ -204,15 +204,14 @@ def compare_systems(
         raise UsageError("compare needs two systems at least: first the baseline, then another")
     if choice.ref is not None and (gone := [path for path in paths if not path.exists()]):
         raise UsageError(f"{gone[0]}: no such run folder, and no such file of translations")
-    systems = {
-        path: System([path], options)
-        for path in paths
-        if path.is_dir() or not path.exists()  # a pipe is a file of translations too
-    }
+    systems = {}
+    for path in paths:
+        if path.is_dir() or not path.exists():  # a pipe is a file of translations too
+            systems[path] = System([path], options)
     first = next(iter(systems.values()), None)
     if first is not None:
         check_same_direction([system.run for system in systems.values()])
-    test_sets = choice.test_sets(first, may_be_kept=True)
+    test_sets = _test_sets(choice, first)
     if len(systems) < len(set(paths)) and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
         raise UsageError(
@@ -221,12 +220,12 @@ def compare_systems(
     unseen = None if first is None else unseen_words(first.run, test_sets, data_dir=choice.data)
     found = {}
     for test_set in test_sets:
-        hyps_of = {
-            path: systems[path].hyps_of(test_set) if path in systems else _read_hyps(path, test_set)
-            for path in dict.fromkeys(
-                paths
-            )  # a pipe can be read only once, even if it is named twice
-        }
+        hyps_of = {}
+        for path in dict.fromkeys(paths):  # once each: a pipe can be read only once
+            if path in systems:
+                hyps_of[path] = systems[path].hyps_of(test_set)
+            else:
+                hyps_of[path] = _read_hyps(path, test_set)
         found[test_set.name] = compare_translations(
             test_set,
             [hyps_of[path] for path in paths],
@@ -241,10 +240,18 @@ def compare_systems(
     return found
 
 
+def _test_sets(choice: EvalChoice, first: System | None) -> list[EvalSet]:
+    """The chosen test sets; splits are of the data of `first`, the first run, if there is one."""
+    if first is not None:
+        return first.test_sets(choice, may_be_kept=True)
+    files = choice.files(needs_sources=False)
+    if files is None:
+        raise UsageError("files of translations need their references; name them with --ref FILE")
+    return [files]
+
+
 def caveat_of(baseline: System | None, system: System | None) -> str | None:
-    """What tests on one training of each of two runs cannot know; None if one is a file of
-    translations.
-    """
+    """What tests on one training of each run cannot know; None if one is a file."""
     if baseline is None or system is None:
         return None
     changed = differences(baseline.run.config, system.run.config)
@@ -253,24 +260,25 @@ def caveat_of(baseline: System | None, system: System | None) -> str | None:
             "their configs differ in model.backend alone, and both backends compute the same: "
             "what differs comes from rounding, as between two seeds"
         )
-    return "each run is one training: the tests cannot tell whether other seeds would give the same result"
+    return (
+        "each run is one training: the tests cannot tell whether other seeds would give the same "
+        "result"
+    )
 
 
-def check_same_direction(runs: Sequence[Run]) -> None:
-    """Make sure that one test set suits all `runs`.
+def check_same_direction(models: Sequence[ModelFolder]) -> None:
+    """Make sure that all `models` translate between the same languages."""
+    first = models[0]
+    for other in models[1:]:
+        if _direction(other) != _direction(first):
+            raise UsageError(
+                f"{other.folder} translates {_direction(other)}, but {first.folder} "
+                f"{_direction(first)}; only runs of one direction can be compared"
+            )
 
-    Raises:
-        UsageError: they do not translate between the same languages.
-    """
-    folders = {
-        f"{run.config.data.src_lang} to {run.config.data.tgt_lang}": run.folder for run in runs
-    }
-    if len(folders) > 1:
-        (of_first, first), (of_other, other), *_ = folders.items()
-        raise UsageError(
-            f"{other} translates {of_other}, but {first} {of_first}; "
-            "only runs of one direction can be compared"
-        )
+
+def _direction(model: ModelFolder) -> str:
+    return f"{model.config.data.src_lang} to {model.config.data.tgt_lang}"
 
 
 def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
@@ -280,20 +288,18 @@ def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
 
 
 def unseen_words(
-    run: Run, test_sets: Sequence[EvalSet], *, data_dir: Path | None
+    model: Run | ExportedModel, test_sets: Sequence[EvalSet], *, data_dir: Path | None
 ) -> frozenset[str] | None:
-    """Words of the sources that are not in `run`'s training data; none if those are not here."""
+    """Words of the sources that are not in the training data; None if those are not here."""
     try:
-        prepared = open_prepared_of(run, data_dir)
-        unseen = {
-            word
-            for each in test_sets
-            for line in each.sources
-            for word in words_of(normalize(line))
-        }
+        prepared = open_prepared_of(model, data_dir)
+        unseen: set[str] = set()
+        for test_set in test_sets:
+            for line in test_set.sources:
+                unseen.update(words_of(normalize(line)))
         with lines_path(prepared.folder, "train", "src").open("rb") as lines:
-            for line in lines:  # however large: only words of the test sets are held
-                unseen.difference_update(words_of(normalize(decode_line(line))))
+            for raw in lines:  # however large: only words of the test sets are held
+                unseen.difference_update(words_of(normalize(decode_line(raw))))
     except (DataError, OSError) as error:
         log.info("words that training never showed are not counted: %s", error)
         return None
@@ -312,19 +318,19 @@ def compare_translations(
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> Comparison:
-    """Everything of one test set; `hyps` has the translations of each of `names`, the baseline
-    first.
+    """The comparison on one test set.
 
-    `caveats` has one for each of the others.
+    `hyps` has the translations of each of `names`, the baseline first, and `caveats` has one for
+    each of the others.
     """
     baseline, *others = hyps
     # sacreBLEU holds a number for each sentence of each resample.
-    share = min(1.0, MOST_RESAMPLED / len(test_set.refs))
-    resamples, trials = (
-        min(count, max(100, round(count * share))) for count in (resamples, trials)
-    )
+    share = min(1.0, MAX_RESAMPLED / len(test_set.refs))
+    resamples = min(resamples, max(100, round(resamples * share)))
+    trials = min(trials, max(100, round(trials * share)))
     log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
-    refs, sources = test_set.refs, test_set.sources or None
+    refs = test_set.refs
+    sources = test_set.sources or None
     for symptom in symptoms(baseline, refs):
         log.warning("%s: %s", test_set.name, symptom)
     tests = paired_tests(

@@ -6,25 +6,17 @@ import os
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
 
 import torch
 
-from mt_cli.config.schema import MOST_THREADS, Device, GraphsChoice, Precision, PrecisionChoice
-from mt_cli.errors import MEMORY, Option, OutOfMemoryError, ResourceError, shortage
-from mt_cli.machine.limits import free_memory, total_memory, usable_cores
+from mt_cli.config.schema import MAX_THREADS, Device, GraphsChoice, Precision, PrecisionChoice
+from mt_cli.errors import Option, ResourceError
+from mt_cli.machine.limits import usable_cores
 
-GIB = 1 << 30
-NUMBER_BYTES = 4
-NUMBERS_IN_TRAINING = 4
-"""For each parameter: the weight, its gradient and Adam's two means."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
-PACKAGES = ("sentencepiece", "spacy", "torchtext", "sacrebleu", "numpy")
-"""Packages besides torch whose version may affect a result."""
 FIRST_MATRIX_UNITS = (7, 0)
 """Compute capability of the first GPUs with tensor cores, which multiply fp16."""
 DTYPES: dict[Precision, torch.dtype] = {
@@ -32,7 +24,6 @@ DTYPES: dict[Precision, torch.dtype] = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
-CPU_INFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
@@ -83,7 +74,7 @@ def set_up_process(*, threads: int = 0) -> None:
     Raises:
         ResourceError: too many threads.
     """
-    if threads > MOST_THREADS:  # torch takes no such number
+    if threads > MAX_THREADS:  # torch takes no such number
         raise ResourceError(
             f"{threads} threads are more than any machine has; give ", Option("threads", 1)
         )
@@ -165,7 +156,7 @@ def _keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, INT_MAX)
 
 
-def seed_everything(seed: int) -> None:
+def seed_dropout(seed: int) -> None:
     """Seed torch's generators that dropout draws from: the CPU's, and the GPU's where one is in
     use.
     """
@@ -189,118 +180,4 @@ def fast_bf16() -> str:
     return "BF16" if torch.cpu._is_avx512_bf16_supported() and may_use else ""
 
 
-def processor_name() -> str:
-    """The processor's model, as its maker calls it where the system says so, else its architecture."""
-    with contextlib.suppress(OSError):
-        for line in CPU_INFO.read_text(errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if (
-                name.strip() in ("model name", "Model") and value.strip()
-            ):  # on PCs, and on most ARM boards
-                return " ".join(value.split())
-    return platform.processor() or platform.machine() or "unknown processor"
-
-
-def describe_processor() -> str:
-    """The processor with what makes matrix products fast, such as `AMD EPYC, 2 cores, AVX-512,
-    BF16`.
-    """
-    cores = os.cpu_count() or 1
-    described = [processor_name(), f"{cores} core{'' if cores == 1 else 's'}"]
-    described += ["AVX-512"] if torch.cpu._is_avx512_supported() else []
-    return ", ".join(filter(None, [*described, fast_bf16()]))
-
-
-def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
-    """Facts about the machine that help to interpret a result."""
-    facts: dict[str, str | int | float] = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-    for package in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            facts[package] = metadata.version(package)
-    facts |= {
-        "device": str(runtime.device),
-        "precision": runtime.precision,
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-        "processor": processor_name(),
-        "avx512": bool(torch.cpu._is_avx512_supported()),
-        "amx": fast_bf16() == "AMX",
-        "cores": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
-    }
-    if memory := memory_of(torch.device("cpu")):
-        facts["memory_gib"] = round(memory / GIB, 1)
-    if runtime.device.type == "cuda":
-        facts["gpu_memory_gib"] = round((memory_of(runtime.device) or 0) / GIB, 1)
-        facts["gpu"] = torch.cuda.get_device_name(runtime.device)
-        facts["capability"] = ".".join(map(str, torch.cuda.get_device_capability(runtime.device)))
-        facts["cuda"] = torch.version.cuda or "none"
-        facts["driver"] = torch._C._cuda_getDriverVersion()  # type: ignore[attr-defined]
-    return facts
-
-
 # Memory
-
-
-def memory_of(device: torch.device) -> int | None:
-    """Bytes of memory of `device`; None where the system does not say."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return total_memory()
-
-
-def free_memory_of(device: torch.device) -> int | None:
-    """Bytes of memory of `device` that can still be had; None where the system does not say."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(free + kept)
-    return free_memory()
-
-
-def check_fits_memory(
-    num_parameters: int,
-    *,
-    device: torch.device | None = None,
-    is_trained: bool = False,
-) -> None:
-    """Make sure that so many parameters can be held by `device`, or trained there if they are
-    `is_trained`.
-
-    Batches come on top: how much they take shows when the first is computed.
-
-    Raises:
-        ResourceError: they do not fit.
-    """
-    memory = memory_of(device or torch.device("cpu"))
-    needed = num_parameters * NUMBER_BYTES * (NUMBERS_IN_TRAINING if is_trained else 1)
-    if memory is not None and needed > memory:
-        verb = "and their training take" if is_trained else "take"
-        raise ResourceError(
-            f"the model does not fit: {num_parameters:,} parameters {verb} {needed / GIB:,.1f} "
-            f"GiB, and there are {memory / GIB:,.1f} GiB; lower model.d_model, model.d_ff or the "
-            "number of layers"
-        )
-
-
-def release_memory(device: torch.device) -> None:
-    """Give back what PyTorch keeps for later of `device`'s memory, so that it can be had in other
-    pieces.
-    """
-    if device.type != "cpu":
-        torch.get_device_module(device).empty_cache()
-
-
-@contextlib.contextmanager
-def memory_errors_explained(*hint: str | Option) -> Iterator[None]:
-    """Turn an out-of-memory failure into an `OutOfMemoryError` that ends in the parts of `hint`."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemoryError("out of GPU memory; ", *hint) from error
-    except (MemoryError, RuntimeError) as error:
-        if shortage(error) != MEMORY:
-            raise
-        raise OutOfMemoryError("out of memory; ", *hint) from error

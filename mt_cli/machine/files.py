@@ -1,98 +1,27 @@
-"""The one door to disk: bounded reads, sha256, JSON; files and folders that are old or new, and
-never half.
+"""Reading files: size-limited reads, sha256 and JSON. `atomic` writes them."""
 
-Files are written beside, synced and renamed; folders are built beside and renamed. What a kill
-leaves is named `.NAME….partial` or `.NAME.old`; the next command that locks the folder clears it
-away.
-"""
-
-import errno
-import glob
 import hashlib
 import json
 import logging
-import os
-import platform
-import re
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from io import BufferedWriter
+from collections.abc import Mapping
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from mt_cli.errors import MEMORY, DataError, ResourceError, UsageError, shortage
+from mt_cli.errors import DataError
 
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 """Lists the files of its folder, whatever that holds, with their sha256."""
-MOST_BYTES, MOST_TEXT_BYTES = 1 << 24, 1 << 30
-"""Of a file that is read as a whole, and of a corpus's or a log's text."""
-REASONS = {
-    errno.ENOSPC: "no space left on the disk",
-    errno.EDQUOT: "no space left on the disk",
-    errno.EEXIST: "a file stands where a folder is needed",
-    errno.ENOTDIR: "a file stands where a folder is needed",
-}
-"""Clear words for write errors whose system message would mislead."""
-CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
-"""Errors of file systems that have no such thing as syncing: shares of VirtualBox, CIFS, FUSE."""
-CANNOT_LOCK = (errno.ENOTSUP, errno.ENOLCK)
-"""Errors of file systems without locks, such as some of NFS and FUSE."""
-LOOK_S = 1.0
-"""Seconds that a lock is waited for, so that somebody who only looks at it refuses nobody."""
-HOST = re.sub(r"\W", "", platform.node())[:20] or "host"
-PARTIAL = re.compile(rf"\..+\.{HOST}-(\d{{1,9}})\.partial", re.ASCII)
-"""Name of a file that a process of this machine, whose number is in it, is writing."""
-
-
-class WriteError(ResourceError):
-    """A file could not be written."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.reason = reason
-
-
-@contextmanager
-def write_errors_named(path: Path) -> Iterator[None]:
-    """Report each failed write in the block as one of `path`, the place that the user knows.
-
-    A lack of memory is no failed write, and is raised as it is.
-    """
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except WriteError as error:
-        raise WriteError(path, error.reason) from error
-    except OSError as error:
-        if shortage(error) == MEMORY:
-            raise
-        first = error
-        while isinstance(
-            first.__context__, OSError
-        ):  # to close a file that could not be written fails too
-            first = first.__context__
-        remedy = (
-            "free some of it"
-            if first.errno in (errno.ENOSPC, errno.EDQUOT)
-            else "name another place"
-        )
-        raise WriteError(path, f"cannot be written: {reason_of(first)}; {remedy}") from error
-
-
-def reason_of(error: OSError) -> str:
-    """Why something could not be written, in words."""
-    return REASONS.get(error.errno or 0, error.strerror or str(error))
+MAX_BYTES = 1 << 24
+"""Size of a file that is read as a whole."""
+MAX_TEXT_BYTES = 1 << 30
+"""Size of a corpus's or a log's text."""
 
 
 # Reading
 
 
-def read_file(path: Path, *, most: int = MOST_BYTES) -> bytes:
-    """The content of the regular file `path`, of `most` bytes at most.
+def read_file(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
+    """The content of the regular file `path`, of at most `max_bytes` bytes.
 
     Raises:
         DataError: there is none, it is something else, it is larger, or it cannot be read.
@@ -101,11 +30,13 @@ def read_file(path: Path, *, most: int = MOST_BYTES) -> bytes:
         if not path.is_file():
             raise DataError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
         with path.open("rb") as file:
-            data = file.read(most + 1)
+            data = file.read(max_bytes + 1)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > most:
-        raise DataError(f"{path}: more than {most:,} bytes, which no such file has; it is damaged")
+    if len(data) > max_bytes:
+        raise DataError(
+            f"{path}: more than {max_bytes:,} bytes, which no such file has; it is damaged"
+        )
     return data
 
 
@@ -127,6 +58,11 @@ def read_json(path: Path) -> dict[str, object]:
 def sha256_bytes(data: bytes) -> str:
     """Hex digest of `data`."""
     return hashlib.sha256(data).hexdigest()
+
+
+def sha256_json(value: object) -> str:
+    """Hex digest of `value`, which JSON can hold; the order of keys does not matter."""
+    return sha256_bytes(json.dumps(value, sort_keys=True).encode())
 
 
 def sha256_file(path: Path) -> str:
@@ -173,253 +109,3 @@ def check_hashes(folder: Path, expected: Mapping[str, str]) -> None:
                 f"{path}: altered or damaged: sha256 {found[:12]}… found, {digest[:12]}… expected; "
                 "restore it from a copy"
             )
-
-
-# Writing
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds either its old content or all of the new, even after a
-    power cut.
-
-    Missing folders are made.
-
-    Raises:
-        ResourceError: the disk is full or the place cannot be written to.
-    """
-    with write_errors_named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(path) as file:
-            file.write(data)
-
-
-def write_json(path: Path, value: object) -> None:
-    """Write `value` as readable JSON, atomically."""
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    # Invalid UTF-8 in a path is a lone surrogate here; it is written as `\udcff`, which JSON reads
-    # back.
-    write_atomically(path, text.encode(errors="backslashreplace"))
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[BufferedWriter]:
-    """A new file to fill, which then takes the place of `path`; after an error nothing of it is
-    left.
-
-    Raises:
-        ResourceError: it cannot be written.
-    """
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
-        if _is_abandoned(leftover):
-            remove(leftover)
-    partial = path.with_name(f".{path.name}.{HOST}-{os.getpid()}.partial")
-    with write_errors_named(path):
-        file = partial.open("wb")
-    try:
-        yield file
-        with write_errors_named(path):
-            file.flush()
-            sync(file.fileno())
-            file.close()
-            partial.replace(path)
-            _sync_folder(path.parent)
-    finally:
-        with suppress(OSError):
-            file.close()
-        with suppress(OSError):
-            partial.unlink()
-
-
-@contextmanager
-def built_beside(folder: Path) -> Iterator[Path]:
-    """Yield a new folder to fill, which then replaces `folder`; after an error nothing of it is
-    left.
-
-    The caller holds the lock of `folder`, or of the folder that it is in.
-
-    Raises:
-        ResourceError: it cannot be written; the old folder is still there.
-    """
-    place = folder.resolve()  # of a link, the folder behind it is replaced, not the link
-    partial, old = _beside(place, "partial"), _beside(place, "old")
-    recover(place)
-    try:
-        with write_errors_named(folder):
-            shutil.rmtree(partial, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
-            partial.mkdir(parents=True)
-        try:
-            yield partial
-        except WriteError as error:
-            raise WriteError(folder, error.reason) from error
-        with write_errors_named(folder):
-            if place.exists():
-                place.rename(old)
-            partial.rename(place)
-            _sync_folder(place.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        recover(place)
-        if place.exists():
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def recover(folder: Path) -> None:
-    """Put back the old `folder` if a process was killed after it had moved that aside, and before
-    the end.
-    """
-    place = folder.resolve()
-    with suppress(OSError):
-        if not place.exists() and (old := _beside(place, "old")).is_dir():
-            old.rename(place)
-
-
-def _beside(folder: Path, what: str) -> Path:
-    """Where the new `folder` is built (`partial`), and the `old` one is while the new one takes its
-    name.
-    """
-    return folder.with_name(f".{folder.name}.{what}")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable, where the system can."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows opens no folders
-        return
-    try:
-        sync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync(descriptor: int) -> None:
-    """Make what was written durable, where the file system can."""
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in CANNOT_SYNC:
-            raise
-
-
-# Taking a folder
-
-
-@contextmanager
-def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
-    """Keep other processes from writing `folder`, which may not exist yet; clear away what killed
-    ones left.
-
-    Raises:
-        UsageError: another process still has it after `wait_s` seconds.
-    """
-    place = folder.resolve()
-    lock = FileLock(_beside(place, "lock"), timeout=wait_s)
-    with write_errors_named(folder):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire()
-        except Timeout:  # an OSError too, of which this is none
-            raise UsageError(
-                f"{folder}: another process is using this folder; wait until it finishes"
-            ) from None
-        except OSError as error:
-            if error.errno not in CANNOT_LOCK:
-                raise
-            log.warning(
-                "%s: this file system has no locks; use it from one process at a time", folder
-            )
-    try:
-        recover(place)  # first, because it may hold others
-        for old in (_beside(place, "old"), *place.rglob(".[!.]*.old")):
-            folder_of = old.with_name(old.name[1 : -len(".old")])
-            if folder_of != place and is_locked(folder_of):
-                continue
-            recover(folder_of)
-            if folder_of.exists() and old.is_dir():
-                remove(old)
-        remove(_beside(place, "partial"))
-        for partial in place.rglob(".*.partial"):
-            if _is_abandoned(partial):
-                remove(partial)
-        yield
-    finally:
-        if not place.exists():  # nothing came of it
-            remove(_beside(place, "lock"))
-        lock.release()
-
-
-def _is_abandoned(partial: Path) -> bool:
-    """Whether the process that was writing the file or folder `partial` is gone."""
-    if partial.is_dir():
-        return not is_locked(partial.with_name(partial.name[1 : -len(".partial")]))
-    found = PARTIAL.fullmatch(partial.name)
-    if found is None or os.name == "nt":  # where a signal of 0 would end the process
-        return False
-    try:
-        os.kill(int(found[1]), 0)
-    except OSError as error:
-        return error.errno == errno.ESRCH
-    return False
-
-
-def is_locked(folder: Path) -> bool:
-    """Whether a process is at work in `folder`, as `locked` tells."""
-    path = _beside(folder.resolve(), "lock")
-    if not path.exists():
-        return False
-    try:
-        with FileLock(path, timeout=0):
-            return False
-    except Timeout:
-        return True
-    except OSError:  # another user's, or one that nobody can write to
-        return False
-
-
-def remove(path: Path) -> None:
-    """Delete `path`, a file or a folder, if that can be done; of a link, only the link."""
-    with suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def is_free(folder: Path) -> bool:
-    """Whether `folder` does not exist, or is an empty folder."""
-    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-
-
-def check_replaceable(
-    folder: Path, *, is_wanted: bool, own_files: Sequence[str], kind: str, ways_out: str
-) -> None:
-    """Make sure that `folder` is free, or may be replaced: it is `kind`, known by its `own_files`.
-
-    Raises:
-        UsageError: it is something else, or the folder that the user is in, or `is_wanted` is off;
-            `ways_out` then says what to do.
-    """
-    recover(folder)
-    if not is_free(folder):
-        if not is_wanted:
-            raise UsageError(f"{folder} exists; {ways_out}")
-        if not all((folder / name).is_file() for name in own_files):
-            raise UsageError(
-                f"{folder} exists and is not {kind}, so nothing replaces it; name another"
-            )
-    if Path.cwd().is_relative_to(folder.resolve()):
-        raise UsageError(
-            f"{folder}: a new folder would take the place of the one you are in; name another"
-        )
-
-
-def check_outside(folder: Path, inputs: Iterable[Path], *, way_out: str) -> None:
-    """Make sure that `folder`, which will be replaced, holds none of `inputs`.
-
-    Raises:
-        UsageError: it does; `way_out` then says what to do.
-    """
-    for path in inputs:
-        if path.resolve().is_relative_to(folder.resolve()):
-            raise UsageError(f"{path} lies in {folder}, which would be replaced; {way_out}")

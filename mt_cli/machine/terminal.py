@@ -11,8 +11,7 @@ import math
 import os
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TextIO
@@ -20,14 +19,12 @@ from typing import TextIO
 from tqdm import tqdm
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.files import reason_of, write_errors_named
+from mt_cli.machine.atomic import reason_of
 
 log = logging.getLogger(__name__)
 
 NARROWEST, WIDEST_TABLE = 40, 80
 """Columns: below the first no view becomes narrower, and no table is wider than the second."""
-LINE_EVERY_S = 10.0
-"""Seconds between two lines of progress where there is no bar."""
 
 # Text that may be shown
 
@@ -136,11 +133,11 @@ def write_bytes(data: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        drop_stdout()
+        silence_stdout()
         raise ResourceError(f"{reason_of(error)} (standard output)") from error
 
 
-def drop_stdout() -> None:
+def silence_stdout() -> None:
     """Point stdout at nothing, so that Python's own flush at exit does not fail again."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -163,7 +160,7 @@ def width_of(stream: TextIO | None) -> int | None:
 # stderr: everything else
 
 
-def print_aside(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Write `text`, made fit to be shown, to stderr, above a progress bar if there is one."""
     # Nobody may be reading any more, which must not end the work.
     with contextlib.suppress(OSError, ValueError):
@@ -171,106 +168,7 @@ def print_aside(text: str) -> None:
             tqdm.write(visible(text, kept="\n\t"), file=sys.stderr)
 
 
-def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
-    """Send the package's log to stderr: warnings, progress unless quiet, details if verbose."""
-    logging.raiseExceptions = False  # a log that cannot be written must not hide what is logged
-    handler = _StderrHandler()
-    handler.setLevel(logging.WARNING if is_quiet else logging.DEBUG if is_verbose else logging.INFO)
-    package = logging.getLogger("mt_cli")
-    package.handlers = [handler]
-    package.setLevel(logging.DEBUG)
-    package.propagate = False
-
-
-class _StderrHandler(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        print_aside(f"{level}{self.format(record)}")
-
-
-class _LogFile(logging.FileHandler):
-    def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record), kept="\n\t")
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 — logging's name
-        """Give up, with a warning: a log is never what work is for."""
-        error = sys.exception()
-        logging.getLogger("mt_cli").removeHandler(self)
-        reason = reason_of(error) if isinstance(error, OSError) else error
-        log.warning("%s: cannot be written: %s; the work goes on", self.baseFilename, reason)
-
-
-@contextlib.contextmanager
-def logged_to(path: Path) -> Iterator[None]:
-    """Add all that the package logs in the block to the end of the file `path`, details too.
-
-    Raises:
-        ResourceError: it cannot be opened.
-    """
-    with write_errors_named(path):
-        handler = _LogFile(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    package = logging.getLogger("mt_cli")
-    previous = package.level
-    package.setLevel(logging.DEBUG)
-    package.addHandler(handler)
-    try:
-        yield
-    finally:
-        package.removeHandler(handler)
-        package.setLevel(previous)
-        with contextlib.suppress(OSError):
-            handler.close()
-
-
-@contextlib.contextmanager
-def progress_shown(
-    label: str, *, unit: str, total: int | None = None, is_hidden: bool = False
-) -> Iterator[Callable[[int], None]]:
-    """Show how far the work `label`, such as `translating test`, has come; call what is yielded
-    with a count.
-
-    Where stderr is a terminal it is a bar that vanishes when done, else a line of the log after
-    each `LINE_EVERY_S`; neither is seen if nobody `is_listened_to`. `unit` is what is counted, such
-    as `lines`.
-    """
-    done, started_at = 0, time.monotonic()
-    told_at = started_at
-
-    def update(count: int) -> None:
-        nonlocal done, told_at
-        done += count
-        bar.update(count)
-        now = time.monotonic()
-        if bar.disable and not is_hidden and now - told_at >= LINE_EVERY_S:
-            told_at = now
-            share = f"{done} {unit}"
-            if total:
-                share = f"{done} of {total} {unit}  {100 * done // total} %"
-            log.info("%s  %s  elapsed %.0f s", label, share, now - started_at)
-
-    is_shown = sys.stderr is not None and is_listened_to() and not is_hidden
-    with tqdm(
-        desc=visible(label),
-        unit=f" {unit}",
-        total=total,
-        disable=None if is_shown else True,  # None: only if stderr is no terminal
-        file=sys.stderr,
-        leave=False,
-        dynamic_ncols=True,
-    ) as bar:
-        yield update
-
-
-def is_listened_to(level: int = logging.INFO) -> bool:
-    """Whether messages of `level` reach more than a file: INFO does not with `--quiet`, nor in a
-    library.
-    """
-    handlers = logging.getLogger("mt_cli").handlers
-    return any(h.level <= level and not isinstance(h, logging.FileHandler) for h in handlers)
-
-
-def in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration such as `74 s`, `2.4 min`, `35 min` or `2.6 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -9,14 +9,12 @@ size.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:  # which imports this module
-    from mt_cli.model.transformer import DecoderLayer
+from mt_cli.model.transformer import DecoderLayer
 
 TensorFunction = Callable[[Tensor], Tensor]
 Residual = Callable[[Tensor, Tensor], Tensor]
@@ -41,16 +39,15 @@ class CachedState:
     past_of_heads: Tensor = field(init=False)
     """`past` repeated for every head, (B·H, N, shown); set by `advance`."""
 
-    def keep(self, rows: Tensor) -> None:
-        """Keep only the sentences `rows` (M,), in that order; only those that change places are
-        copied.
-        """
+    def select(self, rows: Tensor) -> None:
+        """Keep only the sentences `rows` (M,), in that order; copies those that change places."""
         places = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
         for layer in self.layers:
             layer.move(rows[places], places, num_rows=len(rows), used=self.used)
-        self.src_bias, self.past = self.src_bias[rows], self.past[rows]
+        self.src_bias = self.src_bias[rows]
+        self.past = self.past[rows]
 
-    def arrange(self, beams: Tensor) -> None:
+    def reorder(self, beams: Tensor) -> None:
         """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N).
 
         No key or value is copied: beams with a common past share its slots, and `past` records who
@@ -60,7 +57,8 @@ class CachedState:
 
     def advance(self, num_beams: int) -> None:
         """Add one slot for each of `num_beams` beams, which only that beam sees."""
-        first, self.used = self.used, self.used + num_beams
+        first = self.used
+        self.used += num_beams
         self.length += 1
         if self.used > self.past.shape[-1]:
             new = self.used - self.past.shape[-1]
@@ -71,8 +69,8 @@ class CachedState:
         self.past_of_heads = self.past.unsqueeze(1).expand(-1, H, -1, -1).flatten(0, 1)
 
 
-def start(layers: "list[DecoderLayer]", memory: Tensor, src_bias: Tensor) -> CachedState:
-    """State of the decoder `layers` over `memory` (B, S, D); `src_bias` (B, 1, 1, S) hides padding."""
+def init_cache(layers: list[DecoderLayer], memory: Tensor, src_bias: Tensor) -> CachedState:
+    """State of the decoder `layers` over `memory` (B, S, D); `src_bias` is (B, 1, 1, S)."""
     cached = [CachedLayer(layer, memory) for layer in layers]
     every_head = pad_bias(src_bias).expand(-1, cached[0].num_heads, -1, -1)
     dtype = cached[0].memory_v.dtype
@@ -83,16 +81,19 @@ def start(layers: "list[DecoderLayer]", memory: Tensor, src_bias: Tensor) -> Cac
 class CachedLayer:
     """A decoder layer with the keys and values of one batch."""
 
-    def __init__(self, layer: "DecoderLayer", memory: Tensor) -> None:
+    def __init__(self, layer: DecoderLayer, memory: Tensor) -> None:
         """Prepare `layer` for decoding over `memory` (B, S, D)."""
         D = memory.shape[-1]
-        self_attn, cross_attn = layer.self_attn, layer.multihead_attn
+        self_attn = layer.self_attn
+        cross_attn = layer.multihead_attn
         k, v = pad_keys(*cross_attn.project_memory(memory))  # each (B, H, S, K)
         B, H, _, K = k.shape
         self.num_heads = H
-        self.memory_k, self.memory_v = _stored(k), v.contiguous()  # (B, H, K, S) and (B, H, S, K)
+        self.memory_k = _key_layout(k)  # (B, H, K, S)
+        self.memory_v = v.contiguous()  # (B, H, S, K)
         # Of the target so far: one slot for each position of each beam, in order of arrival.
-        self.self_k, self.self_v = k.new_empty(B, H, K, 0), k.new_empty(B, H, 0, K)
+        self.self_k = k.new_empty(B, H, K, 0)
+        self.self_v = k.new_empty(B, H, 0, K)
         self._refresh_views(0)
         self._project_all = _linear(self_attn.in_proj_weight, self_attn.in_proj_bias)
         self._project_query = _linear(cross_attn.in_proj_weight[:D], cross_attn.in_proj_bias[:D])
@@ -107,9 +108,7 @@ class CachedLayer:
         )
 
     def step(self, x: Tensor, state: CachedState) -> Tensor:
-        """Output (R, D) at the position to which `state` has advanced; overwrites its input `x` (R,
-        D).
-        """
+        """Output (R, D) at the position to which `state` has advanced; overwrites `x` (R, D)."""
         for norm, sublayer, add in self._sublayers:
             if self._is_pre_norm:
                 x = add(x, sublayer(self, norm(x), state))
@@ -118,15 +117,15 @@ class CachedLayer:
         return x
 
     def move(self, sources: Tensor, places: Tensor, *, num_rows: int, used: int) -> None:
-        """Copy the sentences `sources` (P,) to `places` (P,), then keep the first `num_rows`
-        sentences.
-        """
+        """Copy the sentences `sources` (P,) to `places` (P,), then keep the first `num_rows`."""
         self.self_k[places, :, :, :used] = self.self_k[sources, :, :, :used]
         self.self_v[places, :, :used] = self.self_v[sources, :, :used]
         self.memory_k[places] = self.memory_k[sources]
         self.memory_v[places] = self.memory_v[sources]
-        self.self_k, self.self_v = self.self_k[:num_rows], self.self_v[:num_rows]
-        self.memory_k, self.memory_v = self.memory_k[:num_rows], self.memory_v[:num_rows]
+        self.self_k = self.self_k[:num_rows]
+        self.self_v = self.self_v[:num_rows]
+        self.memory_k = self.memory_k[:num_rows]
+        self.memory_v = self.memory_v[:num_rows]
         self._refresh_views(self._shown)
 
     def _attend_to_past(self, x: Tensor, state: CachedState) -> Tensor:
@@ -134,9 +133,8 @@ class CachedLayer:
         first = state.used - N
         if shown > self._shown:
             self._make_room(shown, filled=first)
-        q, k, v = (
-            self._project_all(x).view(B, N, 3, self.num_heads, -1).unbind(2)
-        )  # each (B, N, H, K)
+        packed = self._project_all(x).view(B, N, 3, self.num_heads, -1)
+        q, k, v = packed.unbind(2)  # each (B, N, H, K)
         self.self_k.narrow(3, first, N).copy_(k.permute(0, 2, 3, 1))
         self.self_v.narrow(2, first, N).copy_(v.transpose(1, 2))
         return _attention(q, self._past_k, self._past_v, state.past_of_heads)
@@ -158,23 +156,23 @@ class CachedLayer:
             # numbers: a NaN would still spread.
             room = max(shown, 2 * room)
             v = self.self_v.new_zeros(B, H, room, K)
-            k = _stored(torch.zeros_like(v))
+            k = _key_layout(torch.zeros_like(v))
             k[..., :filled] = self.self_k[..., :filled]
             v[:, :, :filled] = self.self_v[:, :, :filled]
-            self.self_k, self.self_v = k, v
+            self.self_k = k
+            self.self_v = v
         self._refresh_views(shown)
 
     def _refresh_views(self, shown: int) -> None:
-        """Keep views of the first `shown` slots as they are multiplied, (B·H, K, S) and (B·H, S,
-        K).
-        """
+        """Make views of the first `shown` slots as they are multiplied, heads merged into B."""
         self._shown = shown
         self._past_k = self.self_k.flatten(0, 1)[..., :shown]
         self._past_v = self.self_v.flatten(0, 1)[:, :shown]
-        self._cross_k, self._cross_v = self.memory_k.flatten(0, 1), self.memory_v.flatten(0, 1)
+        self._cross_k = self.memory_k.flatten(0, 1)
+        self._cross_v = self.memory_v.flatten(0, 1)
 
 
-def _stored(k: Tensor) -> Tensor:
+def _key_layout(k: Tensor) -> Tensor:
     """Keys `k` (B, H, S, K) as (B, H, K, S), in memory as the device multiplies queries by them."""
     return k.contiguous().mT if k.is_cuda else k.mT.contiguous()
 
@@ -187,7 +185,9 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
     B, N, H, K = q.shape
     q = q.transpose(1, 2)  # (B, H, N, K)
     if q.is_cuda:  # all of it in one kernel, which reads the keys of a position together
-        k, v, attn_bias = (each.view(B, H, *each.shape[1:]) for each in (k.mT, v, attn_bias))
+        k = k.mT.view(B, H, -1, K)
+        v = v.view(B, H, -1, K)
+        attn_bias = attn_bias.view(B, H, *attn_bias.shape[1:])
         heads = F.scaled_dot_product_attention(q, k, v, attn_bias)
     else:
         q = q.reshape(B * H, N, K)
@@ -200,24 +200,27 @@ def _linear(weight: Tensor, bias: Tensor) -> TensorFunction:
     device = weight.device.type
     if torch.is_autocast_enabled(device):  # it would convert non-parameters at every step
         dtype = torch.get_autocast_dtype(device)
-        weight, bias = weight.to(dtype), bias.to(dtype)
-    turned = weight.t()
-    return lambda x: torch.addmm(bias, x, turned)
+        weight = weight.to(dtype)
+        bias = bias.to(dtype)
+    transposed = weight.t()
+    return lambda x: torch.addmm(bias, x, transposed)
 
 
 def _residual(linear: nn.Linear) -> Residual:
     """Adds `linear` of its second argument to its first, which is overwritten."""
-    if torch.is_autocast_enabled(
-        linear.weight.device.type
-    ):  # it would not convert what is overwritten
+    if torch.is_autocast_enabled(linear.weight.device.type):  # it converts no tensor in place
         function = _linear(linear.weight, linear.bias)
         return lambda x, y: x + function(y)
-    turned, bias = linear.weight.t(), linear.bias
-    return lambda x, y: x.addmm_(y, turned).add_(bias)
+    transposed = linear.weight.t()
+    bias = linear.bias
+    return lambda x, y: x.addmm_(y, transposed).add_(bias)
 
 
 def _norm(norm: nn.LayerNorm) -> TensorFunction:
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    shape = norm.normalized_shape
+    weight = norm.weight
+    bias = norm.bias
+    eps = norm.eps
     return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 
@@ -230,7 +233,7 @@ def pad_keys(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     extra = _missing_keys(k.shape[2], device=k.device.type)
     if not extra:
         return k, v
-    # A CPU keeps them as (B, H, K, S): see `_stored`.
+    # A CPU keeps them as (B, H, K, S): see `_key_layout`.
     return F.pad(k.mT, (0, extra)).mT, F.pad(v, (0, 0, 0, extra))
 
 
@@ -241,8 +244,7 @@ def pad_bias(bias: Tensor) -> Tensor:
 
 
 def _missing_keys(number: int, *, device: str) -> int:
-    """Keys to append: up to one full vector register, or under autocast up to a multiple (fewer
-    sizes).
+    """Keys to append: up to one full register, or to a multiple of it under autocast (fewer sizes).
 
     A GPU's attention would copy a bias whose rows begin elsewhere than at multiples.
     """

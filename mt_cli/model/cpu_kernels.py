@@ -23,15 +23,14 @@ class Dropout(nn.Dropout):
         if not self.training or self.p == 0:
             return input
         if self._draws_bytes(input):
-            return _ByteDropout.apply(input, self.p)  # type: ignore[no-any-return, no-untyped-call]
+            return _ByteDropout.apply(input, self.p)  # type: ignore[no-untyped-call]
         return super().forward(input)
 
     def add_to(self, x: Tensor, input: Tensor) -> Tensor:
         """`x` plus `input` of the same shape, dropped out while training."""
         if self.training and self.p and self._draws_bytes(input):
-            return add_scaled(x, input, _kept(input, self.p), scale=_scale(self.p))
-        total: Tensor = x + self(input)
-        return total
+            return add_scaled(x, input, _keep_mask(input, self.p), scale=_scale(self.p))
+        return x + self(input)
 
     def _draws_bytes(self, input: Tensor) -> bool:
         return bool(input.is_cpu and 0 < round(self.p * 256) < 256)
@@ -40,7 +39,7 @@ class Dropout(nn.Dropout):
 class _ByteDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:  # noqa: ANN401
-        kept = _kept(x, p)
+        kept = _keep_mask(x, p)
         ctx.save_for_backward(kept)
         ctx.scale = _scale(p)
         # Two products: as one factor, bf16 would round the scale, by up to 0.4 %, for every element
@@ -54,7 +53,7 @@ class _ByteDropout(torch.autograd.Function):
         return kept.to(grad.dtype).mul_(grad).mul_(ctx.scale), None
 
 
-def _kept(x: Tensor, p: float) -> Tensor:
+def _keep_mask(x: Tensor, p: float) -> Tensor:
     """Bytes of the shape of `x`: 0 with probability `p`, else 1."""
     threshold = round(p * 256)
     draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64)
@@ -65,29 +64,26 @@ def _kept(x: Tensor, p: float) -> Tensor:
 
 
 def _scale(p: float) -> float:
-    """What keeps the mean, with `p` as it is rounded."""
+    """1 / (1 - p) for the rounded p."""
     return 256 / (256 - round(p * 256))
 
 
-def biased_softmax(scores: Tensor, bias: Tensor, *, scale: float) -> Tensor:
-    """softmax(`bias` + `scale` · `scores`) over the last dimension; `bias` broadcasts to `scores`."""
-    if scores.is_cpu and scores.dtype == torch.bfloat16:
-        return _BF16Softmax.apply(scores, bias, scale)  # type: ignore[no-any-return, no-untyped-call]
-    return torch.add(bias, scores, alpha=scale).softmax(-1)
+def bf16_softmax(scores: Tensor, bias: Tensor, scale: float) -> Tensor:
+    """softmax(`bias` + `scale` · `scores`) over the last dimension; `bias` broadcasts to `scores`.
+
+    It computes in fp32, rounds at the end, and keeps the rounded weights for the backward pass. On
+    a CPU, PyTorch's softmax of bf16 and its gradient take three times as long as in fp32,
+    conversions counted, where rows are as short as a sentence.
+    """
+    return _BF16Softmax.apply(scores, bias, scale)  # type: ignore[no-untyped-call]
 
 
 def add_scaled(x: Tensor, y: Tensor, kept: Tensor, *, scale: float) -> Tensor:
     """`x` + `scale` · `y` · `kept`, all of one shape; `kept` holds bytes."""
-    return _AddScaled.apply(x, y, kept, scale)  # type: ignore[no-any-return, no-untyped-call]
+    return _AddScaled.apply(x, y, kept, scale)  # type: ignore[no-untyped-call]
 
 
 class _BF16Softmax(torch.autograd.Function):
-    """Computes in fp32, rounds at the end, and keeps the rounded weights for the backward pass.
-
-    On a CPU, PyTorch's softmax of bf16 and its gradient take three times as long as in fp32,
-    conversions counted, where rows are as short as a sentence.
-    """
-
     @staticmethod
     def forward(ctx: Any, scores: Tensor, bias: Tensor, scale: float) -> Tensor:  # noqa: ANN401
         weights = torch.add(bias.float(), scores.float(), alpha=scale).softmax(-1).to(scores.dtype)
@@ -109,7 +105,9 @@ class _AddScaled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, kept: Tensor, scale: float) -> Tensor:  # noqa: ANN401
         ctx.save_for_backward(kept)
-        ctx.scale, ctx.x_dtype, ctx.y_dtype = scale, x.dtype, y.dtype
+        ctx.scale = scale
+        ctx.x_dtype = x.dtype
+        ctx.y_dtype = y.dtype
         wide = torch.promote_types(x.dtype, y.dtype)
         return torch.addcmul(x.to(wide), y.to(wide), kept.to(wide), value=scale)
 
@@ -127,9 +125,8 @@ lines.
 """
 
 
-def lay_out_for_decoding(model: nn.Module) -> None:
-    """Store the matrix (out, in) of every linear map as (in, out), which products with few rows
-    read faster.
+def transpose_weights_(model: nn.Module) -> None:
+    """Store each matrix (out, in) as (in, out), which products with few rows read faster.
 
     A product with a hundred rows takes a seventh less time (docs/experiments.md). Embeddings stay
     as they are, because their rows are looked up. An output layer tied to an embedding gets a copy
@@ -140,9 +137,8 @@ def lay_out_for_decoding(model: nn.Module) -> None:
     }
     for module in model.modules():
         for name, matrix in list(module.named_parameters(recurse=False)):
-            if not (
-                (isinstance(module, nn.Linear) and name == "weight") or name == "in_proj_weight"
-            ):
+            is_linear = isinstance(module, nn.Linear) and name == "weight"
+            if not is_linear and name != "in_proj_weight":
                 continue
             if id(matrix) in embeddings:
                 setattr(module, name, nn.Parameter(_transposed(matrix)))
@@ -153,7 +149,5 @@ def lay_out_for_decoding(model: nn.Module) -> None:
 def _transposed(matrix: Tensor) -> Tensor:
     """A copy of `matrix` (out, in) that lies in memory as (in, out)."""
     num_out, num_in = matrix.shape
-    rows = torch.empty(num_in, num_out + PADDING, dtype=matrix.dtype, device=matrix.device)[
-        :, :num_out
-    ]
-    return rows.copy_(matrix.detach().t()).t()
+    padded = torch.empty(num_in, num_out + PADDING, dtype=matrix.dtype, device=matrix.device)
+    return padded[:, :num_out].copy_(matrix.detach().t()).t()

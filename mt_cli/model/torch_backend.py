@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mt_cli.config.schema import ModelConfig
 from mt_cli.model.cpu_kernels import Dropout
-from mt_cli.model.transformer import TransformerOptions, causal_mask
+from mt_cli.model.transformer import causal_mask
 
 TorchLayer = TypeVar("TorchLayer", nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
@@ -34,41 +35,40 @@ class PrefixState:
         """Target positions seen so far."""
         return self.prefix.shape[2]
 
-    def keep(self, rows: Tensor) -> None:
+    def select(self, rows: Tensor) -> None:
         """Keep only the sentences `rows` (M,), in that order."""
-        self.memory, self.src_mask, self.prefix = (
-            self.memory[rows],
-            self.src_mask[rows],
-            self.prefix[rows],
-        )
+        self.memory = self.memory[rows]
+        self.src_mask = self.src_mask[rows]
+        self.prefix = self.prefix[rows]
 
-    def arrange(self, beams: Tensor) -> None:
+    def reorder(self, beams: Tensor) -> None:
         """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
         sentences = torch.arange(len(beams), device=beams.device).unsqueeze(1)  # (B, 1)
         self.prefix = self.prefix[sentences, beams]
 
 
 class TorchBackend(nn.Transformer):
-    """nn.Transformer; see `TransformerBackend` in transformer.py for the contract.
+    """nn.Transformer; see `TransformerBackend` for the contract.
 
     Its `step` recomputes the whole prefix: slow but simple, so it is the reference for the cached
     decoder.
     """
 
-    def __init__(self, options: TransformerOptions) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__(
-            d_model=options.d_model,
-            nhead=options.num_heads,
+            d_model=config.d_model,
+            nhead=config.num_heads,
             custom_encoder=nn.TransformerEncoder(
-                _build_layer(nn.TransformerEncoderLayer, options),
-                options.encoder_layers,
-                norm=nn.LayerNorm(options.d_model) if options.final_norm else None,
-                enable_nested_tensor=False,  # it truncates padding and changes results (pytorch #97111)
+                _build_layer(nn.TransformerEncoderLayer, config),
+                config.encoder_layers,
+                norm=nn.LayerNorm(config.d_model) if config.final_norm else None,
+                # It truncates padding and changes results (pytorch #97111).
+                enable_nested_tensor=False,
             ),
             custom_decoder=nn.TransformerDecoder(
-                _build_layer(nn.TransformerDecoderLayer, options),
-                options.decoder_layers,
-                norm=nn.LayerNorm(options.d_model) if options.final_norm else None,
+                _build_layer(nn.TransformerDecoderLayer, config),
+                config.decoder_layers,
+                norm=nn.LayerNorm(config.d_model) if config.final_norm else None,
             ),
             batch_first=True,
         )
@@ -108,8 +108,8 @@ def _fast_attention(x: Tensor) -> AbstractContextManager[None]:
     """A context in which the attention of `x` is also fast in the backward pass.
 
     On a CPU in bf16, the backward pass of PyTorch's fused attention took 85 % of an update (PyTorch
-    2.13, with AMX). Without it, training is seven times as fast. Decoding keeps it: the switch is
-    one for all threads.
+    2.13, with AMX). Without it, training is seven times as fast. Decoding keeps it, because the
+    switch holds for all threads.
     """
     is_bf16 = x.dtype == torch.bfloat16 or torch.is_autocast_enabled(x.device.type)
     if x.is_cpu and is_bf16 and torch.is_grad_enabled():
@@ -117,21 +117,21 @@ def _fast_attention(x: Tensor) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _build_layer(kind: type[TorchLayer], options: TransformerOptions) -> TorchLayer:
+def _build_layer(kind: type[TorchLayer], config: ModelConfig) -> TorchLayer:
     layer = kind(
-        options.d_model,
-        options.num_heads,
-        options.d_ff,
-        activation=options.activation,
+        config.d_model,
+        config.num_heads,
+        config.d_ff,
+        activation=config.activation,
         batch_first=True,
-        norm_first=options.is_pre_norm,
+        norm_first=config.norm == "pre",
     )
     # PyTorch's constructor takes one dropout rate; the layer's parts can have one each.
-    layer.self_attn.dropout = options.attention_dropout
-    layer.dropout = Dropout(options.activation_dropout)
-    layer.dropout1 = Dropout(options.dropout)
-    layer.dropout2 = Dropout(options.dropout)
+    layer.self_attn.dropout = config.attention_dropout
+    layer.dropout = Dropout(config.activation_dropout)
+    layer.dropout1 = Dropout(config.dropout)
+    layer.dropout2 = Dropout(config.dropout)
     if isinstance(layer, nn.TransformerDecoderLayer):
-        layer.multihead_attn.dropout = options.attention_dropout
-        layer.dropout3 = Dropout(options.dropout)
+        layer.multihead_attn.dropout = config.attention_dropout
+        layer.dropout3 = Dropout(config.dropout)
     return layer

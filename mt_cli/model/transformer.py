@@ -2,21 +2,19 @@
 
 Masks are boolean, and True means "may be attended", everywhere in this project. A bias is a mask in
 the form that is added to scores. Parameters have the names and shapes of nn.Transformer's, so
-weights fit both backends. Letters: B batch, N beams, S source length or keys, T target length or
-queries, D d_model, F d_ff, H heads, K head size (D = H·K).
+weights fit both backends. Letters: B batch, S source length or keys, T target length or queries,
+D d_model, F d_ff, H heads, K head size (D = H·K).
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mt_cli.model.cached_decoder import CachedState, start
-from mt_cli.model.cpu_kernels import Dropout, biased_softmax
+from mt_cli.config.schema import ModelConfig
+from mt_cli.model.cpu_kernels import Dropout, bf16_softmax
 
 # Masks
 
@@ -27,24 +25,24 @@ def padding_mask(ids: Tensor, *, pad_id: int) -> Tensor:
 
 
 def causal_mask(length: int, *, device: torch.device) -> Tensor:
-    """Who may see whom in a target: position t sees positions 0 to t. Boolean (T, T)."""
+    """Position t of a target may attend to positions 0 to t. Boolean (T, T)."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
-def as_bias(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The logarithm of the boolean `mask`, to be added to scores: 0 where True, minus infinity
-    where False.
+BIAS_ALIGNMENT = 8
+"""A GPU's attention would copy a bias in every layer whose rows do not start at multiples of it."""
 
-    Adding takes a tenth of the time of masking, so each mask is converted once and used often. Rows
-    start at multiples of `ALIGNMENT`, because a GPU's attention copies unaligned ones in every
-    layer.
+
+def as_bias(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The boolean `mask` as a bias to add to scores: 0 where True, minus infinity where False.
+
+    Adding takes a tenth of the time of masking, so each mask is converted once and used often.
     """
     *others, keys = mask.shape
-    room = torch.empty(*others, -(-keys // ALIGNMENT) * ALIGNMENT, dtype=dtype, device=mask.device)
-    return torch.log(mask, out=room[..., :keys])
-
-
-ALIGNMENT = 8
+    row = math.ceil(keys / BIAS_ALIGNMENT) * BIAS_ALIGNMENT
+    padded = torch.empty(*others, row, dtype=dtype, device=mask.device)
+    bias = padded[..., :keys]
+    return torch.log(mask, out=bias)  # log 1 = 0, log 0 = -inf
 
 
 # Positions (3.5)
@@ -56,9 +54,8 @@ def sinusoids(max_len: int, d_model: int) -> Tensor:
     Even columns hold sin(position / 10000^(i/D)), odd columns the cosine of the same angle.
     """
     position = torch.arange(max_len, dtype=torch.float64).unsqueeze(1)  # (max_len, 1)
-    frequency = torch.exp(
-        torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model)
-    )
+    column = torch.arange(0, d_model, 2, dtype=torch.float64)  # (D/2,)
+    frequency = torch.exp(column * (-math.log(10000.0) / d_model))
     angles = position * frequency  # (max_len, D/2)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (max_len, D)
 
@@ -82,154 +79,111 @@ class Positions(nn.Module):
 
 
 def attention_weights(q: Tensor, k: Tensor, attn_bias: Tensor) -> Tensor:
-    """softmax(q kᵀ / √K), (B, H, T, S): each row is a distribution over the keys that `attn_bias`
-    allows.
+    """softmax(q kᵀ / √K + bias), (B, H, T, S): each query's distribution over the keys.
 
     `q` is (B, H, T, K), `k` is (B, H, S, K). `attn_bias` is a mask converted by `as_bias`; it
     broadcasts to (B, H, T, S). A query that may attend to nothing gives NaN.
     """
     assert attn_bias.is_floating_point(), "a mask has to go through as_bias first"
+    assert attn_bias.shape[-1] == k.shape[-2], "attn_bias needs one column for each key"
     # A dot product of K terms has a variance of about K; undivided, it would saturate the softmax.
-    return biased_softmax(q @ k.mT, attn_bias, scale=1 / math.sqrt(q.shape[-1]))
-
-
-class ScaledDotProductAttention(nn.Module):
-    """softmax(q kᵀ / √K) v, per head: each query's mean of the values, weighted by how well the
-    keys match.
-
-    A module, so that hooks can observe it. Dropout applies to the weights.
-    """
-
-    def __init__(self, dropout: Dropout) -> None:
-        super().__init__()
-        self.dropout = dropout
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: Tensor) -> Tensor:
-        """`q` (B, H, T, K) attends to `k`, `v` (B, H, S, K) where `attn_bias` (…, S) allows: (B, H,
-        T, K).
-        """
-        assert attn_bias.shape[-1] == k.shape[-2], "attn_bias needs one column for each key"
-        if q.is_cuda:  # all of it in one kernel
-            rate = self.dropout.p if self.training else 0.0
-            return F.scaled_dot_product_attention(q, k, v, attn_bias, dropout_p=rate)
-        mean: Tensor = self.dropout(attention_weights(q, k, attn_bias)) @ v
-        return mean
+    scale = 1 / math.sqrt(q.shape[-1])
+    scores = q @ k.mT
+    if scores.is_cpu and scores.dtype == torch.bfloat16:
+        return bf16_softmax(scores, attn_bias, scale)  # the same, three times as fast
+    return torch.add(attn_bias, scores, alpha=scale).softmax(-1)
 
 
 class MultiHeadAttention(nn.Module):
     """H attentions side by side, each over its own projection of queries, keys and values.
 
     The three input projections are packed in one (3·D, D) matrix, named as in
-    nn.MultiheadAttention.
+    nn.MultiheadAttention. Dropout applies to the weights.
     """
 
-    def __init__(self, d_model: int, num_heads: int, dropout: Dropout) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.num_heads = num_heads
-        self.in_proj_weight = nn.Parameter(
-            torch.empty(3 * d_model, d_model)
-        )  # filled by `initialise`
-        self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
-        self.out_proj = nn.Linear(d_model, d_model)
-        self.attention = ScaledDotProductAttention(dropout)
+        D = config.d_model
+        self.num_heads = config.num_heads
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * D, D))  # filled by `initialize`
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * D))
+        self.out_proj = nn.Linear(D, D)
+        self.dropout = Dropout(config.attention_dropout)
 
-    def forward(self, x: Tensor, attn_bias: Tensor, *, memory: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, attn_bias: Tensor, memory: Tensor | None = None) -> Tensor:
         """`x` (B, T, D) attends to `memory` (B, S, D), or without one to itself: (B, T, D).
 
         `attn_bias` (…, S) is a mask converted by `as_bias`; it broadcasts to (B, H, T, S).
         """
-        if memory is None:
-            packed = F.linear(x, self.in_proj_weight, self.in_proj_bias)
-            q, k, v = (self._split_heads(each) for each in packed.chunk(3, dim=-1))
+        q, k, v = self.project(x, memory)
+        if q.is_cuda:  # one kernel for all of it
+            rate = self.dropout.p if self.training else 0.0
+            heads = F.scaled_dot_product_attention(q, k, v, attn_bias, dropout_p=rate)
         else:
-            of_query, of_memory = self._projections()
-            q = self._split_heads(F.linear(x, *of_query))
-            k, v = (
-                self._split_heads(each) for each in F.linear(memory, *of_memory).chunk(2, dim=-1)
-            )
-        heads = self.attention(q, k, v, attn_bias)  # (B, H, T, K)
-        joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
-        return joined
+            heads = self.dropout(attention_weights(q, k, attn_bias)) @ v  # (B, H, T, K)
+        return self.out_proj(heads.transpose(1, 2).flatten(2))
+
+    def project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, T, K) of `x`, and keys and values (B, H, S, K) of `memory`, or of `x`."""
+        if memory is None:
+            q, k, v = F.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
+            return self._split_heads(q), self._split_heads(k), self._split_heads(v)
+        D = x.shape[-1]
+        q = F.linear(x, self.in_proj_weight[:D], self.in_proj_bias[:D])
+        k, v = self.project_memory(memory)
+        return self._split_heads(q), k, v
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of `memory` (B, S, D), each (B, H, S, K)."""
-        k, v = F.linear(memory, *self._projections()[1]).chunk(2, dim=-1)
+        D = memory.shape[-1]
+        k, v = F.linear(memory, self.in_proj_weight[D:], self.in_proj_bias[D:]).chunk(2, dim=-1)
         return self._split_heads(k), self._split_heads(v)
-
-    def _projections(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """Weight and bias for queries, and those for keys and values."""
-        D = self.in_proj_weight.shape[1]
-        (q_weight, kv_weight), (q_bias, kv_bias) = (
-            torch.split(packed, [D, 2 * D]) for packed in (self.in_proj_weight, self.in_proj_bias)
-        )
-        return (q_weight, q_bias), (kv_weight, kv_bias)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         B, T, D = x.shape
         return x.view(B, T, self.num_heads, D // self.num_heads).transpose(1, 2)  # (B, H, T, K)
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": torch.relu,  # not in place: the gradient of a changed view takes three more copies
-    "gelu": torch.nn.functional.gelu,
-}
-
-
 # Layers (3.1 and 3.3), with the norm before or after (Xiong et al. 2020)
 
-
-@dataclass(frozen=True)
-class TransformerOptions:
-    """The numbers that make an encoder and a decoder; all layers are alike."""
-
-    d_model: int
-    num_heads: int
-    encoder_layers: int
-    decoder_layers: int
-    d_ff: int
-    is_pre_norm: bool
-    final_norm: bool
-    activation: str
-    dropout: float
-    attention_dropout: float
-    activation_dropout: float
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,  # not in place: the gradient of a changed view takes three more copies
+    "gelu": F.gelu,
+}
 
 
 class Layer(nn.Module):
     """What encoder and decoder layers share: residual connections and the feed-forward network."""
 
-    def __init__(self, options: TransformerOptions) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.is_pre_norm = options.is_pre_norm
-        self.linear1 = nn.Linear(options.d_model, options.d_ff)
-        self.linear2 = nn.Linear(options.d_ff, options.d_model)
-        self.activation = ACTIVATIONS[options.activation]
-        self.activation_dropout = Dropout(options.activation_dropout)
-        self.dropout = Dropout(options.dropout)
+        self.is_pre_norm = config.norm == "pre"
+        self.linear1 = nn.Linear(config.d_model, config.d_ff)
+        self.linear2 = nn.Linear(config.d_ff, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
+        self.activation_dropout = Dropout(config.activation_dropout)
+        self.dropout = Dropout(config.dropout)
 
     def residual(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """`x` (B, T, D) plus the output of `sublayer`, with the norm before or after."""
         if self.is_pre_norm:
-            summed: Tensor = self.dropout.add_to(x, sublayer(norm(x)))
-            return summed
-        normed: Tensor = norm(self.dropout.add_to(x, sublayer(x)))
-        return normed
+            return self.dropout.add_to(x, sublayer(norm(x)))
+        return norm(self.dropout.add_to(x, sublayer(x)))
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """Two linear maps with an activation between, for each position: (B, T, D) to (B, T, D)."""
         hidden = self.activation_dropout(self.activation(self.linear1(x)))  # (B, T, F)
-        out: Tensor = self.linear2(hidden)
-        return out
+        return self.linear2(hidden)
 
 
 class EncoderLayer(Layer):
     """Self-attention over the source, then a feed-forward network."""
 
-    def __init__(self, options: TransformerOptions) -> None:
-        super().__init__(options)
-        self.self_attn = _attention(options)
-        self.norm1 = nn.LayerNorm(options.d_model)
-        self.norm2 = nn.LayerNorm(options.d_model)
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.self_attn = MultiHeadAttention(config)
+        self.norm1 = nn.LayerNorm(config.d_model)
+        self.norm2 = nn.LayerNorm(config.d_model)
 
     def forward(self, x: Tensor, src_bias: Tensor) -> Tensor:
         """`x` (B, S, D) under `src_bias` (B, 1, 1, S): (B, S, D)."""
@@ -240,13 +194,13 @@ class EncoderLayer(Layer):
 class DecoderLayer(Layer):
     """Causal self-attention, attention to the memory, then a feed-forward network."""
 
-    def __init__(self, options: TransformerOptions) -> None:
-        super().__init__(options)
-        self.self_attn = _attention(options)
-        self.multihead_attn = _attention(options)
-        self.norm1 = nn.LayerNorm(options.d_model)
-        self.norm2 = nn.LayerNorm(options.d_model)
-        self.norm3 = nn.LayerNorm(options.d_model)
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.self_attn = MultiHeadAttention(config)
+        self.multihead_attn = MultiHeadAttention(config)
+        self.norm1 = nn.LayerNorm(config.d_model)
+        self.norm2 = nn.LayerNorm(config.d_model)
+        self.norm3 = nn.LayerNorm(config.d_model)
 
     def forward(self, x: Tensor, memory: Tensor, tgt_bias: Tensor, src_bias: Tensor) -> Tensor:
         """`x` (B, T, D) and `memory` (B, S, D) to (B, T, D).
@@ -254,125 +208,37 @@ class DecoderLayer(Layer):
         `tgt_bias` (T, T) masks self-attention, `src_bias` (B, 1, 1, S) attention to the memory.
         """
         x = self.residual(x, self.norm1, lambda y: self.self_attn(y, tgt_bias))
-        x = self.residual(x, self.norm2, lambda y: self.multihead_attn(y, src_bias, memory=memory))
+        x = self.residual(x, self.norm2, lambda y: self.multihead_attn(y, src_bias, memory))
         return self.residual(x, self.norm3, self.feed_forward)
 
 
-def _attention(options: TransformerOptions) -> MultiHeadAttention:
-    return MultiHeadAttention(
-        options.d_model, options.num_heads, Dropout(options.attention_dropout)
-    )
-
-
-# Encoder and decoder: the from-scratch backend
+# Encoder and decoder
 
 
 class Stack(nn.Module):
     """Layers one after the other, and an optional final norm."""
 
-    def __init__(self, layers: Sequence[nn.Module], options: TransformerOptions) -> None:
+    def __init__(self, layers: Sequence[nn.Module], config: ModelConfig) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(options.d_model) if options.final_norm else nn.Identity()
+        self.norm = nn.LayerNorm(config.d_model) if config.final_norm else nn.Identity()
 
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
         """`x` (B, T, D) through all layers, each of which takes `others` too: (B, T, D)."""
         for layer in self.layers:
             x = layer(x, *others)
-        normed: Tensor = self.norm(x)
-        return normed
+        return self.norm(x)
 
 
-class ScratchBackend(nn.Module):
-    """Encoder and decoder of our own; see `TransformerBackend` for the contract."""
+class Encoder(Stack):
+    """All encoder layers; see `EncoderLayer`."""
 
-    def __init__(self, options: TransformerOptions) -> None:
-        super().__init__()
-        self.encoder = Stack(
-            [EncoderLayer(options) for _ in range(options.encoder_layers)], options
-        )
-        self.decoder = Stack(
-            [DecoderLayer(options) for _ in range(options.decoder_layers)], options
-        )
-
-    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
-        """Memory (B, S, D) of `src` (B, S, D) under `src_mask` (B, S)."""
-        memory: Tensor = self.encoder(src, _for_all(src_mask, src.dtype))
-        return memory
-
-    def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
-        """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D) under `src_mask` (B, S)."""
-        tgt_bias = as_bias(causal_mask(tgt.shape[1], device=tgt.device), tgt.dtype)  # (T, T)
-        out: Tensor = self.decoder(tgt, memory, tgt_bias, _for_all(src_mask, tgt.dtype))
-        return out
-
-    def start(self, memory: Tensor, src_mask: Tensor) -> CachedState:
-        """State with the memory's keys and values projected."""
-        layers = cast("list[DecoderLayer]", list(self.decoder.layers))
-        return start(layers, memory, _for_all(src_mask, torch.float32))
-
-    def step(self, tgt: Tensor, state: CachedState) -> Tensor:
-        """Output (B, N, D) at the next position of each beam, embedded as `tgt` (B, N, D)."""
-        B, N, D = tgt.shape
-        state.advance(N)
-        x = tgt.view(B * N, D)
-        for layer in state.layers:
-            x = layer.step(x, state)
-        normed: Tensor = self.decoder.norm(x)
-        return normed.view(B, N, D)
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__([EncoderLayer(config) for _ in range(config.encoder_layers)], config)
 
 
-def _for_all(src_mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bias (B, 1, 1, S) of `src_mask` (B, S), shared by all heads and queries."""
-    return as_bias(src_mask[:, None, None, :], dtype)
+class Decoder(Stack):
+    """All decoder layers; see `DecoderLayer`."""
 
-
-# What both backends promise
-
-
-class DecoderState(Protocol):
-    """What a decoder remembers between steps, for B sentences of N beams each (one at the start)."""
-
-    @property
-    def length(self) -> int:
-        """Target positions seen so far."""
-        ...
-
-    def keep(self, rows: Tensor) -> None:
-        """Keep only the sentences `rows` (M,), in that order."""
-        ...
-
-    def arrange(self, beams: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N).
-
-        N may exceed the number of present beams, as it does after the first step.
-        """
-        ...
-
-
-class TransformerBackend(Protocol):
-    """An encoder and a decoder; their parameters have the names and shapes of nn.Transformer's.
-
-    Masks are boolean, True = may be attended. Every source has at least one real position.
-    """
-
-    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
-        """Memory (B, S, D) of embedded sources `src` (B, S, D) under `src_mask` (B, S)."""
-        ...
-
-    def decode(self, tgt: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
-        """Output (B, T, D) for `tgt` (B, T, D) over `memory` (B, S, D); position t sees `tgt` up to
-        t.
-        """
-        ...
-
-    def start(self, memory: Tensor, src_mask: Tensor) -> DecoderState:
-        """State before the first step over `memory` (B, S, D), with one beam."""
-        ...
-
-    def step(self, tgt: Tensor, state: DecoderState) -> Tensor:
-        """Decoder output (B, N, D) for each beam's next position, embedded as `tgt` (B, N, D).
-
-        Advances `state`.
-        """
-        ...
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__([DecoderLayer(config) for _ in range(config.decoder_layers)], config)

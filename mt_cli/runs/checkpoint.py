@@ -19,16 +19,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from mt_cli.errors import DataError
-from mt_cli.machine.files import (
-    MANIFEST,
-    built_beside,
-    check_hashes,
-    read_file,
-    read_json,
-    sha256_of_files,
-    write_atomically,
-    write_json,
-)
+from mt_cli.machine.atomic import built_beside, write_atomically, write_json
+from mt_cli.machine.files import MANIFEST, check_hashes, read_file, read_json, sha256_of_files
 
 MODEL, STATE, PROGRESS = "model.safetensors", "state.safetensors", "state.json"
 MOST_NUMBERS = 4
@@ -152,7 +144,7 @@ def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
     """
     path, num_parameters = folder / name, sum(map(math.prod, shapes.values()))
     _check(folder, name)
-    data = read_file(path, most=MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * num_parameters)
+    data = read_file(path, max_bytes=MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * num_parameters)
     try:
         tensors = safetensors.torch.load(data)
     except SafetensorError as error:

@@ -74,7 +74,7 @@ def is_normal(text: str) -> bool:
 TOKENISED = re.compile(r"\s[.,。]\s*$")  # French puts a space before ! and ?
 
 
-def is_tokenised(line: str) -> bool:
+def is_tokenized(line: str) -> bool:
     """Whether a space stands before the last mark, as in "A dog runs ."."""
     return TOKENISED.search(line) is not None
 

@@ -24,11 +24,11 @@ from mt_cli.errors import ResourceError, UsageError
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
-PATIENCE = timedelta(hours=3)
+VALIDATION_TIMEOUT = timedelta(hours=3)
 """How long the others wait while the first process validates and saves."""
-TIME_TO_ADD_UP = timedelta(minutes=10)
+ALL_REDUCE_TIMEOUT = timedelta(minutes=10)
 """How long a process on a GPU waits for the others in the middle of an update."""
-TIME_TO_MEET = timedelta(minutes=10)
+RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
 """How long all wait for the last of them to start."""
 NUMBERS = ("WORLD_SIZE", "RANK", "MASTER_PORT")
 """What torchrun tells each process, beside the first one's address."""
@@ -40,7 +40,7 @@ class World:
 
     rank: int = 0
     size: int = 1
-    sums: "dist.ProcessGroup | None" = None
+    tensor_group: "dist.ProcessGroup | None" = None
     """Process group for tensors; None is the default group, which carries all else."""
 
     @property
@@ -48,7 +48,7 @@ class World:
         """Whether this is the process that writes, scores and decides."""
         return self.rank == 0
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         """Replace each of `tensors`, of any shape, by its sum over all processes."""
         if self.size == 1:
             return
@@ -56,19 +56,19 @@ class World:
             [tensor.flatten() for tensor in tensors]
         )  # one message instead of hundreds
         with _missing_peers_explained():
-            dist.all_reduce(flat, group=self.sums)
+            dist.all_reduce(flat, group=self.tensor_group)
         totals = torch.split(flat, [tensor.numel() for tensor in tensors])
         for tensor, total in zip(tensors, totals, strict=True):
             tensor.copy_(total.view_as(tensor))
 
-    def share(self, tensors: Sequence[Tensor]) -> None:
+    def broadcast_(self, tensors: Sequence[Tensor]) -> None:
         """Replace each of `tensors`, of any shape, by the first process's."""
         if self.size > 1:
             with _missing_peers_explained():
                 for tensor in tensors:
-                    dist.broadcast(tensor.detach(), 0, group=self.sums)
+                    dist.broadcast(tensor.detach(), 0, group=self.tensor_group)
 
-    def are_alike(self, tensors: Sequence[Tensor]) -> bool:
+    def are_equal(self, tensors: Sequence[Tensor]) -> bool:
         """Whether every process holds the same bits in `tensors`, of four bytes a number; waits for
         a GPU.
         """
@@ -94,29 +94,29 @@ class World:
             except BaseException:
                 self.announce_end()
                 raise
-            self.agree(goes_on=True)
+            self.broadcast_bool(True)
             return result
-        if not self.agree(goes_on=True):
+        if not self.broadcast_bool(True):
             raise ResourceError("the first process could not begin; it says why")
         return by_others()
 
     def announce_end(self) -> None:
         """Tell the others to end; it does not matter if they have ended already."""
         with contextlib.suppress(ResourceError):
-            self.agree(goes_on=False)
+            self.broadcast_bool(False)
 
-    def agree(self, *, goes_on: bool) -> bool:
-        """The first process's `goes_on`, in every process; the others wait for it."""
-        return bool(self.told(int(goes_on)))
+    def broadcast_bool(self, value: bool) -> bool:
+        """`value` of the first process, in every process; the others wait for it."""
+        return bool(self.broadcast_int(int(value)))
 
-    def told(self, number: int) -> int:
-        """The first process's `number`, in every process; the others wait for it."""
+    def broadcast_int(self, value: int) -> int:
+        """`value` of the first process, in every process; the others wait for it."""
         if self.size == 1:
-            return number
-        word = torch.tensor(number)
+            return value
+        tensor = torch.tensor(value)
         with _missing_peers_explained():
-            dist.broadcast(word, 0)
-        return int(word)
+            dist.broadcast(tensor, 0)
+        return int(tensor)
 
 
 @contextmanager
@@ -134,16 +134,18 @@ def joined_world() -> Iterator[World]:
     if os.environ.get("RANK") == "0":
         log.info("waiting for %d processes", size)
     with _missing_peers_explained():
-        store, rank, _ = next(rendezvous("env://", timeout=TIME_TO_MEET))
+        store, rank, _ = next(rendezvous("env://", timeout=RENDEZVOUS_TIMEOUT))
         # torchrun keeps its store when it starts the processes again, with addresses that are gone.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
-        sums = None
+        dist.init_process_group(
+            "gloo", store=store, rank=rank, world_size=size, timeout=VALIDATION_TIMEOUT
+        )
+        tensor_group = None
         if torch.cuda.is_available():
-            sums = dist.new_group(backend="cpu:gloo,cuda:nccl", timeout=TIME_TO_ADD_UP)
+            tensor_group = dist.new_group(backend="cpu:gloo,cuda:nccl", timeout=ALL_REDUCE_TIMEOUT)
     try:
-        yield World(rank, size, sums)
+        yield World(rank, size, tensor_group)
     finally:
         dist.destroy_process_group()
 

@@ -1,16 +1,16 @@
-"""Work of a GPU as one CUDA graph for each shape, which the host starts at once, not kernel by
-kernel.
-"""
+"""CUDA graphs: one per shape of a batch, captured once and replayed with a single launch."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-Shapes = tuple[torch.Size, ...]
-MOST = 64
-"""Graphs that are kept, for each holds memory; inputs of further shapes are computed as usual."""
+from mt_cli.data.batching import Batch, to_device
+from mt_cli.training.retry import UpdateFunction
+
+MAX_GRAPHS = 64
+"""Each holds memory; batches of further shapes are computed without a graph."""
 
 
 @dataclass(frozen=True)
@@ -22,38 +22,55 @@ class _Captured:
     """Where it writes."""
 
 
-class Graphs:
-    """Calls a function of tensors, whose work on the device depends on their shapes and values
-    alone.
+class CudaGraphs:
+    """Calls an update whose work on the device depends on shapes and values of tensors alone.
 
-    Inputs of new shapes are computed as usual, which also prepares the kernels. Those that come
-    again are captured, and from then on replayed.
+    The first batch of a shape is computed as usual, which also prepares the kernels; the second is
+    captured, and it and all later ones are replayed.
     """
 
-    def __init__(self, compute: Callable[..., Tensor]) -> None:
-        self._compute = compute
-        self._seen: set[Shapes] = set()
-        self._captured: dict[Shapes, _Captured] = {}
+    def __init__(self, update: UpdateFunction) -> None:
+        self._update = update
+        self._seen: set[tuple[torch.Size, ...]] = set()
+        self._captured: dict[tuple[torch.Size, ...], _Captured] = {}
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        """What the function gives for `inputs`."""
-        shapes = tuple(each.shape for each in inputs)
-        is_full = shapes not in self._captured and len(self._captured) == MOST
-        if is_full or shapes not in self._seen:
-            self._seen.add(shapes)
-            return self._compute(*inputs)
+    def __call__(
+        self, batches: Sequence[Batch], lr: float | Tensor, per_token: float | Tensor
+    ) -> Tensor:
+        """What the update returns; several batches, which are rare, are not captured."""
+        if len(batches) != 1:
+            return self._update(batches, lr, per_token)
+        batch = batches[0].padded_to_bucket()
+        device = batch.src_ids.device
+        numbers = to_device(torch.tensor([lr, per_token]), device)
+        inputs = [*batch.tensors, numbers]
+        shapes = tuple(tensor.shape for tensor in inputs)
         if shapes not in self._captured:
+            if shapes not in self._seen or len(self._captured) == MAX_GRAPHS:
+                self._seen.add(shapes)
+                return self._compute(inputs)
             self._captured[shapes] = self._capture(inputs)
         captured = self._captured[shapes]
-        for own, given in zip(captured.inputs, inputs, strict=True):
-            own.copy_(given)
+        for place, value in zip(captured.inputs, inputs, strict=True):
+            place.copy_(value)
         captured.graph.replay()
-        return captured.output.clone()  # before the next one overwrites it
+        return captured.output.clone()  # before the next replay overwrites it
 
-    def _capture(self, inputs: tuple[Tensor, ...]) -> _Captured:
-        # One after the other runs, and no output outlives the next: all can use the same memory.
-        pool = next(iter(self._captured.values())).graph.pool() if self._captured else None
-        graph, own = torch.cuda.CUDAGraph(), [each.clone() for each in inputs]
+    def _compute(self, inputs: Sequence[Tensor]) -> Tensor:
+        src_ids, tgt_ids, real, targets, numbers = inputs
+        lr, per_token = numbers.unbind()
+        batch = Batch(src_ids, tgt_ids, real, targets, is_padded=True)
+        return self._update([batch], lr, per_token)
+
+    def _capture(self, inputs: Sequence[Tensor]) -> _Captured:
+        # Graphs run one after the other and no output outlives the next one, so all of them can
+        # share one memory pool.
+        pool = None
+        for captured in self._captured.values():
+            pool = captured.graph.pool()
+            break
+        graph = torch.cuda.CUDAGraph()
+        places = [each.clone() for each in inputs]
         with torch.cuda.graph(graph, pool=pool):
-            output = self._compute(*own)
-        return _Captured(graph, own, output)
+            output = self._compute(places)
+        return _Captured(graph, places, output)

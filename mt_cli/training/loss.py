@@ -27,19 +27,19 @@ def batch_loss(
     *,
     label_smoothing: float,
     r_drop: float = 0.0,
-    is_filled_up: bool = False,
 ) -> "Loss":
     """Loss of `model` on `batch`, teacher-forced, over real tokens only.
 
     `r_drop` is R-Drop's alpha. With it, both passes are one batch of twice the rows; 0 makes one
-    pass. `is_filled_up`: the batch is padded by `Batch.filled_up`. The loss of its extra targets is
-    subtracted, which needs an output layer without bias.
+    pass. The loss of targets that only pad a batch is subtracted, which needs an output layer
+    without bias.
     """
     num_passes = 2 if r_drop else 1
-    src_ids, tgt_in = (ids.repeat(num_passes, 1) for ids in (batch.src_ids, batch.tgt_in))
+    src_ids = batch.src_ids.repeat(num_passes, 1)
+    tgt_in = batch.tgt_in.repeat(num_passes, 1)
     hidden = model.hidden(src_ids, tgt_in)  # (passes·B, T, D)
     hidden = hidden.view(num_passes, -1, hidden.shape[-1])
-    if is_filled_up:
+    if batch.is_padded:
         hidden = F.pad(hidden, (0, 0, 0, 1))
     loss = linear_cross_entropy(
         hidden.index_select(1, batch.real),
@@ -49,7 +49,7 @@ def batch_loss(
         label_smoothing=label_smoothing,
         r_drop=r_drop,
     )
-    if is_filled_up:
+    if batch.is_padded:
         # Where the hidden vector is zero, all logits are: the loss is log V, and no weight has a
         # gradient.
         spare = (batch.real == batch.tgt_out.numel()).sum() * math.log(len(model.output.weight))

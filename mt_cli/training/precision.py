@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mt_cli.model.translation_model import TranslationModel
 
-HALVINGS = 16
-"""How often the first scale can be halved before it is 1."""
+FIRST_SCALE_LOG2 = 16
+"""The first loss scale can be halved so often before it is 1."""
 UPDATES_BEFORE_GROWTH = 2000
 
 
@@ -27,62 +27,40 @@ class WorkingCopy:
 
     def __init__(self, model: TranslationModel, dtype: torch.dtype) -> None:
         self.model = model
-        self._masters, self._copies = list[Tensor](), list[Tensor]()
-        if dtype != model.dtype:
-            shared = {
-                id(p): p for name, p in model.named_parameters() if not name.startswith("backend.")
-            }
-            self.model = copy.deepcopy(model, shared).compute_in(dtype)
-            masters = dict(model.named_parameters())
-            for name, parameter in self.model.named_parameters():
-                if parameter is not masters[name]:
-                    self._masters.append(masters[name])
-                    self._copies.append(parameter)
+        self._masters: list[Tensor] = []
+        self._copies: list[Tensor] = []
+        if dtype == model.dtype:
+            return
+        masters = dict(model.named_parameters())
+        shared = {id(p): p for name, p in masters.items() if not name.startswith("backend.")}
+        self.model = copy.deepcopy(model, shared).compute_in(dtype)
+        for name, parameter in self.model.named_parameters():
+            if parameter is not masters[name]:
+                self._masters.append(masters[name])
+                self._copies.append(parameter)
 
     @torch.no_grad()
-    def refresh(self) -> None:
+    def copy_weights_from_master(self) -> None:
         """Take over the model's weights."""
         if self._copies:
             torch._foreach_copy_(self._copies, self._masters)
 
     @torch.no_grad()
-    def hand_over_gradients(self) -> None:
+    def add_gradients_to_master(self) -> None:
         """Add the copy's gradients to the model's, in fp32, and drop them."""
         if not self._copies:
             return
-        added = [torch.empty_like(master) for master in self._masters]
-        torch._foreach_copy_(added, gradients(self._copies))
+        sums = [torch.empty_like(master) for master in self._masters]
+        torch._foreach_copy_(sums, gradients(self._copies))
         if self._masters[0].grad is not None:
-            torch._foreach_add_(added, gradients(self._masters))
-        for master, own, gradient in zip(self._masters, self._copies, added, strict=True):
-            master.grad, own.grad = gradient, None
-
-
-def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Of each of `parameters`; all must have one."""
-    found = [each.grad for each in parameters]
-    assert all(each is not None for each in found)
-    return cast("list[Tensor]", found)
-
-
-def copy_into(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-    """Fill each tensor of `own` from the one that is called the same in `saved`.
-
-    Raises:
-        KeyError: a tensor is missing.
-        ValueError: one has another shape.
-    """
-    for name, tensor in own.items():
-        if saved[name].shape != tensor.shape:
-            raise ValueError(
-                f"{name} has shape {tuple(saved[name].shape)}, expected {tuple(tensor.shape)}"
-            )
-        tensor.copy_(saved[name])
+            torch._foreach_add_(sums, gradients(self._masters))
+        for master, own, gradient in zip(self._masters, self._copies, sums, strict=True):
+            master.grad = gradient
+            own.grad = None
 
 
 class LossScale:
-    """A factor that keeps small gradients of fp16 from becoming zero (Micikevicius et al. 2018,
-    3.2).
+    """A factor that keeps small gradients of fp16 from becoming zero (Micikevicius et al. 2018, 3.2).
 
     It is halved where a gradient has overflowed, and doubled after many updates without that. It
     stays on the device, so no update waits for its value. In other precisions it is 1.
@@ -90,10 +68,11 @@ class LossScale:
 
     def __init__(self, dtype: torch.dtype, *, device: torch.device) -> None:
         self.is_used = dtype == torch.float16
-        self.factor = torch.full((), 2.0**HALVINGS if self.is_used else 1.0, device=device)
+        first = 2.0**FIRST_SCALE_LOG2 if self.is_used else 1.0
+        self.factor = torch.full((), first, device=device)
         self._since_change = torch.zeros((), dtype=torch.int32, device=device)
 
-    def remove_from(self, parameters: Sequence[Tensor]) -> None:
+    def unscale_(self, parameters: Sequence[Tensor]) -> None:
         """Divide the gradients of `parameters` by the factor."""
         if self.is_used:
             torch._foreach_mul_(gradients(parameters), 1 / self.factor)
@@ -112,5 +91,26 @@ class LossScale:
         return {"scale:factor": self.factor, "scale:since_change": self._since_change}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what `tensors()` returned; from a training in another precision, begin anew."""
+        """Continue from what `tensors()` returned; after another precision, start afresh."""
         copy_into(self.tensors(), {**self.tensors(), **tensors})
+
+
+def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The gradient of each parameter; every one must have one."""
+    found = [each.grad for each in parameters]
+    assert all(each is not None for each in found)
+    return cast("list[Tensor]", found)
+
+
+def copy_into(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Copy into each tensor of `own` the one of the same name in `saved`.
+
+    Raises:
+        KeyError: a tensor is missing.
+        ValueError: one has another shape.
+    """
+    for name, tensor in own.items():
+        if saved[name].shape != tensor.shape:
+            found = tuple(saved[name].shape)
+            raise ValueError(f"{name} has shape {found}, expected {tuple(tensor.shape)}")
+        tensor.copy_(saved[name])

@@ -1,40 +1,38 @@
-"""`PairScorer`: how likely models find translations; `Reranker`: a choice among beams by such a
-score.
+"""`PairScorer`: how likely models find translations.
 
 Letters: B pairs, S source length, T target length, V target vocabulary.
 """
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.decoding import Ids
-from mt_cli.machine.device import Runtime, memory_errors_explained
+from mt_cli.decoding.hypothesis import Ids
+from mt_cli.machine.device import Runtime
+from mt_cli.machine.memory import memory_errors_explained
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.runs.run import Run, open_run_between
+from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.text.tokenizer import Tokenizers
-from mt_cli.translation.lines import Translation
+from mt_cli.text.tokenizers import Tokenizers
+from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.searcher import Halving
-from mt_cli.translation.translator import DecodingOptions
 
 log = logging.getLogger(__name__)
 
-TOKENS_AT_ONCE = {"cpu": 1 << 11, "cuda": 1 << 15, "mps": 1 << 15}
+MAX_TOKENS = {"cpu": 1 << 11, "cuda": 1 << 15, "mps": 1 << 15}
 """Positions of a batch, padding included."""
-LOGITS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28, "mps": 1 << 28}
+MAX_LOGITS = {"cpu": 1 << 24, "cuda": 1 << 28, "mps": 1 << 28}
 """At each position, the whole vocabulary is predicted."""
 
 
 @dataclass(frozen=True)
 class PairScore:
-    """What the models make of one pair."""
+    """How likely the models find one pair."""
 
     log_prob: float
     """Natural logarithm of the translation's probability, `</s>` included; minus infinity if
@@ -71,12 +69,11 @@ class PairScorer:
             UsageError: no such checkpoint, or an option out of range.
         """
         config = options.config_of(runs[0])
-        runtime = options.runtime(config)
+        runtime = options.set_up_runtime(config)
         with memory_errors_explained("the model does not fit"):
-            models = [
-                run.load_model(checkpoint=name, backend="scratch")
-                for run, name in zip(runs, options.checkpoints_of(runs), strict=True)
-            ]
+            models = []
+            for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
+                models.append(run.load_model(checkpoint=name, backend="scratch"))
             return cls(models, runs[0].tokenizers, runtime=runtime, batch_size=config.batch_size)
 
     def score(
@@ -98,8 +95,11 @@ class PairScorer:
                     log.warning(
                         "line %d: %d and %d tokens, but the model takes %d: its score is minus "
                         "infinity",
-                        first_line + i, len(src), len(tgt), self._longest,
-                    )  # fmt: skip
+                        first_line + i,
+                        len(src),
+                        len(tgt),
+                        self._longest,
+                    )
             elif src:
                 possible.append(i)
             elif not tgt:
@@ -119,9 +119,7 @@ class PairScorer:
             return max(len(src_ids[i]), len(tgt_ids[i])) + 1
 
         device = self._runtime.device.type
-        positions = min(
-            TOKENS_AT_ONCE[device], LOGITS_AT_ONCE[device] // self._tokenizers.tgt.vocab_size
-        )
+        positions = min(MAX_TOKENS[device], MAX_LOGITS[device] // self._tokenizers.tgt.vocab_size)
         order = sorted(places, key=length, reverse=True)
         while order:
             most = max(1, positions // length(order[0]))
@@ -143,86 +141,9 @@ class PairScorer:
                 of_models.append(-losses.view_as(tgt_out))
             # The mean of the models' probabilities, as `Ensemble` searches with.
             mean = torch.stack(of_models).logsumexp(0) - math.log(len(self._models))  # (B, T)
-        log_probs: list[float] = (
-            mean.masked_fill(tgt_out == PAD_ID, 0.0).cpu().double().sum(-1).tolist()
-        )
-        return log_probs
+        of_tokens = mean.masked_fill(tgt_out == PAD_ID, 0.0).cpu().double()
+        return of_tokens.sum(-1).tolist()
 
 
 # Reranking: log p(y|x) + lambda log p(x|y) + mu |y|, that of Yee et al. (2019) without a language
 # model, and with a reward for each token in place of their normalised lengths
-
-
-@dataclass(frozen=True)
-class Reranking:
-    """Which run of the other direction chooses among a line's beams; its weights suited Multi30k's
-    val.
-    """
-
-    run_dir: Path
-    reverse: float = 0.3
-    """Lambda, the weight of the source's log-probability given the translation."""
-    length: float = 0.25
-    """Mu, the weight of the number of the translation's tokens, `</s>` included."""
-    checkpoint: str = "best"
-
-    def open_run(self, *, of: Run) -> Run:
-        """The run, which has to translate back what the run `of` translates.
-
-        Raises:
-            UsageError: it does not, or there is no such run.
-        """
-        data = of.config.data
-        return open_run_between(
-            data.tgt_lang, data.src_lang, self.run_dir, asked_by="--rerank-with"
-        )
-
-    def total(self, candidate: Translation, reverse: PairScore) -> float:
-        """The score of `candidate`, which `reverse` translates back; minus infinity if that is
-        impossible.
-        """
-        if math.isinf(reverse.log_prob):
-            return -math.inf  # and not a weight of 0 times infinity, which is no number
-        num_tokens = len(candidate.tokens) + 1
-        return candidate.log_prob + self.reverse * reverse.log_prob + self.length * num_tokens
-
-
-class Reranker:
-    """Takes the best of a line's translations by a weighted score."""
-
-    def __init__(self, reranking: Reranking, options: DecodingOptions, *, of: Run) -> None:
-        """Choose among what the run `of` finds, computing where and as `options` say.
-
-        Raises:
-            UsageError: there is no such run or checkpoint, or it is of another direction.
-        """
-        self._reranking = reranking
-        kept = {key: options.search.get(key) for key in ("batch_size", "precision")}
-        own = replace(options, checkpoint=reranking.checkpoint, search=kept)
-        self._reverse = PairScorer.of_runs([reranking.open_run(of=of)], own)
-
-    def choose(self, lines: Sequence[str], found: Iterable[Sequence[Translation]]) -> list[str]:
-        """The chosen one of the translations `found` of each of `lines`, the likeliest of which is
-        the first.
-
-        Of candidates that all are impossible, as those of a line that is longer than the model
-        takes, the first is chosen. A translation's own log-probability is that of the search:
-        without `</s>` where the search ended at its limit.
-        """
-        candidates: list[dict[str, Translation]] = [{} for _ in lines]
-        for by_text, of_line in zip(candidates, found, strict=True):
-            for each in of_line:
-                by_text.setdefault(each.text, each)  # the best of those that read the same
-        pairs = [
-            (text, src) for src, by_text in zip(lines, candidates, strict=True) for text in by_text
-        ]
-        scores = iter(self._reverse.score(*map(list, zip(*pairs, strict=True))))
-        chosen = []
-        for by_text in candidates:
-            totals = {
-                text: self._reranking.total(each, next(scores)) for text, each in by_text.items()
-            }
-            # `max` takes the first of equals: where nothing can be said, the search's own choice
-            # stays.
-            chosen.append(max(totals, key=totals.__getitem__))
-        return chosen

@@ -1,8 +1,7 @@
-"""`Searcher`: source ids in, hypotheses out, in batches of like length on every core of the
-machine.
-"""
+"""`Searcher`: source ids in, hypotheses out, in batches of like length on every core."""
 
 import logging
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
@@ -15,49 +14,51 @@ from torch import Tensor
 
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.batching import pad_ids
-from mt_cli.data.prepared import TrainingLengths
-from mt_cli.decoding import Hyp, Ids, OnDone, Sampling
+from mt_cli.data.lengths import TrainingLengths
+from mt_cli.decoding.hypothesis import Hyp, Ids, OnDone
 from mt_cli.decoding.rules import Rules
-from mt_cli.decoding.sampling import sample_search
-from mt_cli.decoding.search import beam_search, greedy_search
+from mt_cli.decoding.sampling import Sampling
+from mt_cli.decoding.search import beam_search, greedy_search, sample_search
 from mt_cli.errors import Option, OutOfMemoryError
-from mt_cli.machine.device import (
+from mt_cli.machine.device import Runtime
+from mt_cli.machine.memory import (
     GIB,
     NUMBER_BYTES,
-    Runtime,
     free_memory_of,
     memory_errors_explained,
     release_memory,
 )
-from mt_cli.model.cpu_kernels import lay_out_for_decoding
-from mt_cli.model.inside import attention_maps
-from mt_cli.model.transformer import DecoderState
-from mt_cli.model.translation_model import Ensemble, TranslationModel
+from mt_cli.model.attention_maps import attention_maps
+from mt_cli.model.backend import DecoderState
+from mt_cli.model.cpu_kernels import transpose_weights_
+from mt_cli.model.ensemble import Ensemble
+from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID
+from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.lines import forbidden_ids
-from mt_cli.translation.translator import DecodingOptions, Engine, Weights
+from mt_cli.translation.options import DecodingOptions
 
 log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-HYPS_AT_ONCE = {"cpu": 420, "cuda": 8192, "mps": 8192}
+MAX_HYPS = {"cpu": 420, "cuda": 8192, "mps": 8192}
 """Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches
 (measured).
 """
-SENTENCES_AT_ONCE = {"cpu": 256, "cuda": 8192, "mps": 8192}
-TOKENS_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 18, "mps": 1 << 18}
+MAX_SENTENCES = {"cpu": 256, "cuda": 8192, "mps": 8192}
+MAX_TOKENS = {"cpu": 1 << 12, "cuda": 1 << 18, "mps": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
-COPIES_OF_LOGITS = 4
+LOGITS_COPIES = 4
 """Arrays as large as the logits that a step of a search holds at most."""
-BYTES_A_CONTINUATION = 60
+BYTES_PER_CONTINUATION = 60
 """Of memory, for each continuation of each hypothesis; a beam looks at as many as it has
 hypotheses.
 """
-FEWEST_SENTENCES = 8
+MIN_SENTENCES = 8
 """Fewest sentences of a batch that is split so that every core has one."""
-FEWEST_HYPS = 64
+MIN_HYPS = 64
 """Fewest rows of the last batches, which get smaller so that all cores end together."""
 
 
@@ -75,10 +76,14 @@ class Searcher(Engine):
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> None:
-        self.config, self.sampling, self.seed = config, sampling, seed
-        self.device = str(runtime.device)
-        self.longest_sentence = model.longest_sentence
-        self.lengths = lengths or TrainingLengths()
+        super().__init__(
+            config,
+            device=str(runtime.device),
+            longest_sentence=model.longest_sentence,
+            lengths=lengths or TrainingLengths(),
+            sampling=sampling,
+            seed=seed,
+        )
         self._model = model
         self.models = model.models if isinstance(model, Ensemble) else [model]
         self.runtime = runtime
@@ -94,12 +99,13 @@ class Searcher(Engine):
         self._pool = ThreadPoolExecutor(
             self._threads, initializer=torch.set_num_threads, initargs=(1,)
         )
-        too_many = (
-            "n_best" if sampling is not None else "beam_size" if config.beam_size > 1 else None
-        )
-        remedy = () if too_many is None else ("; lower ", Option(too_many))
+        remedy: list[str | Option] = []
+        if sampling is not None:
+            remedy = ["; lower ", Option("n_best")]
+        elif config.beam_size > 1:
+            remedy = ["; lower ", Option("beam_size")]
         self._halving = Halving(
-            runtime.device, if_single=("a single sentence does not fit", *remedy)
+            runtime.device, if_single=["a single sentence does not fit", *remedy]
         )
 
     @classmethod
@@ -107,15 +113,14 @@ class Searcher(Engine):
         cls, runs: Sequence[Run], config: DecodingConfig, options: DecodingOptions
     ) -> "Searcher":
         """Load the checkpoints of `runs` that `options` name, on the device that they name."""
-        runtime = options.runtime(config)
+        runtime = options.set_up_runtime(config)
         with memory_errors_explained("the model does not fit"):
-            models = [
-                run.load_model(checkpoint=name, backend=options.backend)
-                for run, name in zip(runs, options.checkpoints_of(runs), strict=True)
-            ]
+            models = []
+            for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
+                models.append(run.load_model(checkpoint=name, backend=options.backend))
             if runtime.device.type == "cpu":
                 for model in models:
-                    lay_out_for_decoding(model)
+                    transpose_weights_(model)
             joint = models[0] if len(models) == 1 else Ensemble(models).eval()
             return cls(
                 joint.to(runtime.device),
@@ -143,30 +148,29 @@ class Searcher(Engine):
         samples = partial(self._samples, n_best=n_best, sampling=self.sampling)
         return self._in_batches(sources, samples, hyps_each=n_best, copies=n_best, on_done=on_done)
 
-    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[Weights]:
+    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`."""
         self.models[0].eval()
         pairs = list(zip(sources, hyps, strict=True))
         longer = [max(pair, key=len) for pair in pairs]
-        found: dict[int, Weights] = {}
+        found: dict[int, CrossAttention] = {}
         for batch in self._batches(longer, hyps_each=1, copies=1, workers=1):
             of_batch = self._halving.map(self._cross_attention, [pairs[i] for i in batch])
             found.update(zip(batch, of_batch, strict=True))
         return [found[i] for i in range(len(pairs))]
 
-    def _cross_attention(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[Weights]:
+    def _cross_attention(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[CrossAttention]:
         src_ids = _with_ends([src for src, _ in pairs]).to(self.runtime.device)
         tgt_in = pad_ids([[BOS_ID, *hyp] for _, hyp in pairs]).to(self.runtime.device)
-        (maps,) = attention_maps(
+        maps = attention_maps(
             self.models[0], src_ids, tgt_in, kinds=["cross"], layers=slice(-2, None)
-        ).values()
-        weights = (
-            maps[0].mean(1).cpu().numpy()
-        )  # (B, T, S), of the last layer but one, or the only one
-        return [
-            of_pair[: len(hyp), : len(src)]
-            for of_pair, (src, hyp) in zip(weights, pairs, strict=True)
-        ]
+        )
+        # Of the last layer but one, or of the only one.
+        weights = maps["cross"][0].mean(1).cpu().numpy()  # (B, T, S)
+        cut = []
+        for of_pair, (src, hyp) in zip(weights, pairs, strict=True):
+            cut.append(of_pair[: len(hyp), : len(src)])
+        return cut
 
     def _greedy(self, sources: Sequence[Ids]) -> list[list[int]]:
         with self._ready(sources) as (state, limits):
@@ -188,16 +192,16 @@ class Searcher(Engine):
         self, sources: Sequence[Ids], *, n_best: int, sampling: Sampling
     ) -> list[list[Hyp]]:
         """`n_best` independent samples of each of `sources`, the highest score first."""
-        repeated = [ids for ids in sources for _ in range(n_best)]
         longest = max(self.limit(len(ids)) for ids in sources)
+        repeated = []
+        draws = []
+        for ids in sources:
+            for number in range(n_best):
+                # By the seed and the sentence alone: neither batches nor other lines matter.
+                rng = np.random.default_rng((self.seed, number, *ids))
+                repeated.append(ids)
+                draws.append(rng.random(longest, dtype=np.float32))
         with self._ready(repeated) as (state, limits):
-            draws = [
-                # Of the seed and the sentence alone, so that neither batches nor other lines
-                # matter.
-                np.random.default_rng((self.seed, number, *ids)).random(longest, dtype=np.float32)
-                for ids in sources
-                for number in range(n_best)
-            ]
             hyps = sample_search(
                 self._model.step,
                 state,
@@ -207,8 +211,11 @@ class Searcher(Engine):
                 self._rules,
                 length_penalty=self.config.length_penalty,
             )
-        of_each = (hyps[begin : begin + n_best] for begin in range(0, len(hyps), n_best))
-        return [sorted(samples, key=lambda hyp: -hyp.score) for samples in of_each]
+        ranked = []
+        for begin in range(0, len(hyps), n_best):
+            samples = hyps[begin : begin + n_best]
+            ranked.append(sorted(samples, key=lambda hyp: -hyp.score))
+        return ranked
 
     def _in_batches(
         self,
@@ -219,21 +226,20 @@ class Searcher(Engine):
         copies: int = 1,
         on_done: OnDone | None,
     ) -> list[Found]:
-        """What `search` finds for each of `sources`: a thread for every core, each with batches of
-        its own.
+        """What `search` finds for each of `sources`: one thread per core, each with its batches.
 
         Whole batches side by side keep the cores busier than both working on one: small operations
         are never split, and nobody waits.
         """
         workers = self._threads if self.runtime.device.type == "cpu" else 1
-        most_hyps = self._most_hyps(hyps_each)
-        workers = max(1, min(workers, most_hyps // hyps_each))
+        max_hyps = self._max_hyps(hyps_each)
+        workers = max(1, min(workers, max_hyps // hyps_each))
         batches = self._batches(
             sources,
             hyps_each=hyps_each,
             copies=copies,
             workers=workers,
-            most_hyps=most_hyps // workers,
+            max_hyps=max_hyps // workers,
         )
         search = partial(self._halving.map, search)
         groups = ([sources[i] for i in batch] for batch in batches)
@@ -252,9 +258,7 @@ class Searcher(Engine):
     def _side_by_side(
         self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
     ) -> Generator[tuple[int, list[Found]], None, None]:
-        """The number of each of `groups`, and what `search` finds for it, in the order in which
-        they end.
-        """
+        """The number of each of `groups`, and what `search` finds, in the order in which they end."""
         futures = {self._pool.submit(search, group): number for number, group in enumerate(groups)}
         try:
             for future in as_completed(futures):
@@ -264,7 +268,7 @@ class Searcher(Engine):
                 future.cancel()
             wait(futures)
 
-    def _most_hyps(self, hyps_each: int) -> int:
+    def _max_hyps(self, hyps_each: int) -> int:
         """Hypotheses that free memory has room for, by a generous estimate.
 
         Raises:
@@ -274,9 +278,9 @@ class Searcher(Engine):
         if free is None:
             return 1 << 31
         vocab_size = len(self.models[0].output.weight)
-        bytes_each = COPIES_OF_LOGITS * NUMBER_BYTES * vocab_size
+        bytes_each = LOGITS_COPIES * NUMBER_BYTES * vocab_size
         if self.sampling is None and hyps_each > 1:
-            bytes_each += BYTES_A_CONTINUATION * hyps_each
+            bytes_each += BYTES_PER_CONTINUATION * hyps_each
         if hyps_each > 1 and hyps_each * bytes_each > free:
             option = "n_best" if self.sampling is not None else "beam_size"
             raise OutOfMemoryError(
@@ -294,37 +298,35 @@ class Searcher(Engine):
         hyps_each: int,
         copies: int,
         workers: int,
-        most_hyps: int = 1 << 31,
+        max_hyps: int = 1 << 31,
     ) -> list[list[int]]:
         """The places of all `sources`, like lengths together, which wastes no padding.
 
-        `copies` is how often the search reads each source. A batch has at most `most_hyps`
+        `copies` is how often the search reads each source. A batch has at most `max_hyps`
         hypotheses.
         """
         device = self.runtime.device.type
-        most = self.config.batch_size or min(
-            SENTENCES_AT_ONCE[device], max(1, HYPS_AT_ONCE[device] // hyps_each)
-        )
-        most = min(
-            most, max(FEWEST_SENTENCES, -(-len(sources) // workers)), max(1, most_hyps // hyps_each)
-        )
-        fewest = max(FEWEST_SENTENCES, FEWEST_HYPS // hyps_each)
+        largest = self.config.batch_size
+        if not largest:
+            largest = min(MAX_SENTENCES[device], max(1, MAX_HYPS[device] // hyps_each))
+        fair_share = math.ceil(len(sources) / workers)
+        largest = min(largest, max(MIN_SENTENCES, fair_share), max(1, max_hyps // hyps_each))
+        smallest = max(MIN_SENTENCES, MIN_HYPS // hyps_each)
         # The longest come first, so that memory runs out early.
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
         batches: list[list[int]] = []
         while order:
             longest = len(sources[order[0]]) + 1
-            share = -(-len(order) // workers) if workers > 1 else len(order)
-            size = max(
-                1, min(most, max(fewest, share), TOKENS_AT_ONCE[device] // (longest * copies))
-            )
+            share = math.ceil(len(order) / workers)
+            by_tokens = MAX_TOKENS[device] // (longest * copies)
+            size = max(1, min(largest, max(smallest, share), by_tokens))
             batches.append(order[:size])
             order = order[size:]
         return batches
 
     @contextmanager
     def _ready(self, sources: Sequence[Ids]) -> Iterator[tuple[DecoderState, Tensor]]:
-        """The state of a search over `sources`, and the longest that each translation may be, (B,)."""
+        """The state of a search over `sources`, and the limit of each translation, (B,)."""
         src_ids = _with_ends(sources).to(self.runtime.device)
         self._model.eval()
         with self.runtime.without_gradients(), self.runtime.autocast():
@@ -352,11 +354,9 @@ class Halving:
             OutOfMemoryError: a single item does not fit.
         """
         is_single = len(batch) == 1
-        hint = (
-            self._if_single
-            if is_single
-            else ("lower ", Option("batch_size"), f" (now {len(batch)})")
-        )
+        hint = self._if_single
+        if not is_single:
+            hint = ["lower ", Option("batch_size"), f" (now {len(batch)})"]
         try:
             with memory_errors_explained(*hint):
                 return work(batch)

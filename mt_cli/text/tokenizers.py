@@ -18,6 +18,8 @@ from mt_cli.text.subwords import SubwordTokenizer, learn_subwords
 from mt_cli.text.words import WordTokenizer, learn_vocabulary, split_words
 
 Item = TypeVar("Item")
+TOKENIZER_FOLDER = "tokenizer"
+"""In a folder of prepared data, and in a run."""
 DESCRIPTION = "tokenizer.json"
 
 

@@ -5,17 +5,13 @@ runs.
 import multiprocessing
 import os
 import signal
-import subprocess
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
-from typing import Self, TypeVar, cast
+from typing import TypeVar, cast
 
 from mt_cli.errors import ResourceError
 
@@ -118,69 +114,3 @@ def _do_job(item: object) -> object:
 
 
 # Signals that ask for an end
-
-SAME_S = 1.0
-"""Signals within this time count as one: a launcher forwards what the whole process group received."""
-
-
-class StopSignals:
-    """Within its block, the first signal is only recorded; another one, after `SAME_S`, is obeyed.
-
-    A signal that the process ignores, as under `nohup`, stays ignored.
-    """
-
-    SIGNALS = tuple(
-        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-    )
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._received_at = 0.0
-        handlers = {number: signal.getsignal(number) for number in self.SIGNALS}
-        self._previous = {
-            n: handler for n, handler in handlers.items() if handler != signal.SIG_IGN
-        }
-
-    def __enter__(self) -> Self:
-        for number in self._previous:
-            signal.signal(number, self._remember)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        if self.received is None:
-            self.received, self._received_at = number, time.monotonic()
-        elif time.monotonic() - self._received_at > SAME_S:
-            self.__exit__()
-            signal.raise_signal(number)
-
-
-PACKAGE = Path(__file__).resolve().parents[1]
-
-
-def describe_checkout(package: Path = PACKAGE) -> dict[str, str | bool | None]:
-    """`commit` of git, and whether the files of `package` differ from it (`commit_modified`).
-
-    Empty where git is missing or does not track the package, as when it was installed.
-    """
-    # Without this question, an environment inside somebody's repository would name that
-    # repository's commit.
-    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return {}
-    changes = _git(package, "status", "--porcelain", "--", ".")
-    return {"commit": _git(package, "rev-parse", "HEAD"), "commit_modified": bool(changes)}
-
-
-def _git(folder: Path, *args: str) -> str | None:
-    """What git prints in `folder`; None if it fails."""
-    command = ["git", "--no-optional-locks", *args]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()

@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mt_cli.config.schema import DecodingConfig
-from mt_cli.decoding import Hyp, Ids, OnDone, penalty
-from mt_cli.errors import DataError, Option, ResourceError, UsageError, shortage
+from mt_cli.decoding.hypothesis import Hyp, Ids, OnDone, wu_length_penalty
+from mt_cli.errors import DataError, Option, ResourceError, UsageError
 from mt_cli.machine.limits import usable_cores
-from mt_cli.runs.run import Run
+from mt_cli.machine.shortage import shortage
+from mt_cli.runs.run import ExportedModel
 from mt_cli.text import UNK_ID
+from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.lines import forbidden_ids
-from mt_cli.translation.translator import DecodingOptions, Engine, Weights
+from mt_cli.translation.options import DecodingOptions
 
 if TYPE_CHECKING:  # an optional package
     from ctranslate2 import AsyncTranslationResult, TranslationResult
 
 ENGINE = "ctranslate2"
-SENTENCES_AT_ONCE = {"cpu": 64, "cuda": 128}
-LIKE_LIMITS = 32
+MAX_SENTENCES = {"cpu": 64, "cuda": 128}
+LIMITS_TOGETHER = 32
 """Limits of greedy search that differ by less than this share a batch, which has one limit."""
 PATIENCE = 2.0
-"""Hypotheses that end a search with a length penalty, in multiples of the beam size; 1 costs 0.3
-BLEU.
-"""
+"""Hypotheses that end a search with a length penalty, in beam sizes; 1 costs 0.3 BLEU."""
 NO_LIBRARY = "is not found or cannot be loaded"
 """What CTranslate2 says where a library of CUDA is missing, or has another version."""
-LEAST_TOP_P = 1e-6
+MIN_TOP_P = 1e-6
 """Stands for a top_p of 0, which CTranslate2 refuses; either draws only the likeliest token."""
 
 
@@ -48,55 +48,48 @@ def check_installed(purpose: str) -> None:
         ) from error
 
 
-class ExportedSearcher(Engine):
+class CTranslate2Engine(Engine):
     """Searches for translations with an exported model, under the rules and limits of `Searcher`.
 
     CTranslate2 decides how a beam is searched. Hypotheses are ranked by our length penalty, not by
     its own.
     """
 
-    def __init__(self, run: Run, config: DecodingConfig, options: DecodingOptions) -> None:
-        """Search with `run` as `config` says, and where and how at random `options` say."""
-        assert run.exported_from is not None
-        options.checkpoints_of([run])  # or there is none of that name
-        quantization, precision = run.exported_from.quantization, options.search.get("precision")
-        own = {"none": "fp32", "bfloat16": "bf16"}.get(quantization, quantization)
-        if options.backend == "torch":
-            raise UsageError(
-                f"{run.folder}: an exported model has no layers of ours; leave out ",
-                Option("backend"),
-            )
-        if precision not in (None, own):
-            raise UsageError(
-                f"{run.folder}: exported to compute in {own}; leave out ",
-                Option("precision", precision),
-            )
-        check_installed(f"{run.folder}, an exported model,")
+    def __init__(
+        self, model: ExportedModel, config: DecodingConfig, options: DecodingOptions
+    ) -> None:
+        """Search with `model` as `config` says; `options` say where, and how at random."""
+        _check_supported(model, options)
+        check_installed(f"{model.folder}, an exported model,")
         import ctranslate2
 
-        # The only choice: the exported weights rule the other forbidden ids out.
-        self._forbids_unk = UNK_ID in forbidden_ids(run.tokenizers, config)
-        self._src_tokens = run.tokenizers.src.entries
-        self._tgt_tokens = run.tokenizers.tgt.entries
-        self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
         has_cuda = options.device != "cpu" and ctranslate2.get_cuda_device_count() > 0
         if options.device in ("cuda", "mps") and not has_cuda:
             raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
-        self.config, self.sampling, self.seed = config, options.sampling, options.seed
-        self.device = "cuda" if has_cuda else "cpu"
-        self.longest_sentence = run.config.model.longest_sentence
-        self.lengths = run.lengths
-        self._batch_size = config.batch_size or SENTENCES_AT_ONCE[self.device]
-        if options.sampling is not None:
-            ctranslate2.set_random_seed(options.seed % 2**32)
+        super().__init__(
+            config,
+            device="cuda" if has_cuda else "cpu",
+            longest_sentence=model.config.model.longest_sentence,
+            lengths=model.lengths,
+            sampling=options.sampling,
+            seed=options.seed,
+        )
+        # The exported weights rule out the other forbidden ids.
+        self._forbids_unk = UNK_ID in forbidden_ids(model.tokenizers, config)
+        self._src_tokens = model.tokenizers.src.entries
+        self._tgt_tokens = model.tokenizers.tgt.entries
+        self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
+        self._batch_size = config.batch_size or MAX_SENTENCES[self.device]
         # A thread for each batch is faster than threads that share one, for a single small sentence
         # too. Sampling has one thread, so that results do not depend on timing.
-        self._workers = (
-            1 if options.sampling or self.device == "cuda" else options.threads or usable_cores()
-        )
-        with self._failures_explained("the model does not fit", loaded=run.folder):
+        num_workers = options.threads or usable_cores()
+        if options.sampling is not None or has_cuda:
+            num_workers = 1
+        if options.sampling is not None:
+            ctranslate2.set_random_seed(options.seed % 2**32)
+        with self._failures_explained("the model does not fit", loaded=model.folder):
             self._engine = ctranslate2.Translator(
-                str(run.folder), device=self.device, inter_threads=self._workers, intra_threads=1
+                str(model.folder), device=self.device, inter_threads=num_workers, intra_threads=1
             )
         self.compute_type = str(self._engine.compute_type)
         """Such as `float32`; not every machine can compute in what the weights are stored as."""
@@ -105,27 +98,27 @@ class ExportedSearcher(Engine):
         """What greedy search finds for each of `sources`."""
         # Greedy search never looks ahead, so cutting at the sentence's own limit equals stopping
         # there.
-        results = self._in_batches(sources, limits_together=LIKE_LIMITS, on_done=on_done)
-        return [
-            self._ids(result.hypotheses[0])[: self.limit(len(ids))]
-            for ids, result in zip(sources, results, strict=True)
-        ]
+        results = self._in_batches(sources, limits_together=LIMITS_TOGETHER, on_done=on_done)
+        hyps = []
+        for ids, result in zip(sources, results, strict=True):
+            hyps.append(self._ids(result.hypotheses[0])[: self.limit(len(ids))])
+        return hyps
 
     def n_best(
         self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
     ) -> list[list[Hyp]]:
         """The `n_best` best hypotheses of each of `sources`, the best first."""
-        # All beams that were found: the one that CTranslate2 ranks last may be the first by our
-        # penalty.
-        is_cut = self.config.length_penalty == 0 or self.sampling is not None
-        num_hyps = n_best if is_cut else self.config.beam_size
+        num_hyps = n_best
+        if self.config.length_penalty and self.sampling is None:
+            # All beams: the one that CTranslate2 ranks last may be the first by our penalty.
+            num_hyps = self.config.beam_size
         results = self._in_batches(sources, num_hyps=num_hyps, on_done=on_done)
         return [
             self._ranked(result, limit=self.limit(len(ids)))[:n_best]
             for ids, result in zip(sources, results, strict=True)
         ]
 
-    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[Weights]:
+    def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`; which layer and heads are asked is written in the exported weights."""
         found = []
         for src, hyp in zip(sources, hyps, strict=True):
@@ -165,14 +158,14 @@ class ExportedSearcher(Engine):
         limits_together: int = 1,
         on_done: OnDone | None,
     ) -> "list[TranslationResult]":
-        """What is found for each of `sources`; CTranslate2 makes batches of those with like limits."""
+        """The results for `sources`; CTranslate2 makes batches of those with like limits."""
         config = self.config
         drawn: dict[str, object] = {}
         if self.sampling is not None:
             drawn = {
                 "sampling_temperature": self.sampling.temperature,
                 "sampling_topk": self.sampling.top_k,
-                "sampling_topp": self.sampling.top_p or LEAST_TOP_P,
+                "sampling_topp": self.sampling.top_p or MIN_TOP_P,
             }
         groups: dict[int, list[int]] = {}
         for place, ids in enumerate(sources):
@@ -207,11 +200,9 @@ class ExportedSearcher(Engine):
         """The hypotheses of `result`, the best first by our length penalty."""
         hyps = []
         for tokens, score in zip(result.hypotheses, result.scores, strict=True):
-            length = min(
-                len(tokens) + 1, limit
-            )  # with `</s>`, for which there may have been no room
+            length = min(len(tokens) + 1, limit)  # with `</s>`, unless there was no room for it
             log_prob = score * length if self.config.length_penalty else score
-            divisor = float(penalty(length, self.config.length_penalty))
+            divisor = wu_length_penalty(length, self.config.length_penalty)
             hyps.append(Hyp(self._ids(tokens), log_prob / divisor, log_prob))
         return sorted(hyps, key=lambda hyp: -hyp.score)
 
@@ -222,8 +213,7 @@ class ExportedSearcher(Engine):
     def _failures_explained(
         self, *hint: str | Option, loaded: Path | None = None
     ) -> Iterator[None]:
-        """Turn what the machine lacks into a `ResourceError`; of memory, it ends in the parts of
-        `hint`.
+        """Turn what the machine lacks into a `ResourceError`; for memory, it ends with `hint`.
 
         What else goes wrong while a folder is `loaded` is damage to it.
         """
@@ -242,3 +232,21 @@ class ExportedSearcher(Engine):
             raise ResourceError(
                 f"CTranslate2 cannot compute on the GPU: {error}; use ", Option("device", "cpu")
             ) from error
+
+
+def _check_supported(model: ExportedModel, options: DecodingOptions) -> None:
+    """Refuse options that an exported model does not have."""
+    options.checkpoints_of([model])
+    if options.backend == "torch":
+        raise UsageError(
+            f"{model.folder}: an exported model has no layers of ours; leave out ",
+            Option("backend"),
+        )
+    quantization = model.exported_from.quantization
+    own = {"none": "fp32", "bfloat16": "bf16"}.get(quantization, quantization)
+    precision = options.search.get("precision")
+    if precision not in (None, own):
+        raise UsageError(
+            f"{model.folder}: exported to compute in {own}; leave out ",
+            Option("precision", precision),
+        )

@@ -11,23 +11,25 @@ from itertools import chain
 from pathlib import Path
 
 from mt_cli.config.schema import Config, DataConfig, FilesConfig, MorePairsConfig, Side
-from mt_cli.data.corpora import MadePairs, Text, find_corpus, given_text, is_trained_on
-from mt_cli.decoding import Sampling
-from mt_cli.machine.device import fast_bf16
-from mt_cli.machine.files import (
-    locked,
-    read_json,
-    sha256_bytes,
-    sha256_file,
-    sync,
-    write_atomically,
-    write_json,
+from mt_cli.data.corpora import (
+    SideFiles,
+    TranslatedPairs,
+    find_corpus,
+    is_trained_on,
+    monolingual_text,
 )
-from mt_cli.machine.terminal import progress_shown
+from mt_cli.decoding.sampling import Sampling
+from mt_cli.machine.atomic import sync, write_atomically, write_json
+from mt_cli.machine.device import fast_bf16
+from mt_cli.machine.files import read_json, sha256_bytes, sha256_file
+from mt_cli.machine.lock import locked
+from mt_cli.machine.progress import progress_shown
 from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.run import Run, open_run_between
+from mt_cli.runs.opening import open_run_between
+from mt_cli.runs.run import Run
 from mt_cli.text.normalize import decode_line, normalize
-from mt_cli.translation.translator import DecodingOptions, Translator
+from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
 FOLDER = Path("data/translated")
@@ -44,7 +46,7 @@ BEAM: dict[str, object] = {"beam_size": 5, "length_penalty": 1.0}
 
 def make_pairs(
     config: Config, *, source: Path | None = None, offline: bool = False
-) -> dict[str, MadePairs]:
+) -> dict[str, TranslatedPairs]:
     """The pairs of each `[data.more.NAME]` with `translate_with`: as they were kept, or made now.
 
     A stopped translation goes on where it stopped.
@@ -57,7 +59,7 @@ def make_pairs(
     made, more_pairs = {}, config.data.more
     for name, more in more_pairs.items():
         if more.translate_with is not None:
-            text = given_text(config.data, name, source=source, offline=offline)
+            text = monolingual_text(config.data, name, source=source, offline=offline)
             held_out = _held_out(config.data, text.side, source=source, offline=offline)
             languages = (config.data.src_lang, config.data.tgt_lang)
             run = open_run_between(
@@ -82,7 +84,9 @@ def _key(line: str) -> str:
     return normalize(line, lowercase=True).rstrip(" .")
 
 
-def _made(name: str, more: MorePairsConfig, text: Text, run: Run, held_out: set[str]) -> MadePairs:
+def _made(
+    name: str, more: MorePairsConfig, text: SideFiles, run: Run, held_out: set[str]
+) -> TranslatedPairs:
     inputs = {
         "text": [sha256_file(path) for path in text.paths],
         "column": text.column,
@@ -99,11 +103,13 @@ def _made(name: str, more: MorePairsConfig, text: Text, run: Run, held_out: set[
     given, made = ((folder / each,) for each in (GIVEN, MADE))
     src, tgt = (given, made) if text.side == "src" else (made, given)
     left_out = read_json(folder / REPORT).get("held_out")
-    return MadePairs(FilesConfig(src=src, tgt=tgt), left_out if isinstance(left_out, int) else 0)
+    return TranslatedPairs(
+        FilesConfig(src=src, tgt=tgt), left_out if isinstance(left_out, int) else 0
+    )
 
 
 def _make(
-    folder: Path, name: str, text: Text, run: Run, more: MorePairsConfig, held_out: set[str]
+    folder: Path, name: str, text: SideFiles, run: Run, more: MorePairsConfig, held_out: set[str]
 ) -> None:
     """Fill `folder`, whose lock the caller holds."""
     lines = [line for line in map(decode_line, text.lines()) if normalize(line)]
@@ -115,7 +121,7 @@ def _make(
     unfinished, whole = folder / UNFINISHED, folder / MADE
     if not whole.exists():
         done = _whole_lines(unfinished)
-        translator = Translator.of_runs([run], _options(more), quiet=True)
+        translator = Translator.of_models([run], _options(more), quiet=True)
         with (
             progress_shown(f"translating {name}", unit="lines", total=len(given)) as update,
             unfinished.open("ab") as file,

@@ -1,0 +1,67 @@
+"""`mt-cli export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mt_cli.cli.app import app, command
+from mt_cli.cli.flags import Checkpoint, OutputFlags, PreparedDir, RunPath, Threads
+from mt_cli.config.schema import ExportTarget, Quantization
+from mt_cli.errors import CheckFailedError
+from mt_cli.machine.terminal import print_result
+
+
+@command(app, "export runs/sample exported --to ctranslate2 --quantization int8")
+def export(
+    run: RunPath,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="New folder; it will hold all that translating needs."),
+    ],
+    to: Annotated[
+        ExportTarget,
+        typer.Option(
+            help="ctranslate2 is a faster engine, whose package it needs; argos adds a package for "
+            "Argos Translate and LibreTranslate; run is a small copy of RUN."
+        ),
+    ],
+    output: OutputFlags,
+    quantization: Annotated[
+        Quantization,
+        typer.Option(
+            metavar="NAME",
+            help="How matrices are stored: none (float32), int8, int8_float32, int8_float16, "
+            "int8_bfloat16, int16, float16 or bfloat16. With --to run: none or float16.",
+        ),
+    ] = "none",
+    checkpoint: Checkpoint = "best",
+    data: PreparedDir = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier export in DIR.")
+    ] = False,
+    threads: Threads = None,
+) -> None:
+    """Convert a model for another engine, or make a small copy.
+
+    The run and the export then translate the validation split, and the number of lines that are the
+    same is printed. A copy of the same weights needs no such proof.
+    """
+    from mt_cli.export.export import export_run
+
+    done = export_run(
+        run,
+        folder,
+        to=to,
+        checkpoint=checkpoint,
+        quantization=quantization,
+        data_dir=data,
+        threads=threads or 0,
+        overwrite=overwrite,
+    )
+    print_result(str(done), done.as_json(), as_json=output.as_json)
+    if done.is_refuted:
+        raise CheckFailedError(
+            f"{folder}: only the lines counted above are the same, though the weights are not "
+            "quantized; do not use it, and report this as a bug"
+        )

@@ -1,0 +1,202 @@
+"""One pass over a split: counts what there is, and gathers what tokenizers learn from."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mt_cli.config.schema import FilterConfig
+from mt_cli.data.checks import NUM_EXAMPLES, shown_pair
+from mt_cli.data.corpora import ParallelText, RawPair, is_trained_on, read_pairs
+from mt_cli.data.filter import DUPLICATE, EMPTY, KEPT, REASONS, drop_reason
+from mt_cli.errors import DataError
+from mt_cli.machine.progress import progress_shown
+from mt_cli.machine.workers import ordered_map
+from mt_cli.text.normalize import Hashes, decode_line, hash_texts, is_valid_utf8, normalize
+from mt_cli.text.sentences import split_sentences
+from mt_cli.text.tokenizers import SAMPLE_SIZE, TextOptions, sampled
+
+log = logging.getLogger(__name__)
+
+PAIRS_PER_JOB = 2000
+Pair = tuple[str, str]
+
+
+@dataclass
+class SplitStatistics:
+    """What was found in some raw pairs; those with an empty side count as lines only."""
+
+    lines: int = 0
+    invalid: int = 0
+    """Lines with a side that is not valid UTF-8."""
+    drops: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    """For each line, why its pair is left out, as a place in `REASONS`; 0 is kept."""
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    """Some pairs that are left out, by reason."""
+    src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
+    pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
+    """Of each pair that is kept: eight bytes a pair."""
+    num_sentences: Counter[int] = field(default_factory=Counter)
+    """Sources that are kept, by their number of sentences."""
+    pairs: list[Pair] = field(default_factory=list)
+    """Kept pairs, normalized, or a sample of them; empty unless tokenizers are learned."""
+
+    def dropped(self) -> dict[str, int]:
+        """How many pairs are left out, by reason."""
+        counts = np.bincount(self.drops, minlength=len(REASONS)).tolist()
+        dropped = {}
+        for reason, count in zip(REASONS, counts, strict=True):
+            if reason != KEPT and count:
+                dropped[reason] = count
+        return dropped
+
+    @property
+    def kept(self) -> int:
+        """How many pairs are left."""
+        return int((self.drops == 0).sum())
+
+    def as_text(self, name: str) -> str:
+        """What would be left out of the part `name`, with examples."""
+        lines = [f"{name}: {self.lines:,} pairs, {self.kept:,} of them kept"]
+        for reason, count in self.dropped().items():
+            lines.append(f"  {count:,} left out: {reason}")
+            for example in self.examples.get(reason, ()):
+                lines.append(f"    {example}")
+        return "\n".join(lines)
+
+
+def scan_split(
+    split: ParallelText,
+    name: str,
+    job: Callable[[Sequence[RawPair]], SplitStatistics],
+    *,
+    drops_repeats: bool = False,
+    workers: int,
+) -> SplitStatistics:
+    """Read `split` once, holding only sorted hashes, counts, drops and a sample of it.
+
+    Raises:
+        DataError: it is empty, or not in UTF-8.
+    """
+    whole = SplitStatistics()
+    src_hashes = [whole.src_hashes]
+    pair_hashes = [whole.pair_hashes]
+    drops = [whole.drops]
+    groups = read_groups(split, label=f"reading {name}")
+
+    def numbered_pairs() -> Iterator[tuple[int, Pair]]:
+        number = 0
+        for part in ordered_map(job, groups, workers=workers if is_trained_on(name) else 1):
+            whole.lines += part.lines
+            whole.invalid += part.invalid
+            whole.num_sentences += part.num_sentences
+            src_hashes.append(part.src_hashes)
+            pair_hashes.append(part.pair_hashes)
+            drops.append(part.drops)
+            for reason, examples in part.examples.items():
+                known = whole.examples.setdefault(reason, [])
+                known += examples[: NUM_EXAMPLES - len(known)]
+            for pair in part.pairs:
+                yield number, pair
+                number += 1
+
+    sample = sampled(numbered_pairs(), SAMPLE_SIZE, seed=0)
+    whole.src_hashes = np.concatenate(src_hashes)
+    whole.pair_hashes = np.concatenate(pair_hashes)
+    whole.drops = np.concatenate(drops)
+    repeats = _drop_repeats(whole) if drops_repeats else frozenset()
+    whole.pairs = [pair for number, pair in sample if number not in repeats]
+    whole.src_hashes.sort()
+    whole.pair_hashes.sort()
+    log.debug("%s: %d lines read", name, whole.lines)
+    if whole.invalid:
+        log.warning(
+            "%s: %d pairs are not valid UTF-8; what could not be read is left out",
+            name,
+            whole.invalid,
+        )
+    if not whole.lines:
+        raise DataError(f"{split.src}: empty; '{name}' needs at least one line")
+    if is_trained_on(name) and not whole.kept:
+        if whole.dropped().keys() == {EMPTY}:
+            raise DataError(f"{split.src}: no line of '{name}' has text on both sides")
+        raise DataError(f"{split.src}: every pair of '{name}' is left out: {whole.dropped()}")
+    return whole
+
+
+def _drop_repeats(statistics: SplitStatistics) -> frozenset[int]:
+    """Drop the pairs that repeat an earlier one; returns their places among the kept."""
+    hashes = statistics.pair_hashes
+    order = np.argsort(hashes, kind="stable")  # of equal ones, the first stays the first
+    in_order = hashes[order]
+    repeats = order[1:][in_order[1:] == in_order[:-1]]
+    kept_lines = np.flatnonzero(statistics.drops == 0)
+    statistics.drops[kept_lines[repeats]] = REASONS.index(DUPLICATE)
+    statistics.src_hashes = np.delete(statistics.src_hashes, repeats)
+    statistics.pair_hashes = np.delete(hashes, repeats)
+    return frozenset(repeats.tolist())
+
+
+def scan_pairs(
+    raw: Sequence[RawPair],
+    *,
+    options: TextOptions,
+    filtered: FilterConfig,
+    keeps_pairs: bool = False,
+) -> SplitStatistics:
+    """The statistics of the pairs `raw`; it `keeps_pairs` for tokenizers to learn from."""
+    found = SplitStatistics(lines=len(raw))
+    kept: list[Pair] = []
+    reasons = []
+    for raw_src, raw_tgt in raw:
+        found.invalid += not (is_valid_utf8(raw_src) and is_valid_utf8(raw_tgt))
+        src = normalized(raw_src, options)
+        tgt = normalized(raw_tgt, options)
+        reason = drop_reason(src, tgt, filtered, options)
+        reasons.append(REASONS.index(reason))
+        if reason == KEPT:
+            kept.append((src, tgt))
+            # Counted in the case of the file, as when a line is translated.
+            sentences = split_sentences(normalize(decode_line(raw_src)), options.src_lang)
+            found.num_sentences[len(sentences)] += 1
+        else:
+            examples = found.examples.setdefault(reason, [])
+            if len(examples) < NUM_EXAMPLES:
+                examples.append(shown_pair(src, tgt))
+    found.drops = np.array(reasons, np.uint8)
+    found.src_hashes = hash_texts(src for src, _ in kept)
+    found.pair_hashes = hash_texts(f"{src}\n{tgt}" for src, tgt in kept)
+    if keeps_pairs:
+        found.pairs = kept
+    return found
+
+
+def normalized(raw: bytes, options: TextOptions) -> str:
+    """The text of a raw line, as the model sees it."""
+    return normalize(decode_line(raw), lowercase=options.lowercase)
+
+
+def count_common(hashes: Hashes, known: Sequence[Hashes]) -> int:
+    """How many of `hashes` occur in one of the sorted `known`."""
+    found = np.zeros(len(hashes), bool)
+    for each in known:
+        if len(each):
+            places = np.minimum(np.searchsorted(each, hashes), len(each) - 1)
+            found |= each[places] == hashes
+    return int(found.sum())
+
+
+def read_groups(split: ParallelText, *, label: str) -> Iterator[list[RawPair]]:
+    """A split's raw pairs, `PAIRS_PER_JOB` at a time, with a progress bar.
+
+    Groups are the same however many workers take them, and so are the results.
+    """
+    pairs = read_pairs(split)
+    with progress_shown(label, unit="lines") as update:
+        while group := list(islice(pairs, PAIRS_PER_JOB)):
+            yield group
+            update(len(group))

@@ -1,0 +1,113 @@
+"""Test sets: splits of a run's data, or files of the user's own."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from mt_cli.config.schema import DataConfig
+from mt_cli.data.corpora import find_corpus, read_pairs
+from mt_cli.data.files import read_text
+from mt_cli.errors import DataError, MtCliError, UsageError
+from mt_cli.machine.files import MANIFEST, sha256_bytes
+from mt_cli.text.normalize import decode_line, split_lines
+from mt_cli.translation.lines import check_aligned
+
+MAX_STEM = 50
+"""Bytes of a file's name in the name of a folder, which has 255 at most."""
+
+
+@dataclass(frozen=True)
+class EvalSet:
+    """Sources and their references."""
+
+    name: str
+    """A split's, or `files`."""
+    sources: list[str]
+    """Empty if only translations are scored."""
+    refs: list[str]
+    kept_as: str
+    """How the name of its folder in `eval/` begins; the name of the search follows."""
+    data: DataConfig | None = None
+    """The data whose split it is; none of files that the user named."""
+
+
+@dataclass(frozen=True)
+class EvalChoice:
+    """Which test sets: splits of the run's data (by default every test split), or files."""
+
+    splits: Sequence[str] = ()
+    src: Path | None = None
+    ref: Path | None = None
+    data: Path | None = None
+    """The prepared folder, if it has moved."""
+
+    @classmethod
+    def of(
+        cls,
+        splits: str | Sequence[str],
+        src: str | PathLike[str] | None,
+        ref: str | PathLike[str] | None,
+        data: str | PathLike[str] | None,
+    ) -> "EvalChoice":
+        """The choice that these arguments, which may be strings, make."""
+        return cls(
+            splits=[splits] if isinstance(splits, str) else splits,
+            src=None if src is None else Path(src),
+            ref=None if ref is None else Path(ref),
+            data=None if data is None else Path(data),
+        )
+
+    def files(self, *, needs_sources: bool) -> EvalSet | None:
+        """The test set in the user's files; None if splits are chosen.
+
+        Raises:
+            UsageError: a file is missing beside the other one. DataError: they are empty or not
+                parallel.
+        """
+        if self.ref is None:
+            if self.src is not None:
+                raise UsageError("--src needs --ref: the references of its lines")
+            return None
+        if self.splits:
+            raise UsageError("give either --split or --ref, not both")
+        if self.src is None and needs_sources:
+            raise UsageError(
+                "runs need something to translate; name the sources of --ref with --src FILE"
+            )
+        ref = read_text(self.ref)
+        refs = split_lines(ref)
+        if not refs:
+            raise DataError(f"{self.ref}: empty; there is nothing to score")
+        if self.src is None:
+            return EvalSet("files", [], refs, kept_as="files")
+        src = read_text(self.src)
+        sources = split_lines(src)
+        check_aligned(self.ref, refs, str(self.src), sources)
+        stem = re.sub(r"[^\w.-]+", "_", self.src.stem).lstrip(".")
+        stem = stem.encode()[:MAX_STEM].decode(errors="ignore")
+        digest = sha256_bytes(sha256_bytes(src).encode() + sha256_bytes(ref).encode())
+        return EvalSet("files", sources, refs, kept_as=f"{stem}-{digest[:8]}")
+
+
+def pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -> list[EvalSet]:
+    """Splits of a pinned corpus, if its own files are in `folder` or where `prepare` puts them."""
+    if data.corpus != "multi30k":
+        return []
+    wanted = data.model_copy(update={"splits": names, "more": {}})
+    try:
+        corpus = find_corpus(wanted, source=folder, offline=True)
+    except MtCliError:
+        if folder is None or (folder / MANIFEST).exists():  # the other error says more
+            return []
+        raise
+    found = []
+    for name, pair in corpus.items():
+        sources = []
+        refs = []
+        for src, tgt in read_pairs(pair):
+            sources.append(decode_line(src))
+            refs.append(decode_line(tgt))
+        found.append(EvalSet(name, sources, refs, name, data))
+    return found

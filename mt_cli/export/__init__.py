@@ -1,0 +1,1 @@
+"""Models in the form of other programs, and small copies of runs."""

@@ -1,0 +1,66 @@
+"""A copy of a run, small and as usable as the run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from mt_cli.evaluation.kept import WEIGHTS
+from mt_cli.machine.atomic import write_atomically, write_json
+from mt_cli.machine.files import MANIFEST, MAX_TEXT_BYTES, read_file
+from mt_cli.runs.checkpoint import read_state, read_weights, save_checkpoint, weights_sha256
+from mt_cli.runs.metrics import METRICS_FILE, read_metrics
+from mt_cli.runs.run import (
+    CHECKPOINTS,
+    ENVIRONMENT,
+    EVALUATIONS,
+    POINTERS,
+    SCORES,
+    STATUS,
+    Run,
+)
+
+
+def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> None:
+    """Fill `folder` with what `run` and its `checkpoint` need, in 16 bits if it `has_halves`.
+
+    Kept: config, tokenizer, what training measured, and scores if the weights are the same to the
+    bit. Left out: other checkpoints, the optimizer's state, the log, and the texts of evaluations,
+    which belong to their corpus.
+
+    Raises:
+        DataError: a file of the run is damaged.
+        ResourceError: the folder cannot be written.
+    """
+    source = run.checkpoint_folder(checkpoint)
+    dtype = torch.float16 if has_halves else torch.float32
+    weights = read_weights(source, run.parameter_shapes)
+    weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
+    state = read_state(source)
+    if state.best_step != state.step:  # it is all that there is, and so the best
+        state = replace(state, best_step=state.step, best_score=None)
+    save_checkpoint(folder / CHECKPOINTS / source.name, weights, state=state)
+    for pointer in POINTERS:
+        write_atomically(folder / f"{pointer}.txt", f"{source.name}\n".encode())
+    names = [MANIFEST, *run.sha256]
+    names += [name for name in (ENVIRONMENT, STATUS, METRICS_FILE) if (run.folder / name).exists()]
+    own = weights_sha256(source)
+    copied = weights_sha256(folder / CHECKPOINTS / source.name)
+    if own == copied:
+        names += [f"{EVALUATIONS}/{each.name}/{SCORES}" for each in run.kept_evaluations()]
+    for name in names:
+        write_atomically(folder / name, read_file(run.folder / name, max_bytes=MAX_TEXT_BYTES))
+    if own != copied and METRICS_FILE in names:
+        _mark_validation(run, folder / METRICS_FILE, step=state.step, weights=own)
+    if own != copied and STATUS in names:
+        write_json(folder / STATUS, {**run.read_facts(STATUS), "best_score": None})
+
+
+def _mark_validation(run: Run, path: Path, *, step: int, weights: str) -> None:
+    """Note in the copied metrics that the validation after `step` updates was of other `weights`."""
+    records = []
+    for record in read_metrics(run.metrics_path):
+        is_of_checkpoint = record["kind"] == "validation" and record["step"] == step
+        records.append({**record, WEIGHTS: weights} if is_of_checkpoint else record)
+    write_atomically(path, "".join(f"{json.dumps(each)}\n" for each in records).encode())

@@ -1,0 +1,43 @@
+"""What the machine ran out of, as an exception of Python or of a library says it."""
+
+import errno
+
+MEMORY = "out of memory"
+
+
+THREADS = "the system lets this process start no more threads"
+
+
+SHORTAGE_HINTS = {
+    MEMORY: "use a smaller batch or model, or raise the limit (ulimit -v)",
+    THREADS: "use fewer (OMP_NUM_THREADS=1), or raise the limit (ulimit -u, ulimit -v)",
+}
+
+
+WORDS = {
+    "can't allocate memory": MEMORY,
+    "cannot allocate memory": MEMORY,
+    "unable to allocate": MEMORY,
+    "bad_alloc": MEMORY,
+    "could not create a primitive": MEMORY,  # oneDNN
+    "cublas_status_alloc_failed": MEMORY,
+    "failed to map segment from shared object": MEMORY,
+    "out of memory": MEMORY,
+    "can't start new thread": THREADS,
+    "resource temporarily unavailable": THREADS,
+}
+"""What libraries say, in lower case, and what they mean."""
+
+
+def shortage(error: BaseException) -> str | None:
+    """What `error` says the machine lacks, `MEMORY` or `THREADS`; None if it speaks of something
+    else.
+    """
+    if isinstance(error, MemoryError):
+        return MEMORY
+    if isinstance(error, OSError):
+        return {errno.ENOMEM: MEMORY, errno.EAGAIN: THREADS}.get(error.errno or 0)
+    if not isinstance(error, RuntimeError | ImportError | SystemError):
+        return None
+    said = str(error).lower()
+    return next((meaning for words, meaning in WORDS.items() if words in said), None)

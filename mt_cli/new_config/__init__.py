@@ -1,0 +1,1 @@
+"""`config new` and `config check`."""

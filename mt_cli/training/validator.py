@@ -1,0 +1,146 @@
+"""Validates a model in training: loss on `val`, and BLEU through the Translator that users get."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from mt_cli.data.batching import collate, plan_epoch
+from mt_cli.data.encoded import EncodedSplit, Sentences
+from mt_cli.data.prepared import Prepared
+from mt_cli.evaluation.scoring import Score, score_bleu
+from mt_cli.machine.device import Runtime
+from mt_cli.model.translation_model import TranslationModel
+from mt_cli.runs.run import Run
+from mt_cli.training.loss import batch_loss
+from mt_cli.training.precision import WorkingCopy
+from mt_cli.translation.lines import forbidden_ids
+from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.translator import OnProgress, Translator
+
+log = logging.getLogger(__name__)
+
+NUM_SAMPLES = 2
+"""Translations that are shown after a validation."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A line of `val`, as it was translated."""
+
+    source: str
+    translation: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How good the model is on the validation split after `step` updates."""
+
+    step: int
+    nll: float
+    """Negative log-likelihood per target token, in nats."""
+    bleu: Score
+    hyps: list[str]
+    """The translation of each source."""
+    samples: list[Sample]
+
+
+class Validator:
+    """Scores a model in training on `val`."""
+
+    def __init__(
+        self, model: TranslationModel, run: Run, prepared: Prepared, *, runtime: Runtime
+    ) -> None:
+        self._model = model
+        self._config = run.config
+        self._runtime = replace(runtime, precision=run.config.decoding.precision)
+        self._split = truncated(prepared.split("val"), longest=model.longest_sentence)
+        self.sources = prepared.lines("val", "src")
+        self._refs = prepared.lines("val", "tgt")
+        perfect = self._score(self._refs)
+        self.bleu_signature = perfect.signature
+        self.has_bleu = perfect.score > 0
+        """Whether BLEU can tell translations apart: not if references have fewer than four words."""
+        self.best_by = run.config.training.best_by if self.has_bleu else "loss"
+        """What the best checkpoint is judged by."""
+        if self.best_by != run.config.training.best_by:
+            log.warning(
+                "the references of val are too short for BLEU, which is 0 even for the references "
+                "themselves; the best checkpoint is judged by the loss"
+            )
+        # The same weights, in the same memory, on the backend that decodes with a cache.
+        twin = run.build_model(backend="scratch").to(runtime.device)
+        twin.load_state_dict(model.state_dict(), assign=True)
+        searcher = Searcher(
+            twin,
+            run.config.decoding,
+            runtime=self._runtime,
+            forbidden_ids=forbidden_ids(run.tokenizers, run.config.decoding),
+            lengths=run.lengths,
+        )
+        # Quiet, or each validation would warn of every long line again.
+        self._translator = Translator(searcher, run.tokenizers, quiet=True)
+
+    def validate(self, step: int, *, on_progress: OnProgress | None = None) -> Validation:
+        """Score the model as it is now, after `step` updates."""
+        nll = mean_nll(
+            self._model,
+            self._split,
+            tokens_per_batch=self._config.training.tokens_per_batch,
+            runtime=self._runtime,
+        )
+        hyps = self._translator.translate(self.sources, on_progress=on_progress)
+        samples = []
+        distance = max(1, len(hyps) // NUM_SAMPLES)
+        for i in range(0, len(hyps), distance)[:NUM_SAMPLES]:
+            samples.append(Sample(self.sources[i], hyps[i], self._refs[i]))
+        return Validation(step, nll, self._score(hyps), hyps, samples)
+
+    def _score(self, hyps: Sequence[str]) -> Score:
+        data = self._config.data
+        return score_bleu(hyps, self._refs, lang=data.tgt_lang, lowercase=data.lowercase)
+
+
+@torch.no_grad()
+def mean_nll(
+    model: TranslationModel, split: EncodedSplit, *, tokens_per_batch: int, runtime: Runtime
+) -> float:
+    """Negative log-likelihood per target token of `split`, in nats, without dropout."""
+    working = WorkingCopy(model, runtime.dtype)
+    was_training = working.model.training
+    working.model.eval()
+    total = torch.zeros((), device=runtime.device)
+    batches = plan_epoch(
+        split,
+        tokens_per_batch=tokens_per_batch,
+        max_width=model.max_len,
+        rng=np.random.default_rng(0),
+    )
+    for planned in batches:
+        batch = collate(split, planned.indices, planned.shape).to(runtime.device)
+        total += batch_loss(working.model, batch, label_smoothing=0.0).nll
+    working.model.train(was_training)
+    return float(total) / (len(split.tgt.ids) + len(split))
+
+
+def truncated(split: EncodedSplit, *, longest: int) -> EncodedSplit:
+    """`split` with each sentence cut to its first `longest` ids; no pair is left out."""
+    lengths = np.maximum(split.src.lengths, split.tgt.lengths)
+    num_cut = int((lengths > longest).sum())
+    if num_cut == 0:
+        return split
+    log.warning(
+        "%d of %d validation pairs are longer than the model's %d tokens; the loss counts only the "
+        "first ones",
+        num_cut,
+        len(split),
+        longest,
+    )
+    return EncodedSplit(_truncated_side(split.src, longest), _truncated_side(split.tgt, longest))
+
+
+def _truncated_side(side: Sentences, longest: int) -> Sentences:
+    return Sentences.of([side[i][:longest].tolist() for i in range(len(side))])

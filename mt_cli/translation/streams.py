@@ -1,0 +1,204 @@
+"""Streams of lines: what is translated, and where translations go. Only `\\n` ends a line."""
+
+import io
+import logging
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from mt_cli.data.files import DAMAGE, check_is_text, open_text, read_errors_named
+from mt_cli.errors import ResourceError, UsageError
+from mt_cli.machine.atomic import replaced, write_errors_named
+from mt_cli.text.normalize import decode_line, is_valid_utf8
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 1 << 18
+
+
+MAX_WARNINGS = 3
+"""Of lines that are not UTF-8; for more, only their number."""
+
+
+FIRST_LINES = 128
+"""Few, so that the first translations come soon; each later portion is twice as large."""
+
+
+LINES_TOGETHER = 2048
+"""Enough that sorting by length fills batches evenly, few enough that memory stays small."""
+
+
+SHELL_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/(?:self|thread-self))/fd/(\d+)")
+"""Names of what a shell has opened for this program, as in `-o /dev/stdout >> file`."""
+
+
+def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[str]]:
+    """The lines of `source` as they arrive: one by one as a person types, many at once from a file.
+
+    `side` is what warnings of lines that are not UTF-8 call it, beside the line's number.
+    """
+    name = str(getattr(source, "name", "the input"))
+    decoder = _LineDecoder(side)
+    max_lines = FIRST_LINES
+    unfinished = b""
+    is_first = True
+    has_more = True
+    while has_more:
+        with read_errors_named(Path(name)):
+            data = source.read1(READ_BYTES)
+        if is_first:
+            check_is_text(data, "standard input")
+            is_first = False
+        has_more = bool(data)
+        *lines, unfinished = (unfinished + data).split(b"\n")
+        if unfinished and not has_more:
+            lines = [unfinished]
+        # Never kept back for more to come: whoever writes may be waiting for the answer.
+        for begin, end in _growing_slices(len(lines), max_lines):
+            yield decoder.decode(lines[begin:end])
+            max_lines = min(2 * max_lines, LINES_TOGETHER)
+    decoder.warn_of_others()
+
+
+def _growing_slices(size: int, first: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of slices of `size` lines; each is twice as long as the one before it."""
+    begin = 0
+    length = first
+    while begin < size:
+        yield begin, min(begin + length, size)
+        begin += length
+        length = min(2 * length, LINES_TOGETHER)
+
+
+class _LineDecoder:
+    """Decodes lines, and warns of those that are not UTF-8."""
+
+    def __init__(self, side: str) -> None:
+        self._side = side
+        self._number = 0
+        self._num_invalid = 0
+
+    def decode(self, lines: Sequence[bytes]) -> list[str]:
+        for raw in lines:
+            self._number += 1
+            if not is_valid_utf8(raw):
+                self._num_invalid += 1
+                if self._num_invalid <= MAX_WARNINGS:
+                    place = f"{self._side} line {self._number}".lstrip()
+                    log.warning("%s: not valid UTF-8; what could not be read was left out", place)
+        return [decode_line(raw) for raw in lines]
+
+    def warn_of_others(self) -> None:
+        if self._num_invalid > MAX_WARNINGS:
+            log.warning("%d lines in all are not valid UTF-8", self._num_invalid)
+
+
+def typed_lines() -> Iterator[list[str]]:
+    """Lines as a person types them at a prompt, which can be edited; Ctrl-D ends them."""
+    with suppress(ImportError):  # Windows has none
+        import readline  # noqa: F401 — input() uses it
+    while True:
+        try:
+            line = input("> ")
+        except EOFError:
+            return
+        yield [decode_line(line.encode("utf-8", "surrogateescape"))]
+
+
+def open_source(name: str, *, text: str | None = None) -> AbstractContextManager[io.BufferedIOBase]:
+    """The bytes to translate: `text` if given, else the file `name`, where `-` is stdin."""
+    if text is not None:
+        if name != "-":
+            raise UsageError("give either --text or --input, not both")
+        return io.BytesIO(text.encode("utf-8", "surrogateescape") + b"\n")
+    if name == "-":
+        if sys.stdin is None:
+            raise UsageError("standard input is closed; name a file with --input, or use --text")
+        with suppress(OSError):  # no real stream, as in a test
+            # Otherwise what has not come yet would be taken for the end.
+            os.set_blocking(sys.stdin.fileno(), True)
+        return nullcontext(cast("io.BufferedReader", sys.stdin.buffer))
+    return open_text(Path(name))
+
+
+def count_lines(source: io.BufferedIOBase) -> int | None:
+    """Lines from where `source` stands; None if that cannot be known, as of a pipe."""
+    try:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            return None
+        begin = source.tell()
+        num_lines = sum(1 for _ in source)
+        source.seek(begin)
+    except (OSError, *DAMAGE):  # no real stream, or a damaged one: translating it will say so
+        return None
+    return num_lines
+
+
+class Target:
+    """Where translations go."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self.file = file
+        self._path = path
+        self.num_lines = 0
+
+    def write(self, data: bytes) -> None:
+        """Write whole lines at once."""
+        with write_errors_named(self._path):
+            self.file.write(data)
+            self.file.flush()
+        self.num_lines += data.count(b"\n")
+
+    def keep(self) -> None:
+        """Keep what is written of a file that will not be completed, in one of another name."""
+        kept = self._path.with_name(f"{self._path.name}.partial")
+        with suppress(OSError):
+            shutil.copyfile(self.file.name, kept)
+            log.warning("%d translated lines are kept in %s", self.num_lines, kept)
+
+
+@contextmanager
+def open_target(name: str) -> Iterator[Target]:
+    """Where translations go: stdout for `-`, else a file that appears when it is complete."""
+    path = Path(name)
+    if name == "-":
+        if sys.stdout is None:
+            raise ResourceError("standard output is closed; name a file with --output")
+        yield Target(sys.stdout.buffer, path)
+        return
+    file = _open_in_place(path)
+    if file is not None:
+        with file:
+            yield Target(file, path)
+        return
+    # Of a link, the file is replaced and not the link.
+    place = path.resolve() if path.is_symlink() else path
+    with write_errors_named(path):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    with replaced(place) as replacement:
+        target = Target(replacement, path)
+        try:
+            yield target
+        except BaseException:
+            if target.num_lines:
+                target.keep()
+            raise
+
+
+def _open_in_place(path: Path) -> BinaryIO | None:
+    """What must be written to and not replaced: the shell's own file, a pipe or a device."""
+    with write_errors_named(path):
+        if found := SHELL_FILE.fullmatch(str(path)):
+            stream, number = found.groups()
+            descriptor = {"stdout": 1, "stderr": 2}[stream] if stream else int(number)
+            # A copy of it writes where the shell's own stands: behind what others have written.
+            return os.fdopen(os.dup(descriptor), "wb")
+        if path.exists() and not path.is_file():
+            return path.open("wb")
+    return None
