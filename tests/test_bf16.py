@@ -109,11 +109,6 @@ def test_losses_are_close_to_those_of_fp32(backend: str) -> None:
     assert low != exact
 
 
-def test_losses_of_both_backends_are_close() -> None:
-    ours, theirs = (losses(trainer_of(randomised(tiny_model(backend)))) for backend in BACKENDS)
-    assert ours == pytest.approx(theirs, rel=0.03)
-
-
 @each_backend
 def test_validation_loss_is_close_to_that_of_fp32(backend: str) -> None:
     model = randomised(tiny_model(backend))
@@ -147,18 +142,14 @@ def test_a_resumed_training_equals_one_that_never_stopped(backend: str, r_drop: 
 def run(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was trained in bf16."""
     folder = tmp_path_factory.mktemp("bf16") / "run"
-    options = ("--precision", "bf16", "--max-steps", 150, "--quiet")
+    options = ("--precision", "bf16", "--max-steps", 40, "--quiet")
     outcome = workspace.call("train", "tiny.toml", "--run", folder, *options)
     assert outcome.code == 0, outcome.err
     return folder
 
 
-def test_training_in_bf16_learns_the_pairs(run: Path) -> None:
-    assert json.loads((run / "status.json").read_bytes())["best_score"] > 90
-    assert json.loads((run / "env.json").read_bytes())["precision"] == "bf16"
-
-
 def test_validation_while_training_in_bf16_is_in_fp32(workspace: Workspace, run: Path) -> None:
+    assert json.loads((run / "env.json").read_bytes())["precision"] == "bf16"
     outcome = workspace.call(
         "evaluate", run, "--split", "val", "--data", workspace.prepared, "--json"
     )
@@ -193,63 +184,12 @@ def test_a_run_may_ask_for_decoding_in_bf16(workspace: Workspace, tmp_path: Path
     )
 
 
-@pytest.fixture(scope="module")
-def undecided(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has hardly begun: its choices are so close that bf16 changes them."""
-    folder = tmp_path_factory.mktemp("undecided") / "run"
-    assert (
-        workspace.call("train", "tiny.toml", "--run", folder, "--max-steps", 4, "--quiet").code == 0
-    )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def usual(workspace: Workspace, undecided: Path) -> list[str]:
-    return workspace.call("translate", undecided, "-i", "corpus/train.de", "--threads", 1).lines
-
-
-def test_usual_translations_are_those_of_fp32(
-    workspace: Workspace, undecided: Path, usual: list[str]
-) -> None:
-    fp32, bf16 = (
-        workspace.call(
-            "translate",
-            undecided,
-            "-i",
-            "corpus/train.de",
-            "--threads",
-            1,
-            "--precision",
-            precision,
-        ).lines
-        for precision in ("fp32", "bf16")
-    )
-    assert usual == fp32
-    assert usual != bf16
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--batch-size", 1),
-        ("--batch-size", 7),
-        ("--threads", 2),
-        ("--threads", 2, "--batch-size", 3),
-        ("--backend", "torch"),
-    ],
-    ids=lambda flags: " ".join(map(str, flags)),
-)
-def test_translations_are_the_same_in_every_way(
-    workspace: Workspace, undecided: Path, usual: list[str], flags: tuple[object, ...]
-) -> None:
-    other = workspace.call("translate", undecided, "-i", "corpus/train.de", "--threads", 1, *flags)
-    assert other.lines == usual
-
-
-def test_translations_are_the_same_in_another_order(
-    workspace: Workspace, undecided: Path, usual: list[str], tmp_path: Path
-) -> None:
-    lines = workspace.corpus("train.de").read_bytes().splitlines(keepends=True)
-    tmp_path.joinpath("reversed.de").write_bytes(b"".join(reversed(lines)))
-    other = workspace.call("translate", undecided, "-i", tmp_path / "reversed.de", "--threads", 1)
-    assert other.lines == usual[::-1]
+def test_usual_translations_are_those_of_fp32(workspace: Workspace, tmp_path: Path) -> None:
+    # A run that has hardly begun: its choices are so close that bf16 changes them.
+    run = tmp_path / "run"
+    outcome = workspace.call("train", "tiny.toml", "--run", run, "--max-steps", 4, "--quiet")
+    assert outcome.code == 0, outcome.err
+    translate = ("translate", run, "-i", "corpus/train.de", "--threads", 1)
+    usual = workspace.call(*translate).lines
+    assert workspace.call(*translate, "--precision", "fp32").lines == usual
+    assert workspace.call(*translate, "--precision", "bf16").lines != usual
