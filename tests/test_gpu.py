@@ -17,8 +17,7 @@ from tiny import BACKENDS, CPU, random_pairs, split_of, tiny_model
 from workspace import Workspace
 
 from mt_cli.config.schema import Precision, TrainingConfig
-from mt_cli.errors import ResourceError
-from mt_cli.machine.device import Runtime, memory_errors_explained
+from mt_cli.machine.device import Runtime
 from mt_cli.training.trainer import Trainer
 
 pytestmark = pytest.mark.gpu
@@ -179,15 +178,6 @@ def test_scores_of_pairs_are_those_of_a_cpu(device: torch.device, workspace: Wor
     assert len(scores[0]) > 5
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_doctor_finds_nothing(
-    device: torch.device, workspace: Workspace, precision: Precision
-) -> None:
-    options = ("--device", device.type, "--precision", precision)
-    outcome = workspace.call("doctor", workspace.run, *options)
-    assert outcome.code == 0, outcome.text
-
-
 def test_a_trained_run_of_the_device_can_be_resumed_and_scored(
     device: torch.device, workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -200,14 +190,6 @@ def test_a_trained_run_of_the_device_can_be_resumed_and_scored(
     assert facts["device"].startswith(device.type)
     assert ("gpu" in facts) == (device.type == "cuda")
     assert workspace.call("evaluate", run, "--device", device.type).code == 0
-
-
-def test_running_out_of_memory_is_told_with_a_way_out(device: torch.device) -> None:
-    with (
-        pytest.raises(ResourceError, match="lower --batch-size"),
-        memory_errors_explained("lower --batch-size"),
-    ):
-        torch.empty(1 << 50, device=device)
 
 
 def test_two_devices_train_as_one(workspace: Workspace, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from mt_cli.data.batching import (
     rungs,
     rungs_below,
 )
-from mt_cli.data.prepared import EncodedSplit, Sentences
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 budgets = st.integers(1, 120)
@@ -67,10 +66,6 @@ def test_slices_of_a_mixture_are_parts_of_one_order(step: int) -> None:
     assert cut(shuffle, len(shuffle), step=step) == mixed([50, 30], [1.0, 0.5], seed=1)
 
 
-def test_seed_decides_the_order() -> None:
-    assert order(100, seed=3) == order(100, seed=3) != order(100, seed=4)
-
-
 def test_a_thousand_million_need_no_list() -> None:
     size = 10**9
     ends = Shuffle(size, np.random.default_rng(0)).slice(size - 1000, size + 5)
@@ -108,12 +103,6 @@ def test_each_range_comes_as_often_as_its_share_says(
         assert set(of_range) <= {int(share), int(share) + 1}  # none twice before all are there once
         begin += size
     assert counts.keys() <= set(range(begin))
-
-
-def test_half_a_range_is_another_half_each_time() -> None:
-    halves = [frozenset(mixed([0, 40], [1.0, 0.5], seed=seed)) for seed in range(20)]
-    assert len(set(halves)) == 20
-    assert frozenset.union(*halves) == set(range(40))
 
 
 # Sizes: few, and close above what is asked for
@@ -212,16 +201,6 @@ def test_an_epoch_has_few_shapes_and_little_padding() -> None:
     assert 1 - 3 * (src.sum() + tgt.sum() + 2 * len(src)) / places < 0.12
 
 
-def test_batches_do_not_come_sorted_by_length() -> None:
-    widths = [max(max(many_lengths[i]) for i in batch) for batch in plan(many_lengths, budget=100)]
-    assert widths != sorted(widths)
-    assert widths != sorted(widths, reverse=True)
-
-
-def test_a_short_last_batch_is_kept() -> None:
-    assert sorted(len(batch) for batch in plan([(4, 4)] * 5, budget=20)) == [1, 4]
-
-
 def test_batches_of_a_hand_worked_case() -> None:
     # With </s>: widths 9 → 10 and 5, of which 40 places hold four and eight; one of the long pairs
     # is left.
@@ -242,22 +221,11 @@ def test_processes_share_a_batch_in_one_shape(num_processes: int) -> None:
     assert {shard.shape for shard in shards if shard} == {BatchShape(-(-7 // num_processes), 5, 5)}
 
 
-def test_a_process_may_go_without() -> None:
-    (batch,) = planned([(4, 4)], budget=40)
-    assert len(batch.shard(1, of=2).indices) == 0
-
-
 def test_rows_left_over_hold_one_source_token_and_no_target() -> None:
     batch = collate(split_of([([5, 6], [7])]), [0], BatchShape(rows=3, src_width=4, tgt_width=2))
     assert batch.src_ids.tolist() == [[5, 6, 3, 0], [3, 0, 0, 0], [3, 0, 0, 0]]
     assert batch.tgt_ids.tolist() == [[2, 7, 3], [0, 0, 0], [0, 0, 0]]
     assert batch.real.tolist() == [0, 1]
-
-
-def test_ids_beyond_sixteen_bits_survive() -> None:
-    batch = collate(EncodedSplit(Sentences.of([[70_000]]), Sentences.of([[69_999]])), [0])
-    assert batch.src_ids.tolist() == [[70_000, 3]]
-    assert batch.tgt_ids.tolist() == [[2, 69_999, 3]]
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,6 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "target in the source's language": (lambda de, en: (de, shuffled(de)), r"train\.tgt: .* de"),
     "source in the target's language": (lambda de, en: (shuffled(en), en), r"train\.src: .* en"),
     "sources shuffled": (lambda de, en: (shuffled(de), en), MISALIGNED),
-    "targets shuffled": (lambda de, en: (de, shuffled(en)), MISALIGNED),
     "sorted apart": (lambda de, en: (sorted(de), sorted(en)), MISALIGNED),
     "one line lost at the start": (lambda de, en: (de[1:], en[:-1]), MISALIGNED),
     "one line lost in the middle": (
@@ -117,12 +116,6 @@ def test_nothing_is_odd_about_sound_corpora(tmp_path: Path, told: Told) -> None:
     assert told({"train": write(tmp_path / "spanish", "train", es, en)}, "es") == ""
 
 
-def test_validation_pairs_whose_sides_are_swapped_are_told(tmp_path: Path, told: Told) -> None:
-    de, en = sample("val")
-    corpus = {"train": write(tmp_path, "train", *TRAIN), "val": write(tmp_path, "val", en, de)}
-    assert re.fullmatch(r"val: .*swapped.*", told(corpus))
-
-
 def test_a_side_that_is_not_utf8_is_refused_with_its_first_bad_line(tmp_path: Path) -> None:
     de, en = TRAIN
     first = next(i for i, line in enumerate(de, 1) if not line.isascii())
@@ -136,13 +129,9 @@ def test_a_side_that_is_not_utf8_is_refused_with_its_first_bad_line(tmp_path: Pa
     ("lang", "text", "encoding"),
     [
         ("pl", "Zażółć gęślą jaźń.", "cp1250"),
-        ("sr-Latn", "Čačak i Šabac.", "cp1250"),
         ("ru", "Собака бежит.", "cp1251"),
-        ("el", "Ένας σκύλος.", "cp1253"),
-        ("tr", "Işıklı şehir.", "cp1254"),
         ("fr", "Un chien à côté.", "cp1252"),
         ("zh-TW", "一隻狗在跑。", "big5"),
-        ("zh", "一只狗在跑。", "gb18030"),
         ("ja", "犬が走る。", "cp932"),
     ],
 )
@@ -154,19 +143,6 @@ def test_the_encoding_that_is_advised_is_the_usual_one_of_the_language(
     with pytest.raises(DataError, match=f"iconv -f {encoding} ") as caught:
         log_oddities({"train": spoilt}, DataConfig(src_lang=lang))
     assert text in str(caught.value)
-
-
-def test_no_encoding_is_advised_in_which_the_line_makes_no_sense(tmp_path: Path) -> None:
-    no_letters = b"\x81\x8d Hund"  # of cp1252
-    spoilt = write(tmp_path, "train", [no_letters] * 9, ["A dog."] * 9)
-    with pytest.raises(DataError, match=r"train\.src: ") as caught:
-        log_oddities({"train": spoilt}, DataConfig())
-    assert "iconv -f" not in str(caught.value)
-
-
-def test_the_same_text_on_both_sides_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="same text"):
-        log_oddities({"train": write(tmp_path, "train", TRAIN[0], TRAIN[0])}, DataConfig())
 
 
 def test_five_pairs_are_shown_with_their_lines(tmp_path: Path) -> None:

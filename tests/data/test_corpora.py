@@ -1,8 +1,6 @@
 """Corpora: which files are found, and what their pairs are."""
 
 import gzip
-import importlib
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -11,10 +9,6 @@ import pytest
 from mt_cli.config.schema import DataConfig, FilesConfig
 from mt_cli.data.corpora import ParallelText, corpus_hashes, find_corpus, read_pairs
 from mt_cli.errors import ConfigError, DataError
-
-zstd = importlib.import_module(
-    "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-)
 
 
 def write(folder: Path, files: dict[str, bytes]) -> None:
@@ -28,12 +22,6 @@ def pairs_of(src: Path, tgt: Path, **columns: object) -> ParallelText:
 
 def read(folder: Path) -> list[tuple[bytes, bytes]]:
     return list(read_pairs(pairs_of(folder / "src", folder / "tgt")))
-
-
-def zst_that_skips(data: bytes) -> bytes:
-    """As pzstd writes it: a frame without text comes first."""
-    packed: bytes = zstd.compress(data)
-    return bytes.fromhex("502a4d18 04000000 01020304") + packed
 
 
 def test_sample_needs_no_folder() -> None:
@@ -50,17 +38,6 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     config = DataConfig(corpus="files", splits=("train", "val"), files=files)
     with pytest.raises(DataError, match=r"train\.x.*val\.y"):
         find_corpus(config)
-
-
-@pytest.mark.parametrize("pack", [bytes, zst_that_skips], ids=["plain", "pzstd"])
-def test_only_newline_ends_a_line(tmp_path: Path, pack: type[bytes]) -> None:
-    text = "a\u2028b\x0bc\x85\r\n\nletzte"
-    write(tmp_path, {"src": pack(text.encode()), "tgt": pack(b"1\n2\n3\n")})
-    assert [src for src, _ in read(tmp_path)] == [
-        "a\u2028b\x0bc\x85\r\n".encode(),
-        b"\n",
-        b"letzte",
-    ]
 
 
 @pytest.mark.parametrize(("num_src", "num_tgt"), [(5, 3), (2, 7), (0, 1)])

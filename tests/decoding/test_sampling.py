@@ -202,10 +202,3 @@ def test_log_probability_is_that_of_the_model_whatever_the_rules_forbid() -> Non
         logits = model(torch.tensor([src]), torch.tensor([[BOS_ID, *hyp.ids]]))[0, : len(targets)]
         of_targets = logits.double().log_softmax(-1)[range(len(targets)), targets]
         assert hyp.log_prob == pytest.approx(float(of_targets.sum()), abs=1e-4)
-
-
-def test_no_token_is_drawn_twice_where_none_may_be() -> None:
-    found = samples(uniform(), sampling=Sampling(temperature=5), no_repeat_ngram=1)
-    assert [hyp.ids for hyp in found if len(set(hyp.ids)) < len(hyp.ids)] == []
-    usual = samples(uniform(), sampling=Sampling(temperature=5))
-    assert [hyp.ids for hyp in usual if len(set(hyp.ids)) < len(hyp.ids)] != []

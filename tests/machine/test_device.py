@@ -15,7 +15,6 @@ from mt_cli.machine.device import (
     best_precision,
     choose_runtime,
     memory_errors_explained,
-    seed_everything,
     set_up_process,
 )
 from mt_cli.training import loss
@@ -69,12 +68,6 @@ def test_the_gpu_of_an_apple_computer_is_taken_only_if_asked_for(
 @pytest.mark.parametrize("table", TABLES)
 def test_each_device_has_its_numbers(table: Mapping[str, int]) -> None:
     assert {"auto", *table} == set(get_args(Device))
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_are_as_many_as_asked_for(threads: int) -> None:
-    set_up_process(threads=threads)
-    assert torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize(("variable", "expected"), [("", 1), ("2", 2)], ids=["a quota", "the user"])
@@ -136,13 +129,6 @@ def test_precision_asked_for_is_not_second_guessed(
     pretend_processor(monkeypatch, amx=amx)
     assert choose_runtime(device="cpu", precision="fp32").precision == "fp32"
     assert choose_runtime(device="cpu", precision="bf16").precision == "bf16"
-
-
-def test_same_seed_gives_the_same_numbers() -> None:
-    seed_everything(5)
-    first = torch.rand(3).tolist()
-    seed_everything(5)
-    assert torch.rand(3).tolist() == first
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,6 @@ CPU_V1 = "cpu,cpuacct/job/cpu"
 MEMORY_V1 = "memory/job/memory"
 TREES = {
     "no limits": Tree("0::/\n", {}),
-    "unlimited": Tree("0::/job\n", {"job/cpu.max": "max 100000", "job/memory.max": "max"}),
     "cores and memory": Tree(
         "0::/job\n",
         {"job/cpu.max": "200000 100000", "job/memory.max": 4 * GIB},
@@ -68,9 +67,6 @@ TREES = {
         free=4,
     ),
     "part of a core": Tree("0::/job\n", {"job/cpu.max": "50000 100000"}, quota=0.5, cores=1),
-    "more than the machine has": Tree(
-        "0::/job\n", {"job/cpu.max": "6400000 100000", "job/memory.max": 500 * GIB}, quota=64.0
-    ),
     "limits of those above": Tree(
         "0::/a/b/c\n",
         {
@@ -108,9 +104,6 @@ TREES = {
         total=6,
         free=3,
     ),
-    "more memory in use than the limit": Tree(
-        "0::/job\n", {"job/memory.max": 4 * GIB, "job/memory.current": 5 * GIB}, total=4, free=0
-    ),
     "memory from which on processes are slowed down": Tree(
         "0::/job\n",
         {"job/memory.max": "max", "job/memory.high": 4 * GIB, "job/memory.current": GIB},
@@ -138,20 +131,8 @@ TREES = {
             f"{MEMORY_V1}.limit_in_bytes": (1 << 63) - 4096,
         },
     ),
-    "version 1, controllers in another order": Tree(
-        V1.format("/job"),
-        {"cpuacct,cpu/job/cpu.cfs_quota_us": 300000, "cpuacct,cpu/job/cpu.cfs_period_us": 100000},
-        quota=3.0,
-        cores=3,
-    ),
     "version 1 in a container": Tree(
         V1.format("/docker/1234"), {"memory/memory.limit_in_bytes": 3 * GIB}, total=3, free=3
-    ),
-    "both versions": Tree(
-        f"{V1.format('/job')}0::/job\n",
-        {f"{MEMORY_V1}.limit_in_bytes": 4 * GIB, "job/cpu.max": "max 100000"},
-        total=4,
-        free=4,
     ),
     "nonsense": Tree("0::/job\n", {"job/cpu.max": "", "job/memory.max": "much"}),
 }
@@ -162,14 +143,6 @@ def test_limits_are_the_lowest_of_the_own_cgroup_and_above(cgroups: Cgroups, nam
     tree = TREES[name]
     cgroups(tree.own, tree.files)
     assert found() == (tree.quota, tree.cores, tree.total, tree.free)
-
-
-def test_fewer_cores_of_the_affinity_count_before_a_larger_quota(
-    cgroups: Cgroups, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cgroups("0::/job\n", {"job/cpu.max": "500000 100000"})
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
-    assert usable_cores() == 2
 
 
 def test_a_system_without_any_of_this_limits_nothing(

@@ -117,13 +117,6 @@ def test_attention_over_padded_keys_equals_torch(num_keys: int) -> None:
     assert_same(ours, expected)
 
 
-def test_causal_mask_equals_torch() -> None:
-    ours, reference = twins()
-    x = random(B, T, 12)
-    mask = causal_mask(T, device=CPU)
-    assert_same(ours(x, as_bias(mask)), reference(x, x, x, attn_mask=~mask)[0])
-
-
 @pytest.mark.parametrize("num_heads", [1, 3, 12])
 def test_any_number_of_heads_equals_torch(num_heads: int) -> None:
     ours, reference = twins(num_heads=num_heads)
@@ -162,10 +155,6 @@ def test_sinusoids_equal_the_formula_of_the_paper(position: int, column: int) ->
     angle = position / 10000 ** (2 * pair / 128)
     expected = math.sin(angle) if column % 2 == 0 else math.cos(angle)
     assert sinusoids(256, 128)[position, column].item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_learned_positions_are_parameters() -> None:
-    assert [p.shape for p in Positions(5, 4, learned=True).parameters()] == [(5, 4)]
 
 
 def test_waves_are_neither_parameters_nor_saved() -> None:

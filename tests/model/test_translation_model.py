@@ -215,10 +215,3 @@ def test_a_token_changes_the_logits_from_its_place_on_and_none_before(
     before, after = logits_of(model, src, tgt), logits_of(model, src, changed)
     assert_same(after[:, :position], before[:, :position])
     assert ((after - before).abs().amax(-1)[:, position:] > 1e-4).all()
-
-
-@pytest.mark.parametrize("tie", ["none", "decoder", "all"])
-def test_matrices_are_shared_as_asked(backend: str, tie: str) -> None:
-    model = tiny_model(backend, tie=tie)
-    assert (model.output.weight is model.tgt_embedding.weight) == (tie != "none")
-    assert (model.src_embedding.weight is model.tgt_embedding.weight) == (tie == "all")

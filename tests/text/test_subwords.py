@@ -86,13 +86,6 @@ def test_control_character_of_a_byte_piece_is_removed(tokenizer: SubwordTokenize
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_learning_twice_gives_the_same_model(kind: Literal["bpe", "unigram"]) -> None:
-    lines = sample_lines("en")[:300]
-    first = learn_subwords(lines, kind=kind, vocab_size=350)
-    assert learn_subwords(iter(lines), kind=kind, vocab_size=350).to_bytes() == first.to_bytes()
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_little_text_yields_fewer_subwords_with_a_warning(
     kind: Literal["bpe", "unigram"], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,12 +109,6 @@ def test_very_long_lines_are_learned_from_too(kind: Literal["bpe", "unigram"], e
     tokenizer = learn_subwords([f"Ostfriese{end}" * 1000], kind=kind, vocab_size=290)
     (ids,) = tokenizer.encode(["Ostfriese"])
     assert [token for token in tokenizer.tokens(ids) if token.startswith("<0x")] == []
-
-
-@pytest.mark.parametrize("texts", [[], [""]], ids=["no lines", "an empty line"])
-def test_learning_from_nothing_is_a_data_error(texts: list[str]) -> None:
-    with pytest.raises(DataError, match="text"):
-        learn_subwords(texts, kind="bpe", vocab_size=300)
 
 
 @each_kind

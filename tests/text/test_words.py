@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mt_cli.errors import ConfigError, DataError
-from mt_cli.text import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from mt_cli.text import SPECIALS, UNK_ID
 from mt_cli.text.normalize import normalize
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, learn_vocabulary, split_words
 
@@ -64,10 +64,6 @@ def test_words_are_those_of_spacy() -> None:
     assert [token.removeprefix(JOINER) for token in split_words([text], "de")[0]] == expected
 
 
-def test_joiner_marks_what_follows_without_a_space() -> None:
-    assert split_words(["Ein Hund."], "de") == [["Ein", "Hund", f"{JOINER}."]]
-
-
 def test_special_symbols_in_text_are_words() -> None:
     tokenizer = WordTokenizer("de", [*SPECIALS, "a"])
     ids = tokenizer.encode(["a <s> <pad> </s> <unk> a"])[0]
@@ -107,11 +103,6 @@ def test_vocabulary_of_a_hand_worked_case(
 ) -> None:
     vocabulary = learn_vocabulary(counts, max_size=max_size, min_freq=min_freq)
     assert vocabulary == [*SPECIALS, *expected]
-
-
-def test_specials_have_their_ids() -> None:
-    specials = [SPECIALS[i] for i in (PAD_ID, UNK_ID, BOS_ID, EOS_ID)]
-    assert specials == ["<pad>", "<unk>", "<s>", "</s>"]
 
 
 def test_asking_for_an_unknown_token_does_not_add_it() -> None:
