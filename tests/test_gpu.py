@@ -59,9 +59,8 @@ def trainer_on(
     batch.
     """
     started = tiny_model(backend, d_model=32, d_ff=64, options=model).to(device)
-    config = TRAINING.model_copy(
-        update={"r_drop": r_drop, "accumulation": 2 if graphs is None else 1}
-    )
+    accumulation = 2 if graphs is None else 1
+    config = TRAINING.model_copy(update={"r_drop": r_drop, "accumulation": accumulation})
     runtime = Runtime(device, precision, graphs=bool(graphs))
     return Trainer(started, split_of(PAIRS), config, runtime=runtime, seed=1)
 

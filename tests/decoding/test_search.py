@@ -183,7 +183,6 @@ class Script:
     rows: list[int]
     position: int = 0
     seen: list[list[int]] = field(default_factory=list)
-    given: list[list[int]] = field(default_factory=list)
 
     def keep(self, rows: Tensor) -> None:
         self.rows = [self.rows[i] for i in rows.tolist()]
@@ -192,33 +191,21 @@ class Script:
         raise AssertionError("greedy search has one beam")
 
 
-def follow(
-    lines: Sequence[Sequence[int]],
-    limits: Sequence[int],
-    *,
-    forbidden_ids: Sequence[int] = (),
-    second_best: int = 9,
-) -> tuple[list[list[int]], Script]:
+def follow(lines: Sequence[Sequence[int]], limits: Sequence[int]) -> tuple[list[list[int]], Script]:
     """Search over a step that likes the next id of each of `lines` best; past their ends `</s>`."""
 
     def step(ids: Tensor, state: Script) -> Tensor:
         state.seen.append(list(state.rows))
-        state.given.append(ids.squeeze(1).tolist())
         logits = torch.zeros(len(state.rows), 1, 10)
-        logits[..., second_best] = 1
         for row, line in enumerate(state.rows):
             wanted = lines[line][state.position] if state.position < len(lines[line]) else EOS_ID
-            logits[row, 0, wanted] = 2
+            logits[row, 0, wanted] = 1
         state.position += 1
         return logits
 
     script = Script(list(range(len(lines))))
-    hyps = greedy_search(step, script, torch.tensor(limits), Rules(BOS_ID, EOS_ID, forbidden_ids))
+    hyps = greedy_search(step, script, torch.tensor(limits), Rules(BOS_ID, EOS_ID, ()))
     return hyps, script
-
-
-def test_each_step_is_given_what_the_last_one_chose() -> None:
-    assert follow([[4, 5], [7, 8]], [10, 10])[1].given == [[BOS_ID, BOS_ID], [4, 7], [5, 8]]
 
 
 @pytest.mark.parametrize(
@@ -246,14 +233,6 @@ def test_a_few_finished_rows_wait_for_others_before_they_leave() -> None:
     hyps, script = follow(lines, [9] * 40)
     assert hyps == lines
     assert [len(rows) for rows in script.seen] == [40, 40, 40, 40, 37, 37]
-
-
-def test_forbidden_ids_are_passed_over_for_the_next_best() -> None:
-    assert follow([[4, 0, 2, 5]], [4], forbidden_ids=(0, 2), second_best=8)[0] == [[4, 8, 8, 5]]
-
-
-def test_a_forbidden_end_is_never_chosen() -> None:
-    assert follow([[4]], [3], forbidden_ids=(EOS_ID,), second_best=7)[0] == [[4, 7, 7]]
 
 
 def test_no_sentences_give_no_hypotheses() -> None:

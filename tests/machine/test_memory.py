@@ -131,9 +131,6 @@ TREES = {
             f"{MEMORY_V1}.limit_in_bytes": (1 << 63) - 4096,
         },
     ),
-    "version 1 in a container": Tree(
-        V1.format("/docker/1234"), {"memory/memory.limit_in_bytes": 3 * GIB}, total=3, free=3
-    ),
     "nonsense": Tree("0::/job\n", {"job/cpu.max": "", "job/memory.max": "much"}),
 }
 

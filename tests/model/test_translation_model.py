@@ -70,19 +70,6 @@ def test_every_source_token_matters_at_every_target_position(
     assert (difference > 1e-5).all()
 
 
-@pytest.mark.parametrize("extra", [1, 7])
-def test_source_padding_changes_nothing(model: TranslationModel, extra: int) -> None:
-    src, tgt = random_ids(2, 4), random_ids(2, 5, seed=1)
-    padded = torch.nn.functional.pad(src, (0, extra), value=PAD_ID)
-    assert_same(logits_of(model, padded, tgt), logits_of(model, src, tgt))
-
-
-def test_target_padding_changes_nothing_before_it(model: TranslationModel) -> None:
-    src, tgt = random_ids(2, 4), random_ids(2, 5, seed=1)
-    padded = torch.nn.functional.pad(tgt, (0, 3), value=PAD_ID)
-    assert_same(logits_of(model, src, padded)[:, :5], logits_of(model, src, tgt))
-
-
 def test_other_rows_of_the_batch_change_nothing(model: TranslationModel) -> None:
     src = random_ids(4, 9, lengths=[3, 9, 1, 6])
     tgt = random_ids(4, 5, seed=1)
@@ -183,26 +170,6 @@ def test_encoder_is_given_embeddings_scaled_as_asked(
         + model.get_parameter("src_positions.weight")[:2]
     )
     assert_same(given[0], expected)
-
-
-RATES = ("dropout", "attention_dropout", "activation_dropout")
-
-
-@pytest.mark.parametrize("rate", RATES)
-def test_dropout_never_changes_the_model_in_eval_mode(backend: str, rate: str) -> None:
-    src, tgt = random_ids(2, 4), random_ids(2, 5)
-    plain, dropping = (
-        randomised(tiny_model(backend)),
-        randomised(tiny_model(backend, options={rate: 0.5})),
-    )
-    assert torch.equal(logits_of(plain, src, tgt), logits_of(dropping, src, tgt))
-
-
-@pytest.mark.parametrize("rate", RATES)
-def test_each_rate_makes_training_random(backend: str, rate: str) -> None:
-    model = randomised(tiny_model(backend, options={rate: 0.5})).train()
-    src, tgt = random_ids(2, 4), random_ids(2, 5)
-    assert not torch.equal(logits_of(model, src, tgt), logits_of(model, src, tgt))
 
 
 @pytest.mark.parametrize("position", [0, 2, 4])

@@ -78,7 +78,6 @@ def test_an_altered_file_is_named(run: Run, name: str) -> None:
         '{"format": 1, "sha256": [], "prepared": {}}',
         '{"format": 1, "sha256": {}}',
     ],
-    ids=["empty", "other format", "no hashes", "no data"],
 )
 def test_a_manifest_of_another_kind_is_refused(run: Run, manifest: str) -> None:
     (run.folder / "manifest.json").write_text(manifest, encoding="utf-8")
