@@ -69,21 +69,41 @@ for module, names in NAMES.items():
 """A `sitecustomize.py`, which Python runs first: it hides what Windows does not have."""
 
 
+COMMANDS = """
+import os, shlex, sys
+from typer.testing import CliRunner
+from mt_cli.cli.app import app
+
+assert not hasattr(os, "fork")
+for line in sys.stdin:
+    result = CliRunner().invoke(app, shlex.split(line))
+    if result.exit_code:
+        sys.exit(line + result.stderr)
+    print(result.stdout)
+"""
+"""One process for all of them, because loading PyTorch takes most of the time."""
+
+
 def test_the_four_commands_of_the_wheel_need_an_empty_folder_and_nothing_of_posix(
     installed: Path, tmp_path: Path
 ) -> None:
     installed.joinpath("sitecustomize.py").write_text(WITHOUT_POSIX)
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    is_hidden = "import os, sys; sys.exit(hasattr(os, 'fork'))"
-    subprocess.run([sys.executable, "-c", is_hidden], env=environment, check=True)
-    train = ("train", "sample", "--max-steps", "2", "--device", "cpu", "--no-validate")
-    short = ("--set", "decoding.max_len_factor=0", "--set", "decoding.max_len_extra=1")
-    for args, printed in (
-        (("prepare", "sample"), "data/prepared/sample\n"),
-        ((*train, "--set", "training.max_epochs=1"), "runs/sample\n"),
-        (("evaluate", "runs/sample", "--split", "val", *short), "val "),
-        (("translate", "runs/sample", "--text", "Ein Hund.", *short), ""),
-    ):
-        outcome = call(installed, tmp_path, *args)
-        assert outcome.returncode == 0, outcome.stderr
-        assert printed in outcome.stdout
+    short = "--set decoding.max_len_factor=0 --set decoding.max_len_extra=1"
+    commands = (
+        "prepare sample",
+        "train sample --max-steps 2 --device cpu --no-validate --set training.max_epochs=1",
+        f"evaluate runs/sample --split val {short}",
+        f"translate runs/sample --text 'Ein Hund.' {short}",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS],
+        input="\n".join(commands),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for printed in ("data/prepared/sample\n", "runs/sample\n", "val "):
+        assert printed in done.stdout
