@@ -15,7 +15,6 @@ from workspace import Workspace
 from mt_cli.config.schema import TrainingConfig
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.text import PAD_ID
 from mt_cli.training.trainer import Trainer, mean_nll
 from mt_cli.translation.translator import Translator
 
@@ -27,13 +26,6 @@ TRAINING = TrainingConfig(
     max_epochs=3, tokens_per_batch=60, warmup_steps=3, peak_lr=0.01, clip_norm=0.5, accumulation=2
 )
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
-
-
-@torch.no_grad()
-def logits_of(model: TranslationModel, src_ids: Tensor, tgt_in: Tensor) -> Tensor:
-    with BF16.autocast():
-        logits: Tensor = model(src_ids, tgt_in)
-    return logits.float()
 
 
 def trainer_of(model: TranslationModel, runtime: Runtime = BF16, **options: object) -> Trainer:
@@ -68,50 +60,12 @@ def test_the_fused_attention_whose_backward_pass_is_slow_is_left_out(
 
 
 @each_backend
-def test_no_position_sees_the_future(backend: str) -> None:
-    model = randomised(tiny_model(backend, decoder_layers=2), std=0.3)
-    src_ids, tgt_in = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 7, seed=1))
-    changed = tgt_in.clone()
-    changed[:, 4:] = random_ids(3, 4, seed=2)
-    before, after = logits_of(model, src_ids, tgt_in), logits_of(model, src_ids, changed)
-    torch.testing.assert_close(after[:, :4], before[:, :4], rtol=0, atol=0)
-    assert not torch.equal(after[:, 4:], before[:, 4:])
-
-
-@each_backend
-def test_padding_and_other_rows_change_no_more_than_rounding(backend: str) -> None:
-    model = randomised(tiny_model(backend, decoder_layers=2), std=0.3)
-    src_ids, tgt_in = random_ids(3, 9, lengths=[9, 2, 4]), with_bos(random_ids(3, 5, seed=1))
-    together = logits_of(model, src_ids, tgt_in)
-    for i, row in enumerate(src_ids):
-        alone = logits_of(model, row[row != PAD_ID].unsqueeze(0), tgt_in[i : i + 1])
-        torch.testing.assert_close(
-            together[i : i + 1], alone, rtol=0, atol=together.std().item() / 20
-        )
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_both_backends_agree_but_for_rounding(norm: str) -> None:
-    src_ids, tgt_in = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 5, seed=1))
-    ours, theirs = (
-        logits_of(randomised(tiny_model(backend, norm=norm), std=0.3), src_ids, tgt_in)
-        for backend in BACKENDS
-    )
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=ours.std().item() / 20)
-
-
-@each_backend
 def test_losses_are_close_to_those_of_fp32(backend: str) -> None:
     low, exact = (
         losses(trainer_of(randomised(tiny_model(backend)), runtime)) for runtime in (BF16, FP32)
     )
     assert low == pytest.approx(exact, rel=0.03)
     assert low != exact
-
-
-def test_losses_of_both_backends_are_close() -> None:
-    ours, theirs = (losses(trainer_of(randomised(tiny_model(backend)))) for backend in BACKENDS)
-    assert ours == pytest.approx(theirs, rel=0.03)
 
 
 @each_backend
@@ -147,18 +101,14 @@ def test_a_resumed_training_equals_one_that_never_stopped(backend: str, r_drop: 
 def run(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was trained in bf16."""
     folder = tmp_path_factory.mktemp("bf16") / "run"
-    options = ("--precision", "bf16", "--max-steps", 150, "--quiet")
+    options = ("--precision", "bf16", "--max-steps", 40, "--quiet")
     outcome = workspace.call("train", "tiny.toml", "--run", folder, *options)
     assert outcome.code == 0, outcome.err
     return folder
 
 
-def test_training_in_bf16_learns_the_pairs(run: Path) -> None:
-    assert json.loads((run / "status.json").read_bytes())["best_score"] > 90
-    assert json.loads((run / "env.json").read_bytes())["precision"] == "bf16"
-
-
 def test_validation_while_training_in_bf16_is_in_fp32(workspace: Workspace, run: Path) -> None:
+    assert json.loads((run / "env.json").read_bytes())["precision"] == "bf16"
     outcome = workspace.call(
         "evaluate", run, "--split", "val", "--data", workspace.prepared, "--json"
     )
@@ -185,71 +135,12 @@ def test_decoding_is_in_fp32_whatever_the_machine_likes(
     assert ": greedy-bf16 on cpu" in repr(asked)
 
 
-def test_a_run_may_ask_for_decoding_in_bf16(workspace: Workspace, tmp_path: Path) -> None:
-    options = ("--max-steps", 1, "--set", "decoding.precision=bf16")
-    assert workspace.call("train", "tiny.toml", "--run", tmp_path / "run", *options).code == 0
-    assert ": greedy-bf16 on cpu" in repr(
-        Translator.load(tmp_path / "run", device="cpu", threads=1)
-    )
-
-
-@pytest.fixture(scope="module")
-def undecided(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has hardly begun: its choices are so close that bf16 changes them."""
-    folder = tmp_path_factory.mktemp("undecided") / "run"
-    assert (
-        workspace.call("train", "tiny.toml", "--run", folder, "--max-steps", 4, "--quiet").code == 0
-    )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def usual(workspace: Workspace, undecided: Path) -> list[str]:
-    return workspace.call("translate", undecided, "-i", "corpus/train.de", "--threads", 1).lines
-
-
-def test_usual_translations_are_those_of_fp32(
-    workspace: Workspace, undecided: Path, usual: list[str]
-) -> None:
-    fp32, bf16 = (
-        workspace.call(
-            "translate",
-            undecided,
-            "-i",
-            "corpus/train.de",
-            "--threads",
-            1,
-            "--precision",
-            precision,
-        ).lines
-        for precision in ("fp32", "bf16")
-    )
-    assert usual == fp32
-    assert usual != bf16
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--batch-size", 1),
-        ("--batch-size", 7),
-        ("--threads", 2),
-        ("--threads", 2, "--batch-size", 3),
-        ("--backend", "torch"),
-    ],
-    ids=lambda flags: " ".join(map(str, flags)),
-)
-def test_translations_are_the_same_in_every_way(
-    workspace: Workspace, undecided: Path, usual: list[str], flags: tuple[object, ...]
-) -> None:
-    other = workspace.call("translate", undecided, "-i", "corpus/train.de", "--threads", 1, *flags)
-    assert other.lines == usual
-
-
-def test_translations_are_the_same_in_another_order(
-    workspace: Workspace, undecided: Path, usual: list[str], tmp_path: Path
-) -> None:
-    lines = workspace.corpus("train.de").read_bytes().splitlines(keepends=True)
-    tmp_path.joinpath("reversed.de").write_bytes(b"".join(reversed(lines)))
-    other = workspace.call("translate", undecided, "-i", tmp_path / "reversed.de", "--threads", 1)
-    assert other.lines == usual[::-1]
+def test_usual_translations_are_those_of_fp32(workspace: Workspace, tmp_path: Path) -> None:
+    # A run that has hardly begun: its choices are so close that bf16 changes them.
+    run = tmp_path / "run"
+    outcome = workspace.call("train", "tiny.toml", "--run", run, "--max-steps", 4, "--quiet")
+    assert outcome.code == 0, outcome.err
+    translate = ("translate", run, "-i", "corpus/train.de", "--threads", 1)
+    usual = workspace.call(*translate).lines
+    assert workspace.call(*translate, "--precision", "fp32").lines == usual
+    assert workspace.call(*translate, "--precision", "bf16").lines != usual

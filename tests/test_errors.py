@@ -22,17 +22,10 @@ def test_message_speaks_python_unless_the_command_line_asks() -> None:
     assert error.with_flags() == "out of memory; lower --batch-size (now 8)"
 
 
-@pytest.mark.parametrize(
-    ("error", "builtin"),
-    [(UsageError, ValueError), (ConfigError, ValueError)],
-)
-def test_wrong_arguments_can_be_caught_as_pythons_own_errors(
-    error: type[MtCliError], builtin: type[Exception]
-) -> None:
-    with pytest.raises(builtin, match=r"^why$") as caught:
-        raise error("why")
-    assert isinstance(caught.value, MtCliError)
-    assert caught.value.exit_code == 2
+@pytest.mark.parametrize("error", [UsageError, ConfigError])
+def test_wrong_arguments_can_be_caught_as_pythons_own_errors(error: type[MtCliError]) -> None:
+    assert issubclass(error, ValueError)
+    assert error("why").exit_code == 2
 
 
 def test_error_survives_the_way_from_another_process() -> None:

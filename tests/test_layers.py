@@ -4,8 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import mt_cli
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +34,6 @@ CONFIG_NAMES = {
 }
 # The package itself may hand out the Python API, but only when asked for it.
 PACKAGE_NAMES = {name: home.split(".")[1] for name, home in mt_cli.HOMES.items()}
-MEANINGLESS_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 MAX_LINES = 600
 
 TEXTS = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
@@ -72,17 +69,15 @@ def imports(source: str, *, package: str) -> Iterator[str]:
                 yield name
 
 
-def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
-    """Imports of `module` that the layers forbid, as sentences."""
-    package = module if is_package else module.rpartition(".")[0]
-    targets = [
-        name for name in imports(source, package=package) if name.partition(".")[0] == "mt_cli"
-    ]
-    return [
-        f"{module} imports {name}: {reason}"
-        for name in targets
-        if (reason := objection(module, name))
-    ]
+def violations(path: Path, source: str) -> list[str]:
+    """Imports of the module in `path` that the layers forbid, as sentences."""
+    module = name_of(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found = []
+    for name in imports(source, package=package):
+        if name.startswith("mt_cli.") and (reason := objection(module, name)):
+            found.append(f"{module} imports {name}: {reason}")
+    return found
 
 
 def objection(module: str, name: str) -> str:
@@ -102,38 +97,20 @@ def objection(module: str, name: str) -> str:
     return ""
 
 
-def calls_of(name: str, source: str) -> list[int]:
-    """Lines on which the function `name` is called."""
-    return [
-        node.lineno
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
-    ]
-
-
-def imports_package(source: str, package: str) -> bool:
-    return any(name.partition(".")[0] == package for name in imports(source, package=""))
+def calls(source: str) -> set[str]:
+    """Names of the functions that are called, as they are written."""
+    nodes = ast.walk(ast.parse(source))
+    return {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
 
 
 def test_imports_point_down_only() -> None:
-    found = [
-        sentence
-        for path, text in TEXTS.items()
-        for sentence in violations(name_of(path), text, is_package=path.name == "__init__.py")
-    ]
-    assert found == []
+    found = [violations(path, text) for path, text in TEXTS.items()]
+    assert [each for each in found if each] == []
 
 
 def test_every_module_has_a_floor() -> None:
     without = {member_of(name_of(path)) for path in TEXTS} - {"", *MEMBERS}
     assert without == set(), "give each a place in FLOORS and in the design"
-
-
-def test_every_folder_of_modules_is_a_package() -> None:
-    folders = {path.parent for path in TEXTS}
-    assert [
-        str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()
-    ] == []
 
 
 def test_every_module_says_what_it_owns() -> None:
@@ -146,20 +123,16 @@ def test_every_module_is_short_enough_to_read() -> None:
     assert [name_of(path) for path, text in TEXTS.items() if text.count("\n") > MAX_LINES] == []
 
 
-def test_every_name_says_something() -> None:
-    names = [name_of(path) for path in TEXTS]
-    assert [name for name in names if not MEANINGLESS_NAMES.isdisjoint(name.split("."))] == []
-
-
 def test_nothing_prints_but_through_the_terminal() -> None:
-    found = {
-        name_of(path): lines for path, text in TEXTS.items() if (lines := calls_of("print", text))
-    }
-    assert found == {}
+    assert [name_of(path) for path, text in TEXTS.items() if "print" in calls(text)] == []
 
 
 def test_one_module_imports_torchtext() -> None:
-    users = [name_of(path) for path, text in TEXTS.items() if imports_package(text, "torchtext")]
+    users = [
+        name_of(path)
+        for path, text in TEXTS.items()
+        if "import torchtext" in text or "from torchtext" in text
+    ]
     assert len(users) == 1, users
 
 
@@ -169,61 +142,3 @@ def test_the_package_loads_nothing_of_itself_until_asked() -> None:
         ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     assert not [line for line in eager if "mt_cli" in line or "from ." in line]
-
-
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [
-        ("mt_cli.model.transformer", "import mt_cli.data.batching"),
-        ("mt_cli.model.transformer", "from mt_cli.decoding import search"),
-        ("mt_cli.model.transformer", "from mt_cli.config.schema import ModelConfig"),
-        ("mt_cli.decoding.search", "import mt_cli.config"),
-        ("mt_cli.text.words", "from mt_cli.config.schema import Config"),
-        ("mt_cli.text.words", "from mt_cli import runs"),
-        ("mt_cli.text.words", "from ..runs.run import open_run"),
-        ("mt_cli.text.words", "from .. import runs"),
-        (
-            "mt_cli.runs.run",
-            "def load():\n    from mt_cli.translation.translator import Translator",
-        ),
-        ("mt_cli.runs.run", "from mt_cli import Translator"),
-        ("mt_cli.model.transformer", "from mt_cli import Sampling"),
-        (
-            "mt_cli.evaluation.report",
-            "import importlib\nimportlib.import_module('mt_cli.training.train')",
-        ),
-        ("mt_cli.training.train", "if TYPE_CHECKING:\n    from mt_cli.cli import app"),
-        ("mt_cli.errors", "from mt_cli.model.transformer import causal_mask"),
-    ],
-)
-def test_planted_violation_is_caught(module: str, line: str) -> None:
-    (sentence,) = violations(module, line)
-    assert sentence.startswith(f"{module} imports mt_cli.")
-
-
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [
-        ("mt_cli.model.transformer", "from mt_cli.model.transformer import causal_mask"),
-        ("mt_cli.model.transformer", "from .masks import causal_mask"),
-        ("mt_cli.text.tokenizer", "from mt_cli.config.schema import TokenizerConfig"),
-        ("mt_cli.config", "from mt_cli.errors import ConfigError"),
-        ("mt_cli.runs.run", "from mt_cli import __version__"),
-        ("mt_cli.training.train", "from mt_cli.config.schema import Config"),
-        ("mt_cli.__main__", "from mt_cli.cli import main"),
-        (
-            "mt_cli",
-            "def __getattr__(name):\n    from mt_cli.translation.translator import Translator",
-        ),
-    ],
-)
-def test_permitted_import_passes(module: str, line: str) -> None:
-    assert violations(module, line) == []
-
-
-def test_planted_print_is_caught() -> None:
-    assert calls_of("print", "def f():\n    print('x')") == [2]
-
-
-def test_planted_torchtext_is_caught() -> None:
-    assert imports_package("def f():\n    from torchtext.vocab import Vocab", "torchtext")

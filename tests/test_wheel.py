@@ -17,21 +17,12 @@ PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the installed wheel; its packages are this environment's."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = (
-        "wheel",
-        ROOT,
-        "--no-index",
-        "--no-deps",
-        "--no-build-isolation",
-        "--wheel-dir",
-        folder,
-    )
-    subprocess.run([*PIP, *build], check=True, capture_output=True)
+    build = ("wheel", ROOT, "--no-index", "--no-deps", "--no-build-isolation")
+    subprocess.run([*PIP, *build, "--wheel-dir", folder], check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     site = folder / "site"
-    subprocess.run(
-        [*PIP, "install", "--no-index", "--no-deps", "--target", site, wheel], check=True
-    )
+    install = ("install", "--no-index", "--no-deps", "--target", site, wheel)
+    subprocess.run([*PIP, *install], check=True)
     return site
 
 
@@ -49,11 +40,9 @@ def call(site: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[st
 def test_installed_wheel_names_its_configs(installed: Path, tmp_path: Path) -> None:
     outcome = call(installed, tmp_path, "prepare", "no_such")
     assert outcome.returncode == 2
-    assert outcome.stderr.startswith(
-        "error: no_such: no such config file, and no config of that name comes "
-    )
-    assert "; these do: classic/note, " in outcome.stderr
-    assert outcome.stderr.endswith(", multi30k-words, sample, speedrun\n")
+    assert "no_such" in outcome.stderr
+    assert "classic/note, " in outcome.stderr
+    assert "multi30k-words, sample" in outcome.stderr
 
 
 WITHOUT_POSIX = """
@@ -61,8 +50,8 @@ import builtins, os, signal
 
 MODULES = {"fcntl", "grp", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
 NAMES = {
-    os: ("fork", "geteuid", "getpgid", "getuid", "killpg", "sched_getaffinity", "setsid", "sysconf"),
-    signal: ("SIGALRM", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1", "SIGUSR2", "alarm", "pthread_sigmask"),
+    os: "fork geteuid getpgid getuid killpg sched_getaffinity setsid sysconf".split(),
+    signal: "SIGALRM SIGHUP SIGKILL SIGPIPE SIGUSR1 SIGUSR2 alarm pthread_sigmask".split(),
 }
 real = builtins.__import__
 
@@ -77,27 +66,44 @@ for module, names in NAMES.items():
         if hasattr(module, name):
             delattr(module, name)
 """
-"""Python runs a `sitecustomize.py` before the program: this one hides from it what Windows does not
-have.
+"""A `sitecustomize.py`, which Python runs first: it hides what Windows does not have."""
+
+
+COMMANDS = """
+import os, shlex, sys
+from typer.testing import CliRunner
+from mt_cli.cli.app import app
+
+assert not hasattr(os, "fork")
+for line in sys.stdin:
+    result = CliRunner().invoke(app, shlex.split(line))
+    if result.exit_code:
+        sys.exit(line + result.stderr)
+    print(result.stdout)
 """
+"""One process for all of them, because loading PyTorch takes most of the time."""
 
 
 def test_the_four_commands_of_the_wheel_need_an_empty_folder_and_nothing_of_posix(
     installed: Path, tmp_path: Path
 ) -> None:
     installed.joinpath("sitecustomize.py").write_text(WITHOUT_POSIX)
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    is_hidden = "import os, sys; sys.exit(hasattr(os, 'fork'))"
-    subprocess.run([sys.executable, "-c", is_hidden], env=environment, check=True)
-    for args, printed in (
-        (("prepare", "sample"), "data/prepared/sample\n"),
-        (("train", "sample", "--max-steps", "2", "--device", "cpu"), "runs/sample\n"),
-        (
-            ("evaluate", "runs/sample", "--split", "val", "--set", "decoding.max_len_extra=1"),
-            "val ",
-        ),
-        (("translate", "runs/sample", "--text", "Ein Hund."), ""),
-    ):
-        outcome = call(installed, tmp_path, *args)
-        assert outcome.returncode == 0, outcome.stderr
-        assert printed in outcome.stdout
+    short = "--set decoding.max_len_factor=0 --set decoding.max_len_extra=1"
+    commands = (
+        "prepare sample",
+        "train sample --max-steps 2 --device cpu --no-validate --set training.max_epochs=1",
+        f"evaluate runs/sample --split val {short}",
+        f"translate runs/sample --text 'Ein Hund.' {short}",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS],
+        input="\n".join(commands),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for printed in ("data/prepared/sample\n", "runs/sample\n", "val "):
+        assert printed in done.stdout

@@ -2,7 +2,6 @@
 logits.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,26 +22,23 @@ from mt_cli.errors import UsageError
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
-GRID = 10_000
+GRID = 5_000
 EVENLY = (torch.arange(GRID) + 0.5) / GRID
 SMALLEST, LARGEST = 0.0, 1 - 2**-24  # of the numbers in [0, 1) that 32 bits can hold
 
 
-def frequencies(probs: Sequence[float], sampling: Sampling) -> list[float]:
-    """How often each id is drawn by draws that are spread evenly, where its probability is one of
-    `probs`.
-    """
-    logits = torch.tensor(probs).log().expand(GRID, -1)
-    counts = sample_ids(logits, EVENLY, sampling).bincount(minlength=len(probs))
-    return (counts / GRID).tolist()
+def frequencies(logits: Tensor, sampling: Sampling) -> list[float]:
+    """How often each id is drawn by draws that are spread evenly; `logits` are (V,)."""
+    drawn = sample_ids(logits.expand(GRID, -1), EVENLY, sampling)
+    frequencies: list[float] = (drawn.bincount(minlength=len(logits)) / GRID).tolist()
+    return frequencies
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(st.lists(st.floats(-8, 8, width=32), min_size=1, max_size=60))
 def test_frequencies_are_those_of_softmax(logits: list[float]) -> None:
     row = torch.tensor(logits)
-    counts = sample_ids(row.expand(GRID, -1), EVENLY, Sampling()).bincount(minlength=len(logits))
-    np.testing.assert_allclose(counts / GRID, row.softmax(-1), atol=1.5e-4)
+    assert frequencies(row, Sampling()) == pytest.approx(row.softmax(-1).tolist(), abs=3e-4)
 
 
 @pytest.mark.parametrize(
@@ -51,12 +47,9 @@ def test_frequencies_are_those_of_softmax(logits: list[float]) -> None:
         (Sampling(), [0.1, 0.4, 0.2, 0.3]),
         (Sampling(temperature=0.5), [1 / 30, 16 / 30, 4 / 30, 9 / 30]),
         (Sampling(temperature=1e6), [0.25, 0.25, 0.25, 0.25]),
-        (Sampling(temperature=0.01), [0, 1, 0, 0]),
         (Sampling(top_k=1), [0, 1, 0, 0]),
         (Sampling(top_k=2), [0, 4 / 7, 0, 3 / 7]),
-        (Sampling(top_k=99), [0.1, 0.4, 0.2, 0.3]),
         (Sampling(top_p=0.0), [0, 1, 0, 0]),
-        (Sampling(top_p=0.3), [0, 1, 0, 0]),
         (Sampling(top_p=0.5), [0, 4 / 7, 0, 3 / 7]),
         (Sampling(top_p=0.8), [0, 4 / 9, 2 / 9, 3 / 9]),
         (Sampling(top_k=3, top_p=0.7), [0, 4 / 7, 0, 3 / 7]),
@@ -67,7 +60,8 @@ def test_frequencies_are_those_of_softmax(logits: list[float]) -> None:
 def test_frequencies_are_those_worked_out_by_hand(
     sampling: Sampling, expected: list[float]
 ) -> None:
-    assert frequencies([0.1, 0.4, 0.2, 0.3], sampling) == pytest.approx(expected, abs=2e-4)
+    logits = torch.tensor([0.1, 0.4, 0.2, 0.3]).log()
+    assert frequencies(logits, sampling) == pytest.approx(expected, abs=3e-4)
 
 
 @pytest.mark.parametrize("number", [SMALLEST, 0.5, LARGEST])
@@ -78,19 +72,18 @@ def test_what_is_forbidden_is_never_drawn(number: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("name", "value"),
     [
-        ({"top_k": -1}, "top_k: expected a whole number from 0, found -1"),
-        ({"top_p": -0.1}, "top_p: expected a number from 0 to 1, found -0.1"),
-        ({"top_p": 1.1}, "top_p: expected a number from 0 to 1, found 1.1"),
-        ({"top_p": float("nan")}, "top_p: expected a number from 0 to 1, found nan"),
-        ({"temperature": 0.0}, "temperature: expected a number from 1e-06 to 1,000,000, found 0.0"),
+        ("top_k", -1),
+        ("top_p", -0.1),
+        ("top_p", 1.1),
+        ("top_p", float("nan")),
+        ("temperature", 0.0),
     ],
-    ids=str,
 )
-def test_limits_that_are_none_are_refused(options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UsageError, match=f"^{re.escape(complaint)}$"):
-        Sampling(**options)
+def test_limits_that_are_none_are_refused(name: str, value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(UsageError, match=f"^{name}: .*found {value}"):
+        Sampling(**{name: value})
 
 
 SOURCES = [
@@ -152,16 +145,15 @@ def sample_by_hand(src: list[int], limit: int, draws: Sequence[float], sampling:
     return Hyp(ids, log_prob, log_prob)
 
 
-@pytest.mark.parametrize("check_every", [1, 3, 8])
+@pytest.mark.parametrize("check_every", [1, 8])
 @torch.no_grad()
 def test_what_has_ended_counts_no_more_while_it_stays_in_the_batch(
     monkeypatch: pytest.MonkeyPatch, check_every: int
 ) -> None:
     monkeypatch.setitem(STEPS_BETWEEN_CHECKS, "cpu", check_every)
-    model, times = model_of("scratch"), 6
-    draws = torch.rand(
-        len(SOURCES) * times, max(LIMITS), generator=torch.Generator().manual_seed(3)
-    )
+    model, times = model_of("scratch"), 3
+    generator = torch.Generator().manual_seed(3)
+    draws = torch.rand(len(SOURCES) * times, max(LIMITS), generator=generator)
     found = sample_search(
         model.step,
         model.start(pad_ids(SOURCES * times)),
@@ -177,22 +169,17 @@ def test_what_has_ended_counts_no_more_while_it_stays_in_the_batch(
     assert [hyp.log_prob for hyp in found] == pytest.approx(
         [hyp.log_prob for hyp in expected], abs=1e-4
     )
-    tokens = [
-        min(len(hyp.ids) + 1, limit) for hyp, limit in zip(found, LIMITS * times, strict=True)
-    ]
-    by_length = [hyp.log_prob * 6 / (5 + length) for hyp, length in zip(found, tokens, strict=True)]
-    assert [hyp.score for hyp in found] == pytest.approx(by_length)
+    for hyp, limit in zip(found, LIMITS * times, strict=True):
+        length = min(len(hyp.ids) + 1, limit)
+        assert hyp.score == pytest.approx(hyp.log_prob * 6 / (5 + length))
 
 
 def test_same_draws_give_the_same_whatever_else_is_in_the_batch() -> None:
     draws = uniform()
     together = [hyp.ids for hyp in samples(draws)]
     assert [samples(draws, rows=[i])[0].ids for i in range(len(SOURCES))] == together
-    assert [hyp.ids for hyp in samples(draws, rows=[4, 1, 3])] == [
-        together[4],
-        together[1],
-        together[3],
-    ]
+    some = [hyp.ids for hyp in samples(draws, rows=[4, 1, 3])]
+    assert some == [together[4], together[1], together[3]]
 
 
 @pytest.mark.parametrize(("seed", "temperature"), [(1, 1.0), (2, 3.0)])
@@ -215,10 +202,3 @@ def test_log_probability_is_that_of_the_model_whatever_the_rules_forbid() -> Non
         logits = model(torch.tensor([src]), torch.tensor([[BOS_ID, *hyp.ids]]))[0, : len(targets)]
         of_targets = logits.double().log_softmax(-1)[range(len(targets)), targets]
         assert hyp.log_prob == pytest.approx(float(of_targets.sum()), abs=1e-4)
-
-
-def test_no_token_is_drawn_twice_where_none_may_be() -> None:
-    found = samples(uniform(), sampling=Sampling(temperature=5), no_repeat_ngram=1)
-    assert [hyp.ids for hyp in found if len(set(hyp.ids)) < len(hyp.ids)] == []
-    usual = samples(uniform(), sampling=Sampling(temperature=5))
-    assert [hyp.ids for hyp in usual if len(set(hyp.ids)) < len(hyp.ids)] != []

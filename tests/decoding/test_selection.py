@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from mt_cli.decoding.search import BLOCK, argmax, top_k, top_log_probs
 
-SIZES = [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 5 * BLOCK + 7, 20 * BLOCK, 20 * BLOCK + 1]
+SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 7, 20 * BLOCK]
 every_size = pytest.mark.parametrize("vocab_size", SIZES)
 NONE = torch.empty(0, dtype=torch.long)
 
@@ -24,18 +24,19 @@ def rows_of_scores(draw: st.DrawFn) -> Tensor:
     generator = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
     highest = draw(st.sampled_from([1, 2, 10, 1_000_000]))
     scores = torch.randint(0, highest, (num_rows, vocab_size), generator=generator).float()
-    hidden = torch.rand(num_rows, vocab_size, generator=generator) < draw(
-        st.sampled_from([0, 0.5, 0.99])
-    )
-    return scores.masked_fill(hidden, -torch.inf)
+    share_hidden = draw(st.sampled_from([0, 0.5, 0.99]))
+    is_hidden = torch.rand(num_rows, vocab_size, generator=generator) < share_hidden
+    return scores.masked_fill(is_hidden, -torch.inf)
 
 
+@settings(max_examples=40)
 @given(rows_of_scores())
 def test_argmax_is_the_first_of_the_largest(scores: Tensor) -> None:
     rows = scores.tolist()
     assert argmax(scores).tolist() == [row.index(max(row)) for row in rows]
 
 
+@settings(max_examples=40)
 @given(rows_of_scores(), st.integers(1, 8))
 def test_the_k_largest_equal_those_of_torch(scores: Tensor, k: int) -> None:
     values, _ = top_k(scores, k)
@@ -45,7 +46,7 @@ def test_the_k_largest_equal_those_of_torch(scores: Tensor, k: int) -> None:
 
 
 @every_size
-@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("k", [1, 5])
 def test_the_k_largest_of_different_numbers_equal_torch(vocab_size: int, k: int) -> None:
     scores = random_scores(5, vocab_size)
     expected = scores.topk(min(k, vocab_size))
@@ -70,6 +71,7 @@ def expected_log_probs(
     return best.values, best.indices
 
 
+@settings(max_examples=60)
 @given(
     st.integers(1, 4),
     st.integers(12, 8 * BLOCK),

@@ -15,7 +15,6 @@ from mt_cli.machine.device import (
     best_precision,
     choose_runtime,
     memory_errors_explained,
-    seed_everything,
     set_up_process,
 )
 from mt_cli.training import loss
@@ -23,9 +22,15 @@ from mt_cli.translation import scorer, searcher
 
 CPU = torch.device("cpu")
 TABLES = (
-    loss.PIECE_LOGITS, loss.BLOCK_LOGITS, search.STEPS_BETWEEN_CHECKS, scorer.TOKENS_AT_ONCE,
-    scorer.LOGITS_AT_ONCE, searcher.HYPS_AT_ONCE, searcher.SENTENCES_AT_ONCE, searcher.TOKENS_AT_ONCE,
-)  # fmt: skip
+    loss.PIECE_LOGITS,
+    loss.BLOCK_LOGITS,
+    search.STEPS_BETWEEN_CHECKS,
+    scorer.TOKENS_AT_ONCE,
+    scorer.LOGITS_AT_ONCE,
+    searcher.HYPS_AT_ONCE,
+    searcher.SENTENCES_AT_ONCE,
+    searcher.TOKENS_AT_ONCE,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +42,9 @@ def _threads_as_before() -> Iterator[None]:
 
 def test_a_missing_gpu_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(
-        ResourceError, match=r"^no CUDA device found; use device='cpu', or auto$"
-    ) as caught:
+    with pytest.raises(ResourceError, match="device='cpu'") as caught:
         choose_runtime(device="cuda")
-    assert caught.value.with_flags() == "no CUDA device found; use --device cpu, or auto"
+    assert "--device cpu" in caught.value.with_flags()
 
 
 def test_a_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,18 +53,16 @@ def test_a_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> N
     assert choose_runtime(device="cpu", precision="fp32").device == CPU
 
 
-@pytest.mark.parametrize("is_there", [True, False])
 def test_the_gpu_of_an_apple_computer_is_taken_only_if_asked_for(
-    monkeypatch: pytest.MonkeyPatch, is_there: bool
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: is_there)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert choose_runtime().device.type == "cpu"
-    if is_there:
-        chosen = choose_runtime(device="mps")
-        assert (chosen.device.type, chosen.precision) == ("mps", "fp32")
-    else:
-        with pytest.raises(ResourceError, match="no GPU of an Apple computer"):
-            choose_runtime(device="mps")
+    chosen = choose_runtime(device="mps")
+    assert (chosen.device.type, chosen.precision) == ("mps", "fp32")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ResourceError):
+        choose_runtime(device="mps")
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -69,108 +70,67 @@ def test_each_device_has_its_numbers(table: Mapping[str, int]) -> None:
     assert {"auto", *table} == set(get_args(Device))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_are_as_many_as_asked_for(threads: int) -> None:
-    set_up_process(threads=threads)
-    assert torch.get_num_threads() == threads
-
-
-@pytest.mark.parametrize(("variable", "expected"), [("", 1), ("2", 2)], ids=["a quota", "the user"])
-def test_threads_are_no_more_than_a_container_may_use(
-    monkeypatch: pytest.MonkeyPatch, variable: str, expected: int
+def test_threads_are_no_more_than_a_container_may_use_unless_the_user_says_so(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mt_cli.machine.device.usable_cores", lambda: 1)
-    monkeypatch.setenv("OMP_NUM_THREADS", variable)
-    if not variable:
-        monkeypatch.delenv("OMP_NUM_THREADS")
     torch.set_num_threads(2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     set_up_process()
-    assert torch.get_num_threads() == expected
-
-
-@pytest.mark.parametrize(
-    ("amx", "avx512_bf16", "expected"),
-    [(True, True, "bf16"), (False, True, "bf16"), (False, False, "fp32")],
-)
-def test_auto_precision_is_bf16_where_the_cpu_is_fast_in_it(
-    monkeypatch: pytest.MonkeyPatch, amx: bool, avx512_bf16: bool, expected: str
-) -> None:
-    pretend_processor(monkeypatch, amx=amx, avx512_bf16=avx512_bf16)
-    assert choose_runtime(device="cpu").precision == expected
+    assert torch.get_num_threads() == 2
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    set_up_process()
+    assert torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize(
     ("most", "expected"),
-    [
-        ("AVX2", "fp32"),
-        ("AVX512_CORE", "fp32"),
-        ("AVX512_CORE_VNNI", "fp32"),
-        ("AVX512_CORE_BF16", "bf16"),
-        ("avx512_core_amx", "bf16"),
-        ("ALL", "bf16"),
-        ("", "bf16"),
-    ],
+    [("AVX512_CORE_VNNI", "fp32"), ("avx512_core_amx", "bf16"), ("ALL", "bf16"), ("", "bf16")],
 )
-def test_auto_on_a_cpu_heeds_what_onednn_may_use(
+def test_auto_precision_is_bf16_where_the_cpu_is_fast_in_it_and_onednn_may_use_it(
     monkeypatch: pytest.MonkeyPatch, most: str, expected: str
 ) -> None:
     pretend_processor(monkeypatch, amx=True, avx512_bf16=True)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
     assert choose_runtime(device="cpu").precision == expected
+    pretend_processor(monkeypatch)
+    assert choose_runtime(device="cpu").precision == "fp32"
 
 
 @pytest.mark.parametrize(
-    ("gpu", "capability", "expected"),
-    [
-        ("H100", (9, 0), "bf16"),
-        ("A100", (8, 0), "bf16"),
-        ("RTX 3090", (8, 6), "bf16"),
-        ("T4", (7, 5), "fp16"),
-        ("V100", (7, 0), "fp16"),
-        ("P100", (6, 0), "fp32"),
-    ],
+    ("capability", "expected"),
+    [((9, 0), "bf16"), ((8, 0), "bf16"), ((7, 5), "fp16"), ((7, 0), "fp16"), ((6, 0), "fp32")],
+    ids=["H100", "A100", "T4", "V100", "P100"],
 )
 def test_auto_suits_each_kind_of_gpu(
-    monkeypatch: pytest.MonkeyPatch, gpu: str, capability: tuple[int, int], expected: str
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], expected: str
 ) -> None:
     # What PyTorch answers: bf16 in hardware from 8.0 on.
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation: capability >= (8, 0)
     )
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert best_precision(torch.device("cuda")) == expected, gpu
+    assert best_precision(torch.device("cuda")) == expected
 
 
-@pytest.mark.parametrize("amx", [True, False])
-def test_precision_asked_for_is_not_second_guessed(
-    monkeypatch: pytest.MonkeyPatch, amx: bool
-) -> None:
-    pretend_processor(monkeypatch, amx=amx)
+def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_processor(monkeypatch, amx=True)
     assert choose_runtime(device="cpu", precision="fp32").precision == "fp32"
+    pretend_processor(monkeypatch, amx=False)
     assert choose_runtime(device="cpu", precision="bf16").precision == "bf16"
 
 
-def test_same_seed_gives_the_same_numbers() -> None:
-    seed_everything(5)
-    first = torch.rand(3).tolist()
-    seed_everything(5)
-    assert torch.rand(3).tolist() == first
-
-
 @pytest.mark.parametrize(
-    ("error", "complaint"),
+    "error",
     [
-        (torch.OutOfMemoryError("CUDA out of memory"), r"^out of GPU memory; lower batch_size$"),
-        (
-            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-            r"^out of memory; lower batch_size$",
-        ),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
     ],
     ids=["gpu", "cpu"],
 )
-def test_running_out_of_memory_is_explained(error: RuntimeError, complaint: str) -> None:
+def test_running_out_of_memory_is_explained(error: RuntimeError) -> None:
     with (
-        pytest.raises(ResourceError, match=complaint) as caught,
+        pytest.raises(ResourceError, match="lower batch_size") as caught,
         memory_errors_explained("lower ", Option("batch_size")),
     ):
         raise error
@@ -208,25 +168,17 @@ def test_each_process_of_a_launcher_takes_its_own_gpu(
 
 
 @pytest.mark.parametrize(
-    ("local_rank", "complaint"),
-    [
-        ("1", "no GPU is left for process 2: this machine has 1"),
-        (
-            "first",
-            "LOCAL_RANK is 'first' in the environment and has to be a number; start with "
-            "torchrun, or unset",
-        ),
-        ("", "LOCAL_RANK is '' in the environment"),
-    ],
+    ("local_rank", "named"),
+    [("1", "process 2"), ("first", "LOCAL_RANK is 'first'"), ("", "LOCAL_RANK is ''")],
 )
 def test_a_process_without_a_gpu_of_its_own_is_refused(
-    monkeypatch: pytest.MonkeyPatch, local_rank: str, complaint: str
+    monkeypatch: pytest.MonkeyPatch, local_rank: str, named: str
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ResourceError, match=complaint):
+    with pytest.raises(ResourceError, match=named):
         choose_runtime(device="cuda")
 
 
@@ -234,18 +186,10 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(
     ("error", "lacking"),
     [
         (MemoryError(), MEMORY),
-        (
-            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
-            MEMORY,
-        ),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), MEMORY),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), MEMORY),
         (RuntimeError("std::bad_alloc"), MEMORY),
-        (
-            RuntimeError(
-                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"
-            ),
-            MEMORY,
-        ),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), MEMORY),
         (RuntimeError("could not create a primitive"), MEMORY),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), MEMORY),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), MEMORY),

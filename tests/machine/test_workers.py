@@ -64,7 +64,7 @@ def test_workers_leave_ctrl_c_to_their_parent() -> None:
 
 
 def test_dead_worker_is_a_resource_error() -> None:
-    with pytest.raises(ResourceError, match=r"a worker process died.*--workers"):
+    with pytest.raises(ResourceError, match="--workers"):
         list(ordered_map(die, range(3), workers=2))
 
 
@@ -75,7 +75,7 @@ def test_processes_that_cannot_be_started_are_a_resource_error(
         raise OSError(errno.ENOSYS, "Function not implemented")  # as without /dev/shm
 
     monkeypatch.setattr("mt_cli.machine.processes.ProcessPoolExecutor", fail)
-    with pytest.raises(ResourceError, match=r"not implemented.*--workers 1"):
+    with pytest.raises(ResourceError, match="--workers 1"):
         list(ordered_map(square, range(3), workers=2))
 
 

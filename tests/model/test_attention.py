@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mt_cli.model.cached_decoder import SIMD_FLOATS, pad_bias, pad_keys
 from mt_cli.model.cpu_kernels import Dropout
 from mt_cli.model.transformer import (
     MultiHeadAttention,
@@ -105,14 +106,18 @@ def test_attention_passes_gradcheck() -> None:
     )
 
 
-def test_causal_mask_equals_torch() -> None:
-    ours, reference = twins()
-    x = random(B, T, 12)
-    mask = causal_mask(T, device=CPU)
-    assert_same(ours(x, as_bias(mask)), reference(x, x, x, attn_mask=~mask)[0])
+@pytest.mark.parametrize("num_keys", [1, SIMD_FLOATS - 1, SIMD_FLOATS, SIMD_FLOATS + 1])
+def test_attention_over_padded_keys_equals_torch(num_keys: int) -> None:
+    q = random(2, 3, 4, 8)
+    k, v = random(2, 3, num_keys, 8, seed=1), random(2, 3, num_keys, 8, seed=2)
+    mask = torch.ones(2, 1, 1, num_keys, dtype=torch.bool)
+    mask[1, ..., 1::2] = False
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    ours = ScaledDotProductAttention(Dropout(0.0))(q, *pad_keys(k, v), pad_bias(as_bias(mask)))
+    assert_same(ours, expected)
 
 
-@pytest.mark.parametrize("num_heads", [1, 2, 3, 6, 12])
+@pytest.mark.parametrize("num_heads", [1, 3, 12])
 def test_any_number_of_heads_equals_torch(num_heads: int) -> None:
     ours, reference = twins(num_heads=num_heads)
     x, memory, mask = random(B, T, 12), random(B, S, 12, seed=1), MASKS["padding"]
@@ -143,17 +148,13 @@ def test_causal_mask_lets_each_position_see_itself_and_the_past() -> None:
     assert mask.tolist() == [[True, False, False], [True, True, False], [True, True, True]]
 
 
-@pytest.mark.parametrize("position", [0, 1, 57, 255])
-@pytest.mark.parametrize("column", [0, 1, 2, 63, 126, 127])
+@pytest.mark.parametrize("position", [0, 57, 255])
+@pytest.mark.parametrize("column", [0, 1, 63, 126])
 def test_sinusoids_equal_the_formula_of_the_paper(position: int, column: int) -> None:
     pair = column // 2
     angle = position / 10000 ** (2 * pair / 128)
     expected = math.sin(angle) if column % 2 == 0 else math.cos(angle)
     assert sinusoids(256, 128)[position, column].item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_learned_positions_are_parameters() -> None:
-    assert [p.shape for p in Positions(5, 4, learned=True).parameters()] == [(5, 4)]
 
 
 def test_waves_are_neither_parameters_nor_saved() -> None:

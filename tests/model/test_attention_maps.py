@@ -87,12 +87,10 @@ def test_layers_come_in_order(model: TranslationModel, kind: MapKind) -> None:
     assert (after[-1] - before[-1]).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("final_norm", [True, False])
 @every_kind
-def test_both_backends_give_the_same_maps(norm: str, kind: MapKind, final_norm: bool) -> None:
+def test_both_backends_give_the_same_maps(norm: str, kind: MapKind) -> None:
     reference, scratch = (
-        tiny_model(backend, norm=norm, final_norm=final_norm, encoder_layers=2, decoder_layers=3)
-        for backend in ("torch", "scratch")
+        tiny_model(backend, norm=norm, encoder_layers=2, decoder_layers=3) for backend in BACKENDS
     )
     scratch.load_state_dict(randomised(reference).state_dict())
     assert_same(
@@ -101,61 +99,18 @@ def test_both_backends_give_the_same_maps(norm: str, kind: MapKind, final_norm: 
     )
 
 
-class ByHand:
-    """The maps of first layers, by nn.MultiheadAttention around the model's own norms and
-    embeddings.
-    """
-
-    def __init__(self, model: TranslationModel, *, is_pre_norm: bool) -> None:
-        self.model, self.is_pre_norm = model, is_pre_norm
-        self.src = self._embedded(model.src_embedding, model.src_positions.weight, SRC_IDS)
-        self.tgt = self._embedded(model.tgt_embedding, model.tgt_positions.weight, TGT_IN)
-
-    @torch.no_grad()
-    def map(self, kind: MapKind) -> Tensor:
-        """(B, H, queries, keys) of the first layer."""
-        if kind == "encoder":
-            return self._attend("encoder.layers.0.self_attn", self._normed("encoder", 1, self.src))[
-                1
-            ]
-        x = self._normed("decoder", 1, self.tgt)
-        attended, weights = self._attend("decoder.layers.0.self_attn", x)
-        if kind == "decoder":
-            return weights
-        memory, _ = self.model.encode(SRC_IDS)
-        norm1 = self.model.get_submodule("backend.decoder.layers.0.norm1")
-        after = self.tgt + attended if self.is_pre_norm else norm1(self.tgt + attended)
-        return self._attend(
-            "decoder.layers.0.multihead_attn", self._normed("decoder", 2, after), memory
-        )[1]
-
-    def _embedded(self, embedding: nn.Embedding, positions: Tensor, ids: Tensor) -> Tensor:
-        embedded: Tensor = embedding.weight[ids] * 8**0.5 + positions[: ids.shape[1]]
-        return embedded
-
-    def _normed(self, stack: str, number: int, x: Tensor) -> Tensor:
-        """What the attention after that norm is given, where norms come first."""
-        norm = self.model.get_submodule(f"backend.{stack}.layers.0.norm{number}")
-        return norm(x) if self.is_pre_norm else x
-
-    def _attend(self, name: str, x: Tensor, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Output and weights; the future is hidden in a target, padding in a source."""
-        attention = nn.MultiheadAttention(8, H, batch_first=True)
-        attention.load_state_dict(self.model.get_submodule(f"backend.{name}").state_dict())
-        keys = x if memory is None else memory
-        hidden = {"attn_mask": FUTURE} if keys.shape[1] == T else {"key_padding_mask": PADDED}
-        output, weights = attention(
-            x, keys, keys, need_weights=True, average_attn_weights=False, **hidden
-        )
-        return output, weights
-
-
-@every_kind
-def test_first_layer_equals_torch_attention_worked_by_hand(
-    model: TranslationModel, norm: str, kind: MapKind
+@torch.no_grad()
+def test_first_map_of_the_encoder_equals_torch_attention(
+    model: TranslationModel, norm: str
 ) -> None:
-    expected = ByHand(model, is_pre_norm=norm == "pre").map(kind)
-    assert_same(attention_maps(model, SRC_IDS, TGT_IN)[kind][0], expected)
+    x = model.src_embedding.weight[SRC_IDS] * 8**0.5 + model.src_positions.weight[:S]
+    if norm == "pre":
+        x = model.get_submodule("backend.encoder.layers.0.norm1")(x)
+    attention = nn.MultiheadAttention(8, H, batch_first=True)
+    ours = model.get_submodule("backend.encoder.layers.0.self_attn")
+    attention.load_state_dict(ours.state_dict())
+    expected = attention(x, x, x, key_padding_mask=PADDED, average_attn_weights=False)[1]
+    assert_same(attention_maps(model, SRC_IDS, TGT_IN)["encoder"][0], expected)
 
 
 @torch.no_grad()

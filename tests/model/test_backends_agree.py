@@ -1,21 +1,16 @@
 """One model, two backends: same names, same weights, same numbers."""
 
-import itertools
 from collections.abc import Mapping
 
 import pytest
 import torch
-from tiny import MODEL_OPTIONS, random_ids, randomised, tiny_model
+from tiny import MODEL_OPTIONS, covering, random_ids, randomised, tiny_model
 from torch import Tensor, nn
 
 from mt_cli.model.cpu_kernels import Dropout
-from mt_cli.model.transformer import DecoderLayer, EncoderLayer
 from mt_cli.model.translation_model import TranslationModel
 
-CASES = [
-    dict(zip(MODEL_OPTIONS, values, strict=True))
-    for values in itertools.product(*MODEL_OPTIONS.values())
-]
+CASES = covering(MODEL_OPTIONS)
 SRC_IDS = random_ids(3, 6, lengths=[6, 2, 4], vocab_size=9)
 TGT_IN = random_ids(3, 5, seed=1, lengths=[3, 5, 4])
 
@@ -47,11 +42,9 @@ def test_equal_weights_give_equal_logits_and_gradients(options: dict[str, object
     reference, scratch = twins(options)
     expected, actual = reference(SRC_IDS, TGT_IN), scratch(SRC_IDS, TGT_IN)
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-    expected_gradients, actual_gradients = (
-        gradients(reference, expected),
-        gradients(scratch, actual),
+    torch.testing.assert_close(
+        gradients(scratch, actual), gradients(reference, expected), rtol=1e-4, atol=2e-5
     )
-    torch.testing.assert_close(actual_gradients, expected_gradients, rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -78,18 +71,6 @@ def test_torch_backend_gives_the_same_on_its_fast_path(norm: str) -> None:
         )
 
 
-@pytest.mark.parametrize("tie", MODEL_OPTIONS["tie"])
-@pytest.mark.parametrize("final_norm", MODEL_OPTIONS["final_norm"])
-def test_parameters_bear_the_same_names_and_shapes(final_norm: bool, tie: str) -> None:
-    reference, scratch = (
-        tiny_model(backend, final_norm=final_norm, tie=tie, positions="learned", output_bias=True)
-        for backend in ("torch", "scratch")
-    )
-    assert {name: p.shape for name, p in reference.named_parameters()} == {
-        name: p.shape for name, p in scratch.named_parameters()
-    }
-
-
 @pytest.mark.parametrize("tie", ["none", "decoder", "all"])
 @pytest.mark.parametrize("init", ["xavier", "normal"])
 def test_same_seed_gives_the_same_weights(init: str, tie: str) -> None:
@@ -100,11 +81,6 @@ def test_same_seed_gives_the_same_weights(init: str, tie: str) -> None:
     torch.testing.assert_close(
         dict(scratch.named_parameters()), dict(reference.named_parameters()), rtol=0, atol=0
     )
-
-
-def test_other_seeds_give_other_weights() -> None:
-    first, second = tiny_model(seed=1), tiny_model(seed=2)
-    assert not torch.equal(first.output.weight, second.output.weight)
 
 
 @pytest.mark.parametrize("tie", ["none", "decoder", "all"])
@@ -121,46 +97,30 @@ def test_twin_by_assignment_follows_the_original(tie: str) -> None:
 RATES = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
 
 
-def rate(module: nn.Module) -> float:
-    assert isinstance(module, Dropout)
-    return module.p
-
-
-def test_rates_are_where_the_options_say_on_the_scratch_backend() -> None:
-    model = tiny_model("scratch", options=RATES)
-    encoder = model.get_submodule("backend.encoder.layers.1")
-    decoder = model.get_submodule("backend.decoder.layers.0")
-    assert isinstance(encoder, EncoderLayer)
-    assert isinstance(decoder, DecoderLayer)
-    assert rate(model.dropout) == 0.1
-    assert [rate(encoder.dropout), rate(decoder.dropout)] == [0.1, 0.1]
-    assert [rate(encoder.activation_dropout), rate(decoder.activation_dropout)] == [0.3, 0.3]
-    attentions = (encoder.self_attn, decoder.self_attn, decoder.multihead_attn)
-    assert [rate(each.attention.dropout) for each in attentions] == [0.2, 0.2, 0.2]
-
-
-def test_rates_are_where_the_options_say_on_the_torch_backend() -> None:
-    model = tiny_model("torch", options=RATES)
-    encoder = model.get_submodule("backend.encoder.layers.1")
-    decoder = model.get_submodule("backend.decoder.layers.0")
-    assert isinstance(encoder, nn.TransformerEncoderLayer)
-    assert isinstance(decoder, nn.TransformerDecoderLayer)
-    assert rate(model.dropout) == 0.1
-    assert [rate(encoder.dropout1), rate(encoder.dropout2)] == [0.1, 0.1]
-    assert [rate(decoder.dropout1), rate(decoder.dropout2), rate(decoder.dropout3)] == [
-        0.1,
-        0.1,
-        0.1,
-    ]
-    assert [rate(encoder.dropout), rate(decoder.dropout)] == [0.3, 0.3]
-    attentions = (encoder.self_attn, decoder.self_attn, decoder.multihead_attn)
-    assert [attention.dropout for attention in attentions] == [0.2, 0.2, 0.2]
+@pytest.mark.parametrize(
+    ("backend", "name", "expected"),
+    [
+        ("scratch", "dropout", 0.1),
+        ("scratch", "self_attn.attention.dropout", 0.2),
+        ("scratch", "activation_dropout", 0.3),
+        ("torch", "dropout1", 0.1),
+        ("torch", "dropout2", 0.1),
+        ("torch", "dropout", 0.3),
+    ],
+)
+def test_rates_are_where_the_options_say(backend: str, name: str, expected: float) -> None:
+    model = tiny_model(backend, options=RATES)
+    for layer in ("encoder.layers.1", "decoder.layers.0"):
+        module = model.get_submodule(f"backend.{layer}.{name}")
+        assert isinstance(module, Dropout | nn.Dropout)
+        assert module.p == expected
+    assert model.dropout.p == 0.1
 
 
 @torch.no_grad()
 def spread(model: TranslationModel) -> Tensor:
     """How far training-mode logits are spread, (T, V), over many copies of one pair."""
-    copies = 4000
+    copies = 3000
     src, tgt = random_ids(1, 3, vocab_size=9), random_ids(1, 3, seed=1)
     torch.manual_seed(1)
     logits: Tensor = model.train()(src.expand(copies, -1), tgt.expand(copies, -1))

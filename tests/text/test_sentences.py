@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_cli.text.normalize import normalize
@@ -32,17 +32,20 @@ def without_space(text: str) -> str:
     return "".join(text.split())
 
 
+@settings(max_examples=50)
 @given(texts | any_text, st.integers(1, 20))
 def test_every_part_fits(text: str, longest: int) -> None:
     assert [part for part in split(text, longest) if len(part) > longest] == []
 
 
+@settings(max_examples=50)
 @given(texts | any_text, st.integers(1, 20))
 def test_nothing_but_white_space_is_lost(text: str, longest: int) -> None:
     parts = split(text, longest)
     assert without_space("".join(parts)) == without_space(text)
 
 
+@settings(max_examples=50)
 @given(texts, st.integers(9 * len("wort"), 60))
 def test_no_word_is_broken_that_fits(text: str, longest: int) -> None:
     words = text.split()
@@ -51,6 +54,7 @@ def test_no_word_is_broken_that_fits(text: str, longest: int) -> None:
             assert f" {part}" in f" {text}" or re.search(rf"[.!?]{re.escape(part)}", text)
 
 
+@settings(max_examples=50)
 @given(texts | any_text)
 def test_what_nothing_can_fit_ends_in_single_characters(text: str) -> None:
     parts = split(text, 0)
@@ -61,41 +65,19 @@ def test_what_nothing_can_fit_ends_in_single_characters(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "longest", "expected"),
     [
-        pytest.param(
-            "Ein Hund. Zwei Hunde! Drei?", 20, ["Ein Hund.", "Zwei Hunde!", "Drei?"], id="sentences"
-        ),
-        pytest.param(
-            "Er sagt: „Ein Hund.“ Sie lacht.",
-            25,
-            ["Er sagt: „Ein Hund.“", "Sie lacht."],
-            id="quotation marks belong to the sentence",
-        ),
-        pytest.param(
-            "Ein Hund, der bellt. Ja.",
-            20,
-            ["Ein Hund, der bellt.", "Ja."],
-            id="a sentence that fits is not cut at its comma",
-        ),
-        pytest.param(
-            "Ein Hund, der bellt, und eine Katze",
-            25,
-            ["Ein Hund, der bellt,", "und eine Katze"],
-            id="the comma nearest to the middle",
-        ),
-        pytest.param("Ein Hund und eine Katze", 20, ["Ein Hund und", "eine Katze"], id="words"),
-        pytest.param("aaaabbbb", 4, ["aaaa", "bbbb"], id="anywhere"),
-        pytest.param(
-            "Ende 3.5 Meter, weit",
-            15,
-            ["Ende 3.5 Meter,", "weit"],
-            id="a point within a number is no end",
-        ),
-        pytest.param(
-            "Kurz. Ein Hund, der bellt. Kurz.",
-            16,
-            ["Kurz.", "Ein Hund,", "der bellt.", "Kurz."],
-            id="only the sentence that is too long is cut further",
-        ),
+        ("Ein Hund. Zwei Hunde! Drei?", 20, ["Ein Hund.", "Zwei Hunde!", "Drei?"]),
+        # Quotation marks belong to the sentence.
+        ("Er sagt: „Ein Hund.“ Sie lacht.", 25, ["Er sagt: „Ein Hund.“", "Sie lacht."]),
+        # A sentence that fits is not cut at its comma.
+        ("Ein Hund, der bellt. Ja.", 20, ["Ein Hund, der bellt.", "Ja."]),
+        # The comma nearest to the middle.
+        ("Ein Hund, der bellt, und eine Katze", 25, ["Ein Hund, der bellt,", "und eine Katze"]),
+        ("Ein Hund und eine Katze", 20, ["Ein Hund und", "eine Katze"]),
+        ("aaaabbbb", 4, ["aaaa", "bbbb"]),
+        # A point within a number is no end.
+        ("Ende 3.5 Meter, weit", 15, ["Ende 3.5 Meter,", "weit"]),
+        # Only the sentence that is too long is cut further.
+        ("Ja. Ein Hund, der bellt. Ja.", 16, ["Ja.", "Ein Hund,", "der bellt.", "Ja."]),
     ],
 )
 def test_text_is_cut_where_a_reader_would(text: str, longest: int, expected: list[str]) -> None:
@@ -144,6 +126,7 @@ def test_sentences_are_those_that_a_reader_counts(lang: str, text: str, expected
     assert without_space("".join(sentences)) == without_space(text)
 
 
+@settings(max_examples=50)
 @given(st.sampled_from(["de", "en", "zh", "th", "hsb", "xx", "zh-TW"]), any_text)
 def test_no_character_of_any_language_is_lost(lang: str, text: str) -> None:
     sentences = split_sentences(text, lang)

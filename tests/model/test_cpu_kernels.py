@@ -1,0 +1,191 @@
+"""Kernels for a CPU against plain PyTorch: dropout, steps that are fused, matrices laid out for
+decoding.
+"""
+
+import math
+
+import pytest
+import torch
+from tiny import BACKENDS, random_ids, randomised, tiny_model, with_bos
+from torch import Tensor
+
+from mt_cli.model.cpu_kernels import Dropout, add_scaled, biased_softmax, lay_out_for_decoding
+from mt_cli.model.transformer import as_bias, causal_mask
+from mt_cli.model.translation_model import TranslationModel
+
+B, H, T, S = 2, 3, 5, 7
+SCALE = 0.3
+BIASES = {
+    "padding": as_bias(torch.tensor([[True] * 7, [True, True, False, True, False, False, False]]))[
+        :, None, None, :
+    ],
+    "causal": as_bias(causal_mask(S, device=torch.device("cpu"))[:T]),
+}
+TOLERANCES = {torch.float32: 1e-6, torch.bfloat16: 2**-8}
+"""Of numbers up to 1; bf16 has eight binary digits."""
+each_type = pytest.mark.parametrize("dtype", TOLERANCES, ids=["fp32", "bf16"])
+two_types = pytest.mark.parametrize(
+    ("x_dtype", "y_dtype"),
+    [(x, y) for x in TOLERANCES for y in TOLERANCES],
+    ids=["fp32", "fp32+bf16", "bf16+fp32", "bf16"],
+)
+each_tie = pytest.mark.parametrize("tie", ["none", "decoder", "all"])
+
+
+def dropped(x: Tensor, p: float, *, seed: int = 0) -> Tensor:
+    torch.manual_seed(seed)
+    out: Tensor = Dropout(p).train()(x)
+    return out
+
+
+def random(*shape: int, seed: int, dtype: torch.dtype) -> Tensor:
+    """Numbers from -1 to 1."""
+    generator = torch.Generator().manual_seed(seed)
+    return (2 * torch.rand(shape, generator=generator) - 1).to(dtype)
+
+
+def gradients(out: Tensor, seed: int, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of `inputs` for a random gradient of `out`, the same for the same seed."""
+    return torch.autograd.grad(out, inputs, random(*out.shape, seed=seed, dtype=out.dtype).to(out))
+
+
+# Dropout
+
+
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.9])
+def test_share_of_zeros_is_the_rate(p: float) -> None:
+    share = (dropped(torch.ones(200_000), p) == 0).float().mean().item()
+    # Four standard deviations of the draws, and the rounding to multiples of 1/256.
+    assert share == pytest.approx(p, abs=4 * (p * (1 - p) / 2e5) ** 0.5 + 1 / 512)
+
+
+@each_type
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_mean_is_kept(p: float, dtype: torch.dtype) -> None:
+    # Different numbers, so that the rounding of their products evens out.
+    x = torch.linspace(1, 2, 200_000).to(dtype)
+    mean = (dropped(x, p).double().mean() / x.double().mean()).item()
+    # Four standard deviations, of which the spread of the numbers is a part: E x² / (E x)² = 28/27.
+    assert mean == pytest.approx(1, abs=4 * (28 / 27 * p / (1 - p) / 2e5) ** 0.5)
+
+
+def test_neighbours_are_dropped_independently() -> None:
+    is_zero = (dropped(torch.ones(100_000, 8), 0.5) == 0).double()
+    correlation = torch.corrcoef(is_zero.T) - torch.eye(8, dtype=torch.float64)
+    assert correlation.abs().max() < 0.015
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 23])
+def test_sizes_that_eight_does_not_divide_are_dropped_too(size: int) -> None:
+    values = torch.stack([dropped(torch.ones(size), 0.5, seed=seed) for seed in range(40)])
+    assert ((values == 0).any(0) & (values == 2).any(0)).all()
+
+
+def test_gradient_is_zero_exactly_where_the_output_is() -> None:
+    x = torch.ones(1001, requires_grad=True)
+    out = dropped(x, 0.3)
+    (gradient,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(gradient, out.detach(), rtol=0, atol=0)
+
+
+def test_rate_that_no_byte_stands_for_is_left_to_torch() -> None:
+    x, y = torch.zeros(100_000), torch.ones(100_000)
+    total = Dropout(0.001).train().add_to(x, y)
+    torch.testing.assert_close(total[total > 0].mean(), torch.tensor(1 / 0.999))
+    assert 0 < (total == 0).sum() < 200
+
+
+# Fused steps
+
+
+@each_type
+@pytest.mark.parametrize("bias", BIASES.values(), ids=BIASES)
+def test_softmax_and_its_gradient_equal_torch(bias: Tensor, dtype: torch.dtype) -> None:
+    scores = random(B, H, T, S, seed=1, dtype=dtype).mul_(10).requires_grad_()
+    exact = scores.detach().double().requires_grad_()
+    ours, theirs = biased_softmax(scores, bias, scale=SCALE), (SCALE * exact + bias).softmax(-1)
+    assert ours.dtype == dtype
+    torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=TOLERANCES[dtype])
+    (gradient,), (expected,) = gradients(ours, 2, scores), gradients(theirs, 2, exact)
+    assert gradient.dtype == dtype
+    torch.testing.assert_close(gradient.double(), expected, rtol=0, atol=TOLERANCES[dtype])
+
+
+@each_type
+def test_softmax_is_exactly_zero_where_the_bias_hides(dtype: torch.dtype) -> None:
+    scores = random(B, H, T, S, seed=1, dtype=dtype).requires_grad_()
+    weights = biased_softmax(scores, BIASES["causal"], scale=SCALE)
+    hidden = (BIASES["causal"] == -math.inf).expand(B, H, T, S)
+    (gradient,) = gradients(weights, 2, scores)
+    assert weights[hidden].abs().sum() == 0
+    assert gradient[hidden].abs().sum() == 0
+
+
+@two_types
+def test_sum_and_its_gradients_equal_torch(x_dtype: torch.dtype, y_dtype: torch.dtype) -> None:
+    x = random(B, T, S, seed=1, dtype=x_dtype).requires_grad_()
+    y = random(B, T, S, seed=2, dtype=y_dtype).requires_grad_()
+    exact_x, exact_y = (each.detach().double().requires_grad_() for each in (x, y))
+    kept = (random(B, T, S, seed=3, dtype=torch.float32) > 0).to(torch.uint8)
+    ours, theirs = add_scaled(x, y, kept, scale=1.25), exact_x + 1.25 * exact_y * kept
+    assert ours.dtype == (x + y).dtype
+    torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=2 * TOLERANCES[ours.dtype])
+    of_ours, expected = gradients(ours, 4, x, y), gradients(theirs, 4, exact_x, exact_y)
+    assert [each.dtype for each in of_ours] == [x_dtype, y_dtype]
+    tolerance = 2 * max(TOLERANCES[x_dtype], TOLERANCES[y_dtype])
+    torch.testing.assert_close(
+        [each.double() for each in of_ours], [*expected], rtol=0, atol=tolerance
+    )
+
+
+@two_types
+def test_dropout_in_a_sum_drops_what_dropout_alone_drops(
+    x_dtype: torch.dtype, y_dtype: torch.dtype
+) -> None:
+    x, y = random(B, T, S, seed=1, dtype=x_dtype), random(B, T, S, seed=2, dtype=y_dtype)
+    dropout = Dropout(0.3).train()
+    torch.manual_seed(5)
+    ours = dropout.add_to(x, y)
+    torch.manual_seed(5)
+    theirs = x + dropout(y)
+    assert ours.dtype == theirs.dtype
+    tolerance = 2 * max(TOLERANCES[x_dtype], TOLERANCES[y_dtype])
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance)
+
+
+# Matrices laid out for decoding
+
+
+def tied_model(tie: str, *, backend: str = "scratch") -> TranslationModel:
+    return randomised(tiny_model(backend, decoder_layers=2, tie=tie, output_bias=True, d_ff=24))
+
+
+@each_tie
+@pytest.mark.parametrize("backend", BACKENDS)
+@torch.no_grad()
+def test_logits_stay_the_same(tie: str, backend: str) -> None:
+    src, tgt = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 5, seed=1))
+    model = tied_model(tie, backend=backend)
+    expected = model(src, tgt)
+    lay_out_for_decoding(model)
+    torch.testing.assert_close(model(src, tgt), expected, rtol=0, atol=2e-6)
+
+
+@each_tie
+def test_columns_of_every_matrix_lie_side_by_side(tie: str) -> None:
+    model = tied_model(tie)
+    lay_out_for_decoding(model)
+    matrices = {name: p for name, p in model.named_parameters() if p.dim() == 2}
+    strides = {name: p.stride()[0] for name, p in matrices.items() if "embedding" not in name}
+    assert {"output.weight", "backend.encoder.layers.0.self_attn.in_proj_weight"} <= set(strides)
+    assert set(strides.values()) == {1}
+
+
+@pytest.mark.parametrize("tie", ["decoder", "all"])
+def test_tied_output_layer_becomes_a_copy_and_leaves_the_embedding(tie: str) -> None:
+    model = tied_model(tie)
+    embedding = model.tgt_embedding.weight
+    lay_out_for_decoding(model)
+    assert model.tgt_embedding.weight is embedding
+    assert model.output.weight is not embedding
+    assert torch.equal(model.output.weight, embedding)
