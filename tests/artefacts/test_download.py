@@ -45,6 +45,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             if answer == "endless":
                 self._send_for_ever(b"x" * 10_000)
                 return
+            if answer == "slow":
+                self._send_for_ever(b"x", pause_s=0.01)
+                return
+            if answer == "redirect":
+                self.send_response(302)
+                self.send_header("Location", "file:///etc/passwd")
+                self.end_headers()
+                return
             body = (
                 CONTENT
                 if answer == "good"
@@ -59,11 +67,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(body)
 
-        def _send_for_ever(self, piece: bytes) -> None:
+        def _send_for_ever(self, piece: bytes, *, pause_s: float = 0.0) -> None:
             self.send_response(200)
             self.end_headers()
             with contextlib.suppress(OSError):
-                while not state.is_over.is_set():
+                while not state.is_over.wait(pause_s):
                     self.wfile.write(piece)
 
         def log_message(self, format: str, *args: object) -> None:
@@ -115,8 +123,11 @@ def test_other_content_is_refused_with_both_hashes(server: Server, tmp_path: Pat
         fetch(server, tmp_path)
 
 
-@pytest.mark.parametrize("trouble", ["short", "wrong", "500", "404"])
-def test_failure_leaves_no_file(server: Server, tmp_path: Path, trouble: str) -> None:
+@pytest.mark.parametrize("trouble", ["short", "wrong", "500", "404", "redirect", "slow"])
+def test_failure_leaves_no_file(
+    server: Server, tmp_path: Path, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt_cli.data.corpora.DEADLINE_S", 0.2)
     server.answers = [trouble]
     with pytest.raises((DataError, ResourceError)):
         fetch(server, tmp_path)

@@ -5,6 +5,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,19 @@ def test_file_larger_than_it_may_be_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # holes, which take no room
     with pytest.raises(DataError, match=r"file: more than 1,000 bytes, which no such file has"):
         read_file(tmp_path / "file", most=1000)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")],
+    ids=["pipe", "folder", "link to a device"],
+)
+def test_what_is_no_regular_file_is_refused_unread(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "file")
+    with pytest.raises(DataError, match="file: not a regular file"):
+        read_file(tmp_path / "file")
 
 
 def test_full_disk_leaves_the_old_content_and_nothing_else(

@@ -22,8 +22,10 @@ def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
         (b'{"a": "\xff\xfe"}', r"x\.json: not valid JSON"),
         (b"[1, 2]", r"x\.json: expected a JSON object, found list"),
         (b"null", r"x\.json: expected a JSON object, found NoneType"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, r"x\.json: not valid JSON"),
+        (b'{"format": ' + b"9" * 100_000 + b"}", r"x\.json: not valid JSON"),
     ],
-    ids=["truncated", "empty", "not text", "list", "null"],
+    ids=["truncated", "empty", "not text", "list", "null", "too deep", "too many digits"],
 )
 def test_damaged_json_is_named(tmp_path: Path, content: bytes, complaint: str) -> None:
     (tmp_path / "x.json").write_bytes(content)
