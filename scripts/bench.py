@@ -204,6 +204,7 @@ def bench_train(args: argparse.Namespace) -> str:
     for name, build in builds.items():
         engines[name] = start(build, args)
         engines[name].ask(1 if name.startswith("classic") else WARM_UP)
+        print(f"warmed up: {name}", file=sys.stderr)
     for number in range(args.rounds):
         for name, engine in engines.items():
             engine.ask(args.updates)

@@ -1,4 +1,4 @@
-"""`scripts/results`: records of runs, refused where a run is not whole, and the page made of them."""
+"""`scripts/results`: records of runs, what is refused, and the page made of them."""
 
 import json
 import shutil
