@@ -87,12 +87,10 @@ def _train_and_evaluate(name: str, out: Path, device: str, *, is_quick: bool) ->
     if is_quick:
         command += ["--max-steps", "80"]
     yield Task(f"train {name}", _mt_cli(*command), needs=Path("data/prepared") / name, run=run)
-    for beam_size in ("1", "5"):
-        flags = ("--device", device, "--beam-size", beam_size, "--length-penalty", "1.4")
-        command = ["evaluate", str(run), *flags]
-        yield Task(
-            f"evaluate {name}, beam {beam_size}", _mt_cli(*command), 90, needs=run / "best.txt"
-        )
+    evaluate = _mt_cli("evaluate", str(run), "--device", device)
+    beam = ("--beam-size", "5", "--length-penalty", "1.4")
+    yield Task(f"evaluate {name}, greedy", evaluate, 90, needs=run / "best.txt")
+    yield Task(f"evaluate {name}, beam 5", (*evaluate, *beam), 90, needs=run / "best.txt")
 
 
 def _mt_cli(*args: str) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ INTRODUCTION = """\
 <!-- Made by scripts/write_docs from mt_cli/config/schema.py; edit that file instead. -->
 
 A config is a TOML file. An absent key is its default, and an unknown key is an error.
-`--set section.key=value` changes a key for one command. [`mt-cli config`](commands.md#config) shows,
-checks, compares and writes configs. Upper limits that only catch typos are left out.
+`--set section.key=value` changes a key for one command. [`mt-cli config`](commands.md#config)
+shows, checks, compares and writes configs. Upper limits that only catch typos are left out.
 """
 TYPES = {
     "string": "text",
