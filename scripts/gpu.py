@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Never
+from typing import Any, Never
 
 SAVING_S = 30
 """What a training is left to validate and to save, once its time is over."""
@@ -65,40 +65,32 @@ def plan(out: Path, device: str, *, is_quick: bool) -> Iterator[Task]:
         yield Task(f"doctor, {precision}", _mt_cli("doctor", *args), 120)
     first, *others = ["sample"] if is_quick else ["speedrun", "multi30k-strong"]
     yield from _train_and_evaluate(first, out, device, is_quick=is_quick)
-    run, data = out / "runs" / first, Path("data/prepared") / first
-    lines = ("--split", "test", "--rounds", "1", "--lines", "20") if is_quick else ("--rounds", "2")
-    yield Task(
-        "bench decode",
-        _bench("decode", str(run), "--device", device, *lines),
-        420,
-        run / "best.txt",
-    )
-    rounds = (
-        ("--rounds", "1", "--updates", "3") if is_quick else ("--rounds", "3", "--updates", "70")
-    )
-    yield Task(
-        "bench train",
-        _bench("train", f"configs/{first}.toml", "--device", device, *rounds),
-        300,
-        data,
-    )
+    run = out / "runs" / first
+    data = Path("data/prepared") / first
+    rounds = ["--rounds", "2"]
+    updates = ["--rounds", "3", "--updates", "70"]
+    if is_quick:
+        rounds = ["--rounds", "1", "--split", "test", "--lines", "20"]
+        updates = ["--rounds", "1", "--updates", "3"]
+    decode = _bench("decode", str(run), "--device", device, *rounds)
+    yield Task("bench decode", decode, 420, needs=run / "best.txt")
+    train = _bench("train", f"configs/{first}.toml", "--device", device, *updates)
+    yield Task("bench train", train, 300, needs=data)
     for name in others:
         yield from _train_and_evaluate(name, out, device, is_quick=is_quick)
 
 
 def _train_and_evaluate(name: str, out: Path, device: str, *, is_quick: bool) -> Iterator[Task]:
-    run, data = out / "runs" / name, Path("data/prepared") / name
-    options = ["--run", str(run), "--device", device, "--auto-resume"]
-    options += ["--max-steps", "80"] if is_quick else []
-    yield Task(
-        f"train {name}", _mt_cli("train", f"configs/{name}.toml", *options), needs=data, run=run
-    )
-    for search, flags in {
-        "greedy": (),
-        "beam 5": ("--beam-size", "5", "--length-penalty", "1.4"),
-    }.items():
-        command = _mt_cli("evaluate", str(run), "--device", device, *flags)
-        yield Task(f"evaluate {name}, {search}", command, 90, run / "best.txt")
+    run = out / "runs" / name
+    command = ["train", f"configs/{name}.toml", "--run", str(run)]
+    command += ["--device", device, "--auto-resume"]
+    if is_quick:
+        command += ["--max-steps", "80"]
+    yield Task(f"train {name}", _mt_cli(*command), needs=Path("data/prepared") / name, run=run)
+    evaluate = _mt_cli("evaluate", str(run), "--device", device)
+    beam = ("--beam-size", "5", "--length-penalty", "1.4")
+    yield Task(f"evaluate {name}, greedy", evaluate, 90, needs=run / "best.txt")
+    yield Task(f"evaluate {name}, beam 5", (*evaluate, *beam), 90, needs=run / "best.txt")
 
 
 def _mt_cli(*args: str) -> tuple[str, ...]:
@@ -112,10 +104,11 @@ def _bench(*args: str) -> tuple[str, ...]:
 def run_session(tasks: list[Task], out: Path, *, minutes: float) -> dict[str, Outcome]:
     """Run the tasks that have not passed; outcomes and the table are kept in `out` as they come."""
     out.mkdir(parents=True, exist_ok=True)
-    deadline, kept = time.monotonic() + 60 * minutes, out / "tasks.json"
+    deadline = time.monotonic() + 60 * minutes
+    kept = out / "tasks.json"
     outcomes: dict[str, Outcome] = {}
-    if kept.exists():
-        outcomes = {name: Outcome(**each) for name, each in json.loads(kept.read_bytes()).items()}
+    for name, each in _json(kept).items():
+        outcomes[name] = Outcome(**each)
     for task in tasks:
         before = outcomes.get(task.name)
         if before is None or before.state != "passed":
@@ -128,9 +121,8 @@ def run_session(tasks: list[Task], out: Path, *, minutes: float) -> dict[str, Ou
                         outcomes.pop(other.name, None)
             if before is None or outcome.state != "left out":
                 outcomes[task.name] = outcome
-            kept.write_text(
-                json.dumps({name: asdict(each) for name, each in outcomes.items()}, indent=2)
-            )
+            content = {name: asdict(each) for name, each in outcomes.items()}
+            kept.write_text(json.dumps(content, indent=2))
         (out / "table.md").write_text(f"{report(tasks, outcomes)}\n", encoding="utf-8")
     return outcomes
 
@@ -142,8 +134,10 @@ def run_task(task: Task, log: Path, deadline: float) -> Outcome:
         return Outcome("left out", 0.0, f"{task.needs} is missing")
     if seconds <= (SAVING_S if task.run else 0):
         return Outcome("left out", 0.0, "too little time is left")
-    limit = ("--time-limit", f"{math.ceil(seconds - SAVING_S)}s") if task.run else ()
-    command, started_at = (*task.command, *limit), time.monotonic()
+    command = list(task.command)
+    if task.run:
+        command += ["--time-limit", f"{math.ceil(seconds - SAVING_S)}s"]
+    started_at = time.monotonic()
     print(f"{task.name} …", file=sys.stderr)
     with log.open("ab") as file:
         file.write(f"\n$ {' '.join(command)}\n".encode())
@@ -160,16 +154,19 @@ def run_task(task: Task, log: Path, deadline: float) -> Outcome:
         is_late = process.poll() is None
     finally:  # after a signal too
         _end(process)
-    state = "out of time" if is_late else "failed" if process.returncode else "passed"
-    if task.run and state == "passed" and _json(task.run / "status.json").get("state") not in ENDED:
+    has_more = task.run and _json(task.run / "status.json").get("state") not in ENDED
+    if is_late:
         state = "out of time"
+    elif process.returncode:
+        state = "failed"
+    else:
+        state = "out of time" if has_more else "passed"
     lines = log.read_bytes()[start:].decode(errors="replace").splitlines()
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     elapsed_s = time.monotonic() - started_at
     print(f"{task.name}: {state} after {elapsed_s:.0f} s: {last}", file=sys.stderr)
-    return Outcome(
-        state, round(elapsed_s, 1), last, "\n".join(line for line in lines if line.startswith("|"))
-    )
+    tables = "\n".join(line for line in lines if line.startswith("|"))
+    return Outcome(state, round(elapsed_s, 1), last, tables)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -194,7 +191,7 @@ def report(tasks: list[Task], outcomes: Mapping[str, Outcome]) -> str:
     return "\n".join(lines)
 
 
-def _json(path: Path) -> dict[str, object]:
+def _json(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_bytes())) if path.exists() else {}
 
 
@@ -209,13 +206,13 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, default=9.0, help="begin and run nothing after this time"
     )
-    parser.add_argument(
-        "--out", type=Path, help="runs, log and table (default: runs/gpu, with -cpu and -quick)"
-    )
+    parser.add_argument("--out", type=Path, help="runs, log and table (default: runs/gpu-DEVICE)")
     args = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
-    out = args.out or Path(f"runs/gpu{'-cpu' * (args.device == 'cpu')}{'-quick' * args.quick}")
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGHUP, _stop)
+    # Outcomes of one device or corpus must not pass for those of another.
+    name = f"gpu-{args.device}-quick" if args.quick else f"gpu-{args.device}"
+    out = args.out or Path("runs", name)
     tasks = list(plan(out, args.device, is_quick=args.quick))
     outcomes = run_session(tasks, out, minutes=args.minutes)
     print(report(tasks, outcomes))

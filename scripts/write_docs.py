@@ -1,4 +1,4 @@
-"""Write docs/config.md from the config's own JSON schema, and the recorded part of docs/results.md."""
+"""Write docs/config.md from the config's JSON schema, and the recorded part of docs/results.md."""
 
 import json
 import textwrap
@@ -18,8 +18,8 @@ INTRODUCTION = """\
 <!-- Made by scripts/write_docs from mt_cli/config/schema.py; edit that file instead. -->
 
 A config is a TOML file. An absent key is its default, and an unknown key is an error.
-`--set section.key=value` changes a key for one command. [`mt-cli config`](commands.md#config) shows, checks,
-compares and writes configs. Upper limits that only catch slips are left out.
+`--set section.key=value` changes a key for one command. [`mt-cli config`](commands.md#config)
+shows, checks, compares and writes configs. Upper limits that only catch typos are left out.
 """
 TYPES = {
     "string": "text",
@@ -34,7 +34,7 @@ LIMITS = {
     "exclusiveMaximum": "below {}",
 }
 MOST = 100
-"""Larger upper limits only catch slips of the pen, and are not shown."""
+"""Larger upper limits only catch typos, and are not shown."""
 
 
 def main() -> None:

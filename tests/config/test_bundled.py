@@ -19,7 +19,6 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_config_of_the_repository_comes_with_the_program() -> None:
     assert bundled_configs()["sample"] == ROOT / "configs" / "sample.toml"
     assert bundled_configs()["classic/page"] == ROOT / "configs" / "classic" / "page.toml"
-    assert not any("sweeps" in name for name in bundled_configs())
 
 
 def test_name_without_a_file_is_a_bundled_config() -> None:

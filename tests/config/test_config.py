@@ -58,6 +58,16 @@ def test_folder_is_no_config(tmp_path: Path) -> None:
         load_config(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + "[" * 50_000, "[" + "a." * 50_000 + "a]\n", "a = " + "9" * 100_000, "\0"],
+    ids=["nested lists", "nested tables", "too many digits", "NUL"],
+)
+def test_text_that_is_no_config_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError):
+        load_config(write(tmp_path, text))
+
+
 def test_text_that_is_not_toml_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"some\.toml: not valid TOML: .*line 2"):
         load_config(write(tmp_path, "[model]\nd_model: 3\n"))

@@ -92,6 +92,32 @@ def test_ids_take_two_bytes_where_they_fit(vocab_size: int, expected: type[np.ge
     assert id_type(vocab_size) is expected
 
 
+def npy(dtype: str, shape: str, content: bytes = b"") -> bytes:
+    """A file of numpy's format, whatever its header says."""
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        npy("<f4", "(3,)", bytes(12)),
+        npy("|O", "(1,)", b"cos\nsystem\n(S'false'\ntR."),
+        npy("<u2", "(2, 3)", bytes(12)),
+        npy("<u2", "(-1,)"),
+        npy("<u2", "(1000000000000,)"),
+        npy("<u2", "__import__('os').system('false')"),
+        b"",
+    ],
+    ids=["floats", "objects", "matrix", "negative shape", "shape beyond the end", "call", "empty"],
+)
+def test_what_is_no_array_of_ids_is_refused(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path, pairs([[4], [5, 6]], [[7], [8]]))
+    (tmp_path / "val.src.npy").write_bytes(content)
+    with pytest.raises(DataError, match=r"val\.src\.(offsets\.)?npy: "):
+        open_split(tmp_path, "val")
+
+
 def test_missing_array_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"val\.src\.npy: "):
         open_split(tmp_path, "val")

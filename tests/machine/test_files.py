@@ -1,6 +1,8 @@
 """Files: read within limits, with hashes that tell when they changed, and JSON."""
 
 import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,19 @@ def test_file_larger_than_it_may_be_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # holes, which take no room
     with pytest.raises(DataError, match=r"file: .*1,000 bytes"):
         read_file(tmp_path / "file", most=1000)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")],
+    ids=["pipe", "folder", "link to a device"],
+)
+def test_what_is_no_regular_file_is_refused_unread(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "file")
+    with pytest.raises(DataError, match="file: "):
+        read_file(tmp_path / "file")
 
 
 def test_sha256_is_that_of_the_standard(tmp_path: Path) -> None:
@@ -54,8 +69,16 @@ def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b'{"a": 1', b"", b'{"a": "\xff\xfe"}', b"[1, 2]", b"null"],
-    ids=["truncated", "empty", "not text", "list", "null"],
+    [
+        b'{"a": 1',
+        b"",
+        b'{"a": "\xff\xfe"}',
+        b"[1, 2]",
+        b"null",
+        b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        b'{"format": ' + b"9" * 100_000 + b"}",
+    ],
+    ids=["truncated", "empty", "not text", "list", "null", "too deep", "too many digits"],
 )
 def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.json").write_bytes(content)

@@ -108,10 +108,36 @@ def test_a_manifest_without_hashes_is_refused(folder: Path, name: str, manifest:
         READERS[name](folder)
 
 
-def test_bytes_that_are_no_safetensors_are_refused(folder: Path) -> None:
-    rehash(folder, "model.safetensors", b"\x80\x04pickle")
-    with pytest.raises(DataError, match=r"model\.safetensors: "):
+DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+
+
+def with_header(header: bytes) -> bytes:
+    return len(header).to_bytes(8, "little") + header
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x04pickle",
+        b"\xff" * 7 + b"\x7f{}",
+        with_header(b"[]"),
+        with_header(DEEP),
+        with_header(b'{"x": {"dtype": "F32", "shape": [1000000000000], "data_offsets": [0, 8]}}'),
+    ],
+    ids=["pickle", "header without end", "list", "too deep", "shape beyond the end"],
+)
+def test_bytes_that_are_no_safetensors_are_refused(folder: Path, content: bytes) -> None:
+    rehash(folder, "model.safetensors", content)
+    with pytest.raises(DataError, match=r"model\.safetensors: not a safetensors file"):
         load(folder, tiny_model())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    model = tiny_model()
+    next(model.parameters()).data[0] = value
+    with pytest.raises(DataError, match=r"model\.safetensors"):
+        load(save(tmp_path / "x", model), tiny_model())
 
 
 @pytest.mark.parametrize(
