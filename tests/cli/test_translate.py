@@ -330,7 +330,7 @@ def test_python_gives_what_the_command_prints(
 ) -> None:
     odd = ["", "Ein Mann schläft. " * 20, "<s> 犬 $1 & <b>"]
     lines = [*workspace.corpus("test.de").read_text(encoding="utf-8").splitlines(), *odd]
-    source = "\n".join(lines).encode()
+    source = "".join(f"{line}\n" for line in lines).encode()
     flags = (*flags, "--n-best", 2, "--device", "cpu", "--threads", 1)
     printed = records_of(workspace, *flags, stdin=source)
     translator = Translator.load(workspace.run, device="cpu", threads=1, **options)
