@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from runs_made import add_checkpoint, making
+from tiny import TINY
 from workspace import Outcome, Workspace
+
+from mt_cli.config.schema import Config, DataConfig
+from mt_cli.evaluation.export import export_run
+from mt_cli.runs.run import open_run
 
 
 def export(workspace: Workspace, run: Path, folder: Path, *args: object) -> Outcome:
@@ -18,89 +24,68 @@ def weights_below(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def run(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = workspace.copy_run(tmp_path_factory.mktemp("runs") / "run")
-    assert workspace.call("evaluate", folder).code == 0
+def copy(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copies") / "copy"
+    assert export(workspace, workspace.run, folder).code == 0
     return folder
 
 
-@pytest.fixture(scope="module")
-def copy(workspace: Workspace, run: Path) -> Path:
-    folder = run.with_name("copy")
-    assert export(workspace, run, folder).code == 0
-    return folder
-
-
-@pytest.mark.parametrize(
-    "command", ["translate", "translate --beam-size 3", "inspect --json", "doctor"]
-)
-def test_copy_is_used_as_the_run(workspace: Workspace, run: Path, copy: Path, command: str) -> None:
-    verb, *flags = command.split()
+def test_copy_translates_as_the_run_and_can_be_looked_into(
+    workspace: Workspace, copy: Path
+) -> None:
     stdin = workspace.corpus("test.de").read_bytes()
-    theirs, ours = (workspace.call(verb, each, *flags, stdin=stdin) for each in (copy, run))
-    assert theirs.code == 0, theirs.err
-    if verb == "translate":
-        assert theirs.out == ours.out
+    theirs = workspace.call("translate", copy, stdin=stdin)
+    assert theirs == workspace.call("translate", workspace.run, stdin=stdin)
+    assert workspace.call("inspect", copy, "--json").code == 0
+    assert workspace.call("doctor", copy).code == 0
 
 
-def test_halves_take_half_the_room_and_are_proved(
-    workspace: Workspace, run: Path, copy: Path, tmp_path: Path
-) -> None:
-    outcome = export(workspace, run, tmp_path / "halves", "--quantization", "float16")
-    assert outcome.code == 0, outcome.err
-    assert outcome.lines[-1].startswith("val  identical  ")
-    whole, halves = weights_below(copy), weights_below(tmp_path / "halves")
-    for name, expected in whole.items():
-        assert halves[name].dtype == torch.float16
-        torch.testing.assert_close(halves[name], expected.half(), rtol=0, atol=0)
-    assert workspace.call("translate", tmp_path / "halves", "--text", "Ein Hund.").code == 0
-
-
-def test_checkpoint_that_was_not_the_best_is_the_best_of_its_copy(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    options = ("--set", "training.validate_every=4", "--max-steps", "8")
-    assert workspace.call("train", "tiny.toml", "--run", run, *options).code == 0
-    best, last = ((run / f"{name}.txt").read_text() for name in ("best", "last"))
-    names = sorted({best.strip(), last.strip()})
-    for name in names:
-        assert export(workspace, run, tmp_path / name, "--checkpoint", name).code == 0
-        assert (tmp_path / name / "best.txt").read_text().strip() == name
-        assert workspace.call("inspect", tmp_path / name).code == 0
-
-
-def test_training_goes_on_from_a_run_and_not_from_its_copy(
+def test_halves_are_the_weights_in_float16_and_are_proved(
     workspace: Workspace, copy: Path, tmp_path: Path
 ) -> None:
-    resumed = workspace.call("train", "tiny.toml", "--run", copy, "--resume", "--max-steps", "999")
-    assert resumed.code == 3
-    assert "an exported checkpoint, without what training needs to go on from it" in resumed.err
-    begun = (
-        "train",
-        "tiny.toml",
-        "--run",
-        tmp_path / "new",
-        "--init-from",
-        copy,
-        "--max-steps",
-        "1",
-    )
-    outcome = workspace.call(*begun)
+    halves = tmp_path / "halves"
+    outcome = export(workspace, workspace.run, halves, "--quantization", "float16")
     assert outcome.code == 0, outcome.err
+    assert outcome.lines[-1].startswith("val  identical  ")
+    expected = {name: weight.half() for name, weight in weights_below(copy).items()}
+    torch.testing.assert_close(weights_below(halves), expected, rtol=0, atol=0)
+    assert workspace.call("translate", halves, "--text", "Ein Hund.").code == 0
+
+
+def test_checkpoint_that_was_not_the_best_is_the_best_of_its_copy(tmp_path: Path) -> None:
+    with making(tmp_path / "run", Config(model=TINY, data=DataConfig(max_len=15))) as run:
+        add_checkpoint(run, 1, pointers=("best",))
+        add_checkpoint(run, 2, pointers=("last",))
+    export_run(run.folder, tmp_path / "copy", to="run", checkpoint="last")
+    assert open_run(tmp_path / "copy").resolve_checkpoint("best") == "step-00000002"
+    saved = run.folder / "checkpoints" / "step-00000002" / "model.safetensors"
+    expected = safetensors.torch.load_file(saved)
+    torch.testing.assert_close(weights_below(tmp_path / "copy"), expected, rtol=0, atol=0)
+
+
+def test_training_starts_from_a_copy_and_does_not_go_on_with_it(
+    workspace: Workspace, copy: Path, tmp_path: Path
+) -> None:
+    resumed = workspace.call("train", "tiny.toml", "--run", copy, "--resume", "--max-steps", 999)
+    assert resumed.code == 3
+    started = ("--run", tmp_path / "new", "--init-from", copy, "--max-steps", 1)
+    assert workspace.call("train", "tiny.toml", *started).code == 0
 
 
 def test_what_a_copy_cannot_be_is_refused_before_anything_is_written(
-    workspace: Workspace, run: Path, copy: Path, tmp_path: Path
+    workspace: Workspace, copy: Path, tmp_path: Path
 ) -> None:
-    stored = export(workspace, run, tmp_path / "x", "--quantization", "int8")
-    assert stored.code == 2
-    assert (
-        "a run's weights are not stored as int8; take --quantization none or float16" in stored.err
-    )
-    trained = export(workspace, copy, run, "--overwrite")
-    assert trained.code == 2
-    assert "holds the state of a training: --overwrite leaves it alone; name another" in trained.err
+    integers = export(workspace, workspace.run, tmp_path / "x", "--quantization", "int8")
+    assert integers.code == 2
+    assert "int8" in integers.err
+    assert not (tmp_path / "x").exists()
+
+
+def test_only_a_copy_is_overwritten_and_never_a_training(
+    workspace: Workspace, copy: Path, tmp_path: Path
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    assert export(workspace, copy, run, "--overwrite").code == 2
     assert any(run.glob("checkpoints/*/state.safetensors"))
     assert export(workspace, run, copy).code == 2
     assert export(workspace, run, copy, "--overwrite").code == 0
