@@ -33,6 +33,15 @@ def test_json_holds_the_points(workspace: Workspace, tmp_path: Path) -> None:
     assert run["train_nll"] == [[record["step"], record["nll"]] for record in steps]
 
 
+def test_backend_that_a_notebook_sets_for_its_programs_does_not_matter(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    notebook = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    picture = tmp_path / "a.svg"
+    outcome = workspace.execute("plot", "runs/tiny", "-o", picture, env=notebook)
+    assert outcome == Outcome(0, f"{picture}\n".encode(), "")
+
+
 @pytest.mark.parametrize("name", ["curves.pdf", "curves", "-"])
 def test_other_endings_are_refused_before_any_run_is_read(workspace: Workspace, name: str) -> None:
     outcome = workspace.call("plot", "runs/none", "-o", name)

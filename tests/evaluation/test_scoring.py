@@ -1,22 +1,26 @@
-"""Scores against sacreBLEU's own command."""
+"""Scores against sacreBLEU's own command, and symptoms of bad output."""
 
 import importlib.util
 import json
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from sacrebleu_command import command_intervals, command_scores
 
-from mt_cli.evaluation.scoring import paired_tests, score, score_bleu
-
-SAMPLE = (
-    Path(__file__)
-    .parents[2]
-    .joinpath("data/sample/test.en")
-    .read_text(encoding="utf-8")
-    .splitlines()[:60]
+from mt_cli.evaluation.scoring import (
+    Scores,
+    is_looping,
+    paired_tests,
+    score,
+    score_bleu,
+    symptoms,
 )
+from mt_cli.text.normalize import is_tokenised
+
+SAMPLE_FILE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
+SAMPLE = SAMPLE_FILE.read_text(encoding="utf-8").splitlines()[:40]
 SHUFFLED = [" ".join(sorted(line.split(), key=len)) for line in SAMPLE]
 REFS = [
     "A man is sleeping on a bench.",
@@ -38,13 +42,24 @@ HYPS = [
 ]
 
 
-@pytest.mark.parametrize("lowercase", [False, True], ids=["cased", "lower-cased"])
-def test_scores_equal_those_of_the_command_to_ten_digits(tmp_path: Path, lowercase: bool) -> None:
+def as_printed(scores: Scores) -> dict[str, str]:
+    """To the digits that `command_scores` gives."""
+    return {each.name: f"{each.score:.10f}" for each in scores.metrics.values()}
+
+
+@pytest.mark.parametrize(
+    ("lowercase", "flags", "case"),
+    [(False, [], "case:mixed"), (True, ["-lc", "--chrf-lowercase"], "case:lc")],
+    ids=["cased", "lower-cased"],
+)
+def test_scores_equal_those_of_the_command_to_ten_digits(
+    tmp_path: Path, lowercase: bool, flags: list[str], case: str
+) -> None:
     scores = score(HYPS, REFS, lowercase=lowercase)
-    flags = ["-lc", "--chrf-lowercase"] if lowercase else []
-    assert {each.name: f"{each.score:.10f}" for each in scores.metrics.values()} == command_scores(
-        tmp_path, HYPS, REFS, *flags
-    )
+    assert as_printed(scores) == command_scores(tmp_path, HYPS, REFS, *flags)
+    bleu, chrf = (scores.metrics[name].signature.split("|") for name in ("bleu", "chrf"))
+    assert {case, "tok:13a", "smooth:exp", "nrefs:1"} < set(bleu)
+    assert {case, "nc:6", "nw:0"} < set(chrf)
 
 
 def test_case_counts_unless_lower_casing_is_asked_for() -> None:
@@ -53,30 +68,27 @@ def test_case_counts_unless_lower_casing_is_asked_for() -> None:
     assert score(hyps, refs, lowercase=True).metrics["bleu"].score == pytest.approx(100)
 
 
-@pytest.mark.parametrize(("lowercase", "case"), [(False, "case:mixed"), (True, "case:lc")])
-def test_signature_says_how_it_was_scored(lowercase: bool, case: str) -> None:
-    scores = score(HYPS, REFS, lowercase=lowercase)
-    assert {case, "tok:13a", "smooth:exp", "nrefs:1"} < set(
-        scores.metrics["bleu"].signature.split("|")
-    )
-    assert {case, "nc:6", "nw:0"} < set(scores.metrics["chrf"].signature.split("|"))
+@pytest.fixture(scope="module")
+def shuffled() -> Scores:
+    return score(SHUFFLED, SAMPLE)
 
 
-def test_json_has_the_keys_of_sacrebleu_and_every_digit() -> None:
-    scores = score(SHUFFLED, SAMPLE)
-    document = json.loads(json.dumps(scores.as_json()))
+def test_json_has_the_keys_of_sacrebleu_and_every_digit(shuffled: Scores) -> None:
+    document = json.loads(json.dumps(shuffled.as_json()))
     assert document["n"] == len(SAMPLE)
-    assert document["bleu"]["score"] == scores.metrics["bleu"].score
-    assert document["chrf"]["score"] == scores.metrics["chrf"].score
-    assert document["bleu"]["signature"] == scores.metrics["bleu"].signature
-    assert {"name", "signature", "verbose_score", "nrefs", "case", "tok", "smooth"} <= set(
-        document["bleu"]
-    )
-    assert {"confidence", "confidence_mean", "confidence_var", "bs", "seed"} <= set(document["ter"])
+    for name in ("bleu", "chrf", "ter"):
+        assert document[name]["score"] == shuffled.metrics[name].score
+        assert document[name]["signature"] == shuffled.metrics[name].signature
+    keys = {"name", "signature", "verbose_score", "nrefs", "case", "tok", "smooth"}
+    assert keys <= document["bleu"].keys()
+    interval = {"confidence", "confidence_mean", "confidence_var", "bs", "seed"}
+    assert interval <= document["ter"].keys()
 
 
-def test_intervals_equal_those_of_the_command_to_the_printed_digits(tmp_path: Path) -> None:
-    printed = {each.name: str(each.interval) for each in score(SHUFFLED, SAMPLE).metrics.values()}
+def test_intervals_equal_those_of_the_command_to_the_printed_digits(
+    tmp_path: Path, shuffled: Scores
+) -> None:
+    printed = {each.name: str(each.interval) for each in shuffled.metrics.values()}
     assert printed == command_intervals(tmp_path, SHUFFLED, SAMPLE)
     assert "bs:1000|seed:12345" in printed["BLEU"]
 
@@ -116,10 +128,10 @@ def test_scores_of_a_language_without_spaces_equal_those_of_the_command(
 ) -> None:
     flags = ("-tok", tokenizer, "--ter-normalized", "--ter-asian-support")
     expected = command_scores(tmp_path, hyps, refs, *flags)
-    scores = score(hyps, refs, lang=lang).metrics
-    assert {each.name: f"{each.score:.10f}" for each in scores.values()} == expected
-    assert f"tok:{tokenizer}" in scores["bleu"].signature.split("|")
-    assert score_bleu(hyps, refs, lang=lang).score == scores["bleu"].score
+    scores = score(hyps, refs, lang=lang)
+    assert as_printed(scores) == expected
+    assert f"tok:{tokenizer}" in scores.metrics["bleu"].signature.split("|")
+    assert score_bleu(hyps, refs, lang=lang).score == scores.metrics["bleu"].score
 
 
 def tokenizer_of(refs: list[str], lang: str) -> str:
@@ -161,16 +173,81 @@ def test_characters_stand_for_words_where_mecab_is_missing(refs: list[str], lang
     assert score(refs, refs, lang=lang).metrics["bleu"].score == pytest.approx(100)
 
 
-def test_paired_tests_take_words_as_the_scores_do() -> None:
-    for lang in ("zh", ""):
-        ((bleu, *_),) = paired_tests(
-            CHINESE_HYPS,
-            [CHINESE],
-            CHINESE,
-            lang=lang,
-            resamples=20,
-            trials=20,
-        )
-        assert bleu.baseline.score == score_bleu(CHINESE_HYPS, CHINESE, lang="zh").score
-        assert bleu.system.score == pytest.approx(100)
-        assert "tok:zh" in bleu.bootstrap_signature.split("|")
+@pytest.mark.parametrize("lang", ["zh", ""])
+def test_paired_tests_take_words_as_the_scores_do(lang: str) -> None:
+    few = {"resamples": 20, "trials": 20}
+    ((bleu, *_),) = paired_tests(CHINESE_HYPS, [CHINESE], CHINESE, lang=lang, **few)
+    assert bleu.baseline.score == score_bleu(CHINESE_HYPS, CHINESE, lang="zh").score
+    assert bleu.system.score == pytest.approx(100)
+    assert "tok:zh" in bleu.bootstrap_signature.split("|")
+
+
+# Symptoms
+
+GOOD = [
+    "A man sleeps.",
+    "Two dogs play, and a cat watches.",
+    "Is it very, very, very cold?",
+    "Il dort\u00a0!",
+    "Il dort ?",
+    "",
+]
+
+
+@pytest.mark.parametrize("line", GOOD)
+def test_ordinary_line_has_no_symptom(line: str) -> None:
+    assert not is_tokenised(line)
+    assert not is_looping(line)
+
+
+@pytest.mark.parametrize("line", ["A man sleeps .", "A man , a dog . ", "狗 跑 。"])
+def test_space_before_the_last_mark_looks_tokenised(line: str) -> None:
+    assert is_tokenised(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dog dog dog dog",
+        "Ä-aa, Ä, aa. Ä aa.",
+        "A man a man, a man.",
+        "In front of, in front of, in front of the house",
+        "well one two three four one two three four One two three four",
+    ],
+)
+def test_words_said_again_and_again_are_a_loop(line: str) -> None:
+    assert is_looping(line)
+
+
+def test_each_symptom_counts_its_lines_and_names_the_first() -> None:
+    hyps = ["A dog .", "A cat .", "a a a a a", "A man."]
+    tokenised, looping = symptoms(hyps, ["A dog."] * 4)
+    assert re.match(r"2 of 4 .* line 1: ", tokenised)
+    assert re.match(r"1 of 4 .* line 3: .*--no-repeat-ngram", looping)
+
+
+def test_references_that_repeat_themselves_as_much_excuse_the_output() -> None:
+    lines = ["A dog.", "no no no no"] * 5
+    assert symptoms(lines, lines) == []
+
+
+@pytest.mark.parametrize("hyps", [["A dog.", "A cat ."] * 5, ["A dog."] * 10])
+def test_tokenised_references_are_told_whatever_the_output_looks_like(hyps: list[str]) -> None:
+    (told,) = symptoms(hyps, ["A dog.", "A cat ."] * 5)
+    assert re.match(r"5 of 10 references .* line 2: ", told)
+
+
+@pytest.mark.parametrize(
+    ("odd", "is_told"),
+    [
+        ("A cafe\u0301.", True),
+        ("Pass\u00adwort", True),
+        ("A  café ,\tnow\r", False),
+        ("می‌رود", False),
+    ],
+    ids=["not NFC", "soft hyphen", "white space", "joiner"],
+)
+def test_references_that_no_translation_can_equal_are_told(odd: str, is_told: bool) -> None:
+    told = symptoms(["A dog."] * 10, ["A dog."] * 9 + [odd])
+    assert len(told) == is_told
+    assert all("line 10" in each for each in told)
