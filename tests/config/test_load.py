@@ -1,4 +1,4 @@
-"""The configuration: what is accepted, what is refused, and in which words."""
+"""The configuration: where it is found, what is accepted, and which key an error names."""
 
 import math
 import re
@@ -6,12 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from mt_cli.config.load import dump_config, load_config, parse_config
+from mt_cli.config.load import (
+    bundled_configs,
+    config_name,
+    dump_config,
+    find_config,
+    load_config,
+    parse_config,
+)
 from mt_cli.config.schema import Config, ModelConfig, TrainingConfig
 from mt_cli.errors import ConfigError
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs"
 CONFIGS = sorted({*FOLDER.glob("*.toml"), *FOLDER.glob("classic/*.toml")})
+each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -26,12 +34,15 @@ def complaints_about(tables: dict[str, object]) -> str:
     return str(caught.value)
 
 
+# Files
+
+
 def test_absent_keys_are_defaults() -> None:
     assert parse_config({}) == Config()
     assert parse_config({"model": {"d_model": 64}}).model == ModelConfig(d_model=64)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+@each_config
 def test_every_config_of_the_project_loads_and_says_what_it_is_for(path: Path) -> None:
     assert load_config(path)
     assert path.read_text(encoding="utf-8").startswith("# ")
@@ -46,113 +57,190 @@ def test_file_sets_what_it_names(tmp_path: Path) -> None:
 
 def test_missing_file_names_those_that_are_there(tmp_path: Path) -> None:
     there = write(tmp_path, "")
-    with pytest.raises(
-        ConfigError, match=r"smoe\.toml: no such config file; found there: "
-    ) as caught:
+    with pytest.raises(ConfigError, match=re.escape(str(there))):
         load_config(tmp_path / "smoe.toml")
-    assert str(there) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (b"[model]\nd_model: 3\n", "line 2"),
+        (b"# caf\xe9\n", "byte 5"),
+        (b"", ""),
+        (b" \n", ""),
+        ("\ufeff\n".encode(), ""),
+    ],
+    ids=["not TOML", "not UTF-8", "empty", "blank", "a mark"],
+)
+def test_file_that_is_no_config_is_refused_with_the_place(
+    tmp_path: Path, content: bytes, place: str
+) -> None:
+    path = tmp_path / "some.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(path))}: .*{place}"):
+        load_config(path)
 
 
 def test_folder_is_no_config(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is a folder; a config is a TOML file"):
+    with pytest.raises(ConfigError, match=re.escape(str(tmp_path))):
         load_config(tmp_path)
 
 
-def test_text_that_is_not_toml_is_refused_with_its_place(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"some\.toml: not valid TOML: .*line 2"):
-        load_config(write(tmp_path, "[model]\nd_model: 3\n"))
+AWKWARD = (
+    'data.files.train={src = "a\u00a0b\\"ä.de", tgt = "b"}',
+    'data.files.val={src = "c", tgt = "d"}',
+    'data.corpus="files"',
+    'data.splits=["train", "val"]',
+    "data.more={}",
+    "training.peak_lr=1e-30",
+    "training.max_steps=7",
+)
 
 
-def test_bytes_that_are_not_utf8_are_refused_with_their_place(tmp_path: Path) -> None:
-    path = tmp_path / "some.toml"
-    path.write_bytes(b"# caf\xe9\n")
-    with pytest.raises(ConfigError, match=r"not UTF-8 text \(byte 5\)"):
-        load_config(path)
+@each_config
+@pytest.mark.parametrize("overrides", [(), AWKWARD], ids=["as it is", "changed"])
+def test_dumped_config_loads_as_the_same(
+    path: Path, overrides: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = load_config(path, overrides)
+    assert load_config(write(tmp_path, dump_config(config))) == config
+
+
+# Names
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(empty_folder: Path) -> Path:
+    """As much of a run as its name depends on."""
+    folder = empty_folder / "runs" / "v1.2"
+    (folder / "checkpoints").mkdir(parents=True)
+    for name in ("config.toml", "manifest.json"):
+        (folder / name).touch()
+    return folder
+
+
+def test_every_config_of_the_repository_comes_with_the_program() -> None:
+    assert bundled_configs()["sample"] == FOLDER / "sample.toml"
+    assert bundled_configs()["classic/page"] == FOLDER / "classic" / "page.toml"
+    assert not any("sweeps" in name for name in bundled_configs())
+
+
+def test_file_wins_over_a_bundled_config_of_its_name(empty_folder: Path) -> None:
+    assert load_config(Path("sample")) == load_config(FOLDER / "sample.toml")
+    empty_folder.joinpath("sample.toml").write_text("[runtime]\nseed = 7\n")
+    assert load_config(Path("sample")).runtime.seed == 7
+    empty_folder.joinpath("sample").write_text("[runtime]\nseed = 8\n")
+    assert load_config(Path("sample")).runtime.seed == 8
+
+
+def test_unknown_name_lists_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"no_such: .*classic/note, .*sample, speedrun"):
+        find_config(Path("no_such"))
+
+
+@pytest.mark.usefixtures("empty_folder")
+@pytest.mark.parametrize(
+    ("path", "name"), [("sample", "sample"), ("classic/page", "page"), ("v1.2.toml", "v1.2")]
+)
+def test_config_is_called_as_its_file(path: str, name: str) -> None:
+    Path("v1.2.toml").touch()
+    assert config_name(Path(path)) == name
 
 
 @pytest.mark.parametrize(
-    ("tables", "complaint"),
+    ("place", "name"),
     [
-        ({"model": {"d_modle": 64}}, "model: unknown key 'd_modle'; did you mean 'd_model'?"),
-        ({"model": {"num-heads": 4}}, "model: unknown key 'num-heads'; did you mean 'num_heads'?"),
-        ({"trainig": {}}, "unknown section 'trainig'; did you mean 'training'?"),
-        ({"training": {"seed": 3}}, "training: unknown key 'seed'; it belongs in [runtime]"),
-        (
-            {"training": {"max_len": 3}},
-            "training: unknown key 'max_len'; it belongs in [data] or [model]",
-        ),
-        ({"d_model": 64}, "unknown section 'd_model'; it belongs in [model]"),
-        (
-            {"xyzzy": {}},
-            "unknown section 'xyzzy'; known: data, tokenizer, model, training, decoding, runtime",
-        ),
-        ({"tokenizer": {"qqq": 1}}, "tokenizer: unknown key 'qqq'; known: kind, vocab_size,"),
-        (
-            {"data": {"files": {"test": {"src": "a", "tgt": "b", "trg": "c"}}}},
-            "data.files.test: unknown key 'trg'; did you mean 'tgt'?",
-        ),
+        ("../..", "runs/v1.2/config.toml"),
+        ("../..", "runs/v1.2"),
+        (".", "config.toml"),
+        (".", "."),
+        (".", "../v1.2/config.toml"),
+        (".", "checkpoints/.."),
     ],
 )
-def test_unknown_key_is_named_with_the_right_one(tables: dict[str, object], complaint: str) -> None:
-    assert f"\n  {complaint}" in complaints_about(tables)
+def test_config_of_a_run_is_called_as_the_run(
+    run: Path, monkeypatch: pytest.MonkeyPatch, place: str, name: str
+) -> None:
+    monkeypatch.chdir(run / place)
+    assert config_name(Path(name)) == config_name(Path(name).resolve()) == "v1.2"
+
+
+@pytest.mark.usefixtures("empty_folder")
+def test_config_toml_outside_of_a_run_is_called_config() -> None:
+    Path("config.toml").touch()
+    assert config_name(Path("config.toml")) == "config"
+
+
+# Keys and values
+
+
+@pytest.mark.parametrize(
+    ("tables", "found", "right"),
+    [
+        ({"model": {"d_modle": 64}}, "model: .*'d_modle'", "'d_model'"),
+        ({"model": {"num-heads": 4}}, "model: .*'num-heads'", "'num_heads'"),
+        ({"trainig": {}}, "'trainig'", "'training'"),
+        ({"training": {"seed": 3}}, "training: .*'seed'", r"\[runtime\]"),
+        ({"training": {"max_len": 3}}, "training: .*'max_len'", r"\[data\] .*\[model\]"),
+        ({"d_model": 64}, "'d_model'", r"\[model\]"),
+        ({"xyzzy": {}}, "'xyzzy'", "data, tokenizer, model, training, decoding, runtime"),
+        ({"tokenizer": {"qqq": 1}}, "tokenizer: .*'qqq'", "kind, vocab_size,"),
+        ({"data": {"files": {"test": {"trg": "c"}}}}, "data.files.test: .*'trg'", "'tgt'"),
+    ],
+)
+def test_unknown_key_is_named_with_the_right_one(
+    tables: dict[str, object], found: str, right: str
+) -> None:
+    assert re.search(rf"\n  (unknown section )?{found}.*{right}", complaints_about(tables))
 
 
 def test_all_errors_of_a_file_are_reported_together(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        '[model]\nd_modle = 3\nnorm = "mid"\n[training]\npeak_lr = "x"\n[runtime]\nseed = -1\n',
-    )
+    text = '[model]\nd_modle = 3\nnorm = "mid"\n[training]\npeak_lr = "x"\n[runtime]\nseed = -1\n'
+    path = write(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     first, *rest = str(caught.value).split("\n")
-    assert first == f"{path}: the config cannot be used"
-    assert rest == [
-        "  model.norm: expected 'pre' or 'post', found 'mid'",
-        "  model: unknown key 'd_modle'; did you mean 'd_model'?",
-        "  training.peak_lr: expected a number, found 'x'",
-        "  runtime.seed: expected 0 or more, found -1",
-    ]
+    assert first.startswith(f"{path}: ")
+    named = [line.strip().partition(":")[0] for line in rest]
+    assert named == ["model.norm", "model", "training.peak_lr", "runtime.seed"]
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "value", "complaint"),
+    ("section", "key", "value", "words"),
     [
-        ("model", "d_model", "64", "expected a whole number, found '64'"),
-        ("model", "d_model", 64.0, "expected a whole number, found 64.0"),
-        ("model", "d_model", True, "expected a whole number, found true"),
-        ("model", "dropout", False, "expected a number, found false"),
-        ("model", "dropout", 1.0, "expected less than 1, found 1.0"),
-        ("model", "backend", "pytorch", "expected 'torch' or 'scratch', found 'pytorch'"),
-        ("model", "final_norm", "true", "expected true or false, found 'true'"),
-        ("model", "final_norm", 1, "expected true or false, found 1"),
-        ("training", "peak_lr", math.inf, "expected a finite number, found inf"),
-        ("training", "peak_lr", math.nan, "expected a finite number, found nan"),
-        ("training", "max_steps", "none", "expected a whole number, found 'none'"),
-        ("training", "betas", [0.9], "expected more values, found [0.9]"),
-        ("training", "betas", [0.9, 0.9, 0.9], "expected at most 2 values, found [0.9, 0.9, 0.9]"),
-        ("tokenizer", "from_run", "a\udcff", "its name is not UTF-8, and a config cannot hold it"),
-        (
-            "training",
-            "warmup_steps",
-            400.0,
-            "expected a whole number such as 400, or a share below 1",
-        ),
-        (
-            "training",
-            "warmup_steps",
-            True,
-            "expected a whole number such as 400, or a share below 1",
-        ),
-        ("training", "warmup_steps", -1, "expected a whole number such as 400, or a share below 1"),
-        ("data", "splits", "train", "expected a list"),
-        ("data", "src_lang", "German", "expected a language code"),
-        ("data", "files", 3, "expected a table, found 3"),
+        ("model", "d_model", "64", "whole number, found '64'"),
+        ("model", "d_model", 64.0, "whole number, found 64.0"),
+        ("model", "d_model", True, "whole number, found true"),
+        ("model", "dropout", False, "number, found false"),
+        ("model", "dropout", 1.0, "less than 1, found 1.0"),
+        ("model", "backend", "pytorch", "'torch' or 'scratch', found 'pytorch'"),
+        ("model", "final_norm", "true", "true or false, found 'true'"),
+        ("model", "final_norm", 1, "true or false, found 1"),
+        ("training", "peak_lr", math.inf, "finite number, found inf"),
+        ("training", "peak_lr", math.nan, "finite number, found nan"),
+        ("training", "max_steps", "none", "whole number, found 'none'"),
+        ("training", "betas", [0.9], "found [0.9]"),
+        ("training", "betas", [0.9, 0.9, 0.9], "at most 2 values, found [0.9, 0.9, 0.9]"),
+        ("tokenizer", "from_run", "a\udcff", "UTF-8"),
+        ("training", "warmup_steps", 400.0, "whole number"),
+        ("training", "warmup_steps", True, "whole number"),
+        ("training", "warmup_steps", -1, "whole number"),
+        ("data", "splits", "train", "list"),
+        ("data", "src_lang", "German", "language"),
+        ("data", "files", 3, "table, found 3"),
     ],
 )
 def test_value_is_refused_with_what_it_must_be(
-    section: str, key: str, value: object, complaint: str
+    section: str, key: str, value: object, words: str
 ) -> None:
-    assert f"  {section}.{key}: {complaint}" in complaints_about({section: {key: value}})
+    pattern = rf"\n  {section}\.{key}: .*{re.escape(words)}"
+    assert re.search(pattern, complaints_about({section: {key: value}}))
 
 
 @pytest.mark.parametrize("lang", ["de", "hsb", "zh-TW", "sr_Latn", "zh-Hant-TW", "ZH"])
@@ -162,15 +250,7 @@ def test_code_of_a_language_may_name_a_script_or_a_region(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", ["", "d", "de-", "de.en", "de AT", "deutsch", "../de", "de/en"])
 def test_what_is_no_code_of_a_language_is_refused(lang: str) -> None:
-    complaints = complaints_about({"data": {"src_lang": lang}})
-    assert "data.src_lang: expected a language code" in complaints
-
-
-@pytest.mark.parametrize("content", ["", " \n", "\ufeff\n"])
-def test_empty_file_is_refused_by_name(tmp_path: Path, content: str) -> None:
-    path = write(tmp_path, content)
-    with pytest.raises(ConfigError, match=rf"^{re.escape(str(path))}: an empty file"):
-        load_config(path)
+    assert "data.src_lang: " in complaints_about({"data": {"src_lang": lang}})
 
 
 def test_whole_number_is_taken_where_a_number_is_asked_for() -> None:
@@ -183,49 +263,41 @@ def files_of(*splits: str) -> dict[str, dict[str, str]]:
 
 def test_every_split_needs_its_files() -> None:
     text = complaints_about({"data": {"corpus": "files", "files": files_of("train")}})
-    assert "  data: corpus 'files' needs a [data.files.val] table with src and tgt" in text
-    assert "  data: corpus 'files' needs a [data.files.test] table with src and tgt" in text
+    assert "[data.files.val]" in text
+    assert "[data.files.test]" in text
 
 
 @pytest.mark.parametrize("name", ["a b", "../up", ".hidden", "", "x/y"])
 def test_split_name_is_one_safe_file_name(name: str) -> None:
-    assert f"  data.files.{name}: expected a name of letters" in complaints_about(
-        {"data": {"files": files_of(name)}}
-    )
-
-
-def test_files_belong_to_the_files_corpus() -> None:
-    text = complaints_about({"data": {"corpus": "multi30k", "files": files_of("train")}})
-    assert "data: [data.files] belongs to corpus 'files', but the corpus is 'multi30k'" in text
+    assert f"  data.files.{name}: " in complaints_about({"data": {"files": files_of(name)}})
 
 
 @pytest.mark.parametrize(
-    ("tables", "complaint"),
+    ("tables", "words"),
     [
-        ({"model": {"d_model": 250}}, "model: num_heads 8 does not divide d_model 250"),
-        ({"model": {"d_model": 15, "num_heads": 5}}, "model: d_model must be even, found 15"),
-        ({"data": {"splits": ["test"]}}, "data: splits must name train and val, found ['test']"),
-        ({"data": {"splits": ["train", "val", "val"]}}, "data: splits must differ"),
-        ({"tokenizer": {"tgt_vocab_size": 100}}, "tokenizer: tgt_vocab_size is for joint = false"),
-        ({"tokenizer": {"joint": False}}, "model.tie = 'all' shares one embedding"),
-        ({"data": {"max_len": 256}}, "data.max_len 256 plus <s> or </s> exceeds model.max_len 256"),
-        ({"model": 3}, "model: expected a table, found 3"),
-        ({"data": {"splits": ["train", "../val"]}}, "data.splits.1: expected a name of letters"),
-        (
-            {"data": {"corpus": "files", "files": {"train": {"src": "a"}}}},
-            "data.files.train: needs the key",
-        ),
+        ({"model": {"d_model": 250}}, ["model:", "num_heads 8", "d_model 250"]),
+        ({"model": {"d_model": 15, "num_heads": 5}}, ["model:", "d_model", "15"]),
+        ({"data": {"splits": ["test"]}}, ["data:", "splits", "train and val"]),
+        ({"data": {"splits": ["train", "val", "val"]}}, ["data:", "splits"]),
+        ({"data": {"splits": ["train", "../val"]}}, ["data.splits.1:"]),
+        ({"data": {"corpus": "multi30k", "files": files_of("train")}}, ["[data.files]"]),
+        ({"data": {"max_len": 256}}, ["data.max_len 256", "model.max_len 256"]),
+        ({"data": {"corpus": "files", "files": {"train": {"src": "a"}}}}, ["data.files.train:"]),
+        ({"tokenizer": {"tgt_vocab_size": 100}}, ["tokenizer:", "tgt_vocab_size", "joint"]),
+        ({"tokenizer": {"joint": False}}, ["model.tie"]),
+        ({"model": 3}, ["model:", "3"]),
     ],
 )
-def test_keys_must_agree(tables: dict[str, object], complaint: str) -> None:
-    assert f"\n  {complaint}" in complaints_about(tables)
-
-
-each_retired = pytest.mark.parametrize("key", ["ema_decay", "subword_dropout"])
+def test_keys_must_agree(tables: dict[str, object], words: list[str]) -> None:
+    text = complaints_about(tables)
+    assert [word for word in words if word not in text] == []
 
 
 def test_longest_training_pair_fits_the_model() -> None:
     assert parse_config({"data": {"max_len": 255}}).data.max_len == ModelConfig().longest_sentence
+
+
+# Overrides
 
 
 @pytest.mark.parametrize(
@@ -262,33 +334,5 @@ def test_override_reaches_a_nested_table() -> None:
     "override", ["model.d_model", "d_model=3", "=3", ".d_model=3", "model.=3", "", "model..x=3"]
 )
 def test_override_of_another_form_is_refused(override: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"expected section\.key=value, such as training\.max_epochs=3"
-    ):
+    with pytest.raises(ConfigError, match=re.escape(repr(override))):
         parse_config({}, [override])
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "limit"),
-    [
-        ("model.d_model", 10**18, 1048576),
-        ("training.tokens_per_batch", 10**30, 2147483648),
-        ("decoding.beam_size", 10**30, 65536),
-    ],
-)
-def test_a_size_that_no_machine_has_is_refused(key: str, value: int, limit: int) -> None:
-    with pytest.raises(ConfigError, match=rf"{key}: expected {limit} or less, found {value}"):
-        parse_config({}, [f"{key}={value}"])
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_dumped_config_loads_as_the_same(path: Path, tmp_path: Path) -> None:
-    awkward = ['data.files.train={src = "a\u00a0b\\"ä.de", tgt = "b"}', 'data.corpus="files"']
-    awkward += [
-        'data.splits=["train", "val"]',
-        'data.files.val={src = "c", tgt = "d"}',
-        "data.more={}",
-    ]
-    for overrides in ([], [*awkward, "training.peak_lr=1e-30", "training.max_steps=7"]):
-        config = load_config(path, overrides)
-        assert load_config(write(tmp_path, dump_config(config))) == config
