@@ -1,4 +1,4 @@
-"""Words that the vocabulary lacks: the source's stand in their place, or the likeliest real word."""
+"""Words that the vocabulary lacks: the source's words or the likeliest real ones replace them."""
 
 from collections.abc import Sequence
 
@@ -79,9 +79,8 @@ def words_looked_at(
     src = tokenizers_of(lowercase=lowercase).src
     assert isinstance(src, WordTokenizer)
     (ids,) = src.encode([line.lower() if lowercase else line])
-    maps = attention_maps(
-        translator.model, torch.tensor([[*ids, EOS_ID]]), torch.tensor([[BOS_ID, *hyp]])
-    )
+    src_ids, tgt_in = torch.tensor([[*ids, EOS_ID]]), torch.tensor([[BOS_ID, *hyp]])
+    maps = attention_maps(translator.model, src_ids, tgt_in)
     weights = maps["cross"][0, 0].mean(0).tolist()  # (T, S)
     unknown = [place for place, i in enumerate(ids) if i == UNK_ID] or range(len(ids))
     places = [max(unknown, key=row.__getitem__) for row in weights[: len(hyp)]]
