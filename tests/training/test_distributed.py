@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,8 @@ from mt_cli.training.trainer import StepReport, Trainer
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN = (
-    "--set",
-    "model.dropout=0",
-    "--set",
-    "training.log_every=1",
-    "--set",
-    "training.validate_every=25",
-)
+SETTINGS = ("model.dropout=0", "training.log_every=1", "training.validate_every=25")
+PLAIN = tuple(word for setting in SETTINGS for word in ("--set", setting))
 """Without dropout, whose draws differ between processes."""
 
 
@@ -52,7 +45,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def start_second(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts the second of two processes that train together; this one is the first, which writes."""
+    """Start the second of two processes that train together; this one is the first, which writes."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*args: object) -> "subprocess.Popen[bytes]":
@@ -101,103 +94,103 @@ def script(path: Path, *lines: str) -> None:
     path.chmod(0o755)
 
 
-def test_slurm_script_trains_in_two_processes_with_the_losses_of_one_and_goes_on(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    """With stand-ins for SLURM's programs, on one machine; the launcher is the real one."""
+@pytest.fixture
+def slurm(tmp_path: Path) -> Path:
+    """A folder with stand-ins for SLURM's programs, on one machine."""
     script(tmp_path / "bin" / "scontrol", "echo 127.0.0.1")
     script(tmp_path / "bin" / "srun", 'shift; exec "$@"')
-    torchrun = tmp_path / ".venv" / "bin" / "torchrun"
-    slurm = {"SLURM_JOB_NODELIST": "here", "SLURM_NNODES": "1", "SLURM_GPUS_ON_NODE": "2"}
-    slurm |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": str(os.getpid())}
-    env = {**os.environ, **slurm, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    alone, together = tmp_path / "alone", tmp_path / "runs" / "tiny"
-    options = ["--data", str(workspace.prepared), "--max-steps"]
-
-    def submit(launcher: str) -> str:
-        script(torchrun, launcher)
-        done = subprocess.run(
-            [ROOT / "scripts" / "train.slurm", workspace.folder / "tiny.toml", *options, "12", *PLAIN],
-            cwd=tmp_path, env=env, capture_output=True, timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout.decode()
-
-    assert submit(f'exec {sys.executable} -m torch.distributed.run "$@"') == "runs/tiny\n"
-    assert workspace.call("train", "tiny.toml", "--run", alone, *options, 12, *PLAIN).code == 0
-    assert len(losses(together)) == 12
-    assert losses(together) == pytest.approx(losses(alone), abs=1e-6)
-    assert json.loads((together / "env.json").read_text())["processes"] == 2
-
-    _, _, command = submit('printf "%s\n" "$@"').partition("\nmt_cli\n")
-    assert workspace.call(*command.splitlines(), "--max-steps", 14, cwd=tmp_path).code == 0
-    assert len(losses(together)) == 14
+    return tmp_path
 
 
-def test_a_killed_worker_is_started_again_and_ends_with_the_weights_of_an_undisturbed_run(
-    workspace: Workspace, tmp_path: Path
+def test_slurm_script_trains_with_the_losses_of_one_process_though_a_worker_is_killed(
+    workspace: Workspace, slurm: Path
 ) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    launcher += ["--nproc-per-node", "2", "--max-restarts", "1", "-m", "--"]
-    options = ["--auto-resume", "--max-steps", "300", "--set", "training.max_epochs=1000", *PLAIN]
-    for name in ("undisturbed", "killed"):
-        run = tmp_path / name
-        launched = subprocess.Popen(
-            [*launcher, "mt_cli", "train", "tiny.toml", "--run", str(run), *options],
-            cwd=workspace.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        if name == "killed":
-            after_updates(run, 110, partial(kill_last_child, launched.pid))
-        code, _, err = ending(launched)
-        assert code == 0, err
-    weights = [run_weights(tmp_path / name) for name in ("undisturbed", "killed")]
-    assert weights[0] == weights[1]
-    logs = [(tmp_path / name / "train.log").read_text() for name in ("undisturbed", "killed")]
-    assert [log.count(", resumed after update ") for log in logs] == [0, 1]
+    launch = f'exec {sys.executable} -m torch.distributed.run --max-restarts 1 "$@"'
+    script(slurm / ".venv" / "bin" / "torchrun", launch)
+    run, alone = slurm / "runs" / "tiny", slurm / "alone"
+    args = ("--data", workspace.prepared, "--max-steps", 100, *PLAIN)
+    job = submit(slurm, workspace.folder / "tiny.toml", *args)
+    after_updates(run, 30, lambda: kill_last(workers_of(job.pid)))
+    code, out, err = ending(job)
+    assert (code, out) == (0, "runs/tiny\n"), err
+    assert (run / "train.log").read_text().count(", resumed ") == 1
+    assert json.loads((run / "env.json").read_text())["processes"] == 2
+    assert len(losses(run)) == 100
+
+    assert workspace.call("train", "tiny.toml", "--run", alone, *args).code == 0
+    # Later, rounding shows: the sums over two processes are made in another order.
+    assert losses(run)[:50] == pytest.approx(losses(alone)[:50], abs=1e-4)
 
 
-def kill_last_child(parent: int) -> None:
-    """Kill the process that `parent` has started last."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    os.kill(int(children[-1]), signal.SIGKILL)
+def test_slurm_script_goes_on_with_the_run_when_it_is_submitted_again(
+    workspace: Workspace, slurm: Path
+) -> None:
+    script(slurm / ".venv" / "bin" / "torchrun", 'printf "%s\n" "$@"')
+    workspace.copy_run(slurm / "runs" / "tiny")
+    job = submit(slurm, workspace.folder / "tiny.toml", "--data", workspace.prepared)
+    command = ending(job)[1].partition("\nmt_cli\n")[2].splitlines()
+    resumed = workspace.call(*command, cwd=slurm)
+    assert (resumed.code, resumed.text) == (0, "runs/tiny\n")
 
 
-def run_weights(run: Path) -> bytes:
-    """Of the last checkpoint."""
-    last = (run / "last.txt").read_text().strip()
-    return (run / "checkpoints" / last / "model.safetensors").read_bytes()
+def submit(folder: Path, *args: object) -> "subprocess.Popen[bytes]":
+    """Start scripts/train.slurm in `folder`, as SLURM does with two GPUs."""
+    job = {"SLURM_JOB_NODELIST": "here", "SLURM_NNODES": "1", "SLURM_GPUS_ON_NODE": "2"}
+    job |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": str(os.getpid())}
+    return subprocess.Popen(
+        [ROOT / "scripts" / "train.slurm", *map(str, args)],
+        cwd=folder,
+        env={**os.environ, **job, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def workers_of(job: int) -> list[int]:
+    """The processes that the launcher of a job has started, in their order."""
+    (launcher,) = children_of(job)
+    return children_of(launcher)
+
+
+def children_of(parent: int) -> list[int]:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(pid) for pid in children.split()]
+
+
+def kill_last(pids: list[int]) -> None:
+    os.kill(pids[-1], signal.SIGKILL)
+
+
+ENDLESS = ("--set", "training.max_epochs=1000", *PLAIN)
 
 
 def test_others_end_where_one_is_killed(
     workspace: Workspace, tmp_path: Path, start_second: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    args = ("--run", run, "--set", "training.max_epochs=1000", *PLAIN)
-    after_updates(run, 30, start_second(*args).kill)
-    outcome = workspace.call("train", "tiny.toml", *args)
+    after_updates(run, 30, start_second("--run", run, *ENDLESS).kill)
+    outcome = workspace.call("train", "tiny.toml", "--run", run, *ENDLESS)
     assert (outcome.code, outcome.out) == (5, b"")
-    assert "error: another process of this training cannot be reached (" in outcome.err
-    assert outcome.err.endswith("); --resume goes on from the last checkpoint\n")
+    assert "--resume" in outcome.err
     assert json.loads((run / "status.json").read_text())["state"] == "failed"
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert workspace.call("train", "tiny.toml", *args, "--resume", "--max-steps", 30).code == 0
+    resume = ("train", "tiny.toml", "--run", run, *ENDLESS, "--resume", "--max-steps", 30)
+    assert workspace.call(*resume).code == 0
 
 
 def test_a_signal_saves_once_and_ends_all(
     workspace: Workspace, tmp_path: Path, start_second: Start
 ) -> None:
     run = tmp_path / "run"
-    args = ("--run", run, "--set", "training.max_epochs=1000", *PLAIN)
-    second = start_second(*args)
+    second = start_second("--run", run, *ENDLESS)
 
     def signal_all() -> None:  # as a launcher does
         for pid in (os.getpid(), second.pid):
             os.kill(pid, signal.SIGTERM)
 
     after_updates(run, 5, signal_all)
-    outcome = workspace.call("train", "tiny.toml", *args)
+    outcome = workspace.call("train", "tiny.toml", "--run", run, *ENDLESS)
     assert outcome.code == 128 + signal.SIGTERM
-    assert "the state is saved, --resume goes on from there" in outcome.err
     assert ending(second) == (0, "", "")
     assert json.loads((run / "status.json").read_text())["state"] == "stopped"
 
@@ -206,10 +199,9 @@ def test_what_the_first_cannot_begin_the_others_leave(
     workspace: Workspace, start_second: Start
 ) -> None:
     second = start_second("--run", workspace.run)
-    outcome = workspace.call("train", "tiny.toml", "--run", workspace.run)
-    assert outcome.code == 2
-    assert "exists; --resume goes on with it" in outcome.err
-    assert ending(second) == (5, "", "error: the first process could not begin; it says why\n")
+    assert workspace.call("train", "tiny.toml", "--run", workspace.run).code == 2
+    code, out, err = ending(second)
+    assert (code, out, err.count("\n")) == (5, "", 1)
 
 
 @pytest.mark.parametrize(
@@ -221,16 +213,16 @@ def test_several_processes_without_torchrun_are_refused(
     monkeypatch.setenv("WORLD_SIZE", size)
     outcome = workspace.call("train", "tiny.toml", "--run", tmp_path / "run")
     assert outcome.code == 2
-    assert f"no number is in {lacking}; start with torchrun" in outcome.err
+    assert lacking in outcome.err
     assert not (tmp_path / "run").exists()
 
 
 def test_replicas_that_drift_apart_are_told_of_and_made_equal(
     workspace: Workspace, tmp_path: Path, start_second: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tmp_path / "run"
-    args = ("--run", run, "--max-steps", 100, *PLAIN)
+    args = ("--run", tmp_path / "run", "--max-steps", 100, *PLAIN)
     second = start_second(*args)
+    update = Trainer._update
 
     def spoiled(trainer: Trainer, *given: Any, **named: Any) -> StepReport:  # noqa: ANN401
         report = update(trainer, *given, **named)
@@ -239,16 +231,9 @@ def test_replicas_that_drift_apart_are_told_of_and_made_equal(
                 next(trainer.model.parameters())[0, 0] += 1e-6
         return report
 
-    update = Trainer._update
     monkeypatch.setattr(Trainer, "_update", spoiled)
     outcome = workspace.call("train", "tiny.toml", *args)
-    assert outcome.code == 0
-    assert (
-        outcome.err.count(
-            "the processes' weights have drifted apart; all go on with those of the first"
-        )
-        == 1
-    )
+    assert (outcome.code, outcome.err.count("drifted")) == (0, 1)
     assert ending(second)[0] == 0
 
 
@@ -256,6 +241,5 @@ def test_processes_with_little_to_do_are_warned_of(workspace: Workspace) -> None
     config = load_config(workspace.folder / "tiny.toml", ["training.tokens_per_batch=5000"])
     sizes = {"num_pairs": 10**6, "num_tokens": 10**8, "vocab_size": 100, "total_steps": 10**5}
     (warning,) = before_training(config, **sizes, num_processes=4)
-    assert warning.startswith("each of 4 processes gets 1,250 tokens of a batch")
-    assert warning.endswith("set training.tokens_per_batch = 8192")
+    assert "training.tokens_per_batch = 8192" in warning
     assert not list(before_training(config, **sizes, num_processes=2))
