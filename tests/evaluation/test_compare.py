@@ -1,10 +1,16 @@
 """Sentences that changed, and wins and losses by kind, against cases worked by hand."""
 
-from typing import Any
-
 import pytest
 
-from mt_cli.evaluation.compare import LENGTHS, UNSEEN, Change, buckets, find_changes, words_of
+from mt_cli.evaluation.compare import (
+    LENGTHS,
+    UNSEEN,
+    Bucket,
+    Change,
+    buckets,
+    find_changes,
+    words_of,
+)
 
 SOURCES = ["Ein Hund.", "Zwei kleine Katzen schlafen auf dem Sofa.", "Rot.", ""]
 REFS = ["A dog.", "Two small cats sleep on the sofa.", "Red.", ""]
@@ -25,8 +31,8 @@ def test_only_what_changed_is_listed_with_its_line(changes: list[Change]) -> Non
     assert (cats.baseline_hyp, cats.hyp) == (REFS[1], "Two cats sleep.")
 
 
-def counts(bucket: dict[str, Any]) -> list[object]:
-    return [bucket[key] for key in ("label", "n", "wins", "losses", "ties")]
+def counts(bucket: Bucket) -> list[object]:
+    return [bucket["label"], bucket["n"], bucket["wins"], bucket["losses"], bucket["ties"]]
 
 
 def test_buckets_count_wins_losses_and_ties_by_length(changes: list[Change]) -> None:

@@ -113,13 +113,23 @@ def test_argos_translate_itself_translates_as_the_run_does(
     workspace: Workspace, package: Path, tmp_path: Path, known: list[str]
 ) -> None:
     venv.create(tmp_path / "env", with_pip=True)
-    python = tmp_path / "env" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "-qq", "-c", CONSTRAINTS, "torch", "argostranslate"]
+    python = str(tmp_path / "env" / "bin" / "python")
+    install = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "-qq",
+        "-c",
+        str(CONSTRAINTS),
+        "torch",
+        "argostranslate",
+    ]
     subprocess.run(install, check=True)
     source = tmp_path / "de.txt"
     source.write_text("".join(f"{line}\n" for line in known), encoding="utf-8")
     settings = {"ARGOS_COMPUTE_TYPE": "float32", "ARGOS_BEAM_SIZE": "1", "HOME": str(tmp_path)}
-    command = [python, "-c", PROGRAM, package, source]
+    command = [python, "-c", PROGRAM, str(package), str(source)]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, check=True)
     ours = workspace.call("translate", "runs/tiny", "-i", source).lines
     assert done.stdout.decode().splitlines() == ours

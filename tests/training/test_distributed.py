@@ -45,7 +45,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def start_second(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Start the second of two processes that train together; this one is the first, which writes."""
+    """Starts the second of two processes that train together; this one is the first."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*args: object) -> "subprocess.Popen[bytes]":
