@@ -1,6 +1,6 @@
 """A folder with a tiny corpus, prepared, and a tiny model, trained by the real commands.
 
-Built once for all tests of a session, which leave it as it is: they copy a run before they change it.
+Built once for all tests of a session, which copy a run before they change it.
 """
 
 import contextlib

@@ -11,35 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+import typer.main
 from damage import change_json, flip_a_bit
 from workspace import Workspace
 
-from mt_cli import __version__
+from mt_cli import __version__, errors
+from mt_cli.cli.app import app
 from mt_cli.cli.train import parse_duration
-from mt_cli.errors import (
-    CheckFailedError,
-    ConfigError,
-    DataError,
-    DivergedError,
-    ResourceError,
-    StoppedError,
-    UsageError,
-)
 
-VERBS = (
-    "prepare",
-    "train",
-    "plot",
-    "evaluate",
-    "compare",
-    "report",
-    "translate",
-    "score",
-    "inspect",
-    "doctor",
-    "export",
-)
-"""All but `config`, which has verbs of its own."""
+PROGRAM = typer.main.get_command(app)
+assert isinstance(PROGRAM, typer.core.TyperGroup)
+VERBS = sorted(PROGRAM.commands)
 HEAVY = {"torch", "spacy", "sentencepiece", "sacrebleu", "torchtext", "numpy", "matplotlib"}
 IMPORTED_BY_HELP = """
 import sys
@@ -118,15 +101,8 @@ def test_unusable_setting_is_named_and_exits_2(workspace: Workspace, setting: st
 
 @pytest.mark.parametrize(
     "run",
-    [
-        "runs/tinny",
-        "corpus",
-        "tiny.toml",
-        "data/prepared/tiny",
-        "runs/tiny/checkpoints/step-00000252",
-        "Ein Hund bellt. " * 20,
-    ],
-    ids=["missing", "another folder", "a config", "prepared data", "a checkpoint", "text"],
+    ["runs/tinny", "corpus", "tiny.toml", "data/prepared/tiny", "runs/tiny/last.txt", "Hund " * 99],
+    ids=["missing", "another folder", "a config", "prepared data", "a file of a run", "text"],
 )
 def test_run_that_is_none_is_named_and_exits_2(workspace: Workspace, run: str) -> None:
     outcome = workspace.call("translate", run)
@@ -145,29 +121,18 @@ def test_flipped_bit_of_the_weights_exits_3_and_names_the_file(
     assert str(weights) in outcome.err
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90", 90),
-        ("90s", 90),
-        ("10m", 600),
-        ("1.5h", 5400),
-        (" 2h ", 7200),
-        ("1h30m", 5400),
-        ("2d", 172_800),
-        ("1m30", 90),
-        ("00:10:00", 600),
-        ("10:00", 600),
-        ("1-12:00:00", 129_600),
-    ],
-)
+DURATIONS = {"90": 90, "90s": 90, "10m": 600, "1.5h": 5400, " 2h ": 7200, "1h30m": 5400}
+DURATIONS |= {"2d": 172_800, "1m30": 90, "00:10:00": 600, "10:00": 600, "1-12:00:00": 129_600}
+
+
+@pytest.mark.parametrize(("text", "seconds"), DURATIONS.items())
 def test_duration_is_read_in_units_or_as_a_clock_shows_it(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "00:00", "-5m", "5 m", "h", "1w", "1:75", "1h-2m"])
 def test_what_is_no_time_or_none_at_all_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(repr(text))):
+    with pytest.raises(errors.UsageError, match=re.escape(repr(text))):
         parse_duration(text)
 
 
@@ -241,14 +206,14 @@ def test_config_of_a_run_stands_for_its_data_and_its_run(
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (UsageError("x"), 2),
-        (ConfigError("x"), 2),
-        (DataError("x"), 3),
-        (DivergedError("x"), 4),
-        (ResourceError("x"), 5),
-        (CheckFailedError("x"), 6),
-        (StoppedError("x", signal_number=15), 143),
-        (StoppedError("x", signal_number=2), 130),
+        (errors.UsageError("x"), 2),
+        (errors.ConfigError("x"), 2),
+        (errors.DataError("x"), 3),
+        (errors.DivergedError("x"), 4),
+        (errors.ResourceError("x"), 5),
+        (errors.CheckFailedError("x"), 6),
+        (errors.StoppedError("x", signal_number=15), 143),
+        (errors.StoppedError("x", signal_number=2), 130),
         (KeyboardInterrupt(), 130),
         (MemoryError(), 5),
         (OSError(errno.ENOSPC, "full", "x"), 5),
@@ -288,12 +253,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 @pytest.mark.parametrize(
     ("redirection", "code"),
-    [
-        (">/dev/full", 5),
-        (">&-", 5),
-        ("2>&-", 0),
-        ("| true; exit ${PIPESTATUS[0]}", 141),
-    ],
+    [(">/dev/full", 5), (">&-", 5), ("2>&-", 0), ("| true; exit ${PIPESTATUS[0]}", 141)],
     ids=["full disk", "closed stdout", "closed stderr", "reader that leaves"],
 )
 def test_stream_that_cannot_be_written_is_told_by_the_exit_code(

@@ -22,24 +22,14 @@ from mt_cli.text.normalize import is_tokenised
 SAMPLE_FILE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
 SAMPLE = SAMPLE_FILE.read_text(encoding="utf-8").splitlines()[:40]
 SHUFFLED = [" ".join(sorted(line.split(), key=len)) for line in SAMPLE]
-REFS = [
-    "A man is sleeping on a bench.",
-    "Two dogs, playing in the snow!",
-    "Don't  walk - run.",
-    "",
-    "Äpfel",
-]
+REFS = ["A man is sleeping on a bench.", "Two dogs, playing in the snow!", "Don't  walk - run."]
+REFS += ["", "Äpfel"]
+HYPS = ["A man sleeps on a bench.", "two dogs playing in the snow!", "Don't walk - run."]
+HYPS += ["Nothing", ""]
 CHINESE = ["狗在城里买旧书。", "猫在家里看见了3只白马！", "他们昨天去公园。", "一个 OK 的人。"]
 CHINESE_HYPS = ["狗在城里买书。", "猫在家里看3只马！", "昨天他们去公园。", "一个人。"]
 THAI = ["สุนัขวิ่งในสวน", "แมวสองตัวนอนหลับ", "ผู้ชายคนหนึ่งเล่นกีตาร์"]
 THAI_HYPS = ["สุนัขนอนในสวน", "แมวตัวนอนหลับ", "ผู้ชายคนเล่นกีตาร์"]
-HYPS = [
-    "A man sleeps on a bench.",
-    "two dogs playing in the snow!",
-    "Don't walk - run.",
-    "Nothing",
-    "",
-]
 
 
 def as_printed(scores: Scores) -> dict[str, str]:
@@ -60,12 +50,6 @@ def test_scores_equal_those_of_the_command_to_ten_digits(
     bleu, chrf = (scores.metrics[name].signature.split("|") for name in ("bleu", "chrf"))
     assert {case, "tok:13a", "smooth:exp", "nrefs:1"} < set(bleu)
     assert {case, "nc:6", "nw:0"} < set(chrf)
-
-
-def test_case_counts_unless_lower_casing_is_asked_for() -> None:
-    hyps, refs = ["A MAN SLEEPS ON A BENCH"], ["a man sleeps on a bench"]
-    assert score(hyps, refs).metrics["bleu"].score < 50
-    assert score(hyps, refs, lowercase=True).metrics["bleu"].score == pytest.approx(100)
 
 
 @pytest.fixture(scope="module")
@@ -104,15 +88,6 @@ def test_no_interval_is_given_where_the_command_fails(tmp_path: Path) -> None:
 JAPANESE = ["犬が町で古い本を買う。", "猫が家で白い馬を見た！"]
 KOREAN = ["개가 도시에서 책을 산다.", "고양이가 집에서 말을 본다!"]
 HAS_MECAB = any(map(importlib.util.find_spec, ("MeCab", "mecab_ko")))
-
-
-@pytest.mark.parametrize(
-    ("refs", "lang"),
-    [(CHINESE, "zh"), (CHINESE, ""), (THAI, "th"), (THAI, ""), (SAMPLE, "en"), (SAMPLE, "")],
-)
-def test_the_reference_itself_has_every_point(refs: list[str], lang: str) -> None:
-    found = {name: each.score for name, each in score(refs, refs, lang=lang).metrics.items()}
-    assert found == {"bleu": pytest.approx(100), "chrf": pytest.approx(100), "ter": 0}
 
 
 @pytest.mark.parametrize(
@@ -185,14 +160,8 @@ def test_paired_tests_take_words_as_the_scores_do(lang: str) -> None:
 
 # Symptoms
 
-GOOD = [
-    "A man sleeps.",
-    "Two dogs play, and a cat watches.",
-    "Is it very, very, very cold?",
-    "Il dort\u00a0!",
-    "Il dort ?",
-    "",
-]
+GOOD = ["A man sleeps.", "Two dogs play, and a cat watches.", "Is it very, very, very cold?"]
+GOOD += ["Il dort\u00a0!", "Il dort ?", ""]
 
 
 @pytest.mark.parametrize("line", GOOD)

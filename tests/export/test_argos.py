@@ -1,11 +1,6 @@
-"""`export --to argos`: the package is what Argos Translate installs, and it translates as the run
-does.
-"""
+"""`export --to argos`: what Argos Translate finds in the package translates as the run does."""
 
 import json
-import os
-import subprocess
-import venv
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -20,24 +15,6 @@ from workspace import Workspace
 from mt_cli.errors import UsageError
 from mt_cli.evaluation.export import check_fits_argos
 from mt_cli.runs.run import Run, open_run
-
-CONSTRAINTS = Path(__file__).resolve().parents[2] / "constraints.txt"
-PROGRAM = """
-import sys
-from pathlib import Path
-
-from argostranslate import package, translate
-
-class Whole:  # its own finds sentences with a model that it downloads
-    def split_sentences(self, text):
-        return [text]
-
-package.install_from_path(Path(sys.argv[1]))
-found = translate.get_translation_from_codes("de", "en")
-found.underlying.sentencizer = Whole()
-for line in Path(sys.argv[2]).read_text(encoding="utf-8").splitlines():
-    print(found.translate(line))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -106,30 +83,3 @@ def test_what_argos_translate_cannot_use_is_refused_by_the_name_of_its_key(
     other = SimpleNamespace(folder=workspace.run, config=config, tokenizers=tokenizers)
     with pytest.raises(UsageError, match=rf"{table}\.{key}"):
         check_fits_argos(cast("Run", other))
-
-
-@pytest.mark.slow
-def test_argos_translate_itself_translates_as_the_run_does(
-    workspace: Workspace, package: Path, tmp_path: Path, known: list[str]
-) -> None:
-    venv.create(tmp_path / "env", with_pip=True)
-    python = str(tmp_path / "env" / "bin" / "python")
-    install = [
-        python,
-        "-m",
-        "pip",
-        "install",
-        "-qq",
-        "-c",
-        str(CONSTRAINTS),
-        "torch",
-        "argostranslate",
-    ]
-    subprocess.run(install, check=True)
-    source = tmp_path / "de.txt"
-    source.write_text("".join(f"{line}\n" for line in known), encoding="utf-8")
-    settings = {"ARGOS_COMPUTE_TYPE": "float32", "ARGOS_BEAM_SIZE": "1", "HOME": str(tmp_path)}
-    command = [python, "-c", PROGRAM, str(package), str(source)]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, check=True)
-    ours = workspace.call("translate", "runs/tiny", "-i", source).lines
-    assert done.stdout.decode().splitlines() == ours

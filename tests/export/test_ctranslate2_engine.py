@@ -131,9 +131,7 @@ def test_altered_file_is_named(exported: Path, tmp_path: Path, name: str) -> Non
         load(own)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"format": 2}'], ids=["empty", "list", "bare", "newer"]
-)
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2}'])
 def test_damaged_manifest_is_named(exported: Path, tmp_path: Path, content: str) -> None:
     own = shutil.copytree(exported, tmp_path / "own")
     own.joinpath("manifest.json").write_text(content)

@@ -62,14 +62,9 @@ def one_by_one() -> list[list[int]]:
     return [searcher_of().best([source])[0] for source in SOURCES]
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 1000])
-def test_batch_size_changes_nothing(batch_size: int) -> None:
-    assert searcher_of(batch_size=batch_size).best(SOURCES) == one_by_one()
-
-
 @pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("batch_size", [0, 4])
-def test_threads_change_nothing(batch_size: int) -> None:
+@pytest.mark.parametrize("batch_size", [0, 4, 1000])
+def test_batches_and_threads_change_nothing(batch_size: int) -> None:
     assert searcher_of(batch_size=batch_size).best(SOURCES) == one_by_one()
 
 
@@ -132,12 +127,6 @@ def test_little_memory_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mt_cli.translation.searcher.free_memory_of", lambda _: 5000)
     assert searcher_of().best(SOURCES) == one_by_one()
     assert ids_of(searcher_of(beam_size=3).n_best(SOURCES, n_best=2)) == usual
-
-
-def test_no_sources_give_no_hypotheses() -> None:
-    assert searcher_of().best([]) == []
-    assert searcher_of(beam_size=2).n_best([], n_best=2) == []
-    assert searcher_of().cross_attention([], []) == []
 
 
 def failing(
