@@ -164,16 +164,6 @@ def test_data_that_have_moved_are_named_with_a_flag(
     assert evaluate(workspace, run, "--data", "elsewhere", cwd=tmp_path) == found
 
 
-def test_altered_data_exit_3_and_the_file_is_named(workspace: Workspace, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(workspace.prepared, data)
-    with data.joinpath("test.tgt.txt").open("ab") as file:
-        file.write(b"One more.\n")
-    outcome = evaluate(workspace, workspace.run, "--data", data)
-    assert (outcome.code, outcome.out) == (3, b"")
-    assert outcome.err.startswith(f"error: {data}/test.tgt.txt: ")
-
-
 def test_an_ensemble_keeps_its_scores_apart(
     workspace: Workspace, run: Path, tmp_path: Path
 ) -> None:

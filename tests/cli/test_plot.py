@@ -10,10 +10,14 @@ from workspace import Outcome, Workspace
 TEXT = "{http://www.w3.org/2000/svg}text"
 
 
+NOTEBOOK = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+"""What a notebook sets for all programs that it starts."""
+
+
 def test_svg_shows_both_runs_and_is_named_on_stdout(workspace: Workspace, tmp_path: Path) -> None:
     other = workspace.copy_run(tmp_path / "other")
     picture = tmp_path / "new" / "curves.svg"
-    outcome = workspace.call("plot", "runs/tiny", other, "-o", picture)
+    outcome = workspace.execute("plot", "runs/tiny", other, "-o", picture, env=NOTEBOOK)
     assert outcome == Outcome(0, f"{picture}\n".encode(), "")
     texts = ["".join(element.itertext()) for element in ET.parse(picture).iter(TEXT)]
     assert {"tiny, val", "other, train", "BLEU", "learning rate", "step"} < set(texts)
@@ -31,15 +35,6 @@ def test_json_holds_the_points(workspace: Workspace, tmp_path: Path) -> None:
     (run,) = document["runs"]
     assert run["bleu"] == [[record["step"], record["bleu"]] for record in validations]
     assert run["train_nll"] == [[record["step"], record["nll"]] for record in steps]
-
-
-def test_backend_that_a_notebook_sets_for_its_programs_does_not_matter(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    notebook = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-    picture = tmp_path / "a.svg"
-    outcome = workspace.execute("plot", "runs/tiny", "-o", picture, env=notebook)
-    assert outcome == Outcome(0, f"{picture}\n".encode(), "")
 
 
 @pytest.mark.parametrize("name", ["curves.pdf", "curves", "-"])

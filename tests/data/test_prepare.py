@@ -1,6 +1,5 @@
 """Preparing a corpus: what its folder holds, what prepares it again, and what is refused."""
 
-import gzip
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -157,15 +156,6 @@ def test_group_size_changes_no_byte(
     monkeypatch.setattr(prepare, "PAIRS_PER_JOB", 4)
     corpus.prepare(config, force=True)
     assert hashes(corpus.out) == whole
-
-
-def test_gzipped_files_give_the_same_data(corpus: Corpus) -> None:
-    corpus.prepare()
-    plain = open_prepared(corpus.out).sha256
-    for path in [corpus.path(split, side) for split in ("train", "val", "test") for side in (0, 1)]:
-        path.write_bytes(gzip.compress(path.read_bytes()))
-    corpus.prepare()
-    assert open_prepared(corpus.out).sha256 == plain
 
 
 def test_failure_leaves_the_old_data_alone(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:

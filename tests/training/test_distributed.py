@@ -220,7 +220,7 @@ def test_several_processes_without_torchrun_are_refused(
 def test_replicas_that_drift_apart_are_told_of_and_made_equal(
     workspace: Workspace, tmp_path: Path, start_second: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    args = ("--run", tmp_path / "run", "--max-steps", 100, *PLAIN)
+    args = ("--run", tmp_path / "run", "--max-steps", 60, *PLAIN)
     second = start_second(*args)
     update = Trainer._update
 

@@ -162,8 +162,8 @@ def test_what_cannot_be_looked_at_is_refused(
 # `inspect --attention`
 
 
-def inspect(workspace: Workspace, *args: object, cwd: Path | None = None) -> Outcome:
-    return workspace.call("inspect", workspace.run, "--text", "Er schläft.", *args, cwd=cwd)
+def inspect(workspace: Workspace, *args: object) -> Outcome:
+    return workspace.call("inspect", workspace.run, "--text", "Er schläft.", *args)
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.json"])
@@ -183,20 +183,8 @@ def test_command_without_a_file_prints_the_maps(workspace: Workspace) -> None:
     assert [one["head"] for one in document["maps"]] == [2]
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["--attention", "a.gif"],
-        ["--layer", "99"],
-        ["--head", "3"],
-        ["--attention-of", "both"],
-        ["--text", " "],
-    ],
-    ids=" ".join,
-)
-def test_command_refuses_what_there_is_not_and_writes_nothing(
-    workspace: Workspace, tmp_path: Path, args: list[str]
+def test_command_refuses_another_kind_of_file_and_writes_nothing(
+    workspace: Workspace, tmp_path: Path
 ) -> None:
-    outcome = inspect(workspace, "--attention", "a.json", *args, cwd=tmp_path)
-    assert (outcome.code, outcome.out) == (2, b"")
+    assert inspect(workspace, "--attention", tmp_path / "a.gif").code == 2
     assert list(tmp_path.iterdir()) == []

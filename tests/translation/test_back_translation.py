@@ -161,13 +161,6 @@ def test_what_is_made_is_kept_and_what_was_stopped_goes_on(
 
 
 @pytest.mark.usefixtures("folder")
-def test_another_way_to_search_makes_other_pairs(workspace: Workspace) -> None:
-    ways = ("greedy", "beam", "sample")
-    made = [make_pairs(config_of(workspace, translate_by=way))["mono"] for way in ways]
-    assert len({each.files.tgt[0].parent for each in made}) == 3
-
-
-@pytest.mark.usefixtures("folder")
 def test_a_run_of_the_wrong_direction_is_refused(workspace: Workspace) -> None:
     config = config_of(workspace)
     mono = config.data.more["mono"].model_copy(update={"src": None, "tgt": (Path("mono.de"),)})

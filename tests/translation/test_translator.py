@@ -231,15 +231,6 @@ def test_more_translations_than_beams_are_refused(beams: Translator) -> None:
         beams.translate_n_best(["Ein Hund."], n_best=5)
 
 
-def test_alignment_has_a_place_in_the_source_for_every_token(
-    beams: Translator, sources: list[str]
-) -> None:
-    for (translation,) in beams.translate_n_best(sources, with_alignment=True):
-        assert [tgt for _, tgt in translation.alignment] == list(range(len(translation.tokens)))
-        places = {src for src, _ in translation.alignment}
-        assert places <= set(range(len(translation.src_tokens)))
-
-
 # Text of another language
 
 
@@ -261,13 +252,9 @@ def test_text_that_the_model_was_not_made_for_is_doubted(
 @pytest.mark.parametrize(
     "lines",
     [
-        ["Ein Hund rennt durch den Schnee."],
-        [""],
-        ["12 + 30 = 42"],
-        ["É"],
-        ["1. Ø 5"],
+        ["", "12 + 30 = 42"],
         ["OK"],
-        ["Café, Señor und Łódź in einem Satz."],
+        ["É", "Café, Señor und Łódź in einem Satz."],
         ["Ein Hund rennt durch den Schnee.", "Eine Frau lacht.", "A dog runs through the snow."],
     ],
 )
