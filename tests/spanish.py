@@ -1,6 +1,4 @@
-"""A small Spanish-English corpus, drawn from a grammar: 100 lemmas a side, articles and adjectives
-agree.
-"""
+"""A small Spanish-English corpus from a grammar of 100 lemmas; articles and adjectives agree."""
 
 from pathlib import Path
 from random import Random
@@ -10,33 +8,35 @@ NUM_PAIRS = 775
 
 # Spanish and English, singular; -o is masculine, -a feminine.
 PEOPLE = """
-niño boy, niña girl, maestro teacher, cocinera cook, médico doctor, vecina neighbour, abuelo grandfather,
-abuela grandmother, hermano brother, hermana sister, amigo friend, reina queen, soldado soldier, pintora
-painter, marinero sailor, bailarina dancer, camarero waiter, enfermera nurse, músico musician, prima cousin
+niño boy, niña girl, maestro teacher, cocinera cook, médico doctor, vecina neighbour, abuelo
+grandfather, abuela grandmother, hermano brother, hermana sister, amigo friend, reina queen,
+soldado soldier, pintora painter, marinero sailor, bailarina dancer, camarero waiter, enfermera
+nurse, músico musician, prima cousin
 """
 ANIMALS = """
-gato cat, perro dog, vaca cow, caballo horse, oveja sheep, pato duck, gallina hen, lobo wolf, rana frog,
-mono monkey, tortuga turtle, burro donkey
+gato cat, perro dog, vaca cow, caballo horse, oveja sheep, pato duck, gallina hen, lobo wolf, rana
+frog, mono monkey, tortuga turtle, burro donkey
 """
 THINGS = """
-libro book, mesa table, silla chair, cuchillo knife, camisa shirt, sombrero hat, manzana apple, queso
-cheese, carta letter, cuadro picture, guitarra guitar, barco boat, corona crown, vaso glass, taza cup, zapato
-shoe, lámpara lamp, bolsa bag, anillo ring, pelota ball, regalo present, moneda coin, espejo mirror, falda
-skirt
+libro book, mesa table, silla chair, cuchillo knife, camisa shirt, sombrero hat, manzana apple,
+queso cheese, carta letter, cuadro picture, guitarra guitar, barco boat, corona crown, vaso glass,
+taza cup, zapato shoe, lámpara lamp, bolsa bag, anillo ring, pelota ball, regalo present, moneda
+coin, espejo mirror, falda skirt
 """
 PLACES = """
-parque park, cocina kitchen, calle street, jardín garden, playa beach, escuela school, museo museum, tienda
-shop, bosque forest, plaza square, río river, iglesia church, mercado market, granja farm
+parque park, cocina kitchen, calle street, jardín garden, playa beach, escuela school, museo
+museum, tienda shop, bosque forest, plaza square, río river, iglesia church, mercado market,
+granja farm
 """
 ADJECTIVES = """
-rojo red, negro black, blanco white, viejo old, nuevo new, pequeño small, alto tall, bonito pretty, caro
-expensive, barato cheap, limpio clean, sucio dirty, roto broken, amarillo yellow, raro strange, tranquilo
-calm
+rojo red, negro black, blanco white, viejo old, nuevo new, pequeño small, alto tall, bonito
+pretty, caro expensive, barato cheap, limpio clean, sucio dirty, roto broken, amarillo yellow,
+raro strange, tranquilo calm
 """
 VERBS = """
-ve sees, compra buys, vende sells, busca looks for, lleva carries, mira watches, pinta paints, lava washes,
-pierde loses, encuentra finds, toca touches, quiere wants, necesita needs, tira throws, guarda keeps,
-esconde hides
+ve sees, compra buys, vende sells, busca looks for, lleva carries, mira watches, pinta paints,
+lava washes, pierde loses, encuentra finds, toca touches, quiere wants, necesita needs, tira
+throws, guarda keeps, esconde hides
 """
 TIMES = "hoy today, ayer yesterday, mañana tomorrow, siempre always, ahora now, nunca never"
 

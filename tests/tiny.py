@@ -51,7 +51,7 @@ def tiny_model(
     options: Mapping[str, object] = MappingProxyType({}),
     **named: object,
 ) -> TranslationModel:
-    """A freshly initialised model in eval mode; `options`, and those named, are of `ModelConfig`."""
+    """A freshly initialised model in eval mode; all options are those of `ModelConfig`."""
     config = TINY.model_copy(update={"backend": backend, **options, **named})
     model = TranslationModel(
         src_vocab_size=src_vocab_size,
@@ -64,7 +64,7 @@ def tiny_model(
 
 @torch.no_grad()
 def randomised(model: TranslationModel, *, seed: int = 1, std: float = 0.5) -> TranslationModel:
-    """`model` with every parameter drawn anew, biases and norms too, so that none goes unnoticed."""
+    """`model` with every parameter drawn anew, biases and norms too, so that each one matters."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in sorted(model.named_parameters()):
         parameter.normal_(std=std, generator=generator)

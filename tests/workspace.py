@@ -1,7 +1,6 @@
-"""A folder in which a tiny corpus has been prepared and a tiny model trained, by the real commands.
+"""A folder with a tiny corpus, prepared, and a tiny model, trained by the real commands.
 
-Built once for all tests of a session, which therefore leave it as it is: runs are copied before
-they change.
+Built once for all tests of a session, which copy a run before they change it.
 """
 
 import contextlib
@@ -164,9 +163,8 @@ def _build(workspace: Workspace) -> None:
     short = [i for i, length in enumerate(lengths) if length <= SHORT][:NUM_SHORT]
     for lang, lines in sides.items():
         known = [lines[i] for i in short]
-        too_long = (
-            b" ".join(line.rstrip() for line in known[:3]) + b"\n"
-        )  # translated sentence by sentence
+        # Longer than the model takes: it is translated sentence by sentence.
+        too_long = b" ".join(line.rstrip() for line in known[:3]) + b"\n"
         train = [too_long, *known]
         test = _sample_lines(f"test.{lang}")[:8]
         workspace.corpus(f"train.{lang}").write_bytes(b"".join(train))
@@ -185,10 +183,9 @@ def _sample_lines(name: str) -> list[bytes]:
 
 @contextlib.contextmanager
 def process_kept() -> Iterator[None]:
-    """Undo what a command does to its process: threads of PyTorch, and the log, which other tests
-    read.
+    """Undo what a command does to its process: PyTorch's threads, and the log, which tests read.
 
-    Its errors name the program, which is not what the tests were started with.
+    Errors name the program, which is not what the tests were started with.
     """
     import torch  # late: the process that only hands tests out to workers does without
 

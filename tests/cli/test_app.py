@@ -1,0 +1,289 @@
+"""What all commands share: help, wrong use, advice, the error boundary and the standard streams."""
+
+import errno
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+import typer.main
+from damage import change_json, flip_a_bit
+from workspace import Workspace
+
+from mt_cli import __version__, errors
+from mt_cli.cli.app import app
+from mt_cli.cli.train import parse_duration
+
+PROGRAM = typer.main.get_command(app)
+assert isinstance(PROGRAM, typer.core.TyperGroup)
+VERBS = sorted(PROGRAM.commands)
+HEAVY = {"torch", "spacy", "sentencepiece", "sacrebleu", "torchtext", "numpy", "matplotlib"}
+IMPORTED_BY_HELP = """
+import sys
+from mt_cli.cli.app import main
+for args in (["--help"], ["--version"], *([verb, "--help"] for verb in {verbs})):
+    sys.argv = ["mt-cli", *args]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, (args, end.code)
+print("imported", *sorted(sys.modules), file=sys.stderr)
+"""
+
+# Help
+
+
+def test_help_of_every_verb_imports_nothing_heavy() -> None:
+    program = IMPORTED_BY_HELP.format(verbs=VERBS)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    imported = done.stderr.rpartition("imported ")[2].split()
+    assert "mt_cli.cli" in imported
+    assert sorted(HEAVY.intersection(imported)) == []
+
+
+def test_version_is_that_of_the_package(workspace: Workspace) -> None:
+    outcome = workspace.call("--version")
+    assert (outcome.code, outcome.lines, outcome.err) == (0, [f"mt-cli {__version__}"], "")
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_fits_80_columns_and_names_no_types_of_python(workspace: Workspace, verb: str) -> None:
+    outcome = workspace.call(*verb.split(), "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert f"mt-cli {verb}".strip() in outcome.text
+    assert [line for line in outcome.lines if len(line) > 80] == []
+    types = r"INTEGER|FLOAT|PATH|BOOLEAN|[{}]|<(?:int|float|str|path|text)"
+    assert re.findall(types, outcome.text) == []
+
+
+# Wrong use
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["trian"], "trian"),
+        (["train", "tiny.toml", "--epochs", "3"], "training.max_epochs="),
+        (["train", "tiny.toml", "--dropout", "0.1"], "model.dropout="),
+        (["translate", "runs/tiny", "--max-len-factor", "2"], "decoding.max_len_factor="),
+        (["train", "tiny.toml", "--set", "model.d_modle=64"], "'d_modle'"),
+        (["train"], "CONFIG"),
+        (["train", "a.toml", "b.toml"], "b.toml"),
+        (["translate", "runs/tiny", "--bleu"], "--bleu"),
+        (["translate", "runs/tiny", "--beam-size", "0"], "--beam-size"),
+        (["translate", "runs/tiny", "--n-best", "x"], "--n-best"),
+        (["train", "tiny.toml", "--device", "tpu"], "tpu"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_is_named_and_exits_2(workspace: Workspace, args: list[str], named: str) -> None:
+    outcome = workspace.call(*args)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert outcome.err.startswith("error: ")
+    assert named in outcome.err
+
+
+@pytest.mark.parametrize(
+    "run",
+    ["runs/tinny", "corpus", "tiny.toml", "data/prepared/tiny", "runs/tiny/last.txt", "Hund " * 99],
+    ids=["missing", "another folder", "a config", "prepared data", "a file of a run", "text"],
+)
+def test_run_that_is_none_is_named_and_exits_2(workspace: Workspace, run: str) -> None:
+    outcome = workspace.call("translate", run)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert outcome.err.startswith(f"error: {run[:40]}")
+
+
+def test_flipped_bit_of_the_weights_exits_3_and_names_the_file(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    weights = run / "checkpoints" / (run / "best.txt").read_text().strip() / "model.safetensors"
+    flip_a_bit(weights)
+    outcome = workspace.call("translate", run)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert str(weights) in outcome.err
+
+
+DURATIONS = {"90": 90, "90s": 90, "10m": 600, "1.5h": 5400, " 2h ": 7200, "1h30m": 5400}
+DURATIONS |= {"2d": 172_800, "1m30": 90, "00:10:00": 600, "10:00": 600, "1-12:00:00": 129_600}
+
+
+@pytest.mark.parametrize(("text", "seconds"), DURATIONS.items())
+def test_duration_is_read_in_units_or_as_a_clock_shows_it(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "00:00", "-5m", "5 m", "h", "1w", "1:75", "1h-2m"])
+def test_what_is_no_time_or_none_at_all_is_refused(text: str) -> None:
+    with pytest.raises(errors.UsageError, match=re.escape(repr(text))):
+        parse_duration(text)
+
+
+# Advice
+
+
+@pytest.fixture
+def place(workspace: Workspace, tmp_path: Path) -> Path:
+    """A working directory with prepared data, a run, and configs whose path needs quotes."""
+    shutil.copytree(workspace.folder / "corpus", tmp_path / "corpus")
+    for folder in ("data/prepared", "runs"):
+        shutil.copytree(workspace.folder / folder / "tiny", tmp_path / folder / "tiny")
+    (tmp_path / "configs" / "my own").mkdir(parents=True)
+    for name in ("tiny.toml", "fresh.toml"):
+        shutil.copy(workspace.folder / "tiny.toml", tmp_path / "configs" / "my own" / name)
+    return tmp_path
+
+
+def advised_in(err: str) -> list[str]:
+    """The command that an error advises."""
+    found = re.search(r"mt-cli ((?:prepare|train) [^\n]*)", err)
+    assert found is not None, err
+    return shlex.split(found[1].partition(", and ")[0])
+
+
+SPACED = 'data.files.test={src = "corpus/val.de", tgt = "corpus/val.en"}'
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["configs/my own/fresh.toml"], ["configs/my own/tiny.toml", "--set", SPACED]],
+    ids=["new", "changed"],
+)
+def test_training_works_after_the_advised_prepare(
+    workspace: Workspace, place: Path, args: list[str]
+) -> None:
+    train = ("train", *args, "--run", "runs/new", "--max-steps", 1)
+    refused = workspace.call(*train, cwd=place)
+    assert refused.code == 3
+    assert workspace.call(*advised_in(refused.err), cwd=place).code == 0
+    assert workspace.call(*train, cwd=place).code == 0
+
+
+def test_run_that_is_missing_is_trained_as_advised(workspace: Workspace, place: Path) -> None:
+    shutil.rmtree(place / "runs")
+    run = "elsewhere/fresh"
+    refused = workspace.call("inspect", run, cwd=place)
+    assert refused.code == 2
+    assert workspace.call("prepare", "configs/my own/fresh.toml", cwd=place).code == 0
+    assert workspace.call(*advised_in(refused.err), "--max-steps", 1, cwd=place).code == 0
+    assert workspace.call("inspect", run, cwd=place).code == 0
+
+
+@pytest.mark.parametrize("config", ["runs/tiny/config.toml", "runs/tiny"])
+def test_config_of_a_run_stands_for_its_data_and_its_run(
+    workspace: Workspace, place: Path, config: str
+) -> None:
+    prepared = workspace.call("prepare", config, cwd=place)
+    assert (prepared.code, prepared.text) == (0, "data/prepared/tiny\n")
+    assert f"mt-cli prepare {config} --force" in prepared.err
+    refused = workspace.call("train", config, cwd=place)
+    assert refused.code == 2
+    assert "runs/tiny" in refused.err
+    resumed = workspace.call("train", config, "--resume", cwd=place)
+    assert (resumed.code, resumed.text) == (0, "runs/tiny\n")
+
+
+# The error boundary
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.UsageError("x"), 2),
+        (errors.ConfigError("x"), 2),
+        (errors.DataError("x"), 3),
+        (errors.DivergedError("x"), 4),
+        (errors.ResourceError("x"), 5),
+        (errors.CheckFailedError("x"), 6),
+        (errors.StoppedError("x", signal_number=15), 143),
+        (errors.StoppedError("x", signal_number=2), 130),
+        (KeyboardInterrupt(), 130),
+        (MemoryError(), 5),
+        (OSError(errno.ENOSPC, "full", "x"), 5),
+        (OSError(errno.EIO, "x"), 5),
+    ],
+    ids=repr,
+)
+def test_failure_that_is_no_bug_is_one_line_and_its_code(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    fail_with(monkeypatch, error)
+    outcome = workspace.call("translate", "runs/tiny")
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, b"", 1)
+    assert "x" in outcome.err or not error.args
+
+
+def test_bug_shows_its_traceback_and_exits_1(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with(monkeypatch, ZeroDivisionError())
+    outcome = workspace.call("translate", "runs/tiny")
+    assert (outcome.code, outcome.out) == (1, b"")
+    assert "Traceback (most recent call last):\n" in outcome.err
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Have every command that opens runs fail."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("mt_cli.runs.run.open_runs", fail)
+
+
+# The standard streams
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code"),
+    [(">/dev/full", 5), (">&-", 5), ("2>&-", 0), ("| true; exit ${PIPESTATUS[0]}", 141)],
+    ids=["full disk", "closed stdout", "closed stderr", "reader that leaves"],
+)
+def test_stream_that_cannot_be_written_is_told_by_the_exit_code(
+    redirection: str, code: int
+) -> None:
+    command = f'"$0" -m mt_cli config show sample {redirection}'
+    shell = ["bash", "-c", command, sys.executable]
+    done = subprocess.run(shell, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    assert done.returncode == code
+    assert done.stderr.count("\n") == (code == 5)
+    assert bool(done.stdout) == (code == 0)
+
+
+ESCAPE = "\x1b]0;owned\x07"
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)], ids=["text", "json"])
+def test_inspect_shows_what_others_wrote_without_obeying_it(
+    workspace: Workspace, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    for name in ("status.json", "env.json"):
+        change_json(run / name, **{f"key{ESCAPE}": f"value{ESCAPE}\u202e"})
+    outcome = workspace.call("inspect", run, *flags)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.text.replace("\n", "").isprintable()
+    if flags:
+        assert json.loads(outcome.out)["run"][f"key{ESCAPE}"] == f"value{ESCAPE}\u202e"
+    else:
+        assert outcome.text.count("\\x1b]0;owned\\x07") >= 4
+
+
+def test_training_in_a_folder_whose_name_is_no_utf8_shows_it_without_a_traceback(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = tmp_path / os.fsdecode(b"bad\xff\x1b[2J")
+    outcome = workspace.execute("train", "tiny.toml", "--run", run, "--max-steps", 1)
+    assert (outcome.code, outcome.out) == (0, os.fsencode(run) + b"\n")
+    assert "Traceback" not in outcome.err
+    assert "bad\\udcff\\x1b[2J" in outcome.err
+    assert b"bad\\udcff" in run.joinpath("train.log").read_bytes()

@@ -1,0 +1,109 @@
+"""The `compare` command: runs and files against a baseline."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from damage import rehash
+from workspace import Outcome, Workspace
+
+from mt_cli import Translator
+
+REFS = [f"A man number {i} walks home with a dog." for i in range(30)]
+WORSE = [line.replace("walks home", "sleeps") for line in REFS]
+
+
+def compare(workspace: Workspace, *args: object) -> Outcome:
+    return workspace.call("compare", "--resamples", 100, "--trials", 100, *args)
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    """What `--json` prints of user's files."""
+    assert outcome.code == 0, outcome.err
+    splits = json.loads(outcome.out)["splits"]
+    assert list(splits) == ["files"]
+    found: dict[str, Any] = splits["files"]
+    return found
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def run(workspace: Workspace, tmp_path: Path) -> Path:
+    return workspace.copy_run(tmp_path / "run")
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> Path:
+    return write(tmp_path / "ref", REFS)
+
+
+@pytest.fixture
+def worse(tmp_path: Path) -> Path:
+    return write(tmp_path / "worse", WORSE)
+
+
+def test_every_system_and_every_change_is_in_the_json(
+    workspace: Workspace, ref: Path, worse: Path
+) -> None:
+    found = document(compare(workspace, worse, ref, worse, "--ref", ref, "--json"))
+    assert (found["n"], found["baseline"], found["trials"]) == (30, str(worse), 100)
+    better, same = found["systems"]
+    assert (better["outcome"], same["outcome"]) == ("better", "identical")
+    assert (len(better["changes"]), len(same["changes"])) == (30, 0)
+    assert [test["metric"] for test in better["tests"]] == ["BLEU", "chrF2", "TER"]
+    assert [test["randomisation_p"] for test in same["tests"]] == [None] * 3
+    sizes = [abs(change["difference"]) for change in better["changes"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert better["changes"][0].keys() >= {"line", "source", "ref", "baseline_hyp", "hyp"}
+
+
+def test_many_sentences_are_drawn_less_often(
+    workspace: Workspace, ref: Path, worse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt_cli.evaluation.compare.MOST_RESAMPLED", 1)
+    flags = ("--ref", ref, "--json", "--resamples", 200, "--trials", 10_000)
+    found = document(workspace.call("compare", worse, ref, *flags))
+    assert (found["resamples"], found["trials"]) == (100, 333)
+
+
+def test_file_of_another_length_exits_3_with_both_numbers(
+    workspace: Workspace, ref: Path, tmp_path: Path
+) -> None:
+    short = write(tmp_path / "short", REFS[:3])
+    outcome = compare(workspace, ref, short, "--ref", ref)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert f"{short}: 3 " in outcome.err
+    assert " 30;" in outcome.err
+
+
+def test_translations_are_made_once_and_then_taken_as_kept(
+    workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = compare(workspace, run, run)
+    assert first.code == 0
+    monkeypatch.setattr(Translator, "of_runs", None)
+    assert compare(workspace, run, run).out == first.out
+
+
+def test_own_files_are_translated_and_compared(workspace: Workspace, run: Path) -> None:
+    files = ("--src", "corpus/val.de", "--ref", "corpus/val.en")
+    assert document(compare(workspace, run, run, *files, "--json"))["n"] == 20
+    assert len(list(run.joinpath("eval").glob("val-????????-greedy"))) == 1
+
+
+@pytest.mark.parametrize("command", [("compare",), ("report", "-o", "page.html")])
+def test_runs_of_two_directions_are_not_compared(
+    workspace: Workspace, run: Path, command: tuple[str, ...]
+) -> None:
+    config = (run / "config.toml").read_bytes()
+    assert b'src_lang = "de"' in config
+    rehash(run, "config.toml", config.replace(b'src_lang = "de"', b'src_lang = "fr"'))
+    outcome = workspace.call(*command, "runs/tiny", run)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert f"{run} translates fr to en" in outcome.err
+    assert not (run / "eval").exists()

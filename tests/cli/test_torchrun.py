@@ -1,0 +1,245 @@
+"""Several processes that train together: the same losses as one, one writer, and a clean end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from workspace import MT_CLI, TIMEOUT_S, Workspace
+
+from mt_cli.config.load import load_config
+from mt_cli.training.monitor import before_training
+from mt_cli.training.trainer import StepReport, Trainer
+
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = ("model.dropout=0", "training.log_every=1", "training.validate_every=25")
+PLAIN = tuple(word for setting in SETTINGS for word in ("--set", setting))
+"""Without dropout, whose draws differ between processes."""
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def losses(run: Path) -> list[float]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [record["loss"] for record in records if record["kind"] == "step"]
+
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start_second(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts the second of two processes that train together; this one is the first."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*args: object) -> "subprocess.Popen[bytes]":
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+        for name, value in {**place, "RANK": "0", "LOCAL_RANK": "0"}.items():
+            monkeypatch.setenv(name, value)
+        started.append(
+            subprocess.Popen(
+                [*MT_CLI, "train", "tiny.toml", *map(str, args)],
+                cwd=workspace.folder,
+                env={**os.environ, "RANK": "1", "LOCAL_RANK": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def after_updates(run: Path, number: int, act: Callable[[], object]) -> None:
+    """Call `act` from another thread once so many updates of `run` are logged."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (run / "metrics.jsonl").is_file() or len(losses(run)) < number:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        act()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def ending(process: "subprocess.Popen[bytes]") -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, out.decode(), err.decode()
+
+
+def script(path: Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> Path:
+    """A folder with stand-ins for SLURM's programs, on one machine."""
+    script(tmp_path / "bin" / "scontrol", "echo 127.0.0.1")
+    script(tmp_path / "bin" / "srun", 'shift; exec "$@"')
+    return tmp_path
+
+
+def test_slurm_script_trains_with_the_losses_of_one_process_though_a_worker_is_killed(
+    workspace: Workspace, slurm: Path
+) -> None:
+    launch = f'exec {sys.executable} -m torch.distributed.run --max-restarts 1 "$@"'
+    script(slurm / ".venv" / "bin" / "torchrun", launch)
+    run, alone = slurm / "runs" / "tiny", slurm / "alone"
+    args = ("--data", workspace.prepared, "--max-steps", 100, *PLAIN)
+    job = submit(slurm, workspace.folder / "tiny.toml", *args)
+    after_updates(run, 30, lambda: kill_last(workers_of(job.pid)))
+    code, out, err = ending(job)
+    assert (code, out) == (0, "runs/tiny\n"), err
+    assert (run / "train.log").read_text().count(", resumed ") == 1
+    assert json.loads((run / "env.json").read_text())["processes"] == 2
+    assert len(losses(run)) == 100
+
+    assert workspace.call("train", "tiny.toml", "--run", alone, *args).code == 0
+    # Later, rounding shows: the sums over two processes are made in another order.
+    assert losses(run)[:50] == pytest.approx(losses(alone)[:50], abs=1e-4)
+
+
+def test_slurm_script_goes_on_with_the_run_when_it_is_submitted_again(
+    workspace: Workspace, slurm: Path
+) -> None:
+    script(slurm / ".venv" / "bin" / "torchrun", 'printf "%s\n" "$@"')
+    workspace.copy_run(slurm / "runs" / "tiny")
+    job = submit(slurm, workspace.folder / "tiny.toml", "--data", workspace.prepared)
+    command = ending(job)[1].partition("\nmt_cli\n")[2].splitlines()
+    resumed = workspace.call(*command, cwd=slurm)
+    assert (resumed.code, resumed.text) == (0, "runs/tiny\n")
+
+
+def submit(folder: Path, *args: object) -> "subprocess.Popen[bytes]":
+    """Start scripts/train.slurm in `folder`, as SLURM does with two GPUs."""
+    job = {"SLURM_JOB_NODELIST": "here", "SLURM_NNODES": "1", "SLURM_GPUS_ON_NODE": "2"}
+    job |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": str(os.getpid())}
+    return subprocess.Popen(
+        [ROOT / "scripts" / "train.slurm", *map(str, args)],
+        cwd=folder,
+        env={**os.environ, **job, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def workers_of(job: int) -> list[int]:
+    """The processes that the launcher of a job has started, in their order."""
+    (launcher,) = children_of(job)
+    return children_of(launcher)
+
+
+def children_of(parent: int) -> list[int]:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(pid) for pid in children.split()]
+
+
+def kill_last(pids: list[int]) -> None:
+    os.kill(pids[-1], signal.SIGKILL)
+
+
+ENDLESS = ("--set", "training.max_epochs=1000", *PLAIN)
+
+
+def test_others_end_where_one_is_killed(
+    workspace: Workspace, tmp_path: Path, start_second: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    after_updates(run, 30, start_second("--run", run, *ENDLESS).kill)
+    outcome = workspace.call("train", "tiny.toml", "--run", run, *ENDLESS)
+    assert (outcome.code, outcome.out) == (5, b"")
+    assert "--resume" in outcome.err
+    assert json.loads((run / "status.json").read_text())["state"] == "failed"
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    resume = ("train", "tiny.toml", "--run", run, *ENDLESS, "--resume", "--max-steps", 30)
+    assert workspace.call(*resume).code == 0
+
+
+def test_a_signal_saves_once_and_ends_all(
+    workspace: Workspace, tmp_path: Path, start_second: Start
+) -> None:
+    run = tmp_path / "run"
+    second = start_second("--run", run, *ENDLESS)
+
+    def signal_all() -> None:  # as a launcher does
+        for pid in (os.getpid(), second.pid):
+            os.kill(pid, signal.SIGTERM)
+
+    after_updates(run, 5, signal_all)
+    outcome = workspace.call("train", "tiny.toml", "--run", run, *ENDLESS)
+    assert outcome.code == 128 + signal.SIGTERM
+    assert ending(second) == (0, "", "")
+    assert json.loads((run / "status.json").read_text())["state"] == "stopped"
+
+
+def test_what_the_first_cannot_begin_the_others_leave(
+    workspace: Workspace, start_second: Start
+) -> None:
+    second = start_second("--run", workspace.run)
+    assert workspace.call("train", "tiny.toml", "--run", workspace.run).code == 2
+    code, out, err = ending(second)
+    assert (code, out, err.count("\n")) == (5, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "lacking"), [("2", "RANK, MASTER_PORT"), ("two", "WORLD_SIZE, RANK, MASTER_PORT")]
+)
+def test_several_processes_without_torchrun_are_refused(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str, lacking: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", size)
+    outcome = workspace.call("train", "tiny.toml", "--run", tmp_path / "run")
+    assert outcome.code == 2
+    assert lacking in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_replicas_that_drift_apart_are_told_of_and_made_equal(
+    workspace: Workspace, tmp_path: Path, start_second: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = ("--run", tmp_path / "run", "--max-steps", 60, *PLAIN)
+    second = start_second(*args)
+    update = Trainer._update
+
+    def spoiled(trainer: Trainer, *given: Any, **named: Any) -> StepReport:  # noqa: ANN401
+        report = update(trainer, *given, **named)
+        if report.step == 30:  # in this process alone
+            with torch.no_grad():
+                next(trainer.model.parameters())[0, 0] += 1e-6
+        return report
+
+    monkeypatch.setattr(Trainer, "_update", spoiled)
+    outcome = workspace.call("train", "tiny.toml", *args)
+    assert (outcome.code, outcome.err.count("drifted")) == (0, 1)
+    assert ending(second)[0] == 0
+
+
+def test_processes_with_little_to_do_are_warned_of(workspace: Workspace) -> None:
+    config = load_config(workspace.folder / "tiny.toml", ["training.tokens_per_batch=5000"])
+    sizes = {"num_pairs": 10**6, "num_tokens": 10**8, "vocab_size": 100, "total_steps": 10**5}
+    (warning,) = before_training(config, **sizes, num_processes=4)
+    assert "training.tokens_per_batch = 8192" in warning
+    assert not list(before_training(config, **sizes, num_processes=2))

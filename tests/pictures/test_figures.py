@@ -1,0 +1,106 @@
+"""Labelled grids, as text that is compared letter by letter and as pictures that other programs can
+read.
+"""
+
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mt_cli.errors import ResourceError
+from mt_cli.translation.attention import Panel, heat_map, write_picture
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def panel_of(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    *,
+    title: str = "mean",
+) -> Panel:
+    return Panel(title, rows, columns, np.array(values, dtype=np.float32))
+
+
+def random_panel(num_rows: int, num_columns: int, *, title: str = "mean") -> Panel:
+    """Rows that sum to one, as attention's do."""
+    values = np.random.default_rng(0).dirichlet(np.ones(num_columns), num_rows)
+    rows, columns = [f"r{i}" for i in range(num_rows)], [f"c{i}" for i in range(num_columns)]
+    return panel_of(rows, columns, values.tolist(), title=title)
+
+
+def test_heat_map_has_vertical_labels_shades_and_each_rows_strongest_column() -> None:
+    panel = panel_of(["der", "</s>"], ["a", "the"], [[0.25, 0.5], [1.0, 0.0]])
+    assert heat_map(panel).split("\n") == [
+        "mean",
+        "       t",
+        "       h",
+        "     a e",
+        " der ░░▒▒  the 0.50",
+        "</s> ██    a 1.00",
+    ]
+
+
+def texts_in(path: Path) -> list[str]:
+    """Every piece of text in an SVG."""
+    return ["".join(element.itertext()) for element in ET.parse(path).getroot().iter(f"{SVG}text")]
+
+
+def axes_in(path: Path) -> int:
+    """Grids and colour bars in an SVG."""
+    groups = ET.parse(path).getroot().iter(f"{SVG}g")
+    return sum(group.get("id", "").startswith("axes_") for group in groups)
+
+
+AWKWARD = ["$x$", "$", "$\\frac{", "\\alpha", "<b>", "&amp;", "a&b", "-->", "]]>", "'\"", "^_%#"]
+
+
+def test_svg_keeps_dollars_angles_and_ampersands_as_they_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    panel = panel_of(AWKWARD, AWKWARD, np.eye(len(AWKWARD)).tolist(), title="$head$ <1> & 2")
+    write_picture(tmp_path / "a.svg", [panel], title="$T$ <&>")
+    texts = [*AWKWARD, *AWKWARD, "$head$ <1> & 2", "$T$ <&>"]
+    assert sorted(texts_in(tmp_path / "a.svg")) == sorted(texts)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_the_same_panel_gives_the_same_bytes(tmp_path: Path, ending: str) -> None:
+    first, second = tmp_path / f"first.{ending}", tmp_path / f"second.{ending}"
+    write_picture(first, [random_panel(1, 3)], title="same")
+    write_picture(second, [random_panel(1, 3)], title="same")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_each_head_has_a_panel_and_unused_places_stay_empty(tmp_path: Path) -> None:
+    titles = [f"head {i + 1}" for i in range(5)]
+    panels = [random_panel(1, 2, title=title) for title in titles]
+    write_picture(tmp_path / "a.svg", panels, title="all")
+    assert [text for text in texts_in(tmp_path / "a.svg") if text.startswith("head")] == titles
+    assert axes_in(tmp_path / "a.svg") == 5 + 1  # and the scale of colours
+
+
+def test_place_below_a_file_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("precious")
+    with pytest.raises(ResourceError, match=r"file/x\.png: "):
+        write_picture(file / "x.png", [random_panel(1, 1)], title="T")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "precious")]
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_heat_map_is_cut_into_blocks_that_fit_and_hold_every_column_once(width: int) -> None:
+    title, *lines = heat_map(random_panel(5, 50), width=width).split("\n")
+    assert title == "mean"
+    assert max(map(len, lines)) <= width
+    headings = [line for line in lines if line.startswith("columns ")]
+    ranges = [tuple(map(int, re.findall(r"\d+", heading))) for heading in headings]
+    assert ranges[0][0] == 1
+    assert ranges[-1][1:] == (50, 50)
+    assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(ranges))

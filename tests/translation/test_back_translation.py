@@ -1,0 +1,206 @@
+"""Pairs from text of one side: a run makes them once, without the held-out lines."""
+
+import gzip
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from workspace import Workspace
+
+from mt_cli.config.load import load_config, parse_config
+from mt_cli.config.schema import Config
+from mt_cli.data import corpora
+from mt_cli.data.corpora import given_text
+from mt_cli.data.prepared import open_prepared
+from mt_cli.errors import ConfigError, DataError, UsageError
+from mt_cli.machine.device import fast_bf16
+from mt_cli.machine.files import sha256_bytes
+from mt_cli.translation import pairs
+from mt_cli.translation.pairs import LOOP, loops, make_pairs
+from mt_cli.translation.translator import Translator
+
+OWN = ["Ein Hund bellt.", "", "Zwei Männer schlafen.", "Eine Frau singt."]
+
+
+@pytest.fixture
+def folder(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with lines of one side: our own, and one of val in capitals, without its stop."""
+    monkeypatch.chdir(tmp_path)
+    never = re.compile("(?!)")  # a model as small as the workspace's loops
+    monkeypatch.setattr(pairs, "LOOP", never)
+    known = workspace.corpus("val.de").read_text(encoding="utf-8").split("\n")[0]
+    lines = [*OWN[:2], known.upper().rstrip("."), *OWN[2:]]
+    text = "".join(f"{line}\n" for line in lines)
+    tmp_path.joinpath("mono.de").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def config_of(workspace: Workspace, name: str = "mono", **more: object) -> Config:
+    tables = tomllib.loads(workspace.folder.joinpath("tiny.toml").read_text())
+    files = tables["data"]["files"]
+    for split in files.values():
+        split |= {side: str(workspace.folder / split[side]) for side in ("src", "tgt")}
+    made = {"src": "mono.de", "translate_with": str(workspace.run), **more}
+    tables["data"]["more"] = {name: made}
+    Path("more.toml").write_text(tomli_w.dumps(tables))
+    return load_config(Path("more.toml"))
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+FILLED = [line for line in OWN if line]
+
+
+def prepare(workspace: Workspace, folder: Path) -> dict[str, Any]:
+    """The report of each split."""
+    outcome = workspace.call("prepare", "more.toml", "--json", cwd=folder)
+    assert outcome.code == 0, outcome.err
+    splits: dict[str, Any] = json.loads(outcome.text)["report"]["splits"]
+    return splits
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_makes_the_other_side_without_held_out_lines(workspace: Workspace) -> None:
+    made = make_pairs(config_of(workspace))["mono"]
+    precision = "bf16" if fast_bf16() else "fp32"
+    expected = Translator.load(workspace.run, precision=precision).translate(FILLED)
+    assert lines_of(made.files.src[0]) == FILLED
+    assert lines_of(made.files.tgt[0]) == expected
+    assert made.held_out == 1
+
+
+def test_prepare_trains_on_them_and_counts_what_is_held_out(
+    workspace: Workspace, folder: Path
+) -> None:
+    config_of(workspace, tag="<mono>")
+    report = prepare(workspace, folder)["train+mono"]
+    assert (report["lines"], report["pairs"], report["dropped"]) == (4, 3, {"held out": 1})
+    assert len(open_prepared(folder / "data/prepared/more").split("train")) > 3
+    again = workspace.call("prepare", "more.toml", "--json", cwd=folder)
+    assert json.loads(again.out)["is_new"] is False
+
+
+def test_a_part_that_is_called_as_a_split_leaves_the_split_alone(
+    workspace: Workspace, folder: Path
+) -> None:
+    config_of(workspace, name="val")
+    report = prepare(workspace, folder)
+    assert report["val"]["lines"] == report["val"]["pairs"]
+    assert report["train+val"]["dropped"]["held out"] == 1
+
+
+def test_nothing_is_translated_where_the_data_cannot_be_written(
+    workspace: Workspace, folder: Path
+) -> None:
+    config_of(workspace)
+    folder.joinpath("data/prepared/more").mkdir(parents=True)
+    folder.joinpath("data/prepared/more/mine").touch()
+    assert workspace.call("prepare", "more.toml", cwd=folder).code == 2
+    assert not folder.joinpath("data/translated").exists()
+
+
+def test_translations_that_loop_are_left_out_and_counted(
+    workspace: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "LOOP", LOOP)
+    translations = ["A dog barks.", "Two meshhhhh men.", "A woman the woman the woman the woman."]
+    monkeypatch.setattr(Translator, "translate", lambda *_, **__: translations)
+    made = make_pairs(config_of(workspace))["mono"]
+    assert lines_of(made.files.tgt[0]) == ["A dog barks.", "", ""]
+    report = prepare(workspace, folder)["train+mono"]
+    assert (report["pairs"], report["dropped"]) == (1, {"held out": 1, "empty": 2})
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "is_loop"),
+    [
+        ("A woman the woman the woman the woman.", "Eine Frau.", True),
+        ("...... yes yes yes yes yes yes", "...... ja.", True),
+        ("No one, no, no.", "Niemand, nein, nein.", False),
+        ("A red, red wall.", "Eine rote, rote Wand.", False),
+        ("He walks and walks and jumps.", "Er läuft und läuft und springt.", False),
+        ("7000000000 people | - | - | ......", "7000000000 Menschen | - | - | ......", False),
+        ("1000000 euros", "Eine Million Euro", False),
+        ("A very very very big dog.", "Ein sehr sehr sehr großer Hund.", False),
+    ],
+)
+def test_a_loop_is_what_only_a_model_says(made: str, given: str, is_loop: bool) -> None:
+    assert loops(made, given) == is_loop
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_is_made_is_kept_and_what_was_stopped_goes_on(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(workspace)
+    made = make_pairs(config)["mono"].files.tgt[0]
+    whole = made.read_bytes()
+    translated: list[str] = []
+    translate = Translator.translate
+
+    def noted(self: Translator, lines: Sequence[str], **options: object) -> list[str]:
+        translated.extend(lines)
+        return translate(self, lines)
+
+    monkeypatch.setattr(Translator, "translate", noted)
+    assert make_pairs(config)["mono"].files.tgt[0].read_bytes() == whole
+    assert translated == []
+    made.with_name("report.json").unlink()
+    made.rename(made.with_name(pairs.UNFINISHED))
+    first = whole.index(b"\n") + 1
+    made.with_name(pairs.UNFINISHED).write_bytes(whole[: first + 3])  # killed in the second line
+    assert make_pairs(config)["mono"].files.tgt[0].read_bytes() == whole
+    assert translated == FILLED[1:]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_of_the_wrong_direction_is_refused(workspace: Workspace) -> None:
+    config = config_of(workspace)
+    mono = config.data.more["mono"].model_copy(update={"src": None, "tgt": (Path("mono.de"),)})
+    data = config.data.model_copy(update={"more": {"mono": mono}})
+    with pytest.raises(UsageError, match="from en to de"):
+        make_pairs(config.model_copy(update={"data": data}))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"src": "a"},
+        {"captions": "src"},
+        {"src": "a", "tgt": "b", "translate_with": "r"},
+        {"translate_with": "r"},
+        {"captions": "src", "translate_with": "r"},  # which corpus "sample" has not
+    ],
+    ids=str,
+)
+def test_sides_that_do_not_fit_are_refused(keys: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"data.more.x|captions"):
+        parse_config({"data": {"more": {"x": keys}}})
+
+
+def test_captions_are_pinned_and_read_from_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {"x": {"captions": "tgt", "translate_with": "r"}}
+    data = parse_config({"data": {"corpus": "multi30k", "more": more}}).data
+    hashes = {}
+    for number in range(1, 6):
+        packed = gzip.compress(f"caption {number}\n".encode(), mtime=0)
+        tmp_path.joinpath(f"train.{number}.en.gz").write_bytes(packed)
+        hashes[f"train.{number}.en"] = sha256_bytes(packed)
+    with pytest.raises(DataError, match=r"train\.1\.en\.gz: sha256"):
+        given_text(data, "x", source=tmp_path)
+    monkeypatch.setattr(corpora, "CAPTIONS_SHA256", hashes)
+    text = given_text(data, "x", source=tmp_path)
+    assert text.side == "tgt"
+    assert list(text.lines()) == [f"caption {number}\n".encode() for number in range(1, 6)]
+    tmp_path.joinpath("train.3.en.gz").unlink()
+    with pytest.raises(DataError, match=r"train\.3\.en\.gz"):
+        given_text(data, "x", source=tmp_path)
