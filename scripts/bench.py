@@ -37,7 +37,7 @@ from mt_cli.machine.limits import usable_cores
 
 if TYPE_CHECKING:  # each process imports what it measures
     from mt_cli.config.schema import TrainingConfig
-    from mt_cli.data.prepared import EncodedSplit
+    from mt_cli.data.encoded import EncodedSplit
     from mt_cli.machine.device import Runtime
     from mt_cli.model.translation_model import TranslationModel
 
@@ -93,7 +93,8 @@ def _serve(
 
 def machine(args: argparse.Namespace) -> str:
     """What is measured on, in a line, and the precision that training chooses there."""
-    from mt_cli.machine.device import choose_runtime, describe_machine, set_up_process
+    from mt_cli.machine.device import choose_runtime, set_up_process
+    from mt_cli.machine.facts import describe_machine
 
     set_up_process(threads=args.threads)
     facts = describe_machine(choose_runtime(device=args.device))
@@ -126,13 +127,13 @@ def training_of(
 ) -> "tuple[TranslationModel, EncodedSplit, TrainingConfig, Runtime]":
     """What is trained, on what, how and where."""
     from mt_cli.data.prepared import open_prepared
-    from mt_cli.machine.device import choose_runtime, seed_everything, set_up_process
+    from mt_cli.machine.device import choose_runtime, seed_dropout, set_up_process
     from mt_cli.model.translation_model import TranslationModel
 
     config = load_config(args.config, changes)
     set_up_process(threads=args.threads)
     runtime = choose_runtime(device=args.device, precision=config.runtime.precision)
-    seed_everything(SEED)
+    seed_dropout(SEED)
     prepared = open_prepared(Path("data/prepared") / args.config.stem)
     model = TranslationModel(
         src_vocab_size=prepared.tokenizers.src.vocab_size,
@@ -258,7 +259,7 @@ class Row:
 def classic_decoding(row: Row, args: argparse.Namespace) -> Translate:
     """As tutorials do it: file order, and the whole prefix computed anew for every token."""
     from mt_cli.machine.device import set_up_process
-    from mt_cli.runs.run import open_run
+    from mt_cli.runs.opening import open_run
 
     set_up_process(threads=args.threads)
     run = open_run(row.model)

@@ -17,10 +17,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from mt_cli.config.load import load_config
 from mt_cli.errors import DataError, MtCliError, UsageError
-from mt_cli.evaluation.card import SPLIT, WEIGHTS
-from mt_cli.evaluation.evaluate import open_evaluation
+from mt_cli.evaluation.kept import SPLIT, WEIGHTS
+from mt_cli.evaluation.kept import open_evaluation
 from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.run import ENVIRONMENT, STATUS, Run, number_in, open_run
+from mt_cli.runs.run import ENVIRONMENT, STATUS, Run
+from mt_cli.runs.opening import open_run
+from mt_cli.runs.metrics import number_in
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path("docs", "results.md")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from mt_cli.config.schema import TokenizerConfig
 from mt_cli.text import tokenizer
-from mt_cli.text.tokenizer import TextOptions, Tokenizers
+from mt_cli.text.tokenizers import TextOptions, Tokenizers
 
 
 def learn_tokenizers(

@@ -9,10 +9,13 @@ from workspace import Workspace
 
 from mt_cli.data import corpora
 from mt_cli.errors import DataError
-from mt_cli.evaluation.evaluate import EvalChoice, System
+from mt_cli.evaluation.evaluate import System
+from mt_cli.evaluation.test_sets import EvalChoice
 from mt_cli.machine.files import sha256_bytes
-from mt_cli.runs.run import STATUS, num_parameters, open_run
-from mt_cli.translation.translator import DecodingOptions
+from mt_cli.runs.run import STATUS
+from mt_cli.runs.opening import open_run
+from mt_cli.model.build import num_parameters
+from mt_cli.translation.options import DecodingOptions
 
 MODEL = Path(__file__).resolve().parents[1] / "data" / "models" / "multi30k-tiny"
 MOST_BYTES, MOST_PARAMETERS = 6_000_000, 3_000_000

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mt_cli.config.schema import ModelConfig
-from mt_cli.data.prepared import EncodedSplit, Sentences
+from mt_cli.data.encoded import EncodedSplit, Sentences
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID

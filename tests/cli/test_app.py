@@ -237,7 +237,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("mt_cli.runs.run.open_runs", fail)
+    monkeypatch.setattr("mt_cli.runs.opening.open_runs", fail)
 
 
 # The standard streams

@@ -56,7 +56,7 @@ def test_every_system_and_every_change_is_in_the_json(
     assert (better["outcome"], same["outcome"]) == ("better", "identical")
     assert (len(better["changes"]), len(same["changes"])) == (30, 0)
     assert [test["metric"] for test in better["tests"]] == ["BLEU", "chrF2", "TER"]
-    assert [test["randomisation_p"] for test in same["tests"]] == [None] * 3
+    assert [test["randomization_p"] for test in same["tests"]] == [None] * 3
     sizes = [abs(change["difference"]) for change in better["changes"]]
     assert sizes == sorted(sizes, reverse=True)
     assert better["changes"][0].keys() >= {"line", "source", "ref", "baseline_hyp", "hyp"}

@@ -51,7 +51,7 @@ def test_int8_is_smaller_and_still_translates(
 def test_model_that_says_something_else_exits_6_after_the_proof(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion, "NEVER_SAID", range(len(SPECIALS), 400))
+    monkeypatch.setattr(conversion, "NEVER_CHOSEN", range(len(SPECIALS), 400))
     outcome = export(workspace, tmp_path / "out")
     assert outcome.code == 6
     assert outcome.lines[-1].startswith("val  identical    0 of 20 ")

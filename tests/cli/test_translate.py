@@ -11,7 +11,7 @@ import pytest
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
 from mt_cli import Translator
-from mt_cli.decoding import Sampling
+from mt_cli.decoding.sampling import Sampling
 
 RUN = "runs/tiny"
 LINES = "Ein Hund.\n\nEin Mann schläft auf einer Bank.\n".encode()

@@ -11,18 +11,8 @@ from hypothesis import strategies as st
 from tiny import split_of
 
 from mt_cli.data import batching
-from mt_cli.data.batching import (
-    BatchShape,
-    MixedShuffle,
-    PlannedBatch,
-    Shuffle,
-    collate,
-    pad_ids,
-    plan_epoch,
-    rung,
-    rungs,
-    rungs_below,
-)
+from mt_cli.data.batching import BatchShape, PlannedBatch, collate, pad_ids, plan_epoch, rung, bucket_sizes, bucket_sizes_below
+from mt_cli.data.order import WeightedPermutation, Permutation
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 budgets = st.integers(1, 120)
@@ -33,15 +23,15 @@ MAX_WIDTH = 31
 
 
 def order(size: int, *, seed: int = 0) -> list[int]:
-    return [int(i) for i in Shuffle(size, np.random.default_rng(seed)).slice(0, size)]
+    return [int(i) for i in Permutation(size, np.random.default_rng(seed)).slice(0, size)]
 
 
 def mixed(sizes: list[int], shares: list[float], *, seed: int = 0) -> list[int]:
-    shuffle = MixedShuffle(sizes, shares, np.random.default_rng(seed))
+    shuffle = WeightedPermutation(sizes, shares, np.random.default_rng(seed))
     return [int(i) for i in shuffle.slice(0, len(shuffle))]
 
 
-def cut(shuffle: Shuffle | MixedShuffle, size: int, *, step: int) -> list[int]:
+def cut(shuffle: Permutation | WeightedPermutation, size: int, *, step: int) -> list[int]:
     """The whole order, slice by slice."""
     slices = [shuffle.slice(begin, begin + step) for begin in range(0, size, step)]
     return [int(i) for each in slices for i in each]
@@ -56,19 +46,19 @@ def test_every_number_comes_once(size: int, seed: int) -> None:
 @settings(max_examples=40)
 @given(st.integers(1, 200), st.integers(5, 60))
 def test_slices_are_parts_of_one_order(size: int, step: int) -> None:
-    shuffle = Shuffle(size, np.random.default_rng(1))
+    shuffle = Permutation(size, np.random.default_rng(1))
     assert cut(shuffle, size, step=step) == order(size, seed=1)
 
 
 @pytest.mark.parametrize("step", [1, 7, 60])
 def test_slices_of_a_mixture_are_parts_of_one_order(step: int) -> None:
-    shuffle = MixedShuffle([50, 30], [1.0, 0.5], np.random.default_rng(1))
+    shuffle = WeightedPermutation([50, 30], [1.0, 0.5], np.random.default_rng(1))
     assert cut(shuffle, len(shuffle), step=step) == mixed([50, 30], [1.0, 0.5], seed=1)
 
 
 def test_a_thousand_million_need_no_list() -> None:
     size = 10**9
-    ends = Shuffle(size, np.random.default_rng(0)).slice(size - 1000, size + 5)
+    ends = Permutation(size, np.random.default_rng(0)).slice(size - 1000, size + 5)
     assert len(set(ends.tolist())) == 1000
     assert 0 <= ends.min() <= ends.max() < size
     assert abs(ends.mean() / size - 0.5) < 0.05
@@ -109,7 +99,7 @@ def test_each_range_comes_as_often_as_its_share_says(
 
 
 def test_there_are_four_rungs_to_each_doubling() -> None:
-    found = sorted(set(rungs(np.arange(1, 65)).tolist()))
+    found = sorted(set(bucket_sizes(np.arange(1, 65)).tolist()))
     assert found == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64]
 
 
@@ -121,8 +111,8 @@ def test_next_rung_is_less_than_a_quarter_above(size: int) -> None:
 
 
 def test_each_rung_knows_the_one_below() -> None:
-    found = sorted(set(rungs(np.arange(1, 1000)).tolist()))
-    assert rungs_below(np.array(found)).tolist() == [0, *found[:-1]]
+    found = sorted(set(bucket_sizes(np.arange(1, 1000)).tolist()))
+    assert bucket_sizes_below(np.array(found)).tolist() == [0, *found[:-1]]
 
 
 # The plan of an epoch

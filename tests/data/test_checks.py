@@ -14,7 +14,7 @@ import spanish
 
 from mt_cli.config.schema import DataConfig, FilesConfig
 from mt_cli.data.corpora import ParallelText
-from mt_cli.data.oddities import log_oddities
+from mt_cli.data.checks import log_oddities
 from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.errors import DataError
 

@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 
 from mt_cli.data.prepare import encode_pairs
-from mt_cli.data.prepared import (
-    EncodedPairs,
-    EncodedSplit,
-    Sentences,
-    SideReport,
-    id_type,
-    open_split,
-    write_split,
-)
+from mt_cli.data.report import SideReport
+from mt_cli.data.encoded import EncodedPairs, EncodedSplit, Sentences, id_type, open_split, write_split
 from mt_cli.errors import DataError
 from mt_cli.text import SPECIALS
-from mt_cli.text.tokenizer import TextOptions, Tokenizers
+from mt_cli.text.tokenizers import TextOptions, Tokenizers
 from mt_cli.text.words import WordTokenizer
 
 RAW = [

@@ -12,7 +12,7 @@ from mt_cli.data.filter import drop_reason
 from mt_cli.data.prepare import prepare_corpus, preview_filter
 from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import ConfigError, DataError
-from mt_cli.text.tokenizer import TextOptions
+from mt_cli.text.tokenizers import TextOptions
 
 GOOD = [
     ("Ein Hund läuft über die Wiese.", "A dog runs across the meadow."),
@@ -92,7 +92,7 @@ def test_a_pair_that_is_there_again_teaches_nothing_more(tmp_path: Path) -> None
 def test_repeats_are_found_across_the_parts_that_workers_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt_cli.data.prepare.PAIRS_PER_JOB", 2)
+    monkeypatch.setattr("mt_cli.data.scan.PAIRS_PER_JOB", 2)
     rng = np.random.default_rng(0)
     pairs = [(f"Wort {n} heute", f"word {n} today") for n in rng.integers(0, 5, 12)]
     config = config_of(tmp_path, pairs, {"duplicates": True})

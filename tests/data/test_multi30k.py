@@ -13,7 +13,8 @@ import pytest
 
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.data import corpora
-from mt_cli.data.corpora import corpus_hashes, download, find_corpus, pinned_hashes
+from mt_cli.data.corpora import corpus_hashes, find_corpus, pinned_hashes
+from mt_cli.data.multi30k import download
 from mt_cli.data.prepare import prepare_corpus
 from mt_cli.errors import DataError, ResourceError
 

@@ -12,7 +12,8 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.decoding import Hyp, penalty
+from mt_cli.decoding.hypothesis import penalty
+from mt_cli.decoding.hypothesis import Hyp
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, beam_search, greedy_search
 from mt_cli.model.translation_model import TranslationModel

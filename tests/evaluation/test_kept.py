@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from workspace import Workspace
 
-from mt_cli.decoding import Sampling
-from mt_cli.evaluation.evaluate import System, open_evaluation
-from mt_cli.evaluation.overview import summarise_runs
-from mt_cli.runs.run import open_run
-from mt_cli.translation.translator import DecodingOptions
+from mt_cli.decoding.sampling import Sampling
+from mt_cli.evaluation.evaluate import System
+from mt_cli.evaluation.kept import open_evaluation
+from mt_cli.evaluation.runs_table import summarize_runs
+from mt_cli.runs.opening import open_run
+from mt_cli.translation.options import DecodingOptions
 
 
 @pytest.fixture
@@ -68,4 +69,4 @@ def test_what_a_kill_left_is_no_evaluation_and_no_run(
     shutil.copytree(kept, kept.with_name(".other-greedy.partial"))
     workspace.copy_run(run.with_name(".run.old"))
     assert open_run(run).kept_evaluations() == [kept]
-    assert [each.folder for each in summarise_runs(run.parent)] == [run]
+    assert [each.folder for each in summarize_runs(run.parent)] == [run]

@@ -9,15 +9,11 @@ from pathlib import Path
 import pytest
 from sacrebleu_command import command_intervals, command_scores
 
-from mt_cli.evaluation.scoring import (
-    Scores,
-    is_looping,
-    paired_tests,
-    score,
-    score_bleu,
-    symptoms,
-)
-from mt_cli.text.normalize import is_tokenised
+from mt_cli.evaluation.scoring import Scores, score, score_bleu
+from mt_cli.evaluation.symptoms import is_looping
+from mt_cli.evaluation.symptoms import symptoms
+from mt_cli.evaluation.significance import paired_tests
+from mt_cli.text.normalize import is_tokenized
 
 SAMPLE_FILE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
 SAMPLE = SAMPLE_FILE.read_text(encoding="utf-8").splitlines()[:40]
@@ -166,13 +162,13 @@ GOOD += ["Il dort\u00a0!", "Il dort ?", ""]
 
 @pytest.mark.parametrize("line", GOOD)
 def test_ordinary_line_has_no_symptom(line: str) -> None:
-    assert not is_tokenised(line)
+    assert not is_tokenized(line)
     assert not is_looping(line)
 
 
 @pytest.mark.parametrize("line", ["A man sleeps .", "A man , a dog . ", "狗 跑 。"])
 def test_space_before_the_last_mark_looks_tokenised(line: str) -> None:
-    assert is_tokenised(line)
+    assert is_tokenized(line)
 
 
 @pytest.mark.parametrize(

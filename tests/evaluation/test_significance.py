@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from sacrebleu_command import command_p_values
 
-from mt_cli.evaluation.scoring import Estimate, MetricName, MetricTest, judge, paired_tests
+from mt_cli.evaluation.scoring import MetricName
+from mt_cli.evaluation.significance import Estimate, MetricTest, judge, paired_tests
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
 REFS = SAMPLE.read_text(encoding="utf-8").splitlines()[:25]
@@ -43,14 +44,14 @@ def test_bootstrap_p_values_equal_the_commands(
 def test_randomisation_p_values_equal_the_commands(
     tests: tuple[MetricTest, ...], tmp_path: Path
 ) -> None:
-    ours = {each.metric: f"{each.randomisation_p:.4f}" for each in tests}
+    ours = {each.metric: f"{each.randomization_p:.4f}" for each in tests}
     assert ours == command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-ar")
     assert len(set(ours.values())) > 1
 
 
 def test_equal_scores_leave_nothing_to_test() -> None:
     (tests,) = paired_tests(BASELINE, [BASELINE], REFS, resamples=100, trials=100)
-    assert {(each.bootstrap_p, each.randomisation_p, each.is_significant) for each in tests} == {
+    assert {(each.bootstrap_p, each.randomization_p, each.is_significant) for each in tests} == {
         (None, None, False)
     }
 
@@ -64,13 +65,13 @@ def test_one_changed_sentence_proves_nothing() -> None:
     refs = [f"The dog number {i} runs home." for i in range(120)]  # each is worth the same
     (tests,) = paired_tests(refs, [["A cat sleeps.", *refs[1:]]], refs, resamples=100, trials=100)
     # Swapped or not, the difference is as large.
-    assert {each.randomisation_p for each in tests} == {1.0}
+    assert {each.randomization_p for each in tests} == {1.0}
     assert judge("B", "A", tests, num_changed=1, trials=100)[0] == "unclear"
 
 
 BETTER = (made_up("BLEU", 0.62, 0.012), made_up("chrF2", 0.5, 0.02), made_up("TER", -0.4, 0.03))
 WORSE = (made_up("BLEU", -1, 0.012), made_up("chrF2", -1, 0.02), made_up("TER", 1, 0.2))
-UNCLEAR = [replace(each, randomisation_p=0.3) for each in BETTER]
+UNCLEAR = [replace(each, randomization_p=0.3) for each in BETTER]
 MIXED = (*BETTER[:2], made_up("TER", 0.9, 0.01))
 
 

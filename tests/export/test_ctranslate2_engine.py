@@ -13,13 +13,13 @@ from workspace import Workspace
 
 from mt_cli import Translator
 from mt_cli.config.schema import Config, DataConfig, DecodingConfig, TokenizerConfig
-from mt_cli.decoding import Sampling
+from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import DataError, UsageError
-from mt_cli.evaluation.export import export_run
-from mt_cli.runs.run import open_run
-from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.export.export import export_run
+from mt_cli.runs.opening import open_run
+from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation.scorer import PairScorer
-from mt_cli.translation.translator import DecodingOptions
+from mt_cli.translation.options import DecodingOptions
 
 ODD_LINES = [
     "",

@@ -15,10 +15,10 @@ from torch import Tensor
 from mt_cli.config.schema import Quantization
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import greedy_search
-from mt_cli.evaluation.export import write_model
+from mt_cli.export.ctranslate2_model import write_model
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS
-from mt_cli.translation.lines import NEVER_SAID
+from mt_cli.translation.lines import NEVER_CHOSEN
 
 TOKENS = [*SPECIALS, "a", "b", "c", "d", "e", "f", "g"]
 LONGEST = 10
@@ -48,11 +48,11 @@ def with_eos(ids: Tensor) -> Tensor:
 
 def log_probs(model: TranslationModel, src_ids: Tensor, tgt_ids: Tensor) -> Tensor:
     """Of each token of `tgt_ids` (B, T) and of the end after it, (B, T+1), if none is of
-    `NEVER_SAID`.
+    `NEVER_CHOSEN`.
     """
     with torch.no_grad():
         logits = model(with_eos(src_ids), with_bos(tgt_ids))
-    logits[..., list(NEVER_SAID)] = -torch.inf
+    logits[..., list(NEVER_CHOSEN)] = -torch.inf
     chosen: Tensor = logits.log_softmax(-1).gather(-1, with_eos(tgt_ids).unsqueeze(-1))
     return chosen.squeeze(-1)
 
@@ -61,7 +61,7 @@ def greedy(model: TranslationModel, src_ids: Tensor) -> list[list[str]]:
     with torch.no_grad():
         state = model.start(with_eos(src_ids))
         limits = torch.full((len(src_ids),), LONGEST)
-        hyps = greedy_search(model.step, state, limits, Rules(BOS_ID, EOS_ID, NEVER_SAID))
+        hyps = greedy_search(model.step, state, limits, Rules(BOS_ID, EOS_ID, NEVER_CHOSEN))
     return [[TOKENS[i] for i in hyp] for hyp in hyps]
 
 
@@ -89,13 +89,13 @@ def test_exported_model_gives_the_same_probabilities_and_tokens(options: dict[st
 def test_tokens_that_are_never_said_stay_unsaid(output_bias: bool) -> None:
     model = randomised(tiny_model(output_bias=output_bias))
     with torch.no_grad():
-        model.output.weight[list(NEVER_SAID)] *= 100
+        model.output.weight[list(NEVER_CHOSEN)] *= 100
         if output_bias:
-            model.output.bias[list(NEVER_SAID)] = 100.0
+            model.output.bias[list(NEVER_CHOSEN)] = 100.0
     src_ids = random_ids(8, 6)
     said = exported_greedy(converted(model, {"output_bias": output_bias}), src_ids)
     assert said == greedy(model, src_ids)
-    assert {SPECIALS[i] for i in NEVER_SAID}.isdisjoint(token for hyp in said for token in hyp)
+    assert {SPECIALS[i] for i in NEVER_CHOSEN}.isdisjoint(token for hyp in said for token in hyp)
 
 
 @pytest.mark.parametrize("quantization", get_args(Quantization))

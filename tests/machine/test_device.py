@@ -10,13 +10,10 @@ from processor import pretend_processor
 
 from mt_cli.config.schema import Device
 from mt_cli.decoding import search
-from mt_cli.errors import MEMORY, SHORTAGE_HINTS, THREADS, Option, ResourceError, shortage
-from mt_cli.machine.device import (
-    best_precision,
-    choose_runtime,
-    memory_errors_explained,
-    set_up_process,
-)
+from mt_cli.errors import Option, ResourceError
+from mt_cli.machine.shortage import MEMORY, SHORTAGE_HINTS, THREADS, shortage
+from mt_cli.machine.device import best_precision, choose_runtime, set_up_process
+from mt_cli.machine.memory import memory_errors_explained
 from mt_cli.training import loss
 from mt_cli.translation import scorer, searcher
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mt_cli.machine.processes import describe_checkout
+from mt_cli.machine.facts import describe_checkout
 
 Git = Callable[..., str]
 

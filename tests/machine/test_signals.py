@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from mt_cli.machine import processes as module
-from mt_cli.machine.processes import StopSignals
+from mt_cli.machine.signals import StopSignals
 
 
 @pytest.fixture

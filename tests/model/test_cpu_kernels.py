@@ -9,7 +9,7 @@ import torch
 from tiny import BACKENDS, random_ids, randomised, tiny_model, with_bos
 from torch import Tensor
 
-from mt_cli.model.cpu_kernels import Dropout, add_scaled, biased_softmax, lay_out_for_decoding
+from mt_cli.model.cpu_kernels import Dropout, add_scaled, biased_softmax, transpose_weights_
 from mt_cli.model.transformer import as_bias, causal_mask
 from mt_cli.model.translation_model import TranslationModel
 
@@ -167,14 +167,14 @@ def test_logits_stay_the_same(tie: str, backend: str) -> None:
     src, tgt = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 5, seed=1))
     model = tied_model(tie, backend=backend)
     expected = model(src, tgt)
-    lay_out_for_decoding(model)
+    transpose_weights_(model)
     torch.testing.assert_close(model(src, tgt), expected, rtol=0, atol=2e-6)
 
 
 @each_tie
 def test_columns_of_every_matrix_lie_side_by_side(tie: str) -> None:
     model = tied_model(tie)
-    lay_out_for_decoding(model)
+    transpose_weights_(model)
     matrices = {name: p for name, p in model.named_parameters() if p.dim() == 2}
     strides = {name: p.stride()[0] for name, p in matrices.items() if "embedding" not in name}
     assert {"output.weight", "backend.encoder.layers.0.self_attn.in_proj_weight"} <= set(strides)
@@ -185,7 +185,7 @@ def test_columns_of_every_matrix_lie_side_by_side(tie: str) -> None:
 def test_tied_output_layer_becomes_a_copy_and_leaves_the_embedding(tie: str) -> None:
     model = tied_model(tie)
     embedding = model.tgt_embedding.weight
-    lay_out_for_decoding(model)
+    transpose_weights_(model)
     assert model.tgt_embedding.weight is embedding
     assert model.output.weight is not embedding
     assert torch.equal(model.output.weight, embedding)

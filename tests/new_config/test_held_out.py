@@ -9,7 +9,7 @@ import spanish
 from mt_cli.config.schema import FilesConfig
 from mt_cli.data.corpora import ParallelText
 from mt_cli.errors import DataError
-from mt_cli.training.new_config import REPEATED, cut_off, num_held_out
+from mt_cli.new_config.held_out import REPEATED, cut_off, num_held_out
 
 Pairs = list[tuple[str, str]]
 SPLITS = ("train", "val", "test")

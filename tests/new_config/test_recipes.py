@@ -13,17 +13,12 @@ from learned import learn_tokenizers
 from mt_cli.config.load import load_config, parse_config
 from mt_cli.config.schema import Config, FilesConfig, TokenizerConfig
 from mt_cli.data.prepare import prepare_corpus
-from mt_cli.data.prepared import EncodedSplit, Sentences, open_prepared
+from mt_cli.data.prepared import open_prepared
+from mt_cli.data.encoded import EncodedSplit, Sentences
 from mt_cli.machine.device import Runtime
-from mt_cli.runs.run import build_model
-from mt_cli.training.new_config import (
-    CorpusSize,
-    EncodedSample,
-    new_config,
-    recipe_for,
-    suited_model,
-    suited_training,
-)
+from mt_cli.model.build import build_model
+from mt_cli.new_config.new_config import EncodedSample, new_config
+from mt_cli.new_config.recipes import CorpusSize, recipe_for, suited_model, suited_training
 from mt_cli.training.trainer import Trainer
 
 TOKENIZERS = learn_tokenizers(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mt_cli.errors import ResourceError
-from mt_cli.translation.attention import Panel, heat_map, write_picture
+from mt_cli.pictures.figures import Panel, heat_map, write_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -8,7 +8,7 @@ from learned import learn_tokenizers
 
 from mt_cli.config.schema import TokenizerConfig
 from mt_cli.errors import DataError
-from mt_cli.text.tokenizer import Tokenizers, sampled
+from mt_cli.text.tokenizers import Tokenizers, sampled
 from mt_cli.text.words import WordTokenizer
 
 PAIRS = [("ein Hund bellt", "a dog barks"), ("ein Hund schläft", "a dog sleeps")] * 5

@@ -5,7 +5,7 @@ import torch
 from tiny import randomised, tiny_model
 
 from mt_cli.text import PAD_ID
-from mt_cli.training.train import kept_layers, weights_of_layers
+from mt_cli.training.start_from import kept_layers, weights_of_layers
 
 
 @pytest.mark.parametrize(

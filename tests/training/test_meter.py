@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mt_cli.training.monitor import Meter
+from mt_cli.training.meter import Meter
 from mt_cli.training.trainer import StepReport
 
 

@@ -8,7 +8,7 @@ from torch.optim import _muon
 
 from mt_cli.config.schema import OptimizerKind
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.training.optimiser import Optimiser, orthogonal
+from mt_cli.training.optimizer import Optimizer, orthogonal
 
 KINDS: tuple[OptimizerKind, ...] = ("adam", "adamw", "muon")
 LR = 0.01
@@ -17,8 +17,8 @@ NO = torch.zeros(())
 
 def optimiser_of(
     model: TranslationModel, *, kind: OptimizerKind = "adamw", weight_decay: float = 0.0
-) -> Optimiser:
-    return Optimiser(model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay)
+) -> Optimizer:
+    return Optimizer(model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay)
 
 
 def gradients(model: TranslationModel, *, seed: int) -> dict[str, Tensor]:
@@ -29,7 +29,7 @@ def gradients(model: TranslationModel, *, seed: int) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def update(model: TranslationModel, optimiser: Optimiser, *, seed: int = 0) -> dict[str, Tensor]:
+def update(model: TranslationModel, optimiser: Optimizer, *, seed: int = 0) -> dict[str, Tensor]:
     """One update; gives its gradients."""
     found = gradients(model, seed=seed)
     optimiser.update(LR, skipped=NO)

@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from mt_cli.config.schema import TrainingConfig
-from mt_cli.training.optimiser import learning_rate
+from mt_cli.training.schedule import learning_rate
 
 Schedule = Literal["inverse_sqrt", "cosine", "constant"]
 SCHEDULES: tuple[Schedule, ...] = ("inverse_sqrt", "cosine", "constant")

@@ -14,7 +14,7 @@ from damage import rehash
 from workspace import Outcome, Workspace
 
 from mt_cli.evaluation.scoring import score_bleu
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 from mt_cli.training.monitor import Validation
 from mt_cli.training.session import Validator
 

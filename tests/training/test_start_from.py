@@ -12,7 +12,7 @@ from damage import change_json
 from workspace import Outcome, Workspace
 
 from mt_cli.runs.checkpoint import read_state
-from mt_cli.runs.run import open_run
+from mt_cli.runs.opening import open_run
 
 FEW = ("--max-steps", "6", "--set", "training.validate_every=3", "--set", "training.peak_lr=1e-4")
 

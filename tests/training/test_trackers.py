@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from workspace import Workspace
 
-from mt_cli.training.track import MODULES
+from mt_cli.training.trackers import MODULES
 
 SERVICES = ("trackio", "wandb")
 

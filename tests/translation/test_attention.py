@@ -12,7 +12,7 @@ from torch import Tensor
 from workspace import Outcome, Workspace
 
 from mt_cli.errors import UsageError
-from mt_cli.model.inside import MapKind
+from mt_cli.model.attention_maps import MapKind
 from mt_cli.translation.attention import Attention, TeacherForced
 from mt_cli.translation.translator import Translator
 

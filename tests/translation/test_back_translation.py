@@ -21,7 +21,7 @@ from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.device import fast_bf16
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.translation import pairs
-from mt_cli.translation.pairs import LOOP, loops, make_pairs
+from mt_cli.translation.back_translation import LOOP, loops, make_pairs
 from mt_cli.translation.translator import Translator
 
 OWN = ["Ein Hund bellt.", "", "Zwei Männer schlafen.", "Eine Frau singt."]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt_cli.text.normalize import decode_line
-from mt_cli.translation.lines import line_chunks
+from mt_cli.translation.streams import line_chunks
 
 
 class Pieces(io.BufferedIOBase):

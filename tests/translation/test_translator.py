@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from workspace import Workspace
 
 import mt_cli
-from mt_cli.data.prepared import TrainingLengths
+from mt_cli.data.lengths import TrainingLengths
 from mt_cli.errors import UsageError
 from mt_cli.translation.translator import Translator
 
@@ -246,7 +246,7 @@ def test_more_translations_than_beams_are_refused(beams: Translator) -> None:
 def test_text_that_the_model_was_not_made_for_is_doubted(
     translator: Translator, lines: list[str], pattern: str
 ) -> None:
-    assert re.search(pattern, translator.doubt(lines) or "")
+    assert re.search(pattern, translator.input_warning(lines) or "")
 
 
 @pytest.mark.parametrize(
@@ -261,4 +261,4 @@ def test_text_that_the_model_was_not_made_for_is_doubted(
 def test_text_of_the_models_language_is_not_doubted(
     translator: Translator, lines: list[str]
 ) -> None:
-    assert translator.doubt(lines) is None
+    assert translator.input_warning(lines) is None

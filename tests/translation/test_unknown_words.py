@@ -9,11 +9,11 @@ from tiny import CPU, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.config.schema import DecodingConfig, TokenizerConfig
-from mt_cli.model.inside import attention_maps
-from mt_cli.model.transformer import DecoderState
+from mt_cli.model.attention_maps import attention_maps
+from mt_cli.model.backend import DecoderState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, UNK_ID
-from mt_cli.text.tokenizer import Tokenizers
+from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, split_words
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.searcher import Searcher
