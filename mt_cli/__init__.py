@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 HOMES = {
     "Attention": "mt_cli.translation.attention",
     "MtCliError": "mt_cli.errors",
-    "Sampling": "mt_cli.decoding",
+    "Sampling": "mt_cli.decoding.sampling",
     "Translation": "mt_cli.translation.lines",
     "Translator": "mt_cli.translation.translator",
     "UsageError": "mt_cli.errors",

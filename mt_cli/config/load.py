@@ -1,6 +1,4 @@
-"""From a TOML file and `--set` to one `Config`, and back; what is wrong is told by the keys' full
-paths.
-"""
+"""From a TOML file and `--set` to one `Config`, and back."""
 
 import os
 import tomllib
@@ -19,17 +17,16 @@ RUN_CONFIG = "config.toml"
 
 
 def bundled_configs() -> dict[str, Path]:
-    """Path of each config that comes with the program, by name, such as `sample` or `classic/page`."""
+    """Path of each bundled config, by name, such as `sample` or `classic/page`."""
     folder = shipped("configs")
-    paths = (*folder.glob("*.toml"), *folder.glob("classic/*.toml"))
-    return dict(
-        sorted((path.relative_to(folder).with_suffix("").as_posix(), path) for path in paths)
-    )
+    found = {}
+    for path in sorted([*folder.glob("*.toml"), *folder.glob("classic/*.toml")]):
+        found[path.relative_to(folder).with_suffix("").as_posix()] = path
+    return dict(sorted(found.items()))
 
 
 def find_config(name: Path) -> Path:
-    """The file that `name` stands for: itself, the config of a run folder, `NAME.toml`, or a
-    bundled config.
+    """The file that `name` stands for: itself, a run's config, `NAME.toml`, or a bundled config.
 
     Raises:
         ConfigError: there is none; the error says what there is.
@@ -47,24 +44,24 @@ def find_config(name: Path) -> Path:
 
 
 def config_name(name: Path) -> str:
-    """What the prepared data and the run of the config `name` are called: as the file, without its
-    ending.
+    """The name of the prepared data and the run of the config `name`: the file's, without ending.
 
-    For a run's own config.toml: the name of its folder.
+    For a run's own config.toml, it is the name of the run's folder.
 
     Raises:
         ConfigError: there is no such config.
     """
     path = find_config(name)
-    return (
-        path.resolve().parent.name if is_run(path.parent) and path.name == RUN_CONFIG else path.stem
-    )
+    if path.name == RUN_CONFIG and is_run(path.parent):
+        return path.resolve().parent.name
+    return path.stem
 
 
 def is_run(folder: Path) -> bool:
     """Whether `folder` has what a run folder has."""
+    # `os.path`, because text that somebody forgot --text for may be too long for a name.
     names = (RUN_CONFIG, "manifest.json")
-    return all(os.path.isfile(folder / name) for name in names)  # noqa: PTH113 — may be too long for a name
+    return all(os.path.isfile(folder / name) for name in names)  # noqa: PTH113
 
 
 def shipped(folder: str) -> Path:
@@ -73,7 +70,7 @@ def shipped(folder: str) -> Path:
     return package / folder if (package / folder).is_dir() else package.parent / folder
 
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """Of a config file."""
 
 
@@ -107,15 +104,14 @@ def dump_config(config: Config) -> str:
 
 
 def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:
-    """Both values of each key that differs, by its path; a key that only one has is None in the
-    other.
-    """
-    first, second = (dict(_flat(each.model_dump(mode="json"))) for each in (one, other))
-    return {
-        path: (first.get(path), second.get(path))
-        for path in dict.fromkeys((*first, *second))
-        if first.get(path) != second.get(path)
-    }
+    """Both values of each key that differs, by its path; None is that of a key that one lacks."""
+    first = dict(_flat(one.model_dump(mode="json")))
+    second = dict(_flat(other.model_dump(mode="json")))
+    found = {}
+    for path in dict.fromkeys([*first, *second]):
+        if first.get(path) != second.get(path):
+            found[path] = (first.get(path), second.get(path))
+    return found
 
 
 def _flat(tables: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -135,7 +131,7 @@ def read_toml(path: Path) -> dict[str, object]:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         known = sorted(str(p) for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
         hint = f"; found there: {', '.join(known)}" if known else ""
@@ -146,9 +142,9 @@ def read_toml(path: Path) -> dict[str, object]:
         raise ConfigError(
             f"{path}: {reason}; a config is a TOML file, such as configs/sample.toml"
         ) from error
-    if len(content) > MOST_BYTES:
+    if len(content) > MAX_BYTES:
         raise ConfigError(
-            f"{path}: more than {MOST_BYTES:,} bytes; a config is a TOML file of some lines"
+            f"{path}: more than {MAX_BYTES:,} bytes; a config is a TOML file of some lines"
         )
     try:
         # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.

@@ -1,6 +1,4 @@
-"""Text files as people have them: packed or not, lines or columns; and what a file is that is no
-text.
-"""
+"""Text files as people have them: packed or not, lines or columns; and files that are no text."""
 
 import bz2
 import codecs
@@ -30,15 +28,15 @@ if sys.version_info >= (3, 14):
 else:
     from backports.zstd import ZstdError, ZstdFile
 
-LONGEST_LINE = 1 << 20
+MAX_LINE = 1 << 20
 """Bytes of a line."""
 HEAD_BYTES = 1 << 16
 """Bytes from which is told what a file is."""
-MOST_NULS = 0.3
+MAX_NULS = 0.3
 """Share of NUL bytes that no text has."""
-FEWEST_BYTES = 16
+MIN_BYTES = 16
 """Fewer say nothing of the whole."""
-RETURNS_A_LINE = 50
+RETURNS_PER_LINE = 50
 """Carriage returns for each line end from which on they are the line ends."""
 GZIP = rb"\x1f\x8b"
 ZSTD = rb"\x28\xb5\x2f\xfd"
@@ -101,7 +99,7 @@ def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
 
 
 def _unpacked(file: io.BufferedReader) -> io.BufferedReader:
-    """`file`, or what it holds if it is packed; all of these classes have the methods of a reader."""
+    """`file`, or its unpacked content; all of these classes have the methods of a reader."""
     magic = file.peek(10)
     content: object = file
     if re.match(GZIP, magic):
@@ -124,10 +122,10 @@ def check_is_text(head: bytes, name: str) -> None:
     for pattern, kind in KINDS:
         if re.match(pattern, head):
             raise DataError(f"{name}: {kind.format(shlex.quote(name))}")
-    if len(head) >= FEWEST_BYTES and head.count(0) > MOST_NULS * len(head):
+    if len(head) >= MIN_BYTES and head.count(0) > MAX_NULS * len(head):
         raise DataError(f"{name}: not text in UTF-8: it is full of NUL bytes, as UTF-16 is")
     lone_returns = len(re.findall(rb"\r(?![\r\n]|$)", head))
-    if lone_returns > RETURNS_A_LINE * head.count(b"\n"):
+    if lone_returns > RETURNS_PER_LINE * head.count(b"\n"):
         raise DataError(
             f"{name}: its lines end in CR alone, as on old Macs; convert it: tr '\\r' '\\n' < "
             f"{name} > NEW"
@@ -161,14 +159,14 @@ def read_text(path: Path) -> bytes:
 def text_lines(path: Path) -> Iterator[bytes]:
     """The raw lines of a text file, line ends included.
 
-    At most `LONGEST_LINE` + 1 bytes of a line are read before it is refused.
+    At most `MAX_LINE` + 1 bytes of a line are read before it is refused.
     """
     with read_errors_named(path), open_text(path) as content:
-        pieces = iter(functools.partial(content.readline, LONGEST_LINE + 1), b"")
+        pieces = iter(functools.partial(content.readline, MAX_LINE + 1), b"")
         for number, line in enumerate(pieces, start=1):
-            if len(line) > LONGEST_LINE:
+            if len(line) > MAX_LINE:
                 raise DataError(
-                    f"{path}: line {number}: longer than {LONGEST_LINE:,} bytes; expected a "
+                    f"{path}: line {number}: longer than {MAX_LINE:,} bytes; expected a "
                     "sentence a line"
                 )
             yield line
@@ -190,7 +188,7 @@ DELIMITER_LINES = 50
 """Lines from which is told what separates the cells of a .csv file."""
 MOSTLY = 0.9
 """Share of cells in quotes from which on all are."""
-LONGEST_QUOTATION = 80
+MAX_QUOTATION = 80
 """Characters of a file that an error shows."""
 Format = Literal["tsv", "csv", "json"]
 
@@ -263,7 +261,7 @@ def rows_of(path: Path) -> Iterator[list[bytes]]:
 
 def _csv_rows(path: Path) -> Iterator[list[bytes]]:
     """The rows of a .csv file. Line ends inside of a cell become spaces."""
-    csv.field_size_limit(LONGEST_LINE)
+    csv.field_size_limit(MAX_LINE)
     lines = (line.decode("utf-8", "surrogateescape") for line in text_lines(path))
     head = list(islice(lines, DELIMITER_LINES))
     try:
@@ -275,7 +273,7 @@ def _csv_rows(path: Path) -> Iterator[list[bytes]]:
 
 
 def _num_like_the_first(lines: list[str], delimiter: str) -> int:
-    """Rows with as many cells as the first, if it has several: most for the delimiter of a table."""
+    """Rows with as many cells as the first, if it has several: a table's delimiter has most."""
     rows = list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
     width = len(rows[0]) if rows else 0
     return sum(len(row) == width for row in rows) if width > 1 else 0
@@ -286,7 +284,8 @@ def has_quoted_cells(path: Path) -> bool:
 
     Then every cell with a quote in it stands in quotes, with its own quotes doubled.
     """
-    num_cells = num_quoted = 0
+    num_cells = 0
+    num_quoted = 0
     has_reason = False
     for line in islice(text_lines(path), QUOTED_LINES):
         for cell in strip_line_end(line).split(b"\t"):
@@ -317,24 +316,29 @@ def header_of(path: Path) -> list[str]:
     """
     if format_of(path) == "json":
         return []
-    rows = [
-        [normalize(decode_line(cell)) for cell in row]
-        for row in islice(rows_of(path), QUOTED_LINES)
-    ]
+    first: list[str] = []
+    num_rows = 0
+    num_like_names = 0
+    for row in islice(rows_of(path), QUOTED_LINES):
+        cells = [normalize(decode_line(cell)) for cell in row]
+        if num_rows == 0:
+            first = cells
+            if not _looks_like_names(first):
+                return []
+        num_rows += 1
+        num_like_names += _looks_like_names(cells)
+    return first if num_like_names <= 1 + 0.02 * num_rows else []
 
-    def looks_like_names(row: list[str]) -> bool:
-        return len(row) > 1 and all(
-            0 < len(cell.split()) <= 2 and cell[-1] not in ".!?" for cell in row
-        )
 
-    num_like = sum(map(looks_like_names, rows))
-    return (
-        rows[0] if rows and looks_like_names(rows[0]) and num_like <= 1 + 0.02 * len(rows) else []
-    )
+def _looks_like_names(cells: list[str]) -> bool:
+    def is_name(cell: str) -> bool:
+        return 0 < len(cell.split()) <= 2 and cell[-1] not in ".!?"
+
+    return len(cells) > 1 and all(is_name(cell) for cell in cells)
 
 
 def _values(path: Path, key: str) -> Iterator[bytes]:
-    """The texts under `key`, such as `de` or `translation.de`, of a file with a JSON object a line."""
+    """The texts under `key`, such as `translation.de`, of a file with a JSON object a line."""
     for number, line in enumerate(text_lines(path), 1):
         if not line.strip():
             yield b""
@@ -371,4 +375,4 @@ def _keys_of(record: dict[str, object], *, prefix: str = "") -> Iterator[str]:
 
 def shown(raw: bytes) -> str:
     """The beginning of a line, for an error."""
-    return repr(decode_line(raw)[:LONGEST_QUOTATION])
+    return repr(decode_line(raw)[:MAX_QUOTATION])

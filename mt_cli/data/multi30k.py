@@ -18,127 +18,17 @@ from mt_cli.machine.files import sha256_bytes, sha256_file
 log = logging.getLogger(__name__)
 
 DOWNLOADS = Path("data/raw/multi30k")
-
-
-def fetch_missing(
-    names: Iterable[Path], base_url: str, hashes: Mapping[str, str], *, offline: bool
-) -> None:
-    paths = [DOWNLOADS / f"{name}.gz" for name in names]
-    missing = [path for path in paths if not path.is_file()]
-    if missing and offline:
-        raise ResourceError(
-            f"{DOWNLOADS}: {len(missing)} corpus files are missing and --offline forbids fetching "
-            f"them: {', '.join(path.name for path in missing)}; put them into a folder and name it "
-            "with --from DIR"
-        )
-    for path in missing:
-        url = f"{base_url}/{path.name}"
-        log.info("fetching %s", url)
-        download(url, path, sha256=hashes[path.stem], most=MAX_FILE_BYTES)
-
-
-def check_pin(path: Path) -> None:
-    is_gzipped = path.suffix == ".gz"
-    name = path.stem if is_gzipped else path.name
-    expected = (GZIPPED_SHA256 if is_gzipped else PLAIN_SHA256).get(name)
-    if expected is None:
-        raise DataError(f"{path}: only {name}.gz can be verified; put that there instead")
-    check_hash(path, expected)
-
-
-def check_hash(path: Path, expected: str) -> None:
-    if (found := sha256_file(path)) != expected:
-        raise DataError(
-            f"{path}: sha256 {found} found, {expected} expected; "
-            "the file is altered or damaged: remove it and get it anew"
-        )
-
-
+COMMIT = "a3d2e0d"
+REPOSITORY = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}/data"
+BASE_URL = f"{REPOSITORY}/task1/raw"
+CAPTIONS_URL = f"{REPOSITORY}/task2/raw"
 ATTEMPTS = 3
-
-
 TIMEOUT_S = 30.0
 """Longest silence of the server."""
-
-
 DEADLINE_S = 300.0
 """Longest time that one attempt may take in all."""
-
-
 BACKOFF_S = 1.0
 """Wait before the second attempt; it doubles before each further one."""
-
-
-def download(url: str, path: Path, *, sha256: str, most: int, backoff_s: float = BACKOFF_S) -> None:
-    """Fetch `url`, of at most `most` bytes, into `path`, which appears only once the hash is right.
-
-    Raises:
-        ResourceError: the network, the server or the disk fails.
-        DataError: the server sends a file with another hash, or a larger one.
-    """
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            data = _fetch(url, sha256=sha256, most=most)
-        except (ResourceError, DataError) as error:
-            if attempt == ATTEMPTS:
-                raise
-            wait_s = backoff_s * 2 ** (attempt - 1)
-            log.warning(
-                "attempt %d of %d failed, the next is in %.0f s: %s",
-                attempt,
-                ATTEMPTS,
-                wait_s,
-                error,
-            )
-            time.sleep(wait_s)
-        else:
-            write_atomically(path, data)
-            return
-
-
-def _fetch(url: str, *, sha256: str, most: int) -> bytes:
-    """The content of `url`, which has to fit into memory."""
-    data, deadline = bytearray(), time.monotonic() + DEADLINE_S
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
-            while len(data) <= most and (chunk := response.read1(1 << 16)):
-                data += chunk
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"not done after {DEADLINE_S:g} s")
-            if len(data) <= most and response.length:  # fewer bytes came than were announced
-                raise http.client.IncompleteRead(bytes(data), response.length)
-    except (
-        http.client.HTTPException,
-        OSError,
-        ValueError,
-    ) as error:  # URLError and timeouts are OSErrors
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it is a response, too
-        reason = str(getattr(error, "reason", None) or error or type(error).__name__)
-        raise ResourceError(
-            f"{url}: cannot be fetched: {reason[:200]}; "
-            "try again later, or get the files by hand and name their folder with --from DIR"
-        ) from error
-    if len(data) > most:
-        raise DataError(
-            f"{url}: more than {most:,} bytes sent; the file there is not the right one"
-        )
-    if (found := sha256_bytes(bytes(data))) != sha256:
-        raise DataError(
-            f"{url}: sha256 {found} found, {sha256} expected; the file there is not the right one"
-        )
-    return bytes(data)
-
-
-COMMIT = "a3d2e0d"
-
-
-BASE_URL, CAPTIONS_URL = (
-    f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}/data/{task}/raw"
-    for task in ("task1", "task2")
-)
-
-
 GZIPPED_SHA256 = {
     "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
     "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
@@ -168,9 +58,7 @@ CAPTIONS_SHA256 = {
     "train.5.de": "dccb0ca6ff25e0b1f0d385f59fb809184e0db89622d88371725e3ec46d43bfc0",
     "train.5.en": "73988689307fe836994eae59735dc840c15da9775455fa76e6ed22606a042a91",
 }
-"""The same of task 2: five captions of each training image in both languages, which nobody
-translated.
-"""
+"""The same for task 2: five captions of each training image in both languages, untranslated."""
 
 
 MAX_FILE_BYTES = 1 << 20
@@ -188,3 +76,111 @@ PLAIN_SHA256 = {
     "test_2017_flickr.en": "ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98",
 }
 """sha256 of the same files unpacked, for `--from`; the others are accepted only gzipped."""
+
+
+def fetch_missing(
+    names: Iterable[Path], base_url: str, hashes: Mapping[str, str], *, offline: bool
+) -> None:
+    """Download the files `names` that are not there yet."""
+    paths = [DOWNLOADS / f"{name}.gz" for name in names]
+    missing = [path for path in paths if not path.is_file()]
+    if missing and offline:
+        raise ResourceError(
+            f"{DOWNLOADS}: {len(missing)} corpus files are missing and --offline forbids fetching "
+            f"them: {', '.join(path.name for path in missing)}; put them into a folder and name it "
+            "with --from DIR"
+        )
+    for path in missing:
+        url = f"{base_url}/{path.name}"
+        log.info("fetching %s", url)
+        download(url, path, sha256=hashes[path.stem], max_bytes=MAX_FILE_BYTES)
+
+
+def check_pin(path: Path) -> None:
+    """Refuse a file of Multi30k, plain or gzipped, that is not as published."""
+    is_gzipped = path.suffix == ".gz"
+    name = path.stem if is_gzipped else path.name
+    expected = (GZIPPED_SHA256 if is_gzipped else PLAIN_SHA256).get(name)
+    if expected is None:
+        raise DataError(f"{path}: only {name}.gz can be verified; put that there instead")
+    check_hash(path, expected)
+
+
+def check_hash(path: Path, expected: str) -> None:
+    """Refuse a file with another hash."""
+    found = sha256_file(path)
+    if found != expected:
+        raise DataError(
+            f"{path}: sha256 {found} found, {expected} expected; "
+            "the file is altered or damaged: remove it and get it anew"
+        )
+
+
+def download(
+    url: str, path: Path, *, sha256: str, max_bytes: int, backoff_s: float = BACKOFF_S
+) -> None:
+    """Fetch `url` into `path`, which appears only when the hash is right.
+
+    Raises:
+        ResourceError: the network, the server or the disk fails.
+        DataError: the server sends a file with another hash, or of more than `max_bytes` bytes.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            data = _fetch(url, sha256=sha256, max_bytes=max_bytes)
+        except (ResourceError, DataError) as error:
+            if attempt == ATTEMPTS:
+                raise
+            wait_s = backoff_s * 2 ** (attempt - 1)
+            log.warning(
+                "attempt %d of %d failed, the next is in %.0f s: %s",
+                attempt,
+                ATTEMPTS,
+                wait_s,
+                error,
+            )
+            time.sleep(wait_s)
+        else:
+            write_atomically(path, data)
+            return
+
+
+def _fetch(url: str, *, sha256: str, max_bytes: int) -> bytes:
+    """The content of `url`, which has to fit into memory."""
+    try:
+        data = _receive(url, max_bytes=max_bytes)
+    except (http.client.HTTPException, OSError, ValueError) as error:  # URLError is an OSError
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is a response, too
+        reason = str(getattr(error, "reason", None) or error or type(error).__name__)
+        raise ResourceError(
+            f"{url}: cannot be fetched: {reason[:200]}; "
+            "try again later, or get the files by hand and name their folder with --from DIR"
+        ) from error
+    if len(data) > max_bytes:
+        raise DataError(
+            f"{url}: more than {max_bytes:,} bytes sent; the file there is not the right one"
+        )
+    found = sha256_bytes(data)
+    if found != sha256:
+        raise DataError(
+            f"{url}: sha256 {found} found, {sha256} expected; the file there is not the right one"
+        )
+    return data
+
+
+def _receive(url: str, *, max_bytes: int) -> bytes:
+    """The bytes that a server sends, or a few more than `max_bytes` of them."""
+    data = bytearray()
+    deadline = time.monotonic() + DEADLINE_S
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+        while len(data) <= max_bytes:
+            chunk = response.read1(1 << 16)
+            if not chunk:
+                break
+            data += chunk
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not done after {DEADLINE_S:g} s")
+        if len(data) <= max_bytes and response.length:  # fewer bytes came than were announced
+            raise http.client.IncompleteRead(bytes(data), response.length)
+    return bytes(data)

@@ -2,7 +2,10 @@
 everywhere.
 """
 
-PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+PAD_ID = 0
+UNK_ID = 1
+BOS_ID = 2
+EOS_ID = 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 INVISIBLE_IDS = frozenset((PAD_ID, BOS_ID, EOS_ID))
 """Ids that stand for no text."""

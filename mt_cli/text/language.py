@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
-CLEARLY = 0.9
-"""Probability from which on a guess counts."""
+MIN_PROBABILITY = 0.9
+"""Of a guess that counts."""
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 """A language, and perhaps its script or region: de, hsb, zh-TW, sr_Latn (RFC 5646)."""
 NO_LANGUAGES = (
@@ -42,14 +42,13 @@ HANGUL = re.compile("[\u1100-\u11ff\uac00-\ud7af]")
 OTHER_UNSPACED = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\ua000-\ua4cf\ua980-\ua9df]"
 )
-"""Thai, Lao, Tibetan, Burmese, Khmer, Tai, Yi and Javanese: scripts without spaces between words."""
+"""Thai, Lao, Tibetan, Burmese, Khmer, Tai, Yi and Javanese: no spaces between words."""
 MAIN_SHARE = 0.3
 """Share of the letters from which on a script is that of the text."""
 
 
 def unspaced_script(texts: Iterable[str]) -> str:
-    """The language, or `other`, of a script without spaces between words; empty if `texts` have
-    another.
+    """The language, or `other`, of a script without spaces between words; else an empty string.
 
     Chinese, Japanese and Korean are told by their letters. Korean has spaces, but words of several
     parts.
@@ -69,9 +68,7 @@ def unspaced_script(texts: Iterable[str]) -> str:
 
 
 def language_named(name: str) -> str | None:
-    """The code at the end of a name such as `train.es`, `translation.zh-TW` or `hsb`, if there is
-    one.
-    """
+    """The code at the end of a name such as `train.es`, `translation.zh-TW` or `hsb`, if any."""
     ending = name.rpartition(".")[2]
     return ending if CODE.fullmatch(ending) and ending.lower() not in NO_LANGUAGES else None
 
@@ -93,10 +90,11 @@ def other_language(text: str, lang: str) -> str | None:
 
     None too if `lang` is a language that py3langid does not know.
     """
-    identifier, lang = _identifier(), base_language(lang)
+    identifier = _identifier()
+    lang = base_language(lang)
     found, probability = identifier.classify(text)
-    is_other = base_language(found) != lang and probability > CLEARLY and lang in identifier.labels
-    return str(found) if is_other else None
+    is_sure = probability > MIN_PROBABILITY and lang in identifier.labels
+    return str(found) if is_sure and base_language(found) != lang else None
 
 
 def is_known(lang: str) -> bool:
@@ -106,9 +104,7 @@ def is_known(lang: str) -> bool:
 
 @cache
 def _identifier() -> "LanguageIdentifier":
-    from py3langid.langid import (
-        MODEL_FILE,
-        LanguageIdentifier,
-    )  # late: its model takes half a second
+    # Late: its model takes half a second.
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,6 +1,6 @@
-"""The normalisation of all text, whether for training or to be translated.
+"""The normalization of all text, whether for training or to be translated.
 
-References that are scored are never normalised.
+References that are scored are never normalized.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ VIRAMA = 9
 
 
 def decode_line(raw: bytes) -> str:
-    """Text of one line's bytes, given with or without its line end; invalid UTF-8 becomes U+FFFD."""
+    """Text of a line's bytes, with or without its line end; invalid UTF-8 becomes U+FFFD."""
     return strip_line_end(raw).decode("utf-8", errors="replace")
 
 
@@ -45,9 +45,11 @@ def strip_line_end(raw: bytes) -> bytes:
 
 
 def split_lines(content: bytes) -> list[str]:
-    r"""The lines of a file's `content`. Only `\n` ends one, and an unterminated last line counts."""
-    raw = content.split(b"\n")
-    return [decode_line(line) for line in (raw[:-1] if raw[-1] == b"" else raw)]
+    r"""The lines of a file's `content`. Only `\n` ends one; an unterminated last line counts."""
+    lines = content.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    return [decode_line(line) for line in lines]
 
 
 def normalize(text: str, *, lowercase: bool = False) -> str:
@@ -71,16 +73,16 @@ def is_normal(text: str) -> bool:
     return normalize(text) == " ".join(text.split())
 
 
-TOKENISED = re.compile(r"\s[.,。]\s*$")  # French puts a space before ! and ?
+SPACED_MARK = re.compile(r"\s[.,。]\s*$")  # French puts a space before ! and ?
 
 
 def is_tokenized(line: str) -> bool:
     """Whether a space stands before the last mark, as in "A dog runs ."."""
-    return TOKENISED.search(line) is not None
+    return SPACED_MARK.search(line) is not None
 
 
 def _kept_joiner(found: re.Match[str]) -> str:
-    """What stays of a run of joiners: the first where the text around it needs one, else nothing."""
+    """The replacement of a run of joiners: the first one where the text needs it, else nothing."""
     text = found.string
     before = text[found.start() - 1] if found.start() else " "
     after = text[found.end()] if found.end() < len(text) else " "
@@ -98,8 +100,7 @@ def _kept_joiner(found: re.Match[str]) -> str:
 def _is_of_joining_script(character: str) -> bool:
     """Whether it is a letter or a mark of a script that spells words with joiners.
 
-    These are scripts of the Near East, Africa and South and Central Asia; Latin and Cyrillic are
-    none.
+    These are scripts of the Near East, Africa, and South and Central Asia.
     """
     return JOINING.match(character) is not None and unicodedata.category(character)[0] in "LM"
 

@@ -1,6 +1,4 @@
-"""Where a text can be cut: into sentences, by sentencex's rules and abbreviations, or into shorter
-pieces.
-"""
+"""Where a text can be cut: into sentences, by sentencex's rules, or into shorter pieces."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +20,7 @@ HARD_END = re.compile(
     r"(?<=[。！？｡।॥؟۔។៕།༎။።])(?![”’»」』）\s])"
     rf"|(?<={CJK}[!?])(?={CJK})|(?<=……)(?={CJK})|(?<=… )(?=[A-ZÄÖÜ])"
 )
-"""Ends that sentencex does not know: full stops of other scripts, among Chinese letters, after `…`."""
+"""Ends that sentencex does not know: full stops of other scripts, among CJK letters, after `…`."""
 SOFT_START = re.compile(r"(?<=[.!?…] )[^\W_]")
 """What may begin a sentence without a capital letter: a digit, or a small letter."""
 LONG_WORD = re.compile(r"[^\W\d_]{5}[.!?…]+ $")
@@ -32,7 +30,7 @@ SPACE = re.compile(" ")
 
 
 def split_sentences(text: str, lang: str) -> list[str]:
-    """The sentences of normalised `text`, in order; an enumerating `3.` belongs to what follows."""
+    """The sentences of normalized `text`, in order; an enumerating `3.` belongs to what follows."""
     import sentencex  # late: it is needed only where text is read
 
     language = base_language(lang)
@@ -59,9 +57,7 @@ def split_sentences(text: str, lang: str) -> list[str]:
 
 
 def _with_capitals(text: str) -> str:
-    """`text` with a capital where a sentence may begin with a digit or a small letter, for
-    sentencex.
-    """
+    """`text` with a capital where a sentence may begin without one, for sentencex."""
     is_lower = text == text.lower()
 
     def capital(found: re.Match[str]) -> str:
@@ -75,7 +71,7 @@ def _with_capitals(text: str) -> str:
 
 
 def _is_end(sentence: str, following: str, language: str) -> bool:
-    """Whether a sentence really ends here: not after an ordinal or an initial, nor inside a word."""
+    """Whether a sentence ends here: not after an ordinal or an initial, nor inside a word."""
     if language in ORDINAL_DOT and ORDINAL.search(sentence):
         return False
     if INITIAL.search(sentence):

@@ -1,6 +1,6 @@
 """`SubwordTokenizer`: SentencePiece pieces, with bytes for unknown characters.
 
-The text is not changed: SentencePiece's own normalisation is off, and the one character it
+The text is not changed: SentencePiece's own normalization is off, and the one character it
 reserves, U+2581 for a space, is escaped.
 """
 
@@ -8,7 +8,7 @@ import io
 import logging
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import sentencepiece
@@ -23,10 +23,8 @@ SPACE_MARK = "▁"
 ESCAPE = "\ue000"
 """A private-use character. If the text has it, it is doubled, so decoding is exact."""
 ESCAPED_SPACE_MARK = ESCAPE + "\ue001"
-LONGEST_TEXT = 1000
-"""Characters of a text that pieces are learned from. SentencePiece skips those of more than 4,192
-bytes in silence, and takes very long over long ones if it is told not to.
-"""
+MAX_TEXT = 1000
+"""Characters of a text to learn from. SentencePiece silently skips those of over 4,192 bytes."""
 COVERAGE = 0.99999
 """Share of the text's characters that become pieces; the rarest, often noise, become bytes."""
 UNESCAPED = {ESCAPE * 2: ESCAPE, ESCAPED_SPACE_MARK: SPACE_MARK}
@@ -37,7 +35,7 @@ class SubwordTokenizer:
     """A learned SentencePiece model."""
 
     def __init__(self, model: bytes) -> None:
-        """Load a serialised model.
+        """Load a serialized model.
 
         Raises:
             DataError: `model` is damaged, or has other special symbols.
@@ -61,26 +59,27 @@ class SubwordTokenizer:
         """Pieces, bytes and special symbols."""
 
     def __reduce__(self) -> tuple[type["SubwordTokenizer"], tuple[bytes]]:
-        """Pickle the serialised model, because the library's own object may not be pickled."""
+        """Pickle the serialized model, because the library's own object may not be pickled."""
         return SubwordTokenizer, (self._model,)
 
     def to_bytes(self) -> bytes:
-        """The serialised model."""
+        """The serialized model."""
         return self._model
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each normalised text; never those of special symbols."""
-        ids: list[list[int]] = self._processor.encode(
-            [_escape(text) for text in texts], num_threads=1
-        )
-        return ids
+        """Ids of each normalized text; never those of special symbols."""
+        return self._processor.encode([_escape(text) for text in texts], num_threads=1)
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; a control character spelled by byte pieces is left out."""
-        visible = [[int(i) for i in ids if i not in INVISIBLE_IDS] for ids in sequences]
-        texts: list[str] = self._processor.decode(visible)
-        # Text that was encoded is already normalised, and stays as it is.
-        return [normalize(_ESCAPED.sub(lambda found: UNESCAPED[found[0]], text)) for text in texts]
+        visible = []
+        for ids in sequences:
+            visible.append([int(i) for i in ids if i not in INVISIBLE_IDS])
+        texts = []
+        for escaped in self._processor.decode(visible):
+            text = _ESCAPED.sub(lambda found: UNESCAPED[found[0]], escaped)
+            texts.append(normalize(text))  # text that was encoded stays as it is
+        return texts
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces that `ids` stand for, without padding and sentence ends."""
@@ -95,8 +94,7 @@ class SubwordTokenizer:
 def learn_subwords(
     texts: Iterable[str], *, kind: Literal["bpe", "unigram"], vocab_size: int
 ) -> SubwordTokenizer:
-    """Learn pieces from normalised `texts`: `vocab_size` of them, or fewer if the text is too
-    short.
+    """Learn `vocab_size` pieces from normalized `texts`, or fewer if the text is too short.
 
     Raises:
         ConfigError: `vocab_size` is too small for all bytes and letters.
@@ -105,7 +103,7 @@ def learn_subwords(
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(_escape(part) for text in texts for part in _cut(text)),
+            sentence_iterator=_escaped_parts(texts),
             model_writer=model,
             model_type=kind,
             vocab_size=vocab_size,
@@ -125,7 +123,8 @@ def learn_subwords(
     except RuntimeError as error:
         if shortage(error):
             raise
-        if smallest := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
+        smallest = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
+        if smallest is not None:
             raise ConfigError(
                 f"tokenizer.vocab_size {vocab_size} is too small: 256 bytes, the special symbols "
                 f"and this text's letters need {smallest[1]}; set it to more"
@@ -143,13 +142,15 @@ def learn_subwords(
     return tokenizer
 
 
-def _cut(text: str) -> list[str]:
-    """`text` in parts of at most `LONGEST_TEXT` characters, cut at spaces; a longer word is cut
-    anywhere.
-    """
-    if len(text) <= LONGEST_TEXT:
-        return [text] if text else []
-    return textwrap.wrap(text, LONGEST_TEXT, break_on_hyphens=False)
+def _escaped_parts(texts: Iterable[str]) -> Iterator[str]:
+    """`texts`, escaped; long ones in parts, cut at spaces, and long words anywhere."""
+    for text in texts:
+        parts = [text]
+        if len(text) > MAX_TEXT:
+            parts = textwrap.wrap(text, MAX_TEXT, break_on_hyphens=False)
+        for part in parts:
+            if part:
+                yield _escape(part)
 
 
 def _escape(text: str) -> str:

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,7 +26,7 @@ DESCRIPTION = "tokenizer.json"
 
 @dataclass(frozen=True)
 class TextOptions:
-    """What has to be known of the text before it is tokenised."""
+    """Languages and case of the text, before it is tokenized."""
 
     src_lang: str
     tgt_lang: str
@@ -33,12 +34,12 @@ class TextOptions:
 
 
 Tokenizer = WordTokenizer | SubwordTokenizer
-"""Converts one side's normalised text to ids, without `<s>` and `</s>`, and back."""
+"""Converts one side's normalized text to ids, without `<s>` and `</s>`, and back."""
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of both sides, and how their text was normalised."""
+    """The tokenizers of both sides, and how their text was normalized."""
 
     src: Tokenizer
     tgt: Tokenizer
@@ -48,7 +49,7 @@ class Tokenizers:
     options: TextOptions
 
     def encode(self, lines: Sequence[str], side: Literal["src", "tgt"]) -> list[list[int]]:
-        """Ids of each of `lines`, which are normalised first, as the training text was."""
+        """Ids of each of `lines`, which are normalized first, as the training text was."""
         tokenizer = self.src if side == "src" else self.tgt
         return tokenizer.encode(
             [normalize(line, lowercase=self.options.lowercase) for line in lines]
@@ -59,13 +60,11 @@ class Tokenizers:
         description = _Description(
             format=1, kind=self.kind, joint=self.joint, **asdict(self.options)
         )
-        names = _file_names(self.kind, joint=self.joint)  # of joint ones, the same name twice
+        src_name, tgt_name = _file_names(self.kind, joint=self.joint)
         return {
             DESCRIPTION: (description.model_dump_json(indent=2) + "\n").encode(),
-            **{
-                name: side.to_bytes()
-                for name, side in zip(names, (self.src, self.tgt), strict=True)
-            },
+            src_name: self.src.to_bytes(),
+            tgt_name: self.tgt.to_bytes(),  # the same file for joint ones
         }
 
     @staticmethod
@@ -90,16 +89,15 @@ class Tokenizers:
                 f"{DESCRIPTION}: {place}: {detail['msg']}; the file is damaged or of another "
                 "version"
             ) from error
-        kind, joint = description.kind, description.joint
+        kind = description.kind
+        joint = description.joint
 
         def read(name: str, lang: str) -> Tokenizer:
             data = content_of(name)
             try:
-                return (
-                    WordTokenizer.from_bytes(lang, data)
-                    if kind == "spacy"
-                    else SubwordTokenizer(data)
-                )
+                if kind == "spacy":
+                    return WordTokenizer.from_bytes(lang, data)
+                return SubwordTokenizer(data)
             except DataError as error:
                 raise DataError(f"{name}: {error}") from error
 
@@ -124,18 +122,14 @@ class _Description(BaseModel):
 
 
 def _file_names(kind: TokenizerKind, *, joint: bool) -> tuple[str, str]:
-    src, tgt = ("joint", "joint") if joint else ("src", "tgt")
-    return (
-        (f"vocab.{src}.json", f"vocab.{tgt}.json")
-        if kind == "spacy"
-        else (f"{src}.model", f"{tgt}.model")
-    )
+    pattern = "vocab.{}.json" if kind == "spacy" else "{}.model"
+    if joint:
+        return pattern.format("joint"), pattern.format("joint")
+    return pattern.format("src"), pattern.format("tgt")
 
 
 SAMPLE_SIZE = 500_000
-"""Tokenizers are learned from this many pairs, a million lines; more would change little and cost
-memory.
-"""
+"""Pairs from which tokenizers are learned; more would change little and cost memory."""
 
 
 def sampled(stream: Iterable[Item], size: int, *, seed: int) -> list[Item]:
@@ -143,44 +137,52 @@ def sampled(stream: Iterable[Item], size: int, *, seed: int) -> list[Item]:
 
     If there are no more than `size` items, it has them all, in order.
     """
-    sample, rng = list[Item](), random.Random(seed)
+    sample: list[Item] = []
+    rng = random.Random(seed)
     for number, item in enumerate(stream, start=1):
         if number <= size:
             sample.append(item)
-        elif (place := rng.randrange(number)) < size:
+            continue
+        place = rng.randrange(number)
+        if place < size:
             sample[place] = item
     return sample
 
 
-def _counted(texts: Iterable[str], lang: str) -> Counter[str]:
+def _count_words(texts: Iterable[str], lang: str) -> Counter[str]:
     """How often each word occurs."""
-    return Counter(word for text in texts for words in split_words([text], lang) for word in words)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        (words,) = split_words([text], lang)
+        counts.update(words)
+    return counts
 
 
 def learn_tokenizers(
     pairs: Sequence[tuple[str, str]], config: TokenizerConfig, options: TextOptions
 ) -> Tokenizers:
-    """Tokenizers of words by spaCy's rules, or of subwords, learned from normalised `pairs`."""
-    src_size, tgt_size = config.vocab_size, config.tgt_vocab_size or config.vocab_size
+    """Tokenizers of words by spaCy's rules, or of subwords, learned from normalized `pairs`."""
+    src_size = config.vocab_size
+    tgt_size = config.tgt_vocab_size or config.vocab_size
+    src_texts = [src for src, _ in pairs]
+    tgt_texts = [tgt for _, tgt in pairs]
     src: Tokenizer
     tgt: Tokenizer
     if config.kind == "spacy":
-        src_words = _counted((src for src, _ in pairs), options.src_lang)
-        tgt_words = _counted((tgt for _, tgt in pairs), options.tgt_lang)
+        src_words = _count_words(src_texts, options.src_lang)
+        tgt_words = _count_words(tgt_texts, options.tgt_lang)
         if config.joint:
-            src_words = tgt_words = src_words + tgt_words
-        src_entries, tgt_entries = (
-            learn_vocabulary(words, max_size=size, min_freq=config.min_freq)
-            for words, size in ((src_words, src_size), (tgt_words, tgt_size))
-        )
-        src, tgt = (
-            WordTokenizer(options.src_lang, src_entries),
-            WordTokenizer(options.tgt_lang, tgt_entries),
-        )
+            src_words += tgt_words
+            tgt_words = src_words
+        src_entries = learn_vocabulary(src_words, max_size=src_size, min_freq=config.min_freq)
+        tgt_entries = learn_vocabulary(tgt_words, max_size=tgt_size, min_freq=config.min_freq)
+        src = WordTokenizer(options.src_lang, src_entries)
+        tgt = WordTokenizer(options.tgt_lang, tgt_entries)
     elif config.joint:
-        both = (text for pair in pairs for text in pair)
-        src = tgt = learn_subwords(both, kind=config.kind, vocab_size=src_size)
+        both = chain.from_iterable(pairs)
+        src = learn_subwords(both, kind=config.kind, vocab_size=src_size)
+        tgt = src
     else:
-        src = learn_subwords((src for src, _ in pairs), kind=config.kind, vocab_size=src_size)
-        tgt = learn_subwords((tgt for _, tgt in pairs), kind=config.kind, vocab_size=tgt_size)
+        src = learn_subwords(src_texts, kind=config.kind, vocab_size=src_size)
+        tgt = learn_subwords(tgt_texts, kind=config.kind, vocab_size=tgt_size)
     return Tokenizers(src, tgt, config.kind, config.joint, options)

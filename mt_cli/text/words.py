@@ -18,8 +18,9 @@ from mt_cli.text.language import base_language
 
 
 def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> list[str]:
-    """The most frequent tokens, alphabetically where equally frequent; `max_size` counts the
-    specials.
+    """The most frequent tokens, by frequency and then alphabetically, after the special symbols.
+
+    `max_size` counts the special symbols too.
 
     Raises:
         DataError: no token is frequent enough.
@@ -39,12 +40,10 @@ def learn_vocabulary(counts: Counter[str], *, max_size: int, min_freq: int) -> l
 
 JOINER = "￭"
 ESCAPE = "\u2060"
-"""Word joiner: invisible, and never in normalised text, so that it needs no escape of its own."""
-LONGEST_CHUNK = 100
-"""spaCy takes quadratic time over a chunk without white space; longer ones are cut, and nothing is
-lost.
-"""
-REMEMBERED_CHUNKS = 1 << 18
+"""Word joiner: invisible, and never in normalized text, so that it needs no escape of its own."""
+MAX_CHUNK = 100
+"""spaCy takes quadratic time for a chunk without white space; longer ones are cut losslessly."""
+CACHED_CHUNKS = 1 << 18
 
 
 class WordTokenizer:
@@ -56,7 +55,9 @@ class WordTokenizer:
         Raises:
             DataError: they do not begin with the special symbols, or one is there twice.
         """
-        self.lang, self.entries, self.vocab_size = lang, list(entries), len(entries)
+        self.lang = lang
+        self.entries = list(entries)
+        self.vocab_size = len(entries)
         self._ids = {token: i for i, token in enumerate(entries)}
         if self.entries[: len(SPECIALS)] != list(SPECIALS):
             raise DataError(
@@ -87,11 +88,11 @@ class WordTokenizer:
         return json.dumps(self.entries, indent=0).encode()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each normalised text; a word that the vocabulary lacks is `<unk>`."""
-        return [
-            [self._ids.get(token, UNK_ID) for token in tokens]
-            for tokens in split_words(texts, self.lang)
-        ]
+        """Ids of each normalized text; a word that the vocabulary lacks is `<unk>`."""
+        sequences = []
+        for tokens in split_words(texts, self.lang):
+            sequences.append([self._ids.get(token, UNK_ID) for token in tokens])
+        return sequences
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids."""
@@ -99,29 +100,28 @@ class WordTokenizer:
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The words that `ids` stand for, without marks, padding and sentence ends."""
-        return [
-            token.removeprefix(JOINER).replace(ESCAPE, "") for token in self._marked_tokens(ids)
-        ]
+        marked = self._marked_tokens(ids)
+        return [token.removeprefix(JOINER).replace(ESCAPE, "") for token in marked]
 
     def _marked_tokens(self, ids: Sequence[int]) -> list[str]:
         return [self.entries[i] for i in ids if i not in INVISIBLE_IDS]
 
 
 def split_words(texts: Sequence[str], lang: str) -> list[list[str]]:
-    """Tokens of each normalised text, marked so that `join_words` gives the text back."""
+    """Tokens of each normalized text, marked so that `join_words` gives the text back."""
     return _load_splitter(lang).split(texts)
 
 
 def join_words(tokens: Iterable[str]) -> str:
     """The text that marked `tokens` came from."""
-    spaced = (
-        token.removeprefix(JOINER) if token.startswith(JOINER) else f" {token}" for token in tokens
-    )
-    return "".join(spaced).replace(ESCAPE, "").removeprefix(" ")
+    pieces = []
+    for token in tokens:
+        pieces.append(token.removeprefix(JOINER) if token.startswith(JOINER) else f" {token}")
+    return "".join(pieces).replace(ESCAPE, "").removeprefix(" ")
 
 
 class _Splitter:
-    """spaCy's tokenisation rules of one language.
+    """spaCy's tokenization rules of one language.
 
     They never look past white space, so each chunk between spaces is split once and then
     remembered.
@@ -136,28 +136,31 @@ class _Splitter:
             raise ConfigError(
                 f"spaCy has no rules for the language '{lang}'; use tokenizer.kind = \"bpe\""
             ) from error
-        self._known: dict[str, tuple[str, ...]] = {}
+        self._known: dict[str, list[str]] = {}
 
     def split(self, texts: Sequence[str]) -> list[list[str]]:
         """Marked tokens of each text."""
-        if len(self._known) > REMEMBERED_CHUNKS:
+        if len(self._known) > CACHED_CHUNKS:
             self._known.clear()
-        # A dict, unlike a set, has the same order every time.
-        new = dict.fromkeys(
-            chunk for text in texts for chunk in text.split() if chunk not in self._known
-        )
-        if new:
-            # spaCy remembers every word it has seen; the zone lets it forget them again.
-            with self._nlp.memory_zone():
-                self._known.update((chunk, self._split_chunk(chunk)) for chunk in new)
-        return [[token for chunk in text.split() for token in self._known[chunk]] for text in texts]
+        split_texts = []
+        # spaCy remembers every word it has seen; the zone lets it forget them again.
+        with self._nlp.memory_zone():
+            for text in texts:
+                tokens: list[str] = []
+                for chunk in text.split():
+                    if chunk not in self._known:
+                        self._known[chunk] = self._split_chunk(chunk)
+                    tokens += self._known[chunk]
+                split_texts.append(tokens)
+        return split_texts
 
-    def _split_chunk(self, chunk: str) -> tuple[str, ...]:
-        pieces = (chunk[i : i + LONGEST_CHUNK] for i in range(0, len(chunk), LONGEST_CHUNK))
-        first, *others = (
-            _escape(word.text) for piece in pieces for word in self._nlp.make_doc(piece)
-        )
-        return (first, *(JOINER + word for word in others))
+    def _split_chunk(self, chunk: str) -> list[str]:
+        tokens: list[str] = []
+        for begin in range(0, len(chunk), MAX_CHUNK):
+            for word in self._nlp.make_doc(chunk[begin : begin + MAX_CHUNK]):
+                escaped = _escape(word.text)
+                tokens.append(JOINER + escaped if tokens else escaped)
+        return tokens
 
 
 def _escape(word: str) -> str:

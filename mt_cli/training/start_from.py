@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from mt_cli.config.messages import command_line
-from mt_cli.config.schema import Config
+from mt_cli.config.schema import Config, ModelConfig
 from mt_cli.data.prepared import Prepared
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import sha256_bytes
@@ -21,8 +21,8 @@ from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 
 log = logging.getLogger(__name__)
 
-FREE = ("backend", "dropout", "attention_dropout", "activation_dropout", "init")
-"""Keys of [model] that say nothing of what trained weights compute."""
+FREE_KEYS = ("backend", "dropout", "attention_dropout", "activation_dropout", "init")
+"""Keys of [model] that do not change what trained weights compute."""
 
 
 def fitting_parent(
@@ -40,33 +40,46 @@ def fitting_parent(
             f"{folder}: a run cannot start with the one that it replaces; add --run DIR"
         )
     parent = open_run(folder)
-    tokenizers = prepared.tokenizers
-    there = parent.config.model
-    different = [
-        f"model.{key} is {json.dumps(wanted)}, there {json.dumps(found)}"
-        for (key, wanted), (_, found) in zip(config.model, there, strict=True)
-        if wanted != found and key not in FREE and not (key.endswith("_layers") and wanted < found)
-    ]
-    if different:
-        raise UsageError(
-            f"{folder} has another model: {'; '.join(different)}; give the config the same keys, "
-            f"as {command_line('config', 'new', '--init-from', folder)} does; only encoder_layers "
-            "and decoder_layers may be lower"
-        )
-    options = replace(parent.tokenizers.options, lowercase=tokenizers.options.lowercase)
-    files = replace(tokenizers, options=options).to_files()  # of other languages, perhaps
-    if {
-        f"{TOKENIZER_FOLDER}{name}": sha256_bytes(data) for name, data in files.items()
-    } != parent.tokenizer_hashes:
-        raise UsageError(
-            f"{prepared.folder} was prepared with another tokenizer than that of {folder}; "
-            f'write from_run = "{folder}" into the config\'s [tokenizer], then prepare it again'
-        )
+    _check_same_model(config.model, parent)
+    _check_same_tokenizer(prepared, parent)
     checkpoint = parent.checkpoint_folder("best")
-    weights = weights_sha256(checkpoint)
     return ParentReference(
-        str(folder), checkpoint.name, weights, there.encoder_layers, there.decoder_layers
+        folder=str(folder),
+        checkpoint=checkpoint.name,
+        sha256=weights_sha256(checkpoint),
+        encoder_layers=parent.config.model.encoder_layers,
+        decoder_layers=parent.config.model.decoder_layers,
     )
+
+
+def _check_same_model(config: ModelConfig, parent: Run) -> None:
+    """Make sure that weights of `parent` fit, or those of some of its layers."""
+    different = []
+    for key, wanted in config:
+        found = getattr(parent.config.model, key)
+        has_fewer_layers = key.endswith("_layers") and wanted < found
+        if wanted != found and key not in FREE_KEYS and not has_fewer_layers:
+            different.append(f"model.{key} is {json.dumps(wanted)}, there {json.dumps(found)}")
+    if different:
+        advice = command_line("config", "new", "--init-from", parent.folder)
+        raise UsageError(
+            f"{parent.folder} has another model: {'; '.join(different)}; give the config the same "
+            f"keys, as {advice} does; only encoder_layers and decoder_layers may be lower"
+        )
+
+
+def _check_same_tokenizer(prepared: Prepared, parent: Run) -> None:
+    """Make sure that both have one vocabulary; the languages may differ."""
+    options = replace(parent.tokenizers.options, lowercase=prepared.tokenizers.options.lowercase)
+    hashes = {}
+    for name, content in replace(prepared.tokenizers, options=options).to_files().items():
+        hashes[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
+    if hashes != parent.tokenizer_hashes:
+        raise UsageError(
+            f"{prepared.folder} was prepared with another tokenizer than that of {parent.folder}; "
+            f'write from_run = "{parent.folder}" into the config\'s [tokenizer], then prepare it '
+            "again"
+        )
 
 
 def load_parent(run: Run, model: nn.Module) -> None:
@@ -75,41 +88,36 @@ def load_parent(run: Run, model: nn.Module) -> None:
     Raises:
         DataError: they are not there any more, or not the same.
     """
-    reference, own = run.init_from, run.config.model
+    reference = run.init_from
     assert reference is not None
     remedy = f"{run.folder} starts with them: put that right, or train anew with --init-from"
     try:
         parent = open_run(Path(reference.folder))
         checkpoint = parent.checkpoint_folder(reference.checkpoint)
-        digest, weights = (
-            weights_sha256(checkpoint),
-            read_weights(checkpoint, parent.parameter_shapes),
-        )
+        digest = weights_sha256(checkpoint)
+        weights = read_weights(checkpoint, parent.parameter_shapes)
     except (DataError, UsageError) as error:
         raise DataError(f"{error}; {remedy}") from error
     if digest != reference.sha256:
         raise DataError(f"{checkpoint}: not the weights that this run started with; {remedy}")
-    depths = {
-        "encoder": parent.config.model.encoder_layers,
-        "decoder": parent.config.model.decoder_layers,
-    }
+    own = run.config.model
+    theirs = parent.config.model
     kept = {
-        stack: kept_layers(depth, getattr(own, f"{stack}_layers"))
-        for stack, depth in depths.items()
+        "encoder": kept_layers(theirs.encoder_layers, own.encoder_layers),
+        "decoder": kept_layers(theirs.decoder_layers, own.decoder_layers),
     }
     taken = weights_of_layers(weights, kept, names=run.parameter_shapes)
-    model.load_state_dict(taken, strict=False)  # it has no names for tied ones
-    layers = [
-        f"; {stack} layers {', '.join(str(layer + 1) for layer in kept[stack])} of {depth}"
-        for stack, depth in depths.items()
-        if len(kept[stack]) < depth
-    ]
-    log.info("started with %s, %s%s", reference.folder, reference.checkpoint, "".join(layers))
+    model.load_state_dict(taken, strict=False)  # tied weights are saved once
+    message = f"started with {reference.folder}, {reference.checkpoint}"
+    for stack, depth in (("encoder", theirs.encoder_layers), ("decoder", theirs.decoder_layers)):
+        if len(kept[stack]) < depth:
+            numbers = ", ".join(str(layer + 1) for layer in kept[stack])
+            message += f"; {stack} layers {numbers} of {depth}"
+    log.info("%s", message)
 
 
 def kept_layers(num_layers: int, num_kept: int) -> list[int]:
-    """Which of `num_layers` layers, from 0, a model with `num_kept` takes over (Shleifer and Rush
-    2020).
+    """Layers, from 0, that a model with `num_kept` takes over (Shleifer and Rush 2020).
 
     The first and the last, and others evenly between them; where one is kept, the first.
     """
@@ -121,15 +129,14 @@ def kept_layers(num_layers: int, num_kept: int) -> list[int]:
 def weights_of_layers(
     weights: Mapping[str, Tensor], kept: Mapping[str, Sequence[int]], *, names: Iterable[str]
 ) -> dict[str, Tensor]:
-    """The `weights` of a deeper model for the parameters `names` of one that has only its `kept`
-    layers.
-    """
-
-    def name_there(name: str) -> str:
-        return re.sub(
-            r"^backend\.(\w+)\.layers\.(\d+)",
-            lambda m: f"backend.{m[1]}.layers.{kept[m[1]][int(m[2])]}",
-            name,
-        )
-
-    return {name: weights[name_there(name)] for name in names}
+    """The `weights` of a deeper model for the parameters `names` of one with its `kept` layers."""
+    taken = {}
+    for name in names:
+        found = re.match(r"backend\.(\w+)\.layers\.(\d+)", name)
+        there = name
+        if found is not None:
+            stack, number = found.groups()
+            layer = kept[stack][int(number)]
+            there = f"backend.{stack}.layers.{layer}{name[found.end() :]}"
+        taken[name] = weights[there]
+    return taken

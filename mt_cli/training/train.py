@@ -16,7 +16,7 @@ from mt_cli.config.schema import Config
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import Option, ResourceError, UsageError
 from mt_cli.evaluation.card import write_card
-from mt_cli.machine.device import DTYPES, choose_runtime, set_up_process
+from mt_cli.machine.device import DTYPES, Runtime, choose_runtime, set_up_process
 from mt_cli.machine.facts import describe_checkout, describe_machine
 from mt_cli.machine.files import MANIFEST
 from mt_cli.machine.lock import locked
@@ -26,21 +26,26 @@ from mt_cli.machine.signals import StopSignals
 from mt_cli.model.build import model_shapes, num_parameters
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import LOG, Run, check_place, create_run
-from mt_cli.training.distributed import joined_world
+from mt_cli.training.distributed import World, joined_world
 from mt_cli.training.session import Session
 from mt_cli.training.start_from import fitting_parent, load_parent
 from mt_cli.training.trackers import check_tracker
+from mt_cli.training.trainer import LESS_MEMORY
 
 log = logging.getLogger(__name__)
 
-FIXED = (
-    "data.", "tokenizer.", "model.", "decoding.",
-    "training.tokens_per_batch", "training.accumulation", "training.optimizer", "training.best_by",
+FIXED_KEYS = (
+    "data.",
+    "tokenizer.",
+    "model.",
+    "decoding.",
+    "training.tokens_per_batch",
+    "training.accumulation",
+    "training.optimizer",
+    "training.best_by",
     "runtime.seed",
-)  # fmt: skip
-"""What a run keeps from its first step: model, order of data, kind of optimiser, and what is best
-by.
-"""
+)
+"""What a run keeps from its first step: model, order of data, optimizer, and what is best by."""
 
 
 def train_run(
@@ -57,13 +62,13 @@ def train_run(
 ) -> Run | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`.
 
-    `resume` goes on where a run stopped; `auto_resume` does so if the run exists, and starts it
+    `resume` continues where a run stopped; `auto_resume` does so if the run exists, and starts it
     otherwise. Where a time limit ends training, the model is validated if `validates_at_limit`.
     `config_path` is where `config` was read, for the log.
 
-    Gives the run, whose status.json says how training ended: `finished`, `early_stop` or
+    Returns the run, whose status.json says how training ended: `finished`, `early_stop` or
     `time_limit`. Where torchrun has started several processes they train together; all but the
-    first give None.
+    first return None.
 
     Raises:
         UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds
@@ -76,28 +81,15 @@ def train_run(
     check_tracker(config.runtime.track)
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
-            logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first one tells what happens
-        set_up_process(threads=config.runtime.threads)
-        asked = config.runtime
-        own = choose_runtime(device=asked.device, precision=asked.precision, graphs=asked.graphs)
-        if (
-            own.device.type == "mps"
-        ):  # PyTorch's Adam would let an update through that is not finite
-            raise ResourceError(
-                "an Apple GPU translates, but does not train; use ", Option("device", "cpu")
-            )
-        precisions = list(DTYPES)
-        runtime = replace(
-            own, precision=precisions[world.broadcast_int(precisions.index(own.precision))]
-        )
+            logging.getLogger("mt_cli").setLevel(logging.ERROR)  # the first process reports
+        runtime = _set_up(config, world)
         prepared = world.after_first(
             lambda: open_prepared(prepared_dir, config),
             lambda: open_prepared(prepared_dir, config, verify=False),
         )
+        # Before an old run makes room:
         size = num_parameters(model_shapes(config.model, prepared.tokenizers))
-        check_fits_memory(
-            size, device=runtime.device, is_trained=True
-        )  # before an old run makes room
+        check_fits_memory(size, device=runtime.device, is_trained=True)
         environment = {
             "mt_cli": __version__,
             **describe_checkout(),
@@ -106,20 +98,20 @@ def train_run(
         }
         signals = stack.enter_context(StopSignals())  # of all processes, for the first to answer
 
-        def begin() -> Run:
+        def open_or_create() -> Run:
+            continues = resume or (auto_resume and (run_dir / MANIFEST).exists())
             if resume:
                 open_run(run_dir)  # or nothing there is worth a lock
-            elif not (auto_resume and (run_dir / MANIFEST).exists()):
+            elif not continues:
                 check_place(run_dir, overwrite=overwrite)
             stack.enter_context(locked(run_dir))
-            if resume or (auto_resume and (run_dir / MANIFEST).exists()):
+            if continues or (auto_resume and (run_dir / MANIFEST).exists()):
                 return _resumed_run(run_dir, config, prepared)
-            folder = config.training.init_from
-            parent = (
-                None
-                if folder is None
-                else fitting_parent(folder, config, prepared, run_dir=run_dir)
-            )
+            parent = None
+            if config.training.init_from is not None:
+                parent = fitting_parent(
+                    config.training.init_from, config, prepared, run_dir=run_dir
+                )
             return create_run(
                 run_dir,
                 config,
@@ -129,13 +121,13 @@ def train_run(
                 overwrite=overwrite,
             )
 
-        run = world.after_first(begin, lambda: open_run(run_dir))
+        run = world.after_first(open_or_create, lambda: open_run(run_dir))
         if world.is_first:
             stack.enter_context(logged_to(run.folder / LOG))
             stack.callback(write_card, run)
-        stack.enter_context(memory_errors_explained("lower training.tokens_per_batch"))
+        stack.enter_context(memory_errors_explained(LESS_MEMORY))
         session = Session(
-            replace(run, config=config),  # the run goes on with it
+            replace(run, config=config),  # a resumed run may continue with another one
             prepared,
             runtime,
             world,
@@ -153,8 +145,22 @@ def train_run(
         return None
 
 
+def _set_up(config: Config, world: World) -> Runtime:
+    """Set up this process; all of them compute in the precision of the first."""
+    wanted = config.runtime
+    set_up_process(threads=wanted.threads)
+    runtime = choose_runtime(device=wanted.device, precision=wanted.precision, graphs=wanted.graphs)
+    if runtime.device.type == "mps":  # PyTorch's Adam would not skip an update that is not finite
+        raise ResourceError(
+            "an Apple GPU translates, but does not train; use ", Option("device", "cpu")
+        )
+    precisions = list(DTYPES)
+    number = world.broadcast_int(precisions.index(runtime.precision))
+    return replace(runtime, precision=precisions[number])
+
+
 def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
-    """The run that goes on, whose lock the caller holds."""
+    """The run that is resumed, whose lock the caller holds."""
     run = open_run(run_dir)
     if run.prepared.sha256 != prepared.sha256:
         raise UsageError(
@@ -165,7 +171,7 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
     fixed = [
         f"{path} = {json.dumps(was)}, now {json.dumps(now)}"
         for path, (was, now) in changed.items()
-        if path.startswith(FIXED)
+        if path.startswith(FIXED_KEYS)
     ]
     if fixed:
         raise UsageError(
@@ -173,9 +179,6 @@ def _resumed_run(run_dir: Path, config: Config, prepared: Prepared) -> Run:
         )
     if changed:
         log.warning(
-            "%s goes on with another %s than it was started with", run_dir, ", ".join(changed)
+            "%s continues with another %s than it was started with", run_dir, ", ".join(changed)
         )
     return run
-
-
-# A run that starts with another's weights

@@ -33,10 +33,12 @@ from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
 FOLDER = Path("data/translated")
-GIVEN, MADE, REPORT = "given.txt", "made.txt", "report.json"
+GIVEN = "given.txt"
+MADE = "made.txt"
+REPORT = "report.json"
 UNFINISHED = "unfinished.txt"
-"""What is made so far; its last line may be cut."""
-LINES_AT_ONCE = 10_000
+"""What is translated so far; its last line may be cut."""
+LINES_TOGETHER = 10_000
 """Lines that are translated together, and so the most that a kill loses."""
 LOOP = re.compile(r"([^\W\d])\1{3}|(.{2,40}?)\2{2}")
 """A letter four times in a row, or anything longer three times."""
@@ -56,31 +58,35 @@ def make_pairs(
         DataError: a file is missing or damaged.
         ResourceError: captions have to be fetched and cannot be, or memory or disk are full.
     """
-    made, more_pairs = {}, config.data.more
-    for name, more in more_pairs.items():
-        if more.translate_with is not None:
-            text = monolingual_text(config.data, name, source=source, offline=offline)
-            held_out = _held_out(config.data, text.side, source=source, offline=offline)
-            languages = (config.data.src_lang, config.data.tgt_lang)
-            run = open_run_between(
-                *(languages if text.side == "src" else languages[::-1]),
-                more.translate_with,
-                asked_by=f"data.more.{name}.translate_with",
-            )
-            made[name] = _made(name, more, text, run, held_out)
+    data = config.data
+    made = {}
+    for name, more in data.more.items():
+        if more.translate_with is None:
+            continue
+        text = monolingual_text(data, name, source=source, offline=offline)
+        held_out = _held_out(data, text.side, source=source, offline=offline)
+        run_from, run_to = data.src_lang, data.tgt_lang
+        if text.side == "tgt":
+            run_from, run_to = run_to, run_from
+        asked_by = f"data.more.{name}.translate_with"
+        run = open_run_between(run_from, run_to, more.translate_with, asked_by=asked_by)
+        made[name] = _made(name, more, text, run, held_out)
     return made
 
 
 def _held_out(data: DataConfig, side: Side, *, source: Path | None, offline: bool) -> set[str]:
     """The keys (`_key`) of all lines on `side` of val and the tests."""
     corpus = find_corpus(data, source=source, offline=offline)
-    splits = [pair for name, pair in corpus.items() if not is_trained_on(name)]
-    texts = [pair.src if side == "src" else pair.tgt for pair in splits]
-    return {_key(decode_line(line)) for text in texts for line in text.lines()}
+    keys: set[str] = set()
+    for name, split in corpus.items():
+        if not is_trained_on(name):
+            text = split.src if side == "src" else split.tgt
+            keys.update(_key(decode_line(line)) for line in text.lines())
+    return keys
 
 
 def _key(line: str) -> str:
-    """`line` without what makes no other sentence of it: case, spaces and a full stop at the end."""
+    """`line` without case, spaces and a final full stop, which make no other sentence of it."""
     return normalize(line, lowercase=True).rstrip(" .")
 
 
@@ -118,7 +124,8 @@ def _make(
     num_held_out = len(lines) - len(given)
     if num_held_out:
         log.info("%s: %d lines are left out, which val or a test has", name, num_held_out)
-    unfinished, whole = folder / UNFINISHED, folder / MADE
+    unfinished = folder / UNFINISHED
+    whole = folder / MADE
     if not whole.exists():
         done = _whole_lines(unfinished)
         translator = Translator.of_models([run], _options(more), quiet=True)
@@ -127,8 +134,8 @@ def _make(
             unfinished.open("ab") as file,
         ):
             update(done)
-            for begin in range(done, len(given), LINES_AT_ONCE):
-                sources = given[begin : begin + LINES_AT_ONCE]
+            for begin in range(done, len(given), LINES_TOGETHER):
+                sources = given[begin : begin + LINES_TOGETHER]
                 made = translator.translate(sources, on_progress=update)
                 kept = ["" if loops(*pair) else pair[0] for pair in zip(made, sources, strict=True)]
                 file.write("".join(f"{line}\n" for line in kept).encode())
