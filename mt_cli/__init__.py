@@ -1,4 +1,4 @@
-"""German→English translation from nothing to a scored model: prepare, train, evaluate, translate."""
+"""From nothing to a scored translation model: prepare, train, evaluate, translate."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

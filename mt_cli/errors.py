@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Option:
-    """An option that a message names: `beam_size=5` in Python, `--beam-size 5` on the command line."""
+    """An option that a message names: `beam_size=5` in Python, `--beam-size 5` in a shell."""
 
     name: str
     value: object = None

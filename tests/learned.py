@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from mt_cli.config.schema import TokenizerConfig
-from mt_cli.text import tokenizer
+from mt_cli.text import tokenizers
 from mt_cli.text.tokenizers import TextOptions, Tokenizers
 
 
@@ -16,6 +16,6 @@ def learn_tokenizers(
     lowercase: bool,
 ) -> Tokenizers:
     """Tokenizers of both sides, learned from normalised `pairs`."""
-    return tokenizer.learn_tokenizers(
+    return tokenizers.learn_tokenizers(
         list(pairs), config, TextOptions(src_lang, tgt_lang, lowercase)
     )

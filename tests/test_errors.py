@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mt_cli.errors import ConfigError, MtCliError, Option, ResourceError, UsageError
 from mt_cli.config.messages import command_line
+from mt_cli.errors import ConfigError, MtCliError, Option, ResourceError, UsageError
 
 
 def test_message_speaks_python_unless_the_command_line_asks() -> None:

@@ -21,8 +21,8 @@ from torch.utils._pytree import tree_leaves
 
 import mt_cli
 from mt_cli.config.schema import DecodingConfig, Precision, TrainingConfig
-from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding import search as search_module
+from mt_cli.decoding.sampling import Sampling
 from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training import loss
@@ -37,9 +37,9 @@ TABLES: tuple[dict[str, int], ...] = (
     loss.PIECE_LOGITS,
     loss.BLOCK_LOGITS,
     search_module.STEPS_BETWEEN_CHECKS,
-    searcher.HYPS_AT_ONCE,
-    searcher.SENTENCES_AT_ONCE,
-    searcher.TOKENS_AT_ONCE,
+    searcher.MAX_HYPS,
+    searcher.MAX_SENTENCES,
+    searcher.MAX_TOKENS,
 )
 """Numbers that depend on the device: `meta` gets those of a GPU."""
 PAIRS = random_pairs(60)

@@ -53,13 +53,8 @@ def tiny_model(
 ) -> TranslationModel:
     """A freshly initialised model in eval mode; all options are those of `ModelConfig`."""
     config = TINY.model_copy(update={"backend": backend, **options, **named})
-    model = TranslationModel(
-        src_vocab_size=src_vocab_size,
-        tgt_vocab_size=tgt_vocab_size,
-        generator=torch.Generator().manual_seed(seed),
-        **config.model_dump(),
-    )
-    return model.eval()
+    generator = torch.Generator().manual_seed(seed)
+    return TranslationModel(config, src_vocab_size, tgt_vocab_size, generator=generator).eval()
 
 
 @torch.no_grad()

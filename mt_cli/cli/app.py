@@ -49,8 +49,8 @@ EXIT_CODES = """\
 Exit codes:
 
 0 done · 1 a bug · 2 wrong use or config · 3 bad data or a damaged file · 4 training diverged ·
-5 lack of memory, disk, network or device · 6 a check failed · 129 the terminal closed · 130 Ctrl-C ·
-141 the reader closed the pipe · 143 SIGTERM
+5 lack of memory, disk, network or device · 6 a check failed · 129 the terminal closed ·
+130 Ctrl-C · 141 the reader closed the pipe · 143 SIGTERM
 """
 
 

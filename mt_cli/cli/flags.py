@@ -28,7 +28,7 @@ ConfigPath = Annotated[
     Path,
     typer.Argument(
         metavar="CONFIG",
-        help="TOML file, a run folder for its config, or the name of a bundled config such as sample.",
+        help="TOML file, a run folder for its config, or a bundled config's name such as sample.",
     ),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/sample.")]
@@ -42,7 +42,7 @@ ModelPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN...",
-        help="A run folder such as runs/sample, or an exported model; several runs form an ensemble.",
+        help="A run folder such as runs/sample, or an exported model; several form an ensemble.",
     ),
 ]
 Settings = Annotated[
@@ -178,8 +178,8 @@ class RerankingFlags:
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="A run of the other direction that chooses among the beams; --beam-size is then 20 "
-            "by default.",
+            help="A run of the other direction that chooses among the beams; "
+            "--beam-size is then 20 by default.",
         ),
     ] = None
     rerank_weights: Annotated[

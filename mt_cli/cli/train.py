@@ -178,8 +178,9 @@ NUMBER = r"\d+(?:\.\d+)?"
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of `90`, `90s`, `10m`, `1h30m`, `2d`, or of SLURM's `10:00`, `01:30:00`,
-    `1-12:00:00`.
+    """The seconds of a duration such as `90`, `90s`, `1h30m` or `2d`, or of SLURM's `01:30:00`.
+
+    SLURM also writes `10:00` (minutes first) and `1-12:00:00` (days first).
     """
     stripped = text.strip()
     if clock := re.fullmatch(r"(\d+)-(\d+)(?::([0-5]?\d))?(?::([0-5]?\d))?", stripped):

@@ -146,9 +146,7 @@ class ColumnsConfig(Section):
 
 
 class FilesConfig(ColumnsConfig):
-    """The two sides of one split of the `files` corpus: files of lines, or columns of .tsv or
-    .jsonl.
-    """
+    """Both sides of a split of the `files` corpus: files of lines, or columns of .tsv or .jsonl."""
 
     src: FilePaths
     """Source text, one sentence a line, in a file or a list of files; plain, .gz or .zst."""
@@ -157,10 +155,9 @@ class FilesConfig(ColumnsConfig):
 
 
 class MorePairsConfig(ColumnsConfig):
-    """Training pairs beside the corpus's own: files, or text of one side, of which a run makes the
-    other.
+    """Training pairs beside the corpus's own.
 
-    With text of the target side, that is back-translation (Sennrich et al. 2016).
+    They are files, or text of one side that a run translates to make the other. With text of the target side, that is back-translation (Sennrich et al. 2016).
     """
 
     src: FilePaths | None = None
@@ -186,9 +183,14 @@ class MorePairsConfig(ColumnsConfig):
     def _problems(self) -> Iterator[str]:
         given = [each for each in (self.src, self.tgt, self.captions) if each is not None]
         if self.translate_with is None and (self.src is None or self.tgt is None or self.captions):
-            yield "needs src and tgt; or one of src, tgt and captions, and translate_with for the other side"
+            yield (
+                "needs src and tgt; or one of src, tgt and captions, "
+                "and translate_with for the other side"
+            )
         elif self.translate_with is not None and len(given) != 1:
-            yield "translate_with makes one side; name the text of the other as src, tgt or captions"
+            yield (
+                "translate_with makes one side; name the text of the other as src, tgt or captions"
+            )
 
 
 class FilterConfig(Section):
@@ -267,7 +269,7 @@ class TokenizerConfig(Section):
     tgt_vocab_size: int | None = Field(default=None, ge=8, le=MAX_COUNT)
     """The same for the target side, where it differs and `joint` is off."""
     min_freq: int = Field(default=2, ge=1, le=MAX_COUNT)
-    """Words seen fewer times in training, or in 500,000 pairs of it, become `<unk>` (`spacy` only)."""
+    """Words seen fewer times in (at most 500,000) training pairs become `<unk>` (`spacy` only)."""
     joint: bool = True
     """One vocabulary for both sides, which lets `model.tie` be `all`."""
     from_run: FilePath | None = None
@@ -338,7 +340,7 @@ class TrainingConfig(Section):
     """`[training]`: how the weights are found."""
 
     init_from: FilePath | None = None
-    """A run whose best weights a new run starts with, of the same model or of one with more layers."""
+    """A run whose best weights a new run starts with; its model is the same or has more layers."""
     max_epochs: int = Field(default=12, ge=1, le=MAX_COUNT)
     """Passes over the training pairs."""
     max_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)
@@ -442,7 +444,7 @@ class RuntimeConfig(Section):
     made as usual. No GPU has tried it.
     """
     threads: int = Field(default=0, ge=0, le=MAX_THREADS)
-    """CPU threads; 0 is one for each core that the process may use, or what OMP_NUM_THREADS says."""
+    """CPU threads; 0 means OMP_NUM_THREADS, or one for each core that the process may use."""
     track: TrackerName = "none"
     """Experiment tracker that gets the curves too: `tensorboard` (files in the run folder),
     `trackio` (on this machine) or `wandb` (Weights & Biases). Each is a package: `pip install
@@ -472,4 +474,7 @@ class Config(Section):
             )
         for name, more in self.data.more.items():
             if more.tag and self.tokenizer.kind == "spacy":
-                yield f"data.more.{name}.tag needs subwords: among words it is unknown like any other"
+                yield (
+                    f"data.more.{name}.tag needs subwords: "
+                    "a vocabulary of words does not contain the tag"
+                )

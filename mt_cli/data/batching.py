@@ -1,5 +1,4 @@
-"""Batches: the order of pairs, which go together, in which shape, and how they become padded
-tensors.
+"""Batches: which pairs go together, in which order and shape, and as which padded tensors.
 
 Batches come in few shapes, because kernels are built per shape: on a CPU, oneDNN builds one for
 each shape of a bf16 product and keeps a thousand of them, at about a megabyte each. CUDA graphs
@@ -121,10 +120,9 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 def plan_epoch(
     split: EncodedSplit, *, tokens_per_batch: int, max_width: int, rng: np.random.Generator
 ) -> Iterator[PlannedBatch]:
-    """Plan an epoch: every pair once, similar lengths in a batch, batches of a pool in random
-    order.
+    """Plan an epoch: batches of pairs of similar length, in random order within a pool.
 
-    If the split has portions, each pair comes as often as the share of its portion says. A batch
+    Every pair comes once. If the split has portions, each pair comes as often as the share of its portion says. A batch
     holds at most `tokens_per_batch` tokens a side, padding and `</s>` included; a longer pair is a
     batch of its own. Widths are bucket sizes, or `max_width`, which no pair may exceed.
     Memory does not grow with the corpus: one pool is planned at a time.
@@ -169,10 +167,9 @@ def _group(
     tokens_per_batch: int,
     is_small: bool,
 ) -> Iterator[PlannedBatch]:
-    """Batches of the pairs `pool` (N,), each as wide as the widest of them needs, with as many rows
-    as fit.
+    """Batches of the pairs `pool` (N,), each as wide as its widest pair needs.
 
-    So the widths of a batch decide its number of rows. The exception is a small corpus, where many
+    A batch has as many rows as fit, so its widths decide its number of rows. The exception is a small corpus, where many
     empty rows would cost much: there a batch of few pairs has fewer rows.
     """
     wider = np.maximum(src_widths, tgt_widths)
@@ -263,7 +260,7 @@ def bucket_sizes_below(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _step_to(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Distance between the bucket size at or above each of `sizes` (N,) and the one below it: (N,)."""
+    """Distances (N,) from the bucket size at or above each of `sizes` (N,) to the one below it."""
     digits = np.frexp(sizes - 1)[1]  # binary digits
     step: NDArray[np.int64] = np.left_shift(np.int64(1), np.maximum(digits - 3, 0))
     return step

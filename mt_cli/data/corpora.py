@@ -1,6 +1,4 @@
-"""Corpora: the files that a config names are found, fetched, checked, and read as pairs of raw
-lines.
-"""
+"""Corpora: find, fetch and check the files that a config names, and read pairs of raw lines."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -191,10 +189,10 @@ def monolingual_text(
 
 
 def pinned_hashes(config: DataConfig, made: Mapping[str, TranslatedPairs]) -> dict[str, str] | None:
-    """sha256 of each file, by `<split>.<side>`, known without the corpus's own files; None if not
-    pinned.
+    """The known sha256 of each file, by `<split>.<side>`; None if the corpus is not pinned.
 
-    A pinned file has that of the gzipped one, so that plain and gzipped count as the same.
+    It needs none of the corpus's own files. A plain file has the hash of the gzipped one, so that
+    both count as the same.
     """
     if config.corpus != "multi30k":
         return None

@@ -12,9 +12,7 @@ NUM_ROUNDS = 4
 
 
 class Permutation:
-    """Numbers 0 to `size` - 1 in a random order, which `rng` decides (Black and Rogaway 2002,
-    section 5).
-    """
+    """Numbers 0 to `size` - 1 in a random order (Black and Rogaway 2002, section 5)."""
 
     def __init__(self, size: int, rng: np.random.Generator) -> None:
         self._size = size
@@ -51,8 +49,7 @@ class Permutation:
 
 
 class WeightedPermutation:
-    """Numbers of consecutive ranges in a random order, each as often as the share of its range
-    says.
+    """Numbers of consecutive ranges in a random order, each repeated by its range's share.
 
     If a share is not a whole number, `rng` decides which numbers come once more than the rest. Each
     range that is not empty gives at least one number.
@@ -85,7 +82,7 @@ class WeightedPermutation:
 
 
 def _hashed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each of `x` (N,) as bits that look random (the finaliser of SplitMix64, Steele et al. 2014)."""
+    """Hash each of `x` (N,) to random-looking bits (SplitMix64's finalizer, Steele et al. 2014)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -140,8 +140,9 @@ class Prepared:
 
 
 def open_prepared(folder: Path, config: Config | None = None, *, verify: bool = True) -> Prepared:
-    """The prepared data in `folder`, made for `config` if one is given; `verify` checks every
-    file's hash.
+    """Open the prepared data in `folder`, which must fit `config` if one is given.
+
+    `verify` checks the hash of every file.
 
     Raises:
         PreparedDataError: nothing is prepared there, a file is missing, altered or damaged, or

@@ -29,7 +29,7 @@ def wu_length_penalty(length: int, alpha: float) -> float: ...
 @overload
 def wu_length_penalty(length: "Tensor", alpha: float) -> "Tensor": ...
 def wu_length_penalty(length: "int | Tensor", alpha: float) -> "float | Tensor":
-    """Divisor of the log-probability of `length` tokens, `eos_id` included (Wu et al. 2016, eq. 14).
+    """Divisor of the log-probability of `length` tokens with `eos_id` (Wu et al. 2016, eq. 14).
 
     With `alpha` 0 it is 1, so the most likely hypothesis wins; with 1 it is proportional to
     `length` + 5.

@@ -291,7 +291,8 @@ def sample_search(
     `step` gives logits (M, 1, V), which are overwritten. `draws` (B, longest limit) are uniform in
     [0, 1), one for every token. A sentence's hypothesis depends on its own draws, not on the rest
     of the batch. Log-probabilities are the model's, as in `beam_search`: neither `rules` nor
-    `sampling` change them. `length_penalty` is the alpha of `wu_length_penalty`, by which scores are divided.
+    `sampling` change them. `length_penalty` is the alpha of `wu_length_penalty`, by which scores
+    are divided.
     """
     device = max_lens.device
     log_probs = torch.zeros(len(max_lens), device=device)

@@ -1,4 +1,4 @@
-"""The model card of a run, README.md in its folder (Mitchell et al. 2019); its text is in card.md."""
+"""The model card of a run, its README.md (Mitchell et al. 2019); the template is card.md."""
 
 import json
 import logging

@@ -82,9 +82,7 @@ def _fill(spec: "TransformerSpec", model: TranslationModel, config: ModelConfig)
         norm.beta = weights[f"{name}.bias"]
 
     def fill_attention(attention: "MultiHeadAttentionSpec", name: str) -> None:
-        """Self-attention projects queries, keys and values in one, cross-attention the queries
-        apart.
-        """
+        """Self-attention has one projection for q, k and v; cross-attention has q's apart."""
         *inputs, output = attention.linear
         cuts = [config.d_model] if len(inputs) == 2 else []
         matrices = np.split(weights[f"{name}.in_proj_weight"], cuts)

@@ -1,9 +1,6 @@
-"""`export`: a run's model for another engine, or a small copy of the run; and proof that it
-translates alike.
+"""`export`: a run's model for another engine, or a small copy of the run, with proof of both.
 
-The README.md of what is exported stands in export.md, a template.
-
-Letters: D d_model.
+The template of the exported README.md is export.md.
 """
 
 import logging

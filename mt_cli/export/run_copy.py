@@ -58,7 +58,7 @@ def copy_run(run: Run, folder: Path, *, checkpoint: str, has_halves: bool) -> No
 
 
 def _mark_validation(run: Run, path: Path, *, step: int, weights: str) -> None:
-    """Note in the copied metrics that the validation after `step` updates was of other `weights`."""
+    """Note in the copied metrics that the validation after `step` was of other `weights`."""
     records = []
     for record in read_metrics(run.metrics_path):
         is_of_checkpoint = record["kind"] == "validation" and record["step"] == step

@@ -1,3 +1,1 @@
-"""What the program runs on: devices, processes, terminals, files. Nothing here knows models or
-data.
-"""
+"""What the program runs on: devices, processes, terminals, files; no models, no data."""

@@ -77,8 +77,7 @@ def reason_of(error: OSError) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds either its old content or all of the new, even after a
-    power cut.
+    """Write `data` so that `path` holds its old content or all of the new, even after a power cut.
 
     Missing folders are made.
 
@@ -101,8 +100,7 @@ def write_json(path: Path, value: object) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BufferedWriter]:
-    """A new file to fill, which then takes the place of `path`; after an error nothing of it is
-    left.
+    """Yield a new file to fill, which then replaces `path`; an error leaves nothing of it.
 
     Raises:
         ResourceError: it cannot be written.
@@ -130,8 +128,7 @@ def replaced(path: Path) -> Iterator[BufferedWriter]:
 
 @contextmanager
 def built_beside(folder: Path) -> Iterator[Path]:
-    """Yield a new folder to fill, which then replaces `folder`; after an error nothing of it is
-    left.
+    """Yield a new folder to fill, which then replaces `folder`; an error leaves nothing of it.
 
     The caller holds the lock of `folder`, or of the folder that it is in.
 
@@ -163,9 +160,7 @@ def built_beside(folder: Path) -> Iterator[Path]:
 
 
 def recover(folder: Path) -> None:
-    """Put back the old `folder` if a process was killed after it had moved that aside, and before
-    the end.
-    """
+    """Put back the old `folder` if a process was killed while replacing it."""
     place = folder.resolve()
     with suppress(OSError):
         if not place.exists() and (old := beside(place, "old")).is_dir():
@@ -173,9 +168,7 @@ def recover(folder: Path) -> None:
 
 
 def beside(folder: Path, what: str) -> Path:
-    """Where the new `folder` is built (`partial`), and the `old` one is while the new one takes its
-    name.
-    """
+    """The path beside `folder` of the new one while it is built (`partial`), or of the `old` one."""
     return folder.with_name(f".{folder.name}.{what}")
 
 

@@ -144,7 +144,7 @@ def _choose_device(device: Device) -> torch.device:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc reuse large blocks: giving them back costs a page fault per 4 KiB at every step."""
+    """Have glibc reuse large blocks; returning them costs a page fault per 4 KiB at every step."""
     if platform.libc_ver()[0] != "glibc":
         return
     mallopt = ctypes.CDLL(None).mallopt
@@ -157,9 +157,7 @@ def _keep_freed_memory() -> None:
 
 
 def seed_dropout(seed: int) -> None:
-    """Seed torch's generators that dropout draws from: the CPU's, and the GPU's where one is in
-    use.
-    """
+    """Seed the generators that dropout draws from: the CPU's, and the GPU's if one is in use."""
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed(seed)
@@ -169,9 +167,7 @@ def seed_dropout(seed: int) -> None:
 
 
 def fast_bf16() -> str:
-    """What multiplies bf16 matrices fast, if oneDNN may use it: `AMX` tiles, `BF16` vectors, or
-    nothing.
-    """
+    """What oneDNN multiplies bf16 matrices with: `AMX` tiles, `BF16` vectors, or nothing fast ("")."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     is_unlimited = most in ("", "ALL", "DEFAULT")
     if torch.cpu._is_amx_tile_supported() and (is_unlimited or "AMX" in most):

@@ -48,7 +48,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def processor_name() -> str:
-    """The processor's model, as its maker calls it where the system says so, else its architecture."""
+    """The processor's model name where the system gives one, else its architecture."""
     with contextlib.suppress(OSError):
         for line in CPU_INFO.read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
@@ -60,9 +60,7 @@ def processor_name() -> str:
 
 
 def describe_processor() -> str:
-    """The processor with what makes matrix products fast, such as `AMD EPYC, 2 cores, AVX-512,
-    BF16`.
-    """
+    """The processor and its vector units, such as `AMD EPYC, 2 cores, AVX-512, BF16`."""
     cores = os.cpu_count() or 1
     described = [processor_name(), f"{cores} core{'' if cores == 1 else 's'}"]
     described += ["AVX-512"] if torch.cpu._is_avx512_supported() else []

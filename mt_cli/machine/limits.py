@@ -1,6 +1,4 @@
-"""What this process may use of the machine: cores and memory, as the system or a container limits
-them.
-"""
+"""What this process may use of the machine: cores and memory, as a container may limit them."""
 
 import math
 import os
@@ -16,7 +14,7 @@ UNLIMITED = 1 << 60
 
 
 BOUNDED_SPIN = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
-"""How long threads of GNU's and of LLVM's or Intel's OpenMP wait busily: rounds, and milliseconds."""
+"""How long OpenMP's threads spin before they sleep: GNU's in rounds, LLVM's and Intel's in ms."""
 
 
 def bound_spinning() -> None:
@@ -41,9 +39,7 @@ def is_overloaded() -> bool:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: those of its affinity, or fewer where a container has a
-    quota.
-    """
+    """Cores that this process may use: those of its affinity, or fewer if a container limits it."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on every system
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     quota = cpu_quota()

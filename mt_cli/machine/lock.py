@@ -23,8 +23,9 @@ LOOK_S = 1.0
 
 @contextmanager
 def locked(folder: Path, *, wait_s: float = LOOK_S) -> Iterator[None]:
-    """Keep other processes from writing `folder`, which may not exist yet; clear away what killed
-    ones left.
+    """Keep other processes from writing `folder`, which may not exist yet.
+
+    What killed processes left beside it is removed.
 
     Raises:
         UsageError: another process still has it after `wait_s` seconds.

@@ -65,8 +65,9 @@ def logged_to(path: Path) -> Iterator[None]:
 
 
 def has_listener(level: int = logging.INFO) -> bool:
-    """Whether messages of `level` reach more than a file: INFO does not with `--quiet`, nor in a
-    library.
+    """Whether messages of `level` reach a person, and not only a file.
+
+    INFO does not with `--quiet`, nor where `mt_cli` is used as a library.
     """
     handlers = logging.getLogger("mt_cli").handlers
     return any(h.level <= level and not isinstance(h, logging.FileHandler) for h in handlers)

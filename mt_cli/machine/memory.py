@@ -41,8 +41,7 @@ def check_fits_memory(
     device: torch.device | None = None,
     is_trained: bool = False,
 ) -> None:
-    """Make sure that so many parameters can be held by `device`, or trained there if they are
-    `is_trained`.
+    """Check that `device` can hold so many parameters, or train them if `is_trained`.
 
     Batches come on top: how much they take shows when the first is computed.
 
@@ -61,9 +60,7 @@ def check_fits_memory(
 
 
 def release_memory(device: torch.device) -> None:
-    """Give back what PyTorch keeps for later of `device`'s memory, so that it can be had in other
-    pieces.
-    """
+    """Empty PyTorch's cache of `device`'s memory, so that it can be divided anew."""
     if device.type != "cpu":
         torch.get_device_module(device).empty_cache()
 

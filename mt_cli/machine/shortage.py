@@ -30,9 +30,7 @@ WORDS = {
 
 
 def shortage(error: BaseException) -> str | None:
-    """What `error` says the machine lacks, `MEMORY` or `THREADS`; None if it speaks of something
-    else.
-    """
+    """What `error` says the machine lacks: `MEMORY` or `THREADS`; None if it is another error."""
     if isinstance(error, MemoryError):
         return MEMORY
     if isinstance(error, OSError):

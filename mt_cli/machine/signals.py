@@ -6,7 +6,7 @@ from types import FrameType
 from typing import Self
 
 SAME_S = 1.0
-"""Signals within this time count as one: a launcher forwards what the whole process group received."""
+"""Signals within this time count as one: a launcher forwards what its process group received."""
 
 
 class StopSignals:

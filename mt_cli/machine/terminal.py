@@ -30,10 +30,9 @@ NARROWEST, WIDEST_TABLE = 40, 80
 
 
 def visible(text: str, *, kept: str = "") -> str:
-    r"""`text` with each control or invisible character but those of `kept` spelled out, such as
-    `\u200b`.
+    r"""`text` with control and invisible characters spelled out, such as `\u200b`.
 
-    So is a lone surrogate, as which Python keeps a byte of a path that is not UTF-8.
+    Those in `kept` stay. A lone surrogate is spelled out, too, as which Python keeps a byte of a path that is not UTF-8.
     """
     return "".join(
         letter
@@ -44,10 +43,9 @@ def visible(text: str, *, kept: str = "") -> str:
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    """`value`, of dataclasses and paths too, as JSON that every reader takes, and that may be
-    shown.
+    """`value` as strict JSON that is safe to show in a terminal.
 
-    What is not finite becomes null.
+    It may hold dataclasses and paths. NaN and infinity become null.
     """
     plain = _plain(value)
     text = json.dumps(plain, ensure_ascii=False, indent=indent)
@@ -68,9 +66,7 @@ def _plain(value: object) -> object:
 
 
 def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, lefts: int = 1) -> str:
-    """A table as plain text; the first `lefts` columns begin at the left, the others end at the
-    right.
-    """
+    """A table as plain text: the first `lefts` columns are aligned left, the others right."""
     from io import StringIO
 
     from rich.console import Console
@@ -113,9 +109,7 @@ def print_result(result: str | Path | bytes, document: object, *, as_json: bool)
 
 
 def print_lines(text: str) -> None:
-    """Write `text`, made fit to be shown, and a line end to stdout, as UTF-8, and make sure it got
-    there.
-    """
+    """Write `text`, safe for a terminal, and a line end to stdout at once, as UTF-8."""
     write_bytes((visible(text, kept="\n\t") + "\n").encode())
 
 
@@ -149,9 +143,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def width_of(stream: TextIO | None) -> int | None:
-    """Columns of the terminal that `stream` is; None if it is none, where lines may be of any
-    length.
-    """
+    """Columns of the terminal behind `stream`; None if it is no terminal."""
     if not is_terminal(stream):
         return None
     return max(NARROWEST, shutil.get_terminal_size((WIDEST_TABLE, 0)).columns)

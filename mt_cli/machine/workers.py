@@ -1,6 +1,4 @@
-"""Worker processes, what this one may use, signals that ask it to end, and the git commit that it
-runs.
-"""
+"""Worker processes, which map a function over items in order."""
 
 import multiprocessing
 import os
@@ -19,7 +17,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WAITING_PER_WORKER = 3
-"""Items submitted ahead; limits memory, because an executor's own map would read all items at once."""
+"""Items submitted ahead. An executor's own map would read all items into memory at once."""
 
 
 def ordered_map(

@@ -47,7 +47,7 @@ def new_config(
     output: Path | None = None,
     overwrite: bool = False,
 ) -> tuple[str, dict[str, int]]:
-    """Write a config for the parallel `files` by split, or for the bundled sample if there are none.
+    """Write a config for the parallel `files` by split, or for the bundled sample without any.
 
     Returns its text, and how many pairs each split has that was cut off the corpus: if `val` or
     `test` is missing, it is cut off the training pairs, into a folder beside `output`. With a

@@ -86,8 +86,7 @@ def curves_of(run: Run) -> Curves:
 
 
 def plot_runs(run_dirs: Sequence[Path], *, output: Path) -> list[Curves]:
-    """Draw the curves of all runs into `output`, whose ending is one of `PICTURES`; gives what was
-    drawn.
+    """Draw the curves of all runs into `output`, whose ending is one of `PICTURES`, and return them.
 
     Raises:
         UsageError: the ending is another, or a folder is no run.

@@ -77,8 +77,7 @@ def save_checkpoint(
 
 
 def read_weights(folder: Path, shapes: Shapes) -> dict[str, Tensor]:
-    """The checkpoint's weights in fp32, by parameter name, of a model whose parameters have
-    `shapes`.
+    """The checkpoint's weights in fp32, by parameter name; the model has parameters of `shapes`.
 
     Raises:
         DataError: a file is missing or altered, belongs to another model, or holds NaN or infinity.
@@ -139,10 +138,9 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
-    """The tensors in a checkpoint's file; how large it may be, the model's `shapes` say before it
-    is read.
-    """
-    path, num_parameters = folder / name, sum(map(math.prod, shapes.values()))
+    """The tensors in a checkpoint's file, which may be as large as the model's `shapes` allow."""
+    path = folder / name
+    num_parameters = sum(map(math.prod, shapes.values()))
     _check(folder, name)
     data = read_file(path, max_bytes=MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * num_parameters)
     try:

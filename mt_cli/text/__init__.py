@@ -1,6 +1,4 @@
-"""Text and ids: normalisation, tokenizers, vocabularies. Special symbols have the same ids
-everywhere.
-"""
+"""Text and ids: normalization, tokenizers, vocabularies, and the ids of special symbols."""
 
 PAD_ID = 0
 UNK_ID = 1

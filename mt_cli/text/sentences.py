@@ -7,8 +7,8 @@ from itertools import pairwise
 from mt_cli.text.language import base_language, sentence_space
 
 ORDINAL_DOT = (
-    "bs", "cs", "da", "de", "dsb", "et", "eu", "fi", "fo", "hr", "hsb", "hu", "is", "lb", "lv", "nds",
-    "mk", "nn", "no", "pl", "sk", "sl", "sr", "sv", "tr",
+    "bs", "cs", "da", "de", "dsb", "et", "eu", "fi", "fo", "hr", "hsb", "hu", "is", "lb", "lv",
+    "nds", "mk", "nn", "no", "pl", "sk", "sl", "sr", "sv", "tr",
 )  # fmt: skip
 """Languages that write `3.` where English writes `3rd`."""
 ORDINAL = re.compile(r"(?:^|\W)(?:\d{1,2}|[IVX]{1,5})\.\s*$")

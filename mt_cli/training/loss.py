@@ -1,5 +1,4 @@
-"""The training objective: label-smoothed cross-entropy over real target tokens, with R-Drop if
-asked for.
+"""The training objective: label-smoothed cross-entropy over real target tokens, and R-Drop.
 
 Output layer and cross-entropy are one function that works piece by piece, so that logits take
 bounded memory. Its gradients are computed in the forward pass, while the logits of a piece are
@@ -84,10 +83,9 @@ def linear_cross_entropy(
     label_smoothing: float,
     r_drop: float = 0.0,
 ) -> Loss:
-    """Cross-entropy with smoothed labels (Szegedy et al. 2016, 7), summed over tokens, averaged
-    over passes.
+    """Cross-entropy with smoothed labels (Szegedy et al. 2016, section 7).
 
-    Logits are `hidden` (passes, tokens, D) times `weight` (V, D) transposed, multiplied in the type
+    It is summed over tokens and averaged over passes. Logits are `hidden` (passes, tokens, D) times `weight` (V, D) transposed, multiplied in the type
     of `hidden`, plus `bias` (V,); `targets` are (tokens,). Each label is 1 - `label_smoothing` on
     its token plus `label_smoothing` spread evenly over all V. With `r_drop`, R-Drop's alpha, there
     are two passes, and the loss is half of the paper's (Liang et al. 2021, equation 3), so it is as
@@ -225,7 +223,7 @@ class _Block:
 def _block(
     logits: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float, r_drop: float
 ) -> _Block:
-    """Of `logits` (passes, R, V), overwritten if they are fp32, plus `bias` (V,); `targets` (R,)."""
+    """Of `logits` (passes, R, V) + `bias` (V,) and `targets` (R,); fp32 logits are overwritten."""
     z = logits.float()
     if bias is not None:
         z += bias
@@ -258,10 +256,10 @@ def penalty_and_gradient(
 ) -> tuple[Tensor, Tensor]:
     """R-Drop's penalty, and the gradient in the logits of cross-entropy and penalty.
 
-    Let z and z' be the logits of the passes and p and p' their softmax. Equation 3 of the paper is the sum of
-    both cross-entropies and a penalty of alpha/2 (KL(p|p') + KL(p'|p)). Both divergences together are
-    Σ (p - p') (z - z'). The gradient in z is p - q + alpha/2 (p (z - z' - m) + p - p'), where q is the label
-    and m the mean of z - z' under p. For z', both passes are exchanged.
+    Let z and z' be the logits of the passes and p and p' their softmax. Equation 3 of the paper is
+    the sum of both cross-entropies and a penalty of alpha/2 (KL(p|p') + KL(p'|p)). Both divergences
+    together are Σ (p - p') (z - z'). The gradient in z is p - q + alpha/2 (p (z - z' - m) + p - p'),
+    where q is the label and m the mean of z - z' under p. For z', exchange both passes.
 
     Takes `exps` (2, R, V), which is p times `total` (2, R, 1), and `difference` (R, V), which is z
     - z'. Returns a scalar, a sum over the tokens, and (2, R, V): the gradient, without q, also

@@ -1,5 +1,6 @@
-"""Everything that is reported while a model is trained: to people, to train.log, to metrics.jsonl,
-to status.json and to an experiment tracker. Training does not depend on it.
+"""The one owner of reports about training, which does not depend on them.
+
+They go to people, train.log, metrics.jsonl, status.json and an experiment tracker.
 """
 
 import logging

@@ -19,10 +19,10 @@ RMS = 0.2
 
 
 class Optimizer:
-    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019), by PyTorch's fused kernels,
-    or Muon.
+    """Adam, AdamW or Muon, by PyTorch's fused kernels where it has one.
 
-    Muon (Jordan et al. 2024) is for the matrices of encoder and decoder; AdamW then updates all
+    Adam is by Kingma and Ba (2015), AdamW by Loshchilov and Hutter (2019). Muon (Jordan et al.
+    2024) is for the matrices of encoder and decoder; AdamW then updates all
     else. Weight decay applies only to matrices that are not embeddings or positions. `torch.optim`
     is not used: importing it loads PyTorch's compiler, more than a second for every training.
     """
@@ -59,7 +59,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, lr: float | Tensor, *, skipped: Tensor) -> None:
-        """Update the parameters from their gradients at learning rate `lr`, then drop the gradients.
+        """Update the parameters from their gradients at learning rate `lr`; drop the gradients.
 
         If `skipped`, a scalar on the parameters' device, is 1 and not 0, nothing changes: no
         weight, running mean or number of updates. The host does not wait for its value.

@@ -60,7 +60,7 @@ class WorkingCopy:
 
 
 class LossScale:
-    """A factor that keeps small gradients of fp16 from becoming zero (Micikevicius et al. 2018, 3.2).
+    """A factor that keeps fp16's small gradients from becoming 0 (Micikevicius et al. 2018, 3.2).
 
     It is halved where a gradient has overflowed, and doubled after many updates without that. It
     stays on the device, so no update waits for its value. In other precisions it is 1.

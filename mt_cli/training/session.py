@@ -47,7 +47,7 @@ MAX_SKIPS = 10
 recover.
 """
 DIVERGED = 3.0
-"""A loss that is so many times that of guessing comes from weights that have grown without bound."""
+"""Training has diverged when the loss is so many times that of a uniform guess."""
 
 
 class Session:

@@ -63,7 +63,7 @@ class Validator:
         perfect = self._score(self._refs)
         self.bleu_signature = perfect.signature
         self.has_bleu = perfect.score > 0
-        """Whether BLEU can tell translations apart: not if references have fewer than four words."""
+        """Whether BLEU can tell translations apart; not if all references have under four words."""
         self.best_by = run.config.training.best_by if self.has_bleu else "loss"
         """What the best checkpoint is judged by."""
         if self.best_by != run.config.training.best_by:

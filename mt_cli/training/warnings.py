@@ -127,7 +127,7 @@ def warning_after(bleu: float, *, hyps: Sequence[str], sources: Sequence[str]) -
 def warning_of_risen_loss(
     val_nll: Sequence[tuple[int, float]], train_nll: Sequence[tuple[int, float]]
 ) -> str | None:
-    """Whether the loss on val has risen again, and why; both are (step, nats per token) in order."""
+    """Say if the loss on val has risen again, and why; both are (step, nats per token) in order."""
     lowest_step, lowest = min(val_nll, key=lambda each: each[1])
     _, last = val_nll[-1]
     if last <= lowest + OVERFITTED:

@@ -151,9 +151,7 @@ def _make(
 
 
 def loops(made: str, given: str) -> bool:
-    """Whether a translation repeats words or letters again and again, as what it translates does
-    not.
-    """
+    """Whether a translation repeats words or letters endlessly, and its source does not."""
     return _has_loop(made) and not _has_loop(given)
 
 

@@ -88,7 +88,7 @@ def joined(parts: Sequence[Translation], *, space: str) -> Translation:
 def counting_lines(
     of_lines: Sequence[Sequence[Part]], on_progress: Callable[[int], None] | None
 ) -> Callable[[Sequence[int]], None] | None:
-    """A function of places of parts that are done, which tells `on_progress` how many lines that is.
+    """A function that takes the places of finished parts and reports finished lines.
 
     A line counts with its first part, an empty one at once.
     """

@@ -79,10 +79,9 @@ class PairScorer:
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, first_line: int | None = None
     ) -> list[PairScore]:
-        """The score of each pair; `first_line` is the number of the first, for warnings, if there
-        may be any.
+        """The score of each pair; `first_line` is the line number of the first, for warnings.
 
-        The translation of an empty line is empty, for certain, so any other is impossible. A pair
+        Without it there are no warnings. The translation of an empty line is empty, for certain, so any other is impossible. A pair
         with a side that is too long for the model is impossible too, and a warning says so.
         """
         src_ids = self._tokenizers.encode(sources, "src")

@@ -258,7 +258,7 @@ class Searcher(Engine):
     def _side_by_side(
         self, search: Callable[[list[Ids]], list[Found]], groups: Iterable[list[Ids]]
     ) -> Generator[tuple[int, list[Found]], None, None]:
-        """The number of each of `groups`, and what `search` finds, in the order in which they end."""
+        """The number of each of `groups` and what `search` finds for it, in the order they end."""
         futures = {self._pool.submit(search, group): number for number, group in enumerate(groups)}
         try:
             for future in as_completed(futures):

@@ -1,4 +1,4 @@
-"""Streams of lines: what is translated, and where translations go. Only `\\n` ends a line."""
+"""Streams of lines: what is translated, and where translations go. Only LF ends a line."""
 
 import io
 import logging

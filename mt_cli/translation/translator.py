@@ -430,7 +430,7 @@ class Translator:
     # Text to ids, and back
 
     def _split(self, lines: Iterable[str]) -> list[list[Part]]:
-        """The parts of each of `lines` that the model can take: usually one, none if it is empty."""
+        """The parts of each of `lines` that the model can take: usually one; none if empty."""
         texts = [normalize(line) for line in checked_lines(lines)]
         encoded = self._tokenizers.encode(texts, "src")
         return [self._parts(text, ids) for text, ids in zip(texts, encoded, strict=True)]

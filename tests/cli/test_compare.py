@@ -65,7 +65,7 @@ def test_every_system_and_every_change_is_in_the_json(
 def test_many_sentences_are_drawn_less_often(
     workspace: Workspace, ref: Path, worse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt_cli.evaluation.compare.MOST_RESAMPLED", 1)
+    monkeypatch.setattr("mt_cli.evaluation.compare.MAX_RESAMPLED", 1)
     flags = ("--ref", ref, "--json", "--resamples", 200, "--trials", 10_000)
     found = document(workspace.call("compare", worse, ref, *flags))
     assert (found["resamples"], found["trials"]) == (100, 333)
@@ -86,7 +86,7 @@ def test_translations_are_made_once_and_then_taken_as_kept(
 ) -> None:
     first = compare(workspace, run, run)
     assert first.code == 0
-    monkeypatch.setattr(Translator, "of_runs", None)
+    monkeypatch.setattr(Translator, "of_models", None)
     assert compare(workspace, run, run).out == first.out
 
 

@@ -172,7 +172,7 @@ def test_an_ensemble_keeps_its_scores_apart(
     assert workspace.call("train", "tiny.toml", *settings).code == 0
     scores = scores_of(workspace, run, other, "--split", "val", split="val")
     kept = kept_of(run)
-    assert kept.name.startswith("val-greedy-with-other-")
+    assert re.fullmatch(r"val-greedy-[0-9a-f]{8}", kept.name)
     saved: dict[str, Any] = json.loads((kept / "scores.json").read_bytes())
     (member,) = saved["with"]
     assert (member["run"], member["checkpoint"]) == ("other", "step-00000020")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from workspace import Outcome, Workspace
 
-from mt_cli.evaluation import export as conversion
+from mt_cli.export import ctranslate2_model
 from mt_cli.text import SPECIALS
 
 RUN = "runs/tiny"
@@ -51,7 +51,7 @@ def test_int8_is_smaller_and_still_translates(
 def test_model_that_says_something_else_exits_6_after_the_proof(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversion, "NEVER_CHOSEN", range(len(SPECIALS), 400))
+    monkeypatch.setattr(ctranslate2_model, "NEVER_CHOSEN", range(len(SPECIALS), 400))
     outcome = export(workspace, tmp_path / "out")
     assert outcome.code == 6
     assert outcome.lines[-1].startswith("val  identical    0 of 20 ")
@@ -108,7 +108,7 @@ def test_wrong_use_is_named_and_exits_2(
     [
         ("inspect EXPORTED", "exported from"),
         ("inspect EXPORTED --text Hund", "only translates"),
-        ("inspect EXPORTED --attention -", "only translates"),
+        ("inspect EXPORTED --attention new.png", "only translates"),
         ("doctor EXPORTED", "exported from"),
         ("plot EXPORTED -o new.png", "exported from"),
         ("report EXPORTED -o new.html", "exported from"),

@@ -17,8 +17,8 @@ import torch
 from workspace import MT_CLI, TIMEOUT_S, Workspace
 
 from mt_cli.config.load import load_config
-from mt_cli.training.monitor import before_training
-from mt_cli.training.trainer import StepReport, Trainer
+from mt_cli.training.trainer import Trainer
+from mt_cli.training.warnings import warnings_before
 
 pytestmark = pytest.mark.processes
 
@@ -224,12 +224,12 @@ def test_replicas_that_drift_apart_are_told_of_and_made_equal(
     second = start_second(*args)
     update = Trainer._update
 
-    def spoiled(trainer: Trainer, *given: Any, **named: Any) -> StepReport:  # noqa: ANN401
-        report = update(trainer, *given, **named)
-        if report.step == 30:  # in this process alone
+    def spoiled(trainer: Trainer, *given: Any) -> torch.Tensor:  # noqa: ANN401
+        measured = update(trainer, *given)
+        if trainer.progress.step == 30:  # in this process alone
             with torch.no_grad():
                 next(trainer.model.parameters())[0, 0] += 1e-6
-        return report
+        return measured
 
     monkeypatch.setattr(Trainer, "_update", spoiled)
     outcome = workspace.call("train", "tiny.toml", *args)
@@ -240,6 +240,6 @@ def test_replicas_that_drift_apart_are_told_of_and_made_equal(
 def test_processes_with_little_to_do_are_warned_of(workspace: Workspace) -> None:
     config = load_config(workspace.folder / "tiny.toml", ["training.tokens_per_batch=5000"])
     sizes = {"num_pairs": 10**6, "num_tokens": 10**8, "vocab_size": 100, "total_steps": 10**5}
-    (warning,) = before_training(config, **sizes, num_processes=4)
+    (warning,) = warnings_before(config, **sizes, num_processes=4)
     assert "training.tokens_per_batch = 8192" in warning
-    assert not list(before_training(config, **sizes, num_processes=2))
+    assert not list(warnings_before(config, **sizes, num_processes=2))

@@ -203,21 +203,21 @@ def test_all_errors_of_a_file_are_reported_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "key", "value", "words"),
     [
-        ("model", "d_model", "64", "whole number, found '64'"),
-        ("model", "d_model", True, "whole number, found true"),
+        ("model", "d_model", "64", "integer, found '64'"),
+        ("model", "d_model", True, "integer, found true"),
         ("model", "dropout", False, "number, found false"),
         ("model", "dropout", 1.0, "less than 1, found 1.0"),
         ("model", "backend", "pytorch", "'torch' or 'scratch', found 'pytorch'"),
-        ("model", "final_norm", "true", "true or false, found 'true'"),
+        ("model", "final_norm", "true", "boolean, found 'true'"),
         ("training", "peak_lr", math.inf, "finite number, found inf"),
         ("training", "peak_lr", math.nan, "finite number, found nan"),
         ("training", "betas", [0.9], "found [0.9]"),
-        ("training", "betas", [0.9, 0.9, 0.9], "at most 2 values, found [0.9, 0.9, 0.9]"),
+        ("training", "betas", [0.9, 0.9, 0.9], "at most 2 items"),
         ("tokenizer", "from_run", "a\udcff", "UTF-8"),
         ("training", "warmup_steps", -1, "whole number"),
-        ("data", "splits", "train", "list"),
+        ("data", "splits", "train", "found 'train'"),
         ("data", "src_lang", "German", "language"),
-        ("data", "files", 3, "table, found 3"),
+        ("data", "files", 3, "found 3"),
     ],
 )
 def test_value_is_refused_with_what_it_must_be(

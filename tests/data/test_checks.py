@@ -13,8 +13,8 @@ import pytest
 import spanish
 
 from mt_cli.config.schema import DataConfig, FilesConfig
+from mt_cli.data.checks import log_problems
 from mt_cli.data.corpora import ParallelText
-from mt_cli.data.checks import log_oddities
 from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.errors import DataError
 
@@ -51,7 +51,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
 
     def check(corpus: dict[str, ParallelText], src_lang: str = "de") -> str:
         caplog.clear()
-        log_oddities(corpus, DataConfig(src_lang=src_lang, tgt_lang="en"))
+        log_problems(corpus, DataConfig(src_lang=src_lang, tgt_lang="en"))
         warn_of_leaks(corpus)
         warnings = [each for each in caplog.records if each.levelno >= logging.WARNING]
         return "\n".join(each.message for each in warnings)
@@ -121,7 +121,7 @@ def test_a_side_that_is_not_utf8_is_refused_with_its_first_bad_line(tmp_path: Pa
     first = next(i for i, line in enumerate(de, 1) if not line.isascii())
     spoilt = write(tmp_path, "train", [line.encode("latin-1") for line in de], en)
     with pytest.raises(DataError, match=rf"train\.src: .* line {first}; ") as caught:
-        log_oddities({"train": spoilt}, DataConfig())
+        log_problems({"train": spoilt}, DataConfig())
     assert de[first - 1][:40] in str(caught.value)
 
 
@@ -141,14 +141,14 @@ def test_the_encoding_that_is_advised_is_the_usual_one_of_the_language(
     src, tgt = [text.encode(encoding)] * 9, [f"A dog {i}." for i in range(9)]
     spoilt = write(tmp_path, "train", src, tgt)
     with pytest.raises(DataError, match=f"iconv -f {encoding} ") as caught:
-        log_oddities({"train": spoilt}, DataConfig(src_lang=lang))
+        log_problems({"train": spoilt}, DataConfig(src_lang=lang))
     assert text in str(caught.value)
 
 
 def test_five_pairs_are_shown_with_their_lines(tmp_path: Path) -> None:
     de, en = TRAIN
     corpus = {"train": write(tmp_path, "train", de, en)}
-    _, *shown = re.split(r"line (\d+): ", log_oddities(corpus, DataConfig()))
+    _, *shown = re.split(r"line (\d+): ", log_problems(corpus, DataConfig()))
     assert len(shown) == 2 * 5
     for number, pair in zip(shown[::2], shown[1::2], strict=True):
         line = int(number) - 1

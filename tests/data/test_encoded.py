@@ -5,9 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mt_cli.data.encoded import (
+    EncodedPairs,
+    EncodedSplit,
+    Sentences,
+    id_type,
+    open_split,
+    write_split,
+)
 from mt_cli.data.prepare import encode_pairs
 from mt_cli.data.report import SideReport
-from mt_cli.data.encoded import EncodedPairs, EncodedSplit, Sentences, id_type, open_split, write_split
 from mt_cli.errors import DataError
 from mt_cli.text import SPECIALS
 from mt_cli.text.tokenizers import TextOptions, Tokenizers
@@ -38,7 +45,7 @@ def pairs(src: list[list[int]], tgt: list[list[int]]) -> EncodedPairs:
 
 
 def write(folder: Path, *parts: EncodedPairs) -> None:
-    write_split(folder, "val", parts, [np.uint16, np.int32])
+    write_split(folder, "val", parts, src_type=np.uint16, tgt_type=np.int32)
 
 
 def lists(sequences: Sentences) -> list[list[int]]:

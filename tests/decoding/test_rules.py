@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mt_cli.decoding.rules import Rules, ban
+from mt_cli.decoding.rules import Rules, mask_
 from mt_cli.text import BOS_ID, EOS_ID
 
 hyps_of_one_length = st.integers(0, 9).flatmap(
@@ -30,6 +30,6 @@ def would_repeat(ids: Sequence[int], new: int, n: int) -> bool:
 def test_banned_are_exactly_those_that_would_repeat(hyps: list[list[int]], n: int) -> None:
     logits = torch.zeros(len(hyps), 4)
     rules = Rules(BOS_ID, EOS_ID, no_repeat_ngram=n)
-    ban(logits, rules.repeating(torch.tensor(hyps, dtype=torch.long).view(len(hyps), -1)))
+    mask_(logits, rules.repeated_ids(torch.tensor(hyps, dtype=torch.long).view(len(hyps), -1)))
     expected = [[would_repeat(hyp, i, n) for i in range(4)] for hyp in hyps]
     assert logits.isinf().tolist() == expected

@@ -12,7 +12,6 @@ from tiny import BACKENDS, random_ids, randomised, tiny_model
 from torch import Tensor
 
 from mt_cli.data.batching import pad_ids
-from mt_cli.decoding.hypothesis import penalty
 from mt_cli.decoding.hypothesis import Hyp
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.search import STEPS_BETWEEN_CHECKS, beam_search, greedy_search
@@ -185,10 +184,10 @@ class Script:
     position: int = 0
     seen: list[list[int]] = field(default_factory=list)
 
-    def keep(self, rows: Tensor) -> None:
+    def select(self, rows: Tensor) -> None:
         self.rows = [self.rows[i] for i in rows.tolist()]
 
-    def arrange(self, beams: Tensor) -> None:
+    def reorder(self, beams: Tensor) -> None:
         raise AssertionError("greedy search has one beam")
 
 
@@ -298,9 +297,9 @@ def test_stopping_early_loses_none_of_the_best(n_best: int) -> None:
 class NothingKept:
     """The state of a model that looks at the last word alone."""
 
-    def keep(self, rows: Tensor) -> None: ...
+    def select(self, rows: Tensor) -> None: ...
 
-    def arrange(self, beams: Tensor) -> None: ...
+    def reorder(self, beams: Tensor) -> None: ...
 
 
 def test_search_goes_on_while_a_longer_hypothesis_can_still_win() -> None:
@@ -329,10 +328,3 @@ def test_beam_search_of_a_batch_gives_the_same_as_one_by_one(backend: str) -> No
 def test_no_hypothesis_is_shorter_than_asked_for() -> None:
     found = beams(model_of(), limits=[6] * len(SOURCES), beam_size=3, n_best=3, min_len=4)
     assert min(len(hyp.ids) for hyps in found for hyp in hyps) == 4
-
-
-@pytest.mark.parametrize(
-    ("length", "alpha", "expected"), [(7, 0.0, 1.0), (7, 1.0, 2.0), (19, 0.5, 2.0)]
-)
-def test_length_penalty_is_that_of_the_paper(length: int, alpha: float, expected: float) -> None:
-    assert penalty(length, alpha) == expected

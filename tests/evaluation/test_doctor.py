@@ -10,9 +10,7 @@ from workspace import Workspace
 
 from mt_cli.evaluation.doctor import examine
 from mt_cli.machine.device import Runtime
-from mt_cli.model import torch_backend as pytorch
-from mt_cli.model import transformer as scratch
-from mt_cli.model import translation_model
+from mt_cli.model import scratch_backend, torch_backend, translation_model
 from mt_cli.model.translation_model import TranslationModel
 
 BF16 = Runtime(torch.device("cpu"), "bf16")
@@ -42,7 +40,9 @@ def nothing_is_padding(ids: Tensor, *, pad_id: int) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(scratch, "scratch"), (pytorch, "torch")], ids=["scratch", "torch"]
+    ("module", "name"),
+    [(scratch_backend, "scratch"), (torch_backend, "torch")],
+    ids=["scratch", "torch"],
 )
 def test_a_missing_causal_mask_is_named(
     monkeypatch: pytest.MonkeyPatch, module: object, name: str
@@ -69,7 +69,7 @@ def test_doctor_prints_a_line_for_each_check(workspace: Workspace) -> None:
 def test_a_failed_check_is_exit_code_six(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "causal_mask", everything_may_be_seen)
+    monkeypatch.setattr(scratch_backend, "causal_mask", everything_may_be_seen)
     outcome = workspace.call("doctor", str(workspace.run), "--json")
     assert outcome.code == 6
     assert "checks failed: no information from future tokens (scratch)" in outcome.err

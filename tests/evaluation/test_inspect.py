@@ -3,18 +3,13 @@
 import hashlib
 import json
 import shutil
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 from workspace import Outcome, Workspace
 
-from mt_cli.model.inside import LEVELS
-
 RUN = "runs/tiny"
-SECTIONS = ["run", "parameters", "vocabulary", "scores", "data", "sha256", "environment", "config"]
-
 Document = dict[str, dict[str, object]]
 
 
@@ -116,65 +111,39 @@ def test_run_that_is_none_is_refused(
     assert outcome.err.startswith(message)
 
 
-def shapes_of(workspace: Workspace, *args: object) -> dict[str, object]:
-    outcome = inspect(workspace, RUN, "--shapes", "--json", "--text", "Ein Hund schläft.", *args)
-    assert (outcome.code, outcome.err) == (0, "")
-    found: dict[str, object] = json.loads(outcome.out)
-    return found
-
-
-def tensors_of(workspace: Workspace, *args: object) -> list[dict[str, object]]:
-    tensors = shapes_of(workspace, *args)["tensors"]
-    assert isinstance(tensors, list)
-    return tensors
-
-
-def test_letters_and_sizes_of_each_tensor_agree(workspace: Workspace) -> None:
-    legend = shapes_of(workspace)["legend"]
-    assert isinstance(legend, dict)
-    sizes = {**legend, "1": 1}
-    tensors = tensors_of(workspace)
-    assert [tensor["shape"] for tensor in tensors] == [
-        [sizes[letter] for letter in str(tensor["letters"]).split()] for tensor in tensors
-    ]
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_level_shows_itself_and_those_before_it(workspace: Workspace, level: str) -> None:
-    order = ["model", "layer", "block", "head", "attention"]
-    shown = tensors_of(workspace, "--level", level)
-    assert {tensor["level"] for tensor in shown} == set(order[: order.index(level) + 1])
-    assert shown == [
-        tensor
-        for tensor in tensors_of(workspace)
-        if tensor["level"] in order[: order.index(level) + 1]
-    ]
-
-
-@pytest.mark.parametrize("look", [["--shapes"], ["--masks", "masks.svg"]], ids=["shapes", "masks"])
-def test_empty_text_is_refused(workspace: Workspace, run: Path, look: list[str]) -> None:
-    outcome = inspect(workspace, run, *look, "--text", " ", cwd=run)
-    assert (outcome.code, outcome.out) == (2, b"")
-    assert not run.joinpath("masks.svg").exists()
-
-
-def test_masks_are_drawn_as_svg(workspace: Workspace, tmp_path: Path) -> None:
-    outcome = inspect(workspace, RUN, "--masks", tmp_path / "masks.svg", "--text", ".")
-    texts = [element.text for element in ET.parse(tmp_path / "masks.svg").iter() if element.text]
-    assert outcome == Outcome(0, b"", "")
-    assert texts.count("<pad>") == 3 * 3
-    assert {"masks: rows may attend to the dark columns", "cross-attention", "<s>", "</s>"} <= set(
-        texts
+def test_shapes_are_those_of_the_sentence_on_its_way_through_the_model(
+    workspace: Workspace,
+) -> None:
+    words = ("--shapes", "--text", "Ein Hund schläft.")
+    outcome = inspect(workspace, RUN, *words, "--json")
+    assert outcome.code == 0, outcome.err
+    rows = json.loads(outcome.out)["shapes"]
+    found = {row["name"]: row for row in rows}
+    (_, num_src), (_, num_tgt) = (
+        found["backend.encoder"]["output"][:2],
+        found["logits"]["output"][:2],
     )
+    assert found["src_embedding"]["output"][2] == 64
+    assert found["backend.encoder.layers.0.linear1"]["output"] == [1, num_src, 128]
+    assert found["backend.decoder"]["inputs"][:2] == [[1, num_tgt, 64], [1, num_src, 64]]
+    assert found["logits"]["output"] == [1, num_tgt, 420]
+    source, target, *lines = inspect(workspace, RUN, *words).lines[:-1]
+    assert (len(source.split()), len(target.split())) == (1 + num_src, 1 + num_tgt)
+    assert len(lines) == len(rows)
 
 
-@pytest.mark.parametrize("name", ["masks.pdf", "-"])
-def test_masks_of_another_ending_are_refused_before_the_run_is_read(
+def test_empty_text_is_refused(workspace: Workspace) -> None:
+    outcome = inspect(workspace, RUN, "--shapes", "--text", " ")
+    assert (outcome.code, outcome.out) == (2, b"")
+
+
+@pytest.mark.parametrize("name", ["maps.pdf", "-"])
+def test_maps_of_another_ending_are_refused_before_the_run_is_read(
     workspace: Workspace, tmp_path: Path, name: str
 ) -> None:
-    outcome = inspect(workspace, "no/such/run", "--masks", name, cwd=tmp_path)
+    outcome = inspect(workspace, "no/such/run", "--attention", name, cwd=tmp_path)
     assert (outcome.code, outcome.out) == (2, b"")
-    assert "the file's ending says how to draw" in outcome.err
+    assert outcome.err.startswith(f"error: {name}: ")
     assert list(tmp_path.iterdir()) == []
 
 

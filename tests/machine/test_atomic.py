@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.lock import locked
 from mt_cli.machine.atomic import WriteError, built_beside, replaced, write_atomically
+from mt_cli.machine.lock import locked
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -11,9 +11,9 @@ from processor import pretend_processor
 from mt_cli.config.schema import Device
 from mt_cli.decoding import search
 from mt_cli.errors import Option, ResourceError
-from mt_cli.machine.shortage import MEMORY, SHORTAGE_HINTS, THREADS, shortage
 from mt_cli.machine.device import best_precision, choose_runtime, set_up_process
 from mt_cli.machine.memory import memory_errors_explained
+from mt_cli.machine.shortage import MEMORY, SHORTAGE_HINTS, THREADS, shortage
 from mt_cli.training import loss
 from mt_cli.translation import scorer, searcher
 
@@ -22,11 +22,11 @@ TABLES = (
     loss.PIECE_LOGITS,
     loss.BLOCK_LOGITS,
     search.STEPS_BETWEEN_CHECKS,
-    scorer.TOKENS_AT_ONCE,
-    scorer.LOGITS_AT_ONCE,
-    searcher.HYPS_AT_ONCE,
-    searcher.SENTENCES_AT_ONCE,
-    searcher.TOKENS_AT_ONCE,
+    scorer.MAX_TOKENS,
+    scorer.MAX_LOGITS,
+    searcher.MAX_HYPS,
+    searcher.MAX_SENTENCES,
+    searcher.MAX_TOKENS,
 )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import DataError
-from mt_cli.machine.files import check_hashes, read_file, read_json, sha256_bytes, sha256_file
 from mt_cli.machine.atomic import write_json
+from mt_cli.machine.files import check_hashes, read_file, read_json, sha256_bytes, sha256_file
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of FIPS 180-2, B.1
 
@@ -18,7 +18,7 @@ def test_file_larger_than_it_may_be_is_refused_unread(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb") as file:
         file.truncate(1 << 40)  # holes, which take no room
     with pytest.raises(DataError, match=r"file: .*1,000 bytes"):
-        read_file(tmp_path / "file", most=1000)
+        read_file(tmp_path / "file", max_bytes=1000)
 
 
 @pytest.mark.parametrize(

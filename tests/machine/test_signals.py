@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mt_cli.machine import processes as module
+from mt_cli.machine import signals as module
 from mt_cli.machine.signals import StopSignals
 
 

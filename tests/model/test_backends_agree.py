@@ -101,7 +101,7 @@ RATES = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
     ("backend", "name", "expected"),
     [
         ("scratch", "dropout", 0.1),
-        ("scratch", "self_attn.attention.dropout", 0.2),
+        ("scratch", "self_attn.dropout", 0.2),
         ("scratch", "activation_dropout", 0.3),
         ("torch", "dropout1", 0.1),
         ("torch", "dropout2", 0.1),

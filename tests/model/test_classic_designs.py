@@ -45,10 +45,7 @@ def whole(name: str, *, src_vocab: int, tgt_vocab: int) -> TranslationModel:
     """The model of a config, without memory for its weights."""
     with torch.device("meta"):
         return TranslationModel(
-            src_vocab_size=src_vocab,
-            tgt_vocab_size=tgt_vocab,
-            generator=torch.default_generator,
-            **config_of(name).model_dump(),
+            config_of(name), src_vocab, tgt_vocab, generator=torch.default_generator
         )
 
 

@@ -9,7 +9,7 @@ import torch
 from tiny import BACKENDS, random_ids, randomised, tiny_model, with_bos
 from torch import Tensor
 
-from mt_cli.model.cpu_kernels import Dropout, add_scaled, biased_softmax, transpose_weights_
+from mt_cli.model.cpu_kernels import Dropout, add_scaled, bf16_softmax, transpose_weights_
 from mt_cli.model.transformer import as_bias, causal_mask
 from mt_cli.model.translation_model import TranslationModel
 
@@ -98,23 +98,23 @@ def test_rate_that_no_byte_stands_for_is_left_to_torch() -> None:
 # Fused steps
 
 
-@each_type
 @pytest.mark.parametrize("bias", BIASES.values(), ids=BIASES)
-def test_softmax_and_its_gradient_equal_torch(bias: Tensor, dtype: torch.dtype) -> None:
-    scores = random(B, H, T, S, seed=1, dtype=dtype).mul_(10).requires_grad_()
+def test_softmax_and_its_gradient_equal_torch(bias: Tensor) -> None:
+    scores = random(B, H, T, S, seed=1, dtype=torch.bfloat16).mul_(10).requires_grad_()
     exact = scores.detach().double().requires_grad_()
-    ours, theirs = biased_softmax(scores, bias, scale=SCALE), (SCALE * exact + bias).softmax(-1)
-    assert ours.dtype == dtype
-    torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=TOLERANCES[dtype])
-    (gradient,), (expected,) = gradients(ours, 2, scores), gradients(theirs, 2, exact)
-    assert gradient.dtype == dtype
-    torch.testing.assert_close(gradient.double(), expected, rtol=0, atol=TOLERANCES[dtype])
+    ours = bf16_softmax(scores, bias, scale=SCALE)
+    theirs = (SCALE * exact + bias).softmax(-1)
+    (gradient,) = gradients(ours, 2, scores)
+    (expected,) = gradients(theirs, 2, exact)
+    assert ours.dtype == gradient.dtype == torch.bfloat16
+    tolerance = TOLERANCES[torch.bfloat16]
+    torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=tolerance)
+    torch.testing.assert_close(gradient.double(), expected, rtol=0, atol=tolerance)
 
 
-@each_type
-def test_softmax_is_exactly_zero_where_the_bias_hides(dtype: torch.dtype) -> None:
-    scores = random(B, H, T, S, seed=1, dtype=dtype).requires_grad_()
-    weights = biased_softmax(scores, BIASES["causal"], scale=SCALE)
+def test_softmax_is_exactly_zero_where_the_bias_hides() -> None:
+    scores = random(B, H, T, S, seed=1, dtype=torch.bfloat16).requires_grad_()
+    weights = bf16_softmax(scores, BIASES["causal"], scale=SCALE)
     hidden = (BIASES["causal"] == -math.inf).expand(B, H, T, S)
     (gradient,) = gradients(weights, 2, scores)
     assert weights[hidden].abs().sum() == 0

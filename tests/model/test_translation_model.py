@@ -109,7 +109,7 @@ def test_kept_sentences_go_on_as_they_would(model: TranslationModel, rows: list[
     src, tgt = random_ids(3, 6, lengths=[6, 2, 4]), with_bos(random_ids(3, 7, seed=1))
     state = start(model, src)
     steps(model, tgt[:, :3], state)
-    state.keep(torch.tensor(rows))
+    state.select(torch.tensor(rows))
     assert state.length == 3
     assert_same(steps(model, tgt[rows, 3:], state), logits_of(model, src, tgt)[rows, 3:])
 
@@ -128,10 +128,10 @@ def test_beams_go_on_from_those_they_are_told_to(model: TranslationModel) -> Non
         assert_same(logits.flatten(0, 1), whole)
         if length == 4:
             kept = torch.tensor([2, 1])
-            state.keep(kept)
+            state.select(kept)
             sentences, prefixes = sentences[kept], prefixes[kept]
         beams = torch.randint(prefixes.shape[1], (len(sentences), 3), generator=generator)
-        state.arrange(beams)
+        state.reorder(beams)
         ids = torch.randint(4, 11, beams.shape, generator=generator)
         each = torch.arange(len(sentences)).unsqueeze(1)
         prefixes = torch.cat([prefixes[each, beams], ids.unsqueeze(-1)], dim=-1)

@@ -1,9 +1,5 @@
-"""Labelled grids, as text that is compared letter by letter and as pictures that other programs can
-read.
-"""
+"""Labelled grids as pictures that other programs can read."""
 
-import itertools
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +8,7 @@ import numpy as np
 import pytest
 
 from mt_cli.errors import ResourceError
-from mt_cli.pictures.figures import Panel, heat_map, write_picture
+from mt_cli.pictures.figures import Panel, write_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -32,18 +28,6 @@ def random_panel(num_rows: int, num_columns: int, *, title: str = "mean") -> Pan
     values = np.random.default_rng(0).dirichlet(np.ones(num_columns), num_rows)
     rows, columns = [f"r{i}" for i in range(num_rows)], [f"c{i}" for i in range(num_columns)]
     return panel_of(rows, columns, values.tolist(), title=title)
-
-
-def test_heat_map_has_vertical_labels_shades_and_each_rows_strongest_column() -> None:
-    panel = panel_of(["der", "</s>"], ["a", "the"], [[0.25, 0.5], [1.0, 0.0]])
-    assert heat_map(panel).split("\n") == [
-        "mean",
-        "       t",
-        "       h",
-        "     a e",
-        " der ░░▒▒  the 0.50",
-        "</s> ██    a 1.00",
-    ]
 
 
 def texts_in(path: Path) -> list[str]:
@@ -92,15 +76,3 @@ def test_place_below_a_file_is_refused_and_nothing_is_left(tmp_path: Path) -> No
     with pytest.raises(ResourceError, match=r"file/x\.png: "):
         write_picture(file / "x.png", [random_panel(1, 1)], title="T")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "precious")]
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_heat_map_is_cut_into_blocks_that_fit_and_hold_every_column_once(width: int) -> None:
-    title, *lines = heat_map(random_panel(5, 50), width=width).split("\n")
-    assert title == "mean"
-    assert max(map(len, lines)) <= width
-    headings = [line for line in lines if line.startswith("columns ")]
-    ranges = [tuple(map(int, re.findall(r"\d+", heading))) for heading in headings]
-    assert ranges[0][0] == 1
-    assert ranges[-1][1:] == (50, 50)
-    assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(ranges))

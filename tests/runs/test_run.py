@@ -1,6 +1,5 @@
 """Run folders: made once, opened only when they are what they were, and what is found in them."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from tiny import TINY, random_ids
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.atomic import write_json
-from mt_cli.runs.run import ENVIRONMENT, STATUS, Run
+from mt_cli.runs.metrics import append_metrics, read_metrics
 from mt_cli.runs.opening import open_run
+from mt_cli.runs.run import ENVIRONMENT, STATUS, Run
 
 CONFIG = Config(model=TINY, data=DataConfig(max_len=14))
 
@@ -44,12 +44,12 @@ def test_an_existing_run_is_not_touched_unasked(run: Run) -> None:
 
 def test_overwriting_leaves_nothing_of_the_old_run(run: Run) -> None:
     add_checkpoint(run, 3, pointers=("best",))
-    run.append_metrics({"kind": "step", "step": 3})
+    append_metrics(run.metrics_path, {"kind": "step", "step": 3})
     anew = create(run.folder, overwrite=True, config=Config())
     assert anew.config == Config()
     assert not (run.folder / "checkpoints").exists()
     assert not (run.folder / "best.txt").exists()
-    assert list(anew.metrics()) == []
+    assert read_metrics(anew.metrics_path) == []
 
 
 def test_a_prepared_folder_is_not_overwritten_for_a_run(tmp_path: Path) -> None:
@@ -146,37 +146,6 @@ def test_trained_model_is_loaded_in_eval_mode_on_either_backend(
 
 # What training says of itself
 
-STEP = {"kind": "step", "step": 10, "loss": 3.5}
-LATER = {"kind": "validation", "step": 12, "bleu": 1.5}
-
-
-@pytest.fixture
-def measured(run: Run) -> Run:
-    run.append_metrics(STEP)
-    run.append_metrics(LATER)
-    return run
-
-
-@pytest.mark.parametrize("length", [1, 20])
-def test_line_cut_short_is_left_out_and_forgotten(measured: Run, length: int) -> None:
-    whole = measured.metrics_path.read_bytes()
-    measured.metrics_path.write_bytes(whole + json.dumps(STEP).encode()[:length])
-    assert list(measured.metrics()) == [STEP, LATER]
-    measured.forget_metrics_after(12)
-    assert measured.metrics_path.read_bytes() == whole
-    measured.forget_metrics_after(11)
-    assert list(measured.metrics()) == [STEP]
-
-
-@pytest.mark.parametrize(
-    "damaged", [b'{"kind": "st\n', b"\xff\xfe\n", b"\n", b"[1]\n", b'{"step": 3}\n']
-)
-def test_damaged_line_is_named(measured: Run, damaged: bytes) -> None:
-    measured.metrics_path.write_bytes(measured.metrics_path.read_bytes() + damaged)
-    with pytest.raises(DataError, match=r"metrics\.jsonl: line 3: "):
-        list(measured.metrics())
-
-
 START_FACTS = {"commit": "a", "threads": 2, "gpu": "H"}
 LATER_FACTS = {"commit": "b", "threads": 2, "amx": True}
 
@@ -191,7 +160,7 @@ def test_each_resumption_notes_what_differs_from_the_one_before(run: Run) -> Non
         run.note_resumption(LATER_FACTS, after_step=step)
     run.note_resumption(START_FACTS, after_step=30)
     noted = [
-        {"after_step": 10, "commit": "b", "gpu": None, "amx": True},
-        {"after_step": 30, "commit": "a", "gpu": "H", "amx": None},
+        {"after_step": 10, "commit": "b", "amx": True},
+        {"after_step": 30, "commit": "a"},
     ]
     assert run.read_facts(ENVIRONMENT) == START_FACTS | {"resumed": noted}

@@ -1,44 +1,54 @@
-"""CUDA graphs, with graphs that only note what was captured: which inputs are computed, captured
+"""CUDA graphs, with graphs that only note what was captured: which batches are computed, captured
 and replayed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 import torch
+from tiny import split_of
 from torch import Tensor
 
+from mt_cli.data.batching import Batch, collate
 from mt_cli.training import graphs
-from mt_cli.training.graphs import Graphs
+from mt_cli.training.graphs import CudaGraphs
 
 
-class Work:
-    """Doubles its input; the latest input and output are what a graph would have captured."""
+class Update:
+    """Depends on a batch, a rate and a weight; keeps the inputs and the output that a graph would
+    have captured.
+    """
 
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, given: Tensor) -> Tensor:
+    def __call__(
+        self, batches: Sequence[Batch], lr: float | Tensor, per_token: float | Tensor
+    ) -> Tensor:
         self.calls += 1
-        self.given = given
-        self.output = 2 * given
+        self.inputs = (batches[0].src_ids, lr, per_token)
+        self.output = computed(*self.inputs)
         return self.output
 
 
+def computed(src_ids: Tensor, lr: float | Tensor, per_token: float | Tensor) -> Tensor:
+    return src_ids.sum() * lr + per_token
+
+
 @pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+def update(monkeypatch: pytest.MonkeyPatch) -> Update:
     """What is captured; a replay does it again, into the same memory."""
-    work = Work()
+    update = Update()
 
     class Graph:
         def pool(self) -> None: ...
 
         def captured(self) -> None:
-            self.given, self.output = work.given, work.output
+            self.inputs, self.output = update.inputs, update.output
 
         def replay(self) -> None:
-            self.output.copy_(2 * self.given)
+            self.output.copy_(computed(*self.inputs))
 
     @contextmanager
     def capture(graph: Graph, pool: None) -> Iterator[None]:
@@ -47,23 +57,35 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", capture)
-    return work
+    return update
 
 
-def test_a_shape_is_computed_then_captured_and_from_then_on_replayed(work: Work) -> None:
-    replayed = Graphs(work)
-    outputs = [replayed(torch.full((3,), number)) for number in (1.0, 2.0, 3.0, 4.0)]
-    assert [output[0].item() for output in outputs] == [2, 4, 6, 8]
-    assert work.calls == 2
+def batch_of(number: int, *, width: int = 1) -> Batch:
+    return collate(split_of([([number] * width, [5])]), [0])
+
+
+def test_a_shape_is_computed_then_captured_and_from_then_on_replayed(update: Update) -> None:
+    replayed = CudaGraphs(update)
+    outputs = [replayed([batch_of(number)], number, 0.5) for number in (4, 5, 6, 7)]
+    alone = [computed(batch_of(number).src_ids, number, 0.5) for number in (4, 5, 6, 7)]
+    assert outputs == alone  # no replay overwrites what an earlier one has given
+    assert update.calls == 2
 
 
 def test_shapes_have_graphs_of_their_own_and_no_more_than_there_is_room_for(
-    work: Work, monkeypatch: pytest.MonkeyPatch
+    update: Update, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graphs, "MOST", 2)
-    replayed = Graphs(work)
-    for number in (1.0, 2.0, 3.0):
-        for size in (1, 2, 3):
-            output = replayed(torch.full((size,), number))
-            assert output.tolist() == [2 * number] * size
-    assert work.calls == 2 + 2 + 3
+    monkeypatch.setattr(graphs, "MAX_GRAPHS", 2)
+    replayed = CudaGraphs(update)
+    for number in (4, 5, 6):
+        for width in (1, 2, 3):
+            batch = batch_of(number, width=width)
+            assert replayed([batch], number, 0.5) == computed(batch.src_ids, number, 0.5)
+    assert update.calls == 2 + 2 + 3
+
+
+def test_several_batches_are_not_captured(update: Update) -> None:
+    replayed = CudaGraphs(update)
+    for _ in range(3):
+        replayed([batch_of(4), batch_of(5)], 1.0, 0.5)
+    assert update.calls == 3

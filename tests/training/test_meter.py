@@ -26,7 +26,7 @@ def test_what_goes_before_the_first_update_is_no_time_of_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("mt_cli.training.monitor.time.perf_counter", lambda: now)
+    monkeypatch.setattr("mt_cli.training.meter.time.perf_counter", lambda: now)
     meter = Meter()
     now = 7.0  # data, models and trackers are made ready
     meter.resume()
@@ -36,7 +36,7 @@ def test_what_goes_before_the_first_update_is_no_time_of_training(
     reading = meter.read()
     assert reading is not None
     assert reading.tgt_tokens_per_s == 200
-    assert meter.seconds_an_update == 0.5
+    assert meter.seconds_per_update == 0.5
 
 
 def test_reading_is_the_mean_over_the_tokens_that_came_since_the_last_one() -> None:

@@ -1,4 +1,4 @@
-"""The optimiser: what decays, by how much, and how its state is kept."""
+"""The optimizer: what decays, by how much, and how its state is kept."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from tiny import random_ids, randomised, tiny_model
 from torch import Tensor
 from torch.optim import _muon
 
-from mt_cli.config.schema import OptimizerKind
+from mt_cli.config.schema import OptimizerKind, TrainingConfig
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.optimizer import Optimizer, orthogonal
 
@@ -15,10 +15,11 @@ LR = 0.01
 NO = torch.zeros(())
 
 
-def optimiser_of(
+def optimizer_of(
     model: TranslationModel, *, kind: OptimizerKind = "adamw", weight_decay: float = 0.0
 ) -> Optimizer:
-    return Optimizer(model, optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay)
+    config = TrainingConfig(optimizer=kind, betas=(0.9, 0.98), eps=1e-9, weight_decay=weight_decay)
+    return Optimizer(model, config)
 
 
 def gradients(model: TranslationModel, *, seed: int) -> dict[str, Tensor]:
@@ -29,10 +30,10 @@ def gradients(model: TranslationModel, *, seed: int) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def update(model: TranslationModel, optimiser: Optimizer, *, seed: int = 0) -> dict[str, Tensor]:
+def update(model: TranslationModel, optimizer: Optimizer, *, seed: int = 0) -> dict[str, Tensor]:
     """One update; gives its gradients."""
     found = gradients(model, seed=seed)
-    optimiser.update(LR, skipped=NO)
+    optimizer.step(LR, skipped=NO)
     return found
 
 
@@ -40,9 +41,9 @@ def after_an_update_without_gradient(kind: OptimizerKind, **options: object) -> 
     """How many times its old value each parameter has, after an update of pure decay."""
     model = randomised(tiny_model(options=options))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimiser = optimiser_of(model, kind=kind, weight_decay=0.5)
+    optimizer = optimizer_of(model, kind=kind, weight_decay=0.5)
     torch.autograd.backward([p.sum() * 0 for p in model.parameters()])
-    optimiser.update(0.1, skipped=NO)
+    optimizer.step(0.1, skipped=NO)
     return {name: p.detach() / before[name] for name, p in model.named_parameters()}
 
 
@@ -55,9 +56,9 @@ def test_adam_takes_decay_for_a_gradient() -> None:
     model = randomised(tiny_model())
     matrix = model.get_parameter("output.weight")
     before = matrix.detach().clone()
-    optimiser = optimiser_of(model, kind="adam", weight_decay=0.5)
+    optimizer = optimizer_of(model, kind="adam", weight_decay=0.5)
     torch.autograd.backward([p.sum() * 0 for p in model.parameters()])
-    optimiser.update(0.1, skipped=NO)
+    optimizer.step(0.1, skipped=NO)
     torch.testing.assert_close(matrix.detach(), before - 0.1 * before.sign())
 
 
@@ -76,16 +77,16 @@ def test_a_tied_output_layer_is_an_embedding_and_does_not_decay(tie: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restored_optimiser_goes_on_as_the_first_would(kind: OptimizerKind) -> None:
+def test_a_restored_optimizer_goes_on_as_the_first_would(kind: OptimizerKind) -> None:
     model = randomised(tiny_model())
-    optimiser = optimiser_of(model, kind=kind, weight_decay=0.1)
-    update(model, optimiser)
-    state = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
+    optimizer = optimizer_of(model, kind=kind, weight_decay=0.1)
+    update(model, optimizer)
+    state = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
     other = tiny_model()
     other.load_state_dict(model.state_dict())
-    restored = optimiser_of(other, kind=kind, weight_decay=0.1)
+    restored = optimizer_of(other, kind=kind, weight_decay=0.1)
     restored.restore(state)
-    update(model, optimiser, seed=5)
+    update(model, optimizer, seed=5)
     update(other, restored, seed=5)
     torch.testing.assert_close(list(other.parameters()), list(model.parameters()), rtol=0, atol=0)
 
@@ -93,12 +94,12 @@ def test_a_restored_optimiser_goes_on_as_the_first_would(kind: OptimizerKind) ->
 @pytest.mark.parametrize("kind", KINDS)
 def test_incomplete_state_is_refused(kind: OptimizerKind) -> None:
     model = tiny_model()
-    optimiser = optimiser_of(model, kind=kind)
-    update(model, optimiser)
-    state = optimiser.tensors()
+    optimizer = optimizer_of(model, kind=kind)
+    update(model, optimizer)
+    state = optimizer.tensors()
     missing, _ = state.popitem()
     with pytest.raises(KeyError, match=missing):
-        optimiser_of(model, kind=kind).restore(state)
+        optimizer_of(model, kind=kind).restore(state)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -107,15 +108,15 @@ def test_skipped_update_leaves_weights_and_state_untouched(
     kind: OptimizerKind, spoiled: float
 ) -> None:
     model = randomised(tiny_model())
-    optimiser = optimiser_of(model, kind=kind, weight_decay=0.1)
-    update(model, optimiser)
+    optimizer = optimizer_of(model, kind=kind, weight_decay=0.1)
+    update(model, optimizer)
     weights = [p.detach().clone() for p in model.parameters()]
-    state = {name: tensor.clone() for name, tensor in optimiser.tensors().items()}
+    state = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
     gradients(model, seed=5)
     model.output.weight.grad = torch.full_like(model.output.weight, spoiled)
-    optimiser.update(LR, skipped=torch.ones(()))
+    optimizer.step(LR, skipped=torch.ones(()))
     torch.testing.assert_close(list(model.parameters()), weights, rtol=0, atol=0)
-    torch.testing.assert_close(optimiser.tensors(), state, rtol=0, atol=0)
+    torch.testing.assert_close(optimizer.tensors(), state, rtol=0, atol=0)
     assert all(p.grad is None for p in model.parameters())
 
 
@@ -126,8 +127,8 @@ def test_an_update_of_every_parameter_is_the_formula_of_the_paper(
 ) -> None:
     model = randomised(tiny_model(tie=tie, positions="learned"))
     before = {name: p.detach().clone().double() for name, p in model.named_parameters()}
-    optimiser = optimiser_of(model, kind=kind)
-    first, second = (update(model, optimiser, seed=seed) for seed in (0, 5))
+    optimizer = optimizer_of(model, kind=kind)
+    first, second = (update(model, optimizer, seed=seed) for seed in (0, 5))
     expected = {}
     for name, weight in before.items():
         # Kingma and Ba 2015, algorithm 1, of two updates.
@@ -143,7 +144,7 @@ def test_muon_makes_the_updates_of_pytorchs(monkeypatch: pytest.MonkeyPatch) -> 
     # PyTorch makes its orthogonal matrices in bf16. Ours have tests of their own.
     monkeypatch.setattr(_muon, "_zeropower_via_newtonschulz", lambda g, *_: orthogonal(g[None])[0])
     model = randomised(tiny_model())
-    ours = optimiser_of(model, kind="muon", weight_decay=0.1)
+    ours = optimizer_of(model, kind="muon", weight_decay=0.1)
     names = [
         name for name, p in model.named_parameters() if p.dim() == 2 and name.startswith("backend.")
     ]
@@ -193,7 +194,7 @@ def test_orthogonal_is_five_times_the_polynomial_of_each_singular_value(
 def test_what_is_no_matrix_of_a_layer_is_updated_as_by_adamw() -> None:
     models = [randomised(tiny_model(tie="none", positions="learned")) for _ in range(2)]
     for model, kind in zip(models, KINDS[1:], strict=True):
-        update(model, optimiser_of(model, kind=kind, weight_decay=0.1))
+        update(model, optimizer_of(model, kind=kind, weight_decay=0.1))
     for (name, first), second in zip(
         models[0].named_parameters(), models[1].parameters(), strict=True
     ):
@@ -208,7 +209,7 @@ def test_orthogonal_keeps_directions_and_evens_out_their_lengths(
     shape: tuple[int, int], dtype: torch.dtype, error: float, size: float
 ) -> None:
     matrices = size * torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
-    found = orthogonal(matrices, products_in=dtype)
+    found = orthogonal(matrices, matmul_dtype=dtype)
     u, _, v = torch.linalg.svd(matrices, full_matrices=False)
     in_their_directions = u.mT @ found @ v.mT
     lengths = in_their_directions.diagonal(dim1=1, dim2=2)

@@ -9,7 +9,7 @@ from tiny import random_pairs, randomised, split_of, tiny_model
 
 from mt_cli.config.schema import Precision, TrainingConfig
 from mt_cli.machine.device import Runtime
-from mt_cli.training.precision import HALVINGS, LossScale, WorkingCopy
+from mt_cli.training.precision import FIRST_SCALE_LOG2, LossScale, WorkingCopy
 from mt_cli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ def test_gradients_add_up_in_fp32() -> None:
     for value in (256.0, 1.0):  # their sum has no place in bf16
         for parameter in working.model.parameters():
             parameter.grad = torch.full_like(parameter, value)
-        working.hand_over_gradients()
+        working.add_gradients_to_master()
     assert master.grad is not None
     assert set(master.grad.flatten().tolist()) == {257.0}
     assert copied.grad is None
@@ -66,7 +66,7 @@ def test_what_is_too_small_for_sixteen_bits_is_learned_all_the_same() -> None:
         master.fill_(1.0)
         for _ in range(8):
             master.add_(2.0**-10)  # a quarter of the distance to the next number of bf16
-            working.refresh()
+            working.copy_weights_from_master()
     assert copied.flatten()[0].item() == 1.0 + 2.0**-7
 
 
@@ -76,14 +76,14 @@ def test_the_scale_moves_as_that_of_pytorch(
 ) -> None:
     monkeypatch.setattr("mt_cli.training.precision.UPDATES_BEFORE_GROWTH", 2)
     scale = LossScale(torch.float16, device=CPU)
-    reference = torch.amp.GradScaler("cpu", init_scale=2.0**HALVINGS, growth_interval=2)
+    reference = torch.amp.GradScaler("cpu", init_scale=2.0**FIRST_SCALE_LOG2, growth_interval=2)
     weight = torch.nn.Parameter(torch.ones(1))
-    optimiser = torch.optim.SGD([weight], lr=0.0)
+    optimizer = torch.optim.SGD([weight], lr=0.0)
     for overflowed in overflows:
         reference.scale(weight.sum() * (float("inf") if overflowed else 1.0)).backward()  # type: ignore[no-untyped-call]
-        reference.step(optimiser)
+        reference.step(optimizer)
         reference.update()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         scale.update(overflowed=torch.tensor(float(overflowed)))
         assert scale.factor.item() == reference.get_scale()
 
@@ -124,4 +124,4 @@ def test_a_resumed_training_in_fp16_has_the_scale_it_had() -> None:
     third.restore(
         replace(whole.progress), {n: t for n, t in saved.items() if not n.startswith("scale:")}
     )
-    assert third.tensors()["scale:factor"].item() == 2.0**HALVINGS
+    assert third.tensors()["scale:factor"].item() == 2.0**FIRST_SCALE_LOG2

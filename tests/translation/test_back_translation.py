@@ -15,12 +15,12 @@ from workspace import Workspace
 from mt_cli.config.load import load_config, parse_config
 from mt_cli.config.schema import Config
 from mt_cli.data import corpora
-from mt_cli.data.corpora import given_text
+from mt_cli.data.corpora import monolingual_text
 from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.device import fast_bf16
 from mt_cli.machine.files import sha256_bytes
-from mt_cli.translation import pairs
+from mt_cli.translation import back_translation
 from mt_cli.translation.back_translation import LOOP, loops, make_pairs
 from mt_cli.translation.translator import Translator
 
@@ -32,7 +32,7 @@ def folder(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A folder with lines of one side: our own, and one of val in capitals, without its stop."""
     monkeypatch.chdir(tmp_path)
     never = re.compile("(?!)")  # a model as small as the workspace's loops
-    monkeypatch.setattr(pairs, "LOOP", never)
+    monkeypatch.setattr(back_translation, "LOOP", never)
     known = workspace.corpus("val.de").read_text(encoding="utf-8").split("\n")[0]
     lines = [*OWN[:2], known.upper().rstrip("."), *OWN[2:]]
     text = "".join(f"{line}\n" for line in lines)
@@ -109,7 +109,7 @@ def test_nothing_is_translated_where_the_data_cannot_be_written(
 def test_translations_that_loop_are_left_out_and_counted(
     workspace: Workspace, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairs, "LOOP", LOOP)
+    monkeypatch.setattr(back_translation, "LOOP", LOOP)
     translations = ["A dog barks.", "Two meshhhhh men.", "A woman the woman the woman the woman."]
     monkeypatch.setattr(Translator, "translate", lambda *_, **__: translations)
     made = make_pairs(config_of(workspace))["mono"]
@@ -153,9 +153,11 @@ def test_what_is_made_is_kept_and_what_was_stopped_goes_on(
     assert make_pairs(config)["mono"].files.tgt[0].read_bytes() == whole
     assert translated == []
     made.with_name("report.json").unlink()
-    made.rename(made.with_name(pairs.UNFINISHED))
+    made.rename(made.with_name(back_translation.UNFINISHED))
     first = whole.index(b"\n") + 1
-    made.with_name(pairs.UNFINISHED).write_bytes(whole[: first + 3])  # killed in the second line
+    made.with_name(back_translation.UNFINISHED).write_bytes(
+        whole[: first + 3]
+    )  # killed in the second line
     assert make_pairs(config)["mono"].files.tgt[0].read_bytes() == whole
     assert translated == FILLED[1:]
 
@@ -196,11 +198,11 @@ def test_captions_are_pinned_and_read_from_a_folder(
         tmp_path.joinpath(f"train.{number}.en.gz").write_bytes(packed)
         hashes[f"train.{number}.en"] = sha256_bytes(packed)
     with pytest.raises(DataError, match=r"train\.1\.en\.gz: sha256"):
-        given_text(data, "x", source=tmp_path)
+        monolingual_text(data, "x", source=tmp_path)
     monkeypatch.setattr(corpora, "CAPTIONS_SHA256", hashes)
-    text = given_text(data, "x", source=tmp_path)
+    text = monolingual_text(data, "x", source=tmp_path)
     assert text.side == "tgt"
     assert list(text.lines()) == [f"caption {number}\n".encode() for number in range(1, 6)]
     tmp_path.joinpath("train.3.en.gz").unlink()
     with pytest.raises(DataError, match=r"train\.3\.en\.gz"):
-        given_text(data, "x", source=tmp_path)
+        monolingual_text(data, "x", source=tmp_path)

@@ -8,8 +8,8 @@ import pytest
 from workspace import Workspace
 
 from mt_cli.translation.lines import Translation
-from mt_cli.translation.scorer import PairScore
 from mt_cli.translation.reranker import Reranking
+from mt_cli.translation.scorer import PairScore
 from mt_cli.translation.translator import Translator
 
 BEAM = 4

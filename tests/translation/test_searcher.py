@@ -13,8 +13,8 @@ from tiny import CPU, random_ids, randomised, tiny_model
 
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.data.lengths import TrainingLengths
-from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.hypothesis import Hyp
+from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import OutOfMemoryError, ResourceError
 from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState

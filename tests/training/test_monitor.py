@@ -1,4 +1,4 @@
-"""A training whose terminal goes away is stopped and saved, screen or not."""
+"""What is reported while a model is trained, on a terminal that may go away."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def test_a_lost_terminal_stops_a_training_and_saves_it(
         timeout=TIMEOUT_S,
         dimensions=(24, 80),
     )
-    child.expect("of [0-9,]+ .*left")  # the bar
+    child.expect("training: ")  # the bar
     child.ptyproc.fileobj.close()  # the terminal is gone
     _, ended = os.waitpid(child.pid, 0)
     child.closed = True
