@@ -19,7 +19,7 @@ from mt_cli.config.load import load_config
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.evaluation.kept import SPLIT, WEIGHTS, open_evaluation
 from mt_cli.runs.checkpoint import weights_sha256
-from mt_cli.runs.metrics import number_in
+from mt_cli.runs.metrics import number_in, read_metrics
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import ENVIRONMENT, STATUS, Run
 
@@ -169,9 +169,9 @@ def take_record(folder: Path, config_name: str) -> Record:
 
 def _validations(run: Run) -> Iterator[tuple[float, float]]:
     path = run.metrics_path
-    for told in run.metrics():
-        if told["kind"] == "validation":
-            yield number_in(told, "elapsed_s", path=path), number_in(told, "bleu", path=path)
+    for record in read_metrics(path):
+        if record["kind"] == "validation":
+            yield number_in(record, "elapsed_s", path=path), number_in(record, "bleu", path=path)
 
 
 def _evaluations(run: Run, weights: str) -> Iterator[Evaluation]:

@@ -17,7 +17,7 @@ def command_scores(
 
 
 def command_intervals(folder: Path, hyps: Sequence[str], refs: Sequence[str]) -> dict[str, str]:
-    """The 95 % interval by metric, as `sacrebleu --confidence` prints it, and then the signature."""
+    """The 95 % interval by metric, as `sacrebleu --confidence` prints it, and the signature."""
     flags = ("ref", "-i", "hyp", "-w", "2", "--confidence", "-f", "text")
     printed = _run(folder, {"hyp": hyps, "ref": refs}, *flags)
     pattern = r"^ *(\w+)\|(\S+) *= \S+ \(μ = (\S+ ± [\d.]+)\)"

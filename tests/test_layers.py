@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import mt_cli
@@ -17,24 +18,27 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("text",),
     ("model", "decoding", "data"),
     ("runs",),
+    ("pictures",),
     ("translation",),
     ("evaluation",),
-    ("training",),
+    ("export", "training"),
+    ("new_config",),
     ("cli", "__main__"),
 )
 NEIGHBOURS = {("__main__", "cli")}
 """Who may import whom on the same floor."""
 MEMBERS = {member: floor for floor, members in enumerate(FLOORS) for member in members}
-# What a pure member may take from mt_cli.config: options of text, and nothing for the model and the
-# search.
+# What a pure member may take from mt_cli.config: the options of its own section, if any.
 CONFIG_NAMES = {
-    "model": frozenset[str](),
+    "model": frozenset({"ModelConfig"}),
     "decoding": frozenset[str](),
     "text": frozenset({"Language", "TokenizerConfig", "TokenizerKind"}),
 }
 # The package itself may hand out the Python API, but only when asked for it.
 PACKAGE_NAMES = {name: home.split(".")[1] for name, home in mt_cli.HOMES.items()}
 MAX_LINES = 600
+MAX_LATE_IMPORTS = 60
+"""Imports inside functions: of what takes long to import, is optional, or starts a second run."""
 
 TEXTS = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 """Every module of the package."""
@@ -44,6 +48,9 @@ def name_of(path: Path) -> str:
     """Dotted name of the module in `path`; a package is named like its folder."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path) for path in TEXTS}
 
 
 def member_of(module: str) -> str:
@@ -97,6 +104,42 @@ def objection(module: str, name: str) -> str:
     return ""
 
 
+def is_type_checking(node: ast.AST) -> bool:
+    """Whether `node` is an `if TYPE_CHECKING`, whose imports do not happen."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def without_type_checking(source: str) -> str:
+    """The code that runs."""
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if not is_type_checking(node)]
+    return ast.unparse(tree)
+
+
+def modules_imported(path: Path, source: str) -> set[str]:
+    """The modules of this package that the module in `path` imports, at any depth."""
+    module = name_of(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found = set()
+    for name in imports(without_type_checking(source), package=package):
+        for candidate in (name, name.rpartition(".")[0]):
+            if candidate in MODULES and candidate.count(".") > 1:
+                found.add(candidate)
+                break
+    return found - {module}
+
+
+def late_imports(source: str) -> list[ast.AST]:
+    """The import statements inside functions."""
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    found: dict[int, ast.AST] = {}
+    for function in functions:
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                found[node.lineno] = node
+    return list(found.values())
+
+
 def calls(source: str) -> set[str]:
     """Names of the functions that are called, as they are written."""
     nodes = ast.walk(ast.parse(source))
@@ -106,6 +149,17 @@ def calls(source: str) -> set[str]:
 def test_imports_point_down_only() -> None:
     found = [violations(path, text) for path, text in TEXTS.items()]
     assert [each for each in found if each] == []
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    order = TopologicalSorter(
+        {name_of(path): modules_imported(path, TEXTS[path]) for path in TEXTS}
+    )
+    order.prepare()  # raises CycleError, which names the files
+
+
+def test_few_imports_are_inside_functions() -> None:
+    assert sum(len(late_imports(text)) for text in TEXTS.values()) <= MAX_LATE_IMPORTS
 
 
 def test_every_module_has_a_floor() -> None:

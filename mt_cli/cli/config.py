@@ -109,10 +109,12 @@ def _splits(
     """The files of each split that the flags name."""
     from mt_cli.data.files import has_columns
 
-    if len(paired) == 2 and train is None and columns is None:
-        if not any(has_columns(path) for path in paired):
-            train = (paired[0], paired[1])
-            paired = []
+    are_lines = columns is None and not any(has_columns(path) for path in paired)
+    if len(paired) == 2 and train is None and are_lines:
+        train = (paired[0], paired[1])
+        paired = []
+    sides = {"train": _files(train, "--train"), "val": _files(val, "--val")}
+    sides["test"] = _files(test, "--test")
     for path in paired:
         if columns is None and not has_columns(path):
             raise UsageError(
@@ -122,8 +124,6 @@ def _splits(
     if paired and train is not None:
         raise UsageError("training pairs are named by --train or by FILE; give one of them")
     src_column, tgt_column = _parse_columns(columns)
-    sides = {"train": _files(train, "--train"), "val": _files(val, "--val")}
-    sides["test"] = _files(test, "--test")
     if paired:
         sides["train"] = (tuple(paired), tuple(paired))
     splits = {}

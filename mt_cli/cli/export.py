@@ -1,5 +1,6 @@
 """`mt-cli export`."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,21 +13,17 @@ from mt_cli.errors import CheckFailedError
 from mt_cli.machine.terminal import print_result
 
 
-@command(app, "export runs/sample exported --to ctranslate2 --quantization int8")
-def export(
-    run: RunPath,
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="New folder; it will hold all that translating needs."),
-    ],
+@dataclass(frozen=True)
+class FormatFlags:
+    """For what the model is exported, and how its matrices are stored."""
+
     to: Annotated[
         ExportTarget,
         typer.Option(
             help="ctranslate2 is a faster engine, whose package it needs; argos adds a package for "
             "Argos Translate and LibreTranslate; run is a small copy of RUN."
         ),
-    ],
-    output: OutputFlags,
+    ]
     quantization: Annotated[
         Quantization,
         typer.Option(
@@ -34,7 +31,18 @@ def export(
             help="How matrices are stored: none (float32), int8, int8_float32, int8_float16, "
             "int8_bfloat16, int16, float16 or bfloat16. With --to run: none or float16.",
         ),
-    ] = "none",
+    ] = "none"
+
+
+@command(app, "export runs/sample exported --to ctranslate2 --quantization int8")
+def export(
+    run: RunPath,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="New folder; it will hold all that translating needs."),
+    ],
+    target: FormatFlags,
+    output: OutputFlags,
     checkpoint: Checkpoint = "best",
     data: PreparedDir = None,
     overwrite: Annotated[
@@ -52,9 +60,9 @@ def export(
     done = export_run(
         run,
         folder,
-        to=to,
+        to=target.to,
         checkpoint=checkpoint,
-        quantization=quantization,
+        quantization=target.quantization,
         data_dir=data,
         threads=threads or 0,
         overwrite=overwrite,

@@ -6,12 +6,14 @@ A group is a dataclass; a command takes it as one parameter, and `expanded` show
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from annotated_types import Ge
 
 from mt_cli.config.load import config_name, parse_setting
 from mt_cli.config.messages import command_line
@@ -115,9 +117,12 @@ class TestSetFlags:
 
 def _search_option(key: str, metavar: str | None = None) -> Any:  # noqa: ANN401 — Typer's own type
     """The flag of a key of `[decoding]`; its help is the first sentence of the key's docstring."""
-    description = DecodingConfig.model_fields[key].description or ""
-    sentence = " ".join(description.split()).partition(". ")[0].rstrip(".")
-    return typer.Option(metavar=metavar, help=f"{sentence}.")
+    field = DecodingConfig.model_fields[key]
+    text = " ".join((field.description or "").split())
+    sentence = re.split(r"\. (?=[A-Z])", text)[0].rstrip(".")
+    least = next((rule.ge for rule in field.metadata if isinstance(rule, Ge)), None)
+    assert least is None or isinstance(least, int | float)
+    return typer.Option(metavar=metavar, min=least, help=f"{sentence}.")
 
 
 @dataclass(frozen=True)
@@ -197,7 +202,7 @@ class RerankingFlags:
             if self.rerank_weights is not None:
                 raise UsageError("--rerank-weights is an option of --rerank-with; give that too")
             return options
-        from mt_cli.translation.reranker import Reranking
+        from mt_cli.translation.options import Reranking
 
         search = {"beam_size": 20, **options.search}
         if search["beam_size"] == 1:

@@ -1,7 +1,7 @@
 """`mt-cli inspect`."""
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +15,29 @@ from mt_cli.machine.terminal import print_result, width_of
 SENTENCE = "Ein Mann schläft auf einer Bank."
 
 
+@dataclass(frozen=True)
+class AttentionFlags:
+    """Which attention is drawn, and where."""
+
+    attention: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw the attention of --text, as .png or .svg; .json has numbers."
+        ),
+    ] = None
+    attention_of: Annotated[
+        Literal["encoder", "decoder", "cross"],
+        typer.Option(help="Source to source, target to target, or target to source (cross)."),
+    ] = "cross"
+    layer: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Layer that --attention shows; by default the last."),
+    ] = None
+    head: Annotated[
+        str, typer.Option(metavar="N|mean|all", help="Head that --attention shows.")
+    ] = "mean"
+
+
 @command(
     app,
     "inspect runs/sample",
@@ -23,6 +46,7 @@ SENTENCE = "Ein Mann schläft auf einer Bank."
 )
 def inspect(
     run: RunPath,
+    drawing: AttentionFlags,
     output: OutputFlags,
     shapes: Annotated[
         bool,
@@ -30,28 +54,11 @@ def inspect(
             "--shapes", help="Send a sentence through the model and show its tensors' shapes."
         ),
     ] = False,
-    attention: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw the attention of --text, as .png or .svg; .json has numbers."
-        ),
-    ] = None,
-    attention_of: Annotated[
-        Literal["encoder", "decoder", "cross"],
-        typer.Option(help="Source to source, target to target, or target to source (cross)."),
-    ] = "cross",
-    layer: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Layer that --attention shows; by default the last."),
-    ] = None,
-    head: Annotated[
-        str, typer.Option(metavar="N|mean|all", help="Head that --attention shows.")
-    ] = "mean",
     text: Annotated[str, typer.Option(metavar="TEXT", help="Sentence to look at.")] = SENTENCE,
     checkpoint: Checkpoint = "best",
 ) -> None:
     """Show a run, or a sentence inside its model."""
-    if not shapes and attention is None:
+    if not shapes and drawing.attention is None:
         from mt_cli.evaluation.inspect import describe_run, facts_as_text
 
         facts = describe_run(run, checkpoint=checkpoint)
@@ -65,17 +72,19 @@ def inspect(
     from mt_cli.translation.attention import ENDINGS
     from mt_cli.translation.translator import Translator
 
-    if attention is not None:
-        check_ending(attention, ENDINGS)
+    if drawing.attention is not None:
+        check_ending(drawing.attention, ENDINGS)
     if "\n" in text:
         raise UsageError("one sentence is looked at; give one line with --text")
     translator = Translator.load(run, checkpoint=checkpoint, device="cpu")
     pair = translator.teacher_force(text)
     document: dict[str, object] = {"source": pair.source, "translation": pair.translation}
     lines = []
-    if attention is not None:
-        maps = translator.attention(text).maps(attention_of, layer=layer, head=head)
-        maps.write(attention)
+    if drawing.attention is not None:
+        maps = translator.attention(text).maps(
+            drawing.attention_of, layer=drawing.layer, head=drawing.head
+        )
+        maps.write(drawing.attention)
         document |= maps.as_json()
     if shapes:
         traced = trace_shapes(translator.model, pair.src_ids, pair.tgt_in)

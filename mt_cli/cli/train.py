@@ -3,6 +3,8 @@
 import json
 import logging
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +30,78 @@ from mt_cli.machine.terminal import print_result
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class StartFlags:
+    """Where training starts."""
+
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False
+    auto_resume: Annotated[
+        bool,
+        typer.Option("--auto-resume", help="Go on with the run if there is one, else start it."),
+    ] = False
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False
+    init_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Start with another run's best weights (training.init_from)."
+        ),
+    ] = None
+
+    @property
+    def may_resume(self) -> bool:
+        """Whether an existing run is continued."""
+        return self.resume or self.auto_resume
+
+    def check(self) -> None:
+        """Refuse flags that contradict each other.
+
+        Raises:
+            UsageError: naming them.
+        """
+        if self.may_resume and self.overwrite:
+            raise UsageError(
+                "--resume goes on with a run and --overwrite replaces it; give one of them"
+            )
+        if self.resume and self.init_from is not None:
+            raise UsageError(
+                "--resume goes on with a run and --init-from starts a new one with another's "
+                "weights; give one"
+            )
+
+
+@dataclass(frozen=True)
+class LimitFlags:
+    """When training ends."""
+
+    max_steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Updates after which training ends.")
+    ] = None
+    time_limit: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Stop, saved, after 90s, 10m, 1h30m or 00:10:00."),
+    ] = None
+    validate: Annotated[
+        bool, typer.Option("--validate/--no-validate", help="Score the model at a time limit too.")
+    ] = True
+
+
+@dataclass(frozen=True)
+class RuntimeFlags:
+    """How training computes."""
+
+    device: DeviceFlag = None
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Seed of everything random.")
+    ] = None
+    threads: Threads = None
+    precision: Annotated[
+        PrecisionChoice | None,
+        typer.Option(
+            help="Precision of training; auto takes 16 bits where the device is fast in them."
+        ),
+    ] = None
+
+
 @command(
     app,
     "train configs/sample.toml",
@@ -36,23 +110,12 @@ log = logging.getLogger(__name__)
 )
 def train(
     config: ConfigPath,
+    start: StartFlags,
+    limits: LimitFlags,
+    runtime: RuntimeFlags,
     output: OutputFlags,
     run: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Run folder, by default runs/<config name>.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an existing run.")] = False,
-    auto_resume: Annotated[
-        bool,
-        typer.Option("--auto-resume", help="Go on with the run if there is one, else start it."),
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing run.")
-    ] = False,
-    init_from: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN", help="Start with another run's best weights (training.init_from)."
-        ),
     ] = None,
     data: Annotated[
         Path | None,
@@ -61,27 +124,6 @@ def train(
         ),
     ] = None,
     settings: Settings = None,
-    device: DeviceFlag = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Seed of everything random.")
-    ] = None,
-    max_steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Updates after which training ends.")
-    ] = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Stop, saved, after 90s, 10m, 1h30m or 00:10:00."),
-    ] = None,
-    validate: Annotated[
-        bool, typer.Option("--validate/--no-validate", help="Score the model at a time limit too.")
-    ] = True,
-    threads: Threads = None,
-    precision: Annotated[
-        PrecisionChoice | None,
-        typer.Option(
-            help="Precision of training; auto takes 16 bits where the device is fast in them."
-        ),
-    ] = None,
 ) -> None:
     """Train a model on prepared data.
 
@@ -91,86 +133,86 @@ def train(
     for that) or with fewer layers. Prints the run folder's path; with --json, how training ended
     too.
     """
-    if (resume or auto_resume) and overwrite:
-        raise UsageError(
-            "--resume goes on with a run and --overwrite replaces it; give one of them"
-        )
-    if resume and init_from is not None:
-        raise UsageError(
-            "--resume goes on with a run and --init-from starts a new one with another's weights; "
-            "give one"
-        )
-    limit_s = None if time_limit is None else parse_duration(time_limit)
-    keys = {
-        "runtime.device": device,
-        "runtime.seed": seed,
-        "runtime.threads": threads,
-        "runtime.precision": precision,
-        "training.max_steps": max_steps,
-        "training.init_from": None if init_from is None else str(init_from),
-    }
-    given = [
-        f"{key}={json.dumps(value, ensure_ascii=False)}"
-        for key, value in keys.items()
-        if value is not None
-    ]
-    all_settings = [*(settings or ()), *given]
+    start.check()
+    time_limit_s = None if limits.time_limit is None else parse_duration(limits.time_limit)
+    all_settings = [*(settings or ()), *_flag_settings(start, limits, runtime)]
     loaded = load_config(config, all_settings)
-    from mt_cli.runs.opening import open_run, runs_trained_on
+    from mt_cli.runs.opening import open_run
     from mt_cli.runs.run import STATUS
     from mt_cli.training.train import train_run
 
     own_run = config.parent if config.name == RUN_CONFIG else config
-    if (resume or auto_resume) and run is None and is_run(own_run):
+    if start.may_resume and run is None and is_run(own_run):
         run = own_run  # the folder that was named, wherever it is
         data = data or Path(open_run(run).prepared.folder)
         if not data.exists():
             raise DataError(
                 f"{data}: the data that {run} was trained on are not there; name them with --data"
             )
-    repeated = {"--run": run, "--data": data, "--time-limit": time_limit}
-    words = [
-        word for flag, value in repeated.items() if value is not None for word in (flag, value)
-    ]
-    words += [] if validate else ["--no-validate"]
-    again = command_line("train", config, *setting_flags(all_settings), *words, "--resume")
+    words = setting_flags(all_settings)
+    for flag, value in (("--run", run), ("--data", data), ("--time-limit", limits.time_limit)):
+        if value is not None:
+            words += [flag, str(value)]
+    if not limits.validate:
+        words.append("--no-validate")
+    again = command_line("train", config, *words, "--resume")
     try:
         trained = train_run(
             loaded,
             run_dir=run or Path("runs") / config_name(config),
             prepared_dir=data or prepared_dir(config),
-            resume=resume,
-            auto_resume=auto_resume,
-            overwrite=overwrite,
-            validates_at_limit=validate,
-            time_limit_s=limit_s,
+            resume=start.resume,
+            auto_resume=start.auto_resume,
+            overwrite=start.overwrite,
+            validates_at_limit=limits.validate,
+            time_limit_s=time_limit_s,
             config_path=config,
         )
     except PreparedDataError as error:
-        # prepare knows one place for a config's data, which --data may have led away from
-        place = prepared_dir(config)
-        force, rest = list[str](), ""
-        if data not in (None, place):
-            rest = ", and leave out --data"
-        elif needed_by := runs_trained_on(place):
-            verb = "lacks" if len(needed_by) == 1 else "lack"
-            force, rest = (
-                ["--force"],
-                f", and {', '.join(map(str, needed_by))} {verb} its data then",
-            )
-        raise DataError(
-            f"{error}; run: {prepare_command(config, settings, *force)}{rest}"
-        ) from error
+        raise DataError(f"{error}; run: {_way_to_prepare(config, settings, data)}") from error
     except StoppedError as error:
         raise StoppedError(f"{error}: {again}", signal_number=error.signal_number) from error
-    if trained is not None:  # of several processes, the first says it
-        document = {"folder": trained.folder, **trained.read_facts(STATUS)}
-        if document["state"] == "time_limit":
-            log.info("to go on: %s", again)
-        else:
-            log.info("next: %s", command_line("evaluate", trained.folder))
-            log.info("      %s", command_line("translate", trained.folder, "-i", "FILE"))
-        print_result(trained.folder, document, as_json=output.as_json)
+    if trained is None:
+        return  # of several processes, only the first reports
+    document = {"folder": trained.folder, **trained.read_facts(STATUS)}
+    if document["state"] == "time_limit":
+        log.info("to go on: %s", again)
+    else:
+        log.info("next: %s", command_line("evaluate", trained.folder))
+        log.info("      %s", command_line("translate", trained.folder, "-i", "FILE"))
+    print_result(trained.folder, document, as_json=output.as_json)
+
+
+def _flag_settings(start: StartFlags, limits: LimitFlags, runtime: RuntimeFlags) -> list[str]:
+    """The flags that stand for keys of the config, as `--set` takes them."""
+    keys = {
+        "runtime.device": runtime.device,
+        "runtime.seed": runtime.seed,
+        "runtime.threads": runtime.threads,
+        "runtime.precision": runtime.precision,
+        "training.max_steps": limits.max_steps,
+        "training.init_from": None if start.init_from is None else str(start.init_from),
+    }
+    settings = []
+    for key, value in keys.items():
+        if value is not None:
+            settings.append(f"{key}={json.dumps(value, ensure_ascii=False)}")
+    return settings
+
+
+def _way_to_prepare(config: Path, settings: Sequence[str] | None, data: Path | None) -> str:
+    """What to do where prepared data are missing, damaged, or of another config."""
+    from mt_cli.runs.opening import runs_trained_on
+
+    place = prepared_dir(config)  # where prepare puts them; --data may have named another folder
+    if data not in (None, place):
+        return f"{prepare_command(config, settings)}, and leave out --data"
+    needed_by = runs_trained_on(place)
+    if not needed_by:
+        return prepare_command(config, settings)
+    verb = "lacks" if len(needed_by) == 1 else "lack"
+    runs = ", ".join(map(str, needed_by))
+    return f"{prepare_command(config, settings, '--force')}, and {runs} {verb} its data then"
 
 
 UNITS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "": 1.0}

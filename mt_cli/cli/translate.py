@@ -3,11 +3,10 @@
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,8 +21,113 @@ from mt_cli.machine.terminal import is_terminal, json_text, write_bytes
 if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.translation.lines import Translation
     from mt_cli.translation.options import DecodingOptions
+    from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SamplingFlags:
+    """How translations are drawn at random."""
+
+    sample: Annotated[
+        bool,
+        typer.Option("--sample", help="Draw translations at random in place of the likeliest."),
+    ] = False
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, max=100, metavar="X", help="For --sample: below 1 prefers likely tokens."
+        ),
+    ] = None
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="K", help="For --sample: draw from the K likeliest tokens; 0 is all."
+        ),
+    ] = None
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            metavar="P",
+            help="For --sample: draw from the fewest tokens of this probability.",
+        ),
+    ] = None
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Random seed for --sample. [default: 1]")
+    ] = None
+
+    def added_to(self, options: "DecodingOptions") -> "DecodingOptions":
+        """`options` with the sampling that these flags ask for."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        if not given.pop("sample"):
+            for name in given:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is an option of --sample; give that too"
+                )
+            return options
+        seed = given.pop("seed", 1)
+        return replace(options, sampling=Sampling(**given), seed=seed)
+
+
+@dataclass(frozen=True)
+class TranslationFlags(OutputFlags):
+    """What is written for each line."""
+
+    n_best: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Translations of each line, the best first; needs as many beams, or --sample.",
+        ),
+    ] = 1
+    with_score: Annotated[
+        bool, typer.Option("--with-score", help="Score and a tab before each translation.")
+    ] = False
+    with_alignment: Annotated[
+        bool,
+        typer.Option(
+            "--with-alignment",
+            help="A tab and the alignment after each: token positions source-target, from 0.",
+        ),
+    ] = False
+
+    @property
+    def is_detailed(self) -> bool:
+        """Whether more is written than one translation a line."""
+        return self.as_json or self.with_score or self.with_alignment or self.n_best > 1
+
+    def lines_of(
+        self,
+        translator: "Translator",
+        sources: Sequence[str],
+        *,
+        on_progress: Callable[[int], None],
+    ) -> list[str]:
+        """The lines to write for `sources`."""
+        if not self.is_detailed:
+            return translator.translate(sources, on_progress=on_progress)
+        found = translator.translate_n_best(
+            sources,
+            n_best=self.n_best,
+            with_alignment=self.as_json or self.with_alignment,
+            on_progress=on_progress,
+        )
+        if self.as_json:
+            return [
+                _as_json(source, of_line) for source, of_line in zip(sources, found, strict=True)
+            ]
+        return [self._as_text(translation) for of_line in found for translation in of_line]
+
+    def _as_text(self, translation: "Translation") -> str:
+        fields = [f"{translation.score:.4f}"] if self.with_score else []
+        fields.append(translation.text)
+        if self.with_alignment:
+            fields.append(" ".join(f"{src}-{tgt}" for src, tgt in translation.alignment))
+        return "\t".join(fields)
 
 
 @command(
@@ -34,9 +138,10 @@ log = logging.getLogger(__name__)
 )
 def translate(
     runs: ModelPaths,
+    output: TranslationFlags,
     decoding: DecodingFlags,
+    sampling: SamplingFlags,
     reranking: RerankingFlags,
-    output: OutputFlags,
     source: Annotated[
         str, typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin.")
     ] = "-",
@@ -49,69 +154,19 @@ def translate(
     text: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Text to translate in place of a file.")
     ] = None,
-    n_best: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Translations of each line, the best first; needs as many beams, or --sample.",
-        ),
-    ] = 1,
-    with_score: Annotated[
-        bool, typer.Option("--with-score", help="Score and a tab before each translation.")
-    ] = False,
-    with_alignment: Annotated[
-        bool,
-        typer.Option(
-            "--with-alignment",
-            help="A tab and the alignment after each: token positions source-target, from 0.",
-        ),
-    ] = False,
-    sample: Annotated[
-        bool,
-        typer.Option("--sample", help="Draw translations at random in place of the likeliest."),
-    ] = False,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01, max=100, metavar="X", help="For --sample: below 1 prefers likely tokens."
-        ),
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="K", help="For --sample: draw from the K likeliest tokens; 0 is all."
-        ),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            metavar="P",
-            help="For --sample: draw from the fewest tokens of this probability.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Random seed for --sample. [default: 1]")
-    ] = None,
 ) -> None:
     """Translate text line by line.
 
     One line out for each line in, in order; N lines with --n-best N. Without -i and --text, lines
     are read from stdin; Ctrl-D ends them.
     """
-    options = reranking.added_to(decoding.options())
-    is_detailed = with_score or with_alignment or n_best > 1 or output.as_json
-    if options.reranking is not None and (is_detailed or sample):
+    options = sampling.added_to(reranking.added_to(decoding.options()))
+    if options.reranking is not None and (output.is_detailed or sampling.sample):
         raise UsageError(
             "--rerank-with gives one translation a line, as text; leave out --n-best, "
             "--with-score, --with-alignment, --sample and --json"
         )
     _check_runs(runs)
-    options = _with_sampling(
-        options, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
-    )
     from mt_cli.runs.opening import open_models
     from mt_cli.translation.streams import (
         count_lines,
@@ -132,67 +187,31 @@ def translate(
         chunks = line_chunks(lines_in)
         if is_typed and target == "-" and is_terminal(sys.stdout):
             chunks = typed_lines()
+        # Where they are typed or shown, the translations themselves show the progress.
+        has_no_bar = is_typed or lines_out.file.isatty()
         with progress_shown(
-            "translating",
-            unit="lines",
-            total=count_lines(lines_in),
-            # There the translations themselves show how far it is, and a bar would run into them.
-            is_hidden=is_typed or lines_out.file.isatty(),
+            "translating", unit="lines", total=count_lines(lines_in), is_hidden=has_no_bar
         ) as on_progress:
             first_line = 1
-            has_warned = False
+            warning = None
             for lines in chunks:
-                if is_detailed:
-                    found = translator.translate_n_best(
-                        lines,
-                        n_best=n_best,
-                        with_alignment=output.as_json or with_alignment,
-                        on_progress=on_progress,
-                    )
-                    if output.as_json:
-                        written = list(map(_as_json, lines, found))
-                    else:
-                        written = [
-                            _as_text(translation, with_score, with_alignment)
-                            for translation in chain.from_iterable(found)
-                        ]
-                else:
-                    written = translator.translate(lines, on_progress=on_progress)
+                written = output.lines_of(translator, lines, on_progress=on_progress)
                 data = "".join(f"{line}\n" for line in written).encode()
                 if target == "-":
                     write_bytes(data)
                 else:
                     lines_out.write(data)
-                # After the translations, which nobody should have to wait for.
-                if not has_warned:
+                # After the translations, which nobody should have to wait for; once.
+                if warning is None:
                     warning = translator.input_warning(lines, first_line=first_line)
-                    if warning is not None:
-                        has_warned = True
-                        log.warning("%s", warning)
+                    _log_warning(warning)
                 first_line += len(lines)
-        warning = translator.limit_warning()
-        if warning is not None:
-            log.warning("%s", warning)
+        _log_warning(translator.limit_warning())
 
 
-def _with_sampling(
-    options: "DecodingOptions",
-    *,
-    sample: bool,
-    temperature: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    seed: int | None,
-) -> "DecodingOptions":
-    """`options` with what the flags of sampling say."""
-    flags = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    chosen: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
-    if not sample:
-        for name in chosen:
-            raise UsageError(f"--{name.replace('_', '-')} is an option of --sample; give that too")
-        return options
-    seed = chosen.pop("seed", 1)
-    return replace(options, sampling=Sampling(**chosen), seed=seed)
+def _log_warning(warning: str | None) -> None:
+    if warning is not None:
+        log.warning("%s", warning)
 
 
 def _check_runs(runs: Sequence[Path]) -> None:
@@ -207,14 +226,6 @@ def _check_runs(runs: Sequence[Path]) -> None:
             words = path if is_file else " ".join(str(each) for each in runs if each not in known)
             advice = command_line("translate", *(known or [Path("RUN")]), flag, words)
             raise UsageError(f"{path}: not a run folder; to translate {kind}: {advice}")
-
-
-def _as_text(translation: "Translation", with_score: bool, with_alignment: bool) -> str:
-    fields = [f"{translation.score:.4f}"] if with_score else []
-    fields.append(translation.text)
-    if with_alignment:
-        fields.append(" ".join(f"{src}-{tgt}" for src, tgt in translation.alignment))
-    return "\t".join(fields)
 
 
 def _as_json(source: str, translations: "list[Translation]") -> str:

@@ -157,7 +157,8 @@ class FilesConfig(ColumnsConfig):
 class MorePairsConfig(ColumnsConfig):
     """Training pairs beside the corpus's own.
 
-    They are files, or text of one side that a run translates to make the other. With text of the target side, that is back-translation (Sennrich et al. 2016).
+    They are files, or text of one side that a run translates to make the other. With text of the
+    target side, that is back-translation (Sennrich et al. 2016).
     """
 
     src: FilePaths | None = None

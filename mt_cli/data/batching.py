@@ -122,10 +122,10 @@ def plan_epoch(
 ) -> Iterator[PlannedBatch]:
     """Plan an epoch: batches of pairs of similar length, in random order within a pool.
 
-    Every pair comes once. If the split has portions, each pair comes as often as the share of its portion says. A batch
-    holds at most `tokens_per_batch` tokens a side, padding and `</s>` included; a longer pair is a
-    batch of its own. Widths are bucket sizes, or `max_width`, which no pair may exceed.
-    Memory does not grow with the corpus: one pool is planned at a time.
+    Every pair comes once. If the split has portions, each pair comes as often as the share of its
+    portion says. A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>`
+    included; a longer pair is a batch of its own. Widths are bucket sizes, or `max_width`, which no
+    pair may exceed. Memory does not grow with the corpus: one pool is planned at a time.
     """
     order = _order_of(split, rng)
     mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
@@ -169,8 +169,8 @@ def _group(
 ) -> Iterator[PlannedBatch]:
     """Batches of the pairs `pool` (N,), each as wide as its widest pair needs.
 
-    A batch has as many rows as fit, so its widths decide its number of rows. The exception is a small corpus, where many
-    empty rows would cost much: there a batch of few pairs has fewer rows.
+    A batch has as many rows as fit, so its widths decide its number of rows. The exception is a
+    small corpus, where many empty rows would cost much: there a batch of few pairs has fewer rows.
     """
     wider = np.maximum(src_widths, tgt_widths)
     order = np.lexsort((src_widths, tgt_widths, wider))

@@ -17,17 +17,9 @@ from mt_cli.config.schema import (
     MorePairsConfig,
     Side,
 )
+from mt_cli.data import multi30k
 from mt_cli.data.files import column_of, format_of, has_columns, is_named_json, text_lines
-from mt_cli.data.multi30k import (
-    BASE_URL,
-    CAPTIONS_SHA256,
-    CAPTIONS_URL,
-    DOWNLOADS,
-    GZIPPED_SHA256,
-    check_hash,
-    check_pin,
-    fetch_missing,
-)
+from mt_cli.data.multi30k import check_hash, check_pin, fetch_missing
 from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.files import sha256_file
 
@@ -135,8 +127,10 @@ def find_corpus(
         )
     named, more = _named_files(config), _existing(_more_pairs(config, made or {}))
     if config.corpus == "multi30k" and source is None:
-        fetch_missing(files_of(named).values(), BASE_URL, GZIPPED_SHA256, offline=offline)
-    homes = {"files": Path(), "multi30k": DOWNLOADS, "sample": shipped("data/sample")}
+        fetch_missing(
+            files_of(named).values(), multi30k.BASE_URL, multi30k.GZIPPED_SHA256, offline=offline
+        )
+    homes = {"files": Path(), "multi30k": multi30k.DOWNLOADS, "sample": shipped("data/sample")}
     folder = source or homes[config.corpus]
 
     def find(text: SideFiles) -> SideFiles:
@@ -177,14 +171,14 @@ def monolingual_text(
         return SideFiles(paths, column, side)
     lang = config.src_lang if side == "src" else config.tgt_lang
     files = [Path(f"train.{number}.{lang}") for number in range(1, 6)]
-    if str(files[0]) not in CAPTIONS_SHA256:
+    if str(files[0]) not in multi30k.CAPTIONS_SHA256:
         raise ConfigError(f"data.more.{name}.captions: multi30k has none in '{lang}'")
     if source is None:
-        fetch_missing(files, CAPTIONS_URL, CAPTIONS_SHA256, offline=offline)
-    paths = tuple((source or DOWNLOADS) / f"{file}.gz" for file in files)
+        fetch_missing(files, multi30k.CAPTIONS_URL, multi30k.CAPTIONS_SHA256, offline=offline)
+    paths = tuple((source or multi30k.DOWNLOADS) / f"{file}.gz" for file in files)
     _check_exist(paths)
     for path in paths:
-        check_hash(path, CAPTIONS_SHA256[path.stem])
+        check_hash(path, multi30k.CAPTIONS_SHA256[path.stem])
     return SideFiles(paths, None, side)
 
 
@@ -197,7 +191,8 @@ def pinned_hashes(config: DataConfig, made: Mapping[str, TranslatedPairs]) -> di
     if config.corpus != "multi30k":
         return None
     pinned = {
-        key: GZIPPED_SHA256[str(name)] for key, name in files_of(_named_files(config)).items()
+        key: multi30k.GZIPPED_SHA256[str(name)]
+        for key, name in files_of(_named_files(config)).items()
     }
     return pinned | corpus_hashes(_existing(_more_pairs(config, made)))
 
@@ -246,8 +241,8 @@ def _named_files(config: DataConfig) -> Corpus:
         src = Path(f"{split}.{config.src_lang}")
         tgt = Path(f"{split}.{config.tgt_lang}")
         for path in (src, tgt):
-            if config.corpus == "multi30k" and str(path) not in GZIPPED_SHA256:
-                known = ", ".join(GZIPPED_SHA256)
+            if config.corpus == "multi30k" and str(path) not in multi30k.GZIPPED_SHA256:
+                known = ", ".join(multi30k.GZIPPED_SHA256)
                 raise ConfigError(f"data: multi30k has no {path}; known: {known}")
         corpus[split] = ParallelText.of(FilesConfig(src=(src,), tgt=(tgt,)))
     return corpus

@@ -16,7 +16,9 @@ def text_options(data: DataConfig) -> TextOptions:
     return TextOptions(data.src_lang, data.tgt_lang, data.lowercase)
 
 
-def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) -> str:
+def drop_reason(  # noqa: PLR0911 — one return a rule
+    src: str, tgt: str, config: FilterConfig, options: TextOptions
+) -> str:
     """Why this normalized pair is left out, judged alone; `KEPT` if it stays."""
     shorter, longer = sorted((len(src), len(tgt)))
     if not shorter:
@@ -29,7 +31,8 @@ def drop_reason(src: str, tgt: str, config: FilterConfig, options: TextOptions) 
         return "min_chars"
     if config.max_chars and longer > config.max_chars:
         return "max_chars"
-    if config.languages:
-        if other_language(src, options.src_lang) or other_language(tgt, options.tgt_lang):
-            return "languages"
+    if config.languages and (
+        other_language(src, options.src_lang) or other_language(tgt, options.tgt_lang)
+    ):
+        return "languages"
     return KEPT

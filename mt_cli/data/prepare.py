@@ -121,7 +121,8 @@ def prepare_corpus(
         pinned = pinned_hashes(config.data, made)
         # Pinned files are known without being at hand; those of --from are looked at all the same.
         if usable is not None and pinned is not None and source is None:
-            if usable.manifest.inputs == pinned | tokenizer_inputs:
+            inputs = pinned | tokenizer_inputs
+            if usable.manifest.inputs == inputs:
                 return PrepareResult(out, is_new=False, report=usable.report())
         corpus = find_corpus(config.data, source=source, offline=offline, made=made)
         check_outside(out, files_of(corpus).values(), way_out="copy it to another place")
@@ -296,7 +297,7 @@ class _Builder:
         """The report on a `part`, whose pairs are `begin` to `end` - 1 of `split`."""
         statistics = self._statistics[part]
         lines = statistics.lines
-        made = self._made.get(part.removeprefix(MORE))
+        made = self._made.get(part.removeprefix(MORE)) if part.startswith(MORE) else None
         if made is not None and made.held_out:
             lines += made.held_out
             dropped = dropped + Counter({HELD_OUT: made.held_out})

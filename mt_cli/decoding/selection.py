@@ -48,8 +48,8 @@ def top_log_probs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the `k` likeliest of each row of `logits` (R, V), and their ids.
 
-    Both are (R, k). Two kinds of ids are never returned, but keep their probability: those in `forbidden` (F,) for
-    every row, and what is `banned`. May overwrite `logits`.
+    Both are (R, k). Two kinds of ids are never returned, but keep their probability: those in
+    `forbidden` (F,) for every row, and what is `banned`. May overwrite `logits`.
     """
     if banned is not None or logits.is_cuda:
         log_probs = logits.log_softmax(-1)

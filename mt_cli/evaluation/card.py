@@ -3,6 +3,7 @@
 import json
 import logging
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from itertools import groupby
 
 from jinja2 import Environment, TemplateError
@@ -40,7 +41,7 @@ def card(run: Run) -> str:
     # The licence is known only for the bundled sample, trained from random weights.
     is_sample = data.corpus == "sample" and not data.more and run.init_from is None
     return render_markdown(
-        "card.md",
+        files(__package__).joinpath("card.md"),
         mark=MARK,
         name=" ".join(run.folder.resolve().name.split()),
         languages=dict.fromkeys((data.src_lang, data.tgt_lang)),
@@ -56,10 +57,9 @@ def card(run: Run) -> str:
     )
 
 
-def render_markdown(template: str, **values: object) -> str:
-    """The Markdown that the file `template` beside this one makes of `values`."""
+def render_markdown(template: Traversable, **values: object) -> str:
+    """The Markdown that the file `template` makes of `values`."""
     environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters["json"] = json.dumps
     environment.filters["code"] = lambda text: f"`{text}`".replace("|", r"\|")
-    text = files(__package__).joinpath(template).read_text(encoding="utf-8")
-    return environment.from_string(text).render(values)
+    return environment.from_string(template.read_text(encoding="utf-8")).render(values)

@@ -226,14 +226,17 @@ def compare_systems(
                 hyps_of[path] = systems[path].hyps_of(test_set)
             else:
                 hyps_of[path] = _read_hyps(path, test_set)
+        entries = []
+        for path in paths:
+            caveat = caveat_of(systems.get(paths[0]), systems.get(path))
+            entries.append(Entry(str(path), hyps_of[path], caveat))
         found[test_set.name] = compare_translations(
             test_set,
-            [hyps_of[path] for path in paths],
-            [str(path) for path in paths],
+            entries[0],
+            entries[1:],
             lang="" if first is None else first.run.config.data.tgt_lang,
             lowercase=first is not None and first.run.config.data.lowercase,
             unseen=unseen,
-            caveats=[caveat_of(systems.get(paths[0]), systems.get(path)) for path in paths[1:]],
             resamples=resamples,
             trials=trials,
         )
@@ -306,24 +309,31 @@ def unseen_words(
     return frozenset(unseen)
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A system in a comparison, with its translations of the test set."""
+
+    name: str
+    hyps: Sequence[str]
+    caveat: str | None = None
+    """What to know when it is compared with the baseline."""
+
+
 def compare_translations(
     test_set: EvalSet,
-    hyps: Sequence[Sequence[str]],
-    names: Sequence[str],
+    baseline: Entry,
+    others: Sequence[Entry],
     *,
     lang: str,
     lowercase: bool,
     unseen: frozenset[str] | None,
-    caveats: Sequence[str | None],
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> Comparison:
-    """The comparison on one test set.
+    """Compare `others` with the `baseline` on one test set.
 
-    `hyps` has the translations of each of `names`, the baseline first, and `caveats` has one for
-    each of the others.
+    `unseen` has the words of its sources that training never showed, if that is known.
     """
-    baseline, *others = hyps
     # sacreBLEU holds a number for each sentence of each resample.
     share = min(1.0, MAX_RESAMPLED / len(test_set.refs))
     resamples = min(resamples, max(100, round(resamples * share)))
@@ -331,11 +341,11 @@ def compare_translations(
     log.info("%s: tests with %d resamples and %d trials", test_set.name, resamples, trials)
     refs = test_set.refs
     sources = test_set.sources or None
-    for symptom in symptoms(baseline, refs):
+    for symptom in symptoms(baseline.hyps, refs):
         log.warning("%s: %s", test_set.name, symptom)
     tests = paired_tests(
-        baseline,
-        others,
+        baseline.hyps,
+        [other.hyps for other in others],
         refs,
         lang=lang,
         lowercase=lowercase,
@@ -343,16 +353,27 @@ def compare_translations(
         trials=trials,
     )
     contrasts = []
-    for name, other, of_system, caveat in zip(names[1:], others, tests, caveats, strict=True):
-        changes = find_changes(baseline, other, refs, sources, lowercase=lowercase)
+    for other, of_system in zip(others, tests, strict=True):
+        changes = find_changes(baseline.hyps, other.hyps, refs, sources, lowercase=lowercase)
         by_unseen = None
         if sources is not None and unseen is not None:
             sizes = [sum(word in unseen for word in words_of(line)) for line in sources]
             by_unseen = buckets(sizes, changes, tops=UNSEEN)
-        outcome, verdict = judge(name, names[0], of_system, num_changed=len(changes), trials=trials)
+        outcome, verdict = judge(
+            other.name, baseline.name, of_system, num_changed=len(changes), trials=trials
+        )
         by_size = buckets([len(line.split()) for line in sources or refs], changes, tops=LENGTHS)
         changes.sort(key=lambda change: -abs(change.difference))
         contrasts.append(
-            Contrast(name, outcome, verdict, of_system, by_size, by_unseen, caveat, changes)
+            Contrast(
+                name=other.name,
+                outcome=outcome,
+                verdict=verdict,
+                tests=of_system,
+                by_length=by_size,
+                by_unseen_words=by_unseen,
+                caveat=other.caveat,
+                changes=changes,
+            )
         )
-    return Comparison(test_set.name, len(refs), names[0], resamples, trials, contrasts)
+    return Comparison(test_set.name, len(refs), baseline.name, resamples, trials, contrasts)

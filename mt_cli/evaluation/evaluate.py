@@ -1,5 +1,6 @@
 """`evaluate`: test sets translated, scored against untouched references, and kept in the run."""
 
+import json
 import logging
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.evaluation.card import write_card
 from mt_cli.evaluation.kept import (
+    SHA256,
     SPLIT,
     WEIGHTS,
     Evaluation,
@@ -33,6 +35,7 @@ from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
 
+SPEED = "sentences_per_s"
 LOCK_WAIT_S = 60.0
 """Seconds that an evaluation waits for another one that is being kept in the same place."""
 
@@ -53,7 +56,7 @@ class TestSetResult:
         return {
             **self.scores.as_json(),
             "unk_rate": self.unk_rate,
-            "sentences_per_s": self.sentences_per_s,
+            SPEED: self.sentences_per_s,
         }
 
 
@@ -134,7 +137,8 @@ class System:
             **made_with,
         }
         """Whose translations they are, because a run that goes on makes others later."""
-        if options.checkpoint != "best":
+        asked = options.checkpoint
+        if set([asked] if isinstance(asked, str) else asked) != {"best"}:
             facts["checkpoint"] = options.checkpoint
         self.decoding = search_name(config, {**facts, **made_with}, sampling=options.sampling)
         """How translations are searched for, and by whom, as the folders in `eval/` are named."""
@@ -279,8 +283,10 @@ class System:
             record[SPLIT] = test_set.name
         evaluation = Evaluation(test_set.sources, test_set.refs, result.hyps, record)
         try:
-            with locked(folder, wait_s=LOCK_WAIT_S), built_beside(folder) as partial:
-                write_evaluation(partial, evaluation)
+            with locked(folder, wait_s=LOCK_WAIT_S):
+                if not _is_repeated(open_evaluation(folder), evaluation):
+                    with built_beside(folder) as partial:
+                        write_evaluation(partial, evaluation)
         except (ResourceError, DataError, UsageError) as error:
             log.warning("%s: only printed, not kept: %s", test_set.name, error)
             return
@@ -293,6 +299,17 @@ class System:
         )
         if is_own_split and isinstance(self.run, Run):
             write_card(self.run)
+
+
+def _is_repeated(kept: Evaluation | None, evaluation: Evaluation) -> bool:
+    """Whether only the speed is new: a folder under version control then stays as it is."""
+    if kept is None or kept.hyps != evaluation.hyps:
+        return False
+    if kept.sources != evaluation.sources or kept.refs != evaluation.refs:
+        return False
+    before = {key: value for key, value in kept.record.items() if key not in (SPEED, SHA256)}
+    now = {key: value for key, value in evaluation.record.items() if key != SPEED}
+    return before == json.loads(json.dumps(now))
 
 
 def _member(model: Run | ExportedModel, checkpoint: str) -> dict[str, str]:

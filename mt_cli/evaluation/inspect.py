@@ -157,7 +157,7 @@ def _rows(facts: Mapping[str, object], width: int | None) -> list[str]:
     return lines
 
 
-def _value(value: object) -> str:
+def _value(value: object) -> str:  # noqa: PLR0911 — one return a type
     match value:
         case {"bleu": {"score": float(score), "signature": signature}, **others}:
             checkpoint = others.get("checkpoint", "of an unnamed checkpoint")
@@ -188,4 +188,4 @@ def shapes_as_text(traced: Sequence[ModuleShapes]) -> str:
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return " × ".join(map(str, shape))
+    return "×".join(map(str, shape))

@@ -15,6 +15,8 @@ from mt_cli.text.normalize import split_lines
 
 TEXTS = ("src.txt", "ref.txt", "hyp.txt")
 METRIC_KEYS = ("bleu", "chrf", "ter")
+SHA256 = "sha256"
+"""Key of scores: the hashes of `TEXTS`."""
 WEIGHTS = "weights"
 """Key of scores: sha256 of the weights. A validation has it if they were rounded since."""
 SPLIT = "split"
@@ -44,7 +46,7 @@ def open_evaluation(folder: Path) -> Evaluation | None:
         contents = {name: read_file(folder / name, max_bytes=MAX_TEXT_BYTES) for name in TEXTS}
     except DataError:
         return None
-    if record.get("sha256") != {name: sha256_bytes(content) for name, content in contents.items()}:
+    if record.get(SHA256) != {name: sha256_bytes(content) for name, content in contents.items()}:
         return None
     src, ref, hyp = (split_lines(contents[name]) for name in TEXTS)
     return Evaluation(src, ref, hyp, record)
@@ -58,7 +60,7 @@ def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
         content = "".join(f"{line}\n" for line in lines).encode()
         hashes[name] = sha256_bytes(content)
         write_atomically(folder / name, content)
-    write_json(folder / SCORES, {**evaluation.record, "sha256": hashes})
+    write_json(folder / SCORES, {**evaluation.record, SHA256: hashes})
 
 
 @dataclass(frozen=True)

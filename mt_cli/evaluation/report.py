@@ -19,6 +19,7 @@ from mt_cli.config.load import differences, dump_config
 from mt_cli.config.schema import Config
 from mt_cli.errors import DataError, UsageError
 from mt_cli.evaluation.compare import (
+    Entry,
     caveat_of,
     check_same_direction,
     compare_translations,
@@ -159,12 +160,11 @@ def _test_set_facts(
     if len(systems) == 2:
         comparison = compare_translations(
             test_set,
-            hyps,
-            names,
+            Entry(names[0], hyps[0]),
+            [Entry(names[1], hyps[1], caveat_of(*systems))],
             lang=data.tgt_lang,
             lowercase=data.lowercase,
             unseen=unseen,
-            caveats=[caveat_of(*systems)],
         )
     scores = []
     for of_system in hyps:

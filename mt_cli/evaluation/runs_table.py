@@ -1,6 +1,7 @@
 """`runs`: all runs under a folder, one a line, and in what their configs differ."""
 
 import logging
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -119,7 +120,8 @@ def _number(record: Mapping[str, object], key: str) -> float | None:
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    # Python reads integers of any size from JSON, and Infinity too.
+    return float(value) if abs(value) < sys.float_info.max else None
 
 
 def _uncommon_values(configs: Sequence[Config]) -> list[dict[str, object]]:

@@ -4,13 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Score as MetricScore
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from mt_cli.text.language import CHINESE, base_language, unspaced_script
-
-if TYPE_CHECKING:  # sacreBLEU is imported when something is scored
-    from sacrebleu.metrics.base import Metric
-    from sacrebleu.metrics.base import Score as MetricScore
 
 RESAMPLES = 1000
 """Of the bootstrap: sacreBLEU's own number."""
@@ -97,12 +99,8 @@ def sentence_chrf(
     return [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in pairs]
 
 
-def make_metrics(tokenizer: str, lowercase: bool) -> "tuple[Metric, Metric, Metric]":
+def make_metrics(tokenizer: str, lowercase: bool) -> tuple[Metric, Metric, Metric]:
     """BLEU, by words that `tokenizer` finds, chrF2 and TER as all scores here are made."""
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-    from sacrebleu.metrics.ter import TER
-
     # `symptoms` does the warning about tokens in place of sacreBLEU.
     bleu = BLEU(lowercase=lowercase, tokenize=tokenizer, force=True)
     has_no_spaces = tokenizer != "13a"
@@ -129,8 +127,6 @@ def bleu_tokenizer(refs: Sequence[str], lang: str = "") -> str:
 
 @cache
 def _has_mecab(language: str) -> bool:
-    from sacrebleu.metrics.bleu import BLEU
-
     try:
         BLEU(trg_lang=language)
     except (RuntimeError, ImportError):
@@ -139,8 +135,8 @@ def _has_mecab(language: str) -> bool:
 
 
 def _corpus_score(
-    metric: "Metric", hyps: Sequence[str], refs: Sequence[str], *, n_bootstrap: int
-) -> "MetricScore":
+    metric: Metric, hyps: Sequence[str], refs: Sequence[str], *, n_bootstrap: int
+) -> MetricScore:
     try:
         result: MetricScore = metric.corpus_score(list(hyps), [list(refs)], n_bootstrap=n_bootstrap)
     except TypeError:
@@ -150,7 +146,7 @@ def _corpus_score(
     return result
 
 
-def _describe(metric: "Metric", result: "MetricScore") -> Score:
+def _describe(metric: Metric, result: MetricScore) -> Score:
     """`result`, which `metric` has just computed, as a record of ours."""
     signature = metric.get_signature()
     with_resamples = signature.format()

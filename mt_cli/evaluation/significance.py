@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from sacrebleu.metrics.base import Signature
+from sacrebleu.significance import PairedTest, Result
 
 from mt_cli.evaluation.scoring import (
     METRIC_NAMES,
@@ -11,10 +14,6 @@ from mt_cli.evaluation.scoring import (
     bleu_tokenizer,
     make_metrics,
 )
-
-if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Signature
-    from sacrebleu.significance import Result
 
 TRIALS = 10_000
 """Of the approximate randomization: sacreBLEU's own number."""
@@ -85,8 +84,6 @@ def paired_tests(
     large as the one that was found. So no randomization p is below 2^(1-k), whatever the trials
     say.
     """
-    from sacrebleu.significance import PairedTest
-
     named: list[tuple[str, Sequence[str]]] = [("0", baseline)]
     named += [(str(i), hyps) for i, hyps in enumerate(systems, 1)]
     bleu, chrf, ter = make_metrics(bleu_tokenizer(refs, lang), lowercase)
@@ -134,7 +131,7 @@ def _metric_test(
     )
 
 
-def _estimate(result: "Result") -> Estimate:
+def _estimate(result: Result) -> Estimate:
     return Estimate(float(result.score), float(result.mean or 0), float(result.ci or 0))
 
 

@@ -5,6 +5,7 @@ The template of the exported README.md is export.md.
 
 import logging
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 from mt_cli import __version__
@@ -193,7 +194,7 @@ def _write_readme(
 ) -> None:
     """Tell in `folder` how its model is used."""
     readme = render_markdown(
-        "export.md",
+        files(__package__).joinpath("export.md"),
         run=run,
         checkpoint=checkpoint,
         version=__version__,

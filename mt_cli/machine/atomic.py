@@ -168,7 +168,7 @@ def recover(folder: Path) -> None:
 
 
 def beside(folder: Path, what: str) -> Path:
-    """The path beside `folder` of the new one while it is built (`partial`), or of the `old` one."""
+    """The path beside `folder` of the new one as it is built (`partial`), or of the `old` one."""
     return folder.with_name(f".{folder.name}.{what}")
 
 

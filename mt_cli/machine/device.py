@@ -167,7 +167,7 @@ def seed_dropout(seed: int) -> None:
 
 
 def fast_bf16() -> str:
-    """What oneDNN multiplies bf16 matrices with: `AMX` tiles, `BF16` vectors, or nothing fast ("")."""
+    """What oneDNN multiplies bf16 matrices with: `AMX`, `BF16` vectors, or nothing fast ("")."""
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     is_unlimited = most in ("", "ALL", "DEFAULT")
     if torch.cpu._is_amx_tile_supported() and (is_unlimited or "AMX" in most):

@@ -5,6 +5,7 @@ keys of configs and entries of vocabularies were written by somebody else.
 """
 
 import contextlib
+import io
 import json
 import logging
 import math
@@ -32,7 +33,8 @@ NARROWEST, WIDEST_TABLE = 40, 80
 def visible(text: str, *, kept: str = "") -> str:
     r"""`text` with control and invisible characters spelled out, such as `\u200b`.
 
-    Those in `kept` stay. A lone surrogate is spelled out, too, as which Python keeps a byte of a path that is not UTF-8.
+    Those in `kept` stay. A lone surrogate is spelled out, too, as which Python keeps a byte of a
+    path that is not UTF-8.
     """
     return "".join(
         letter
@@ -67,8 +69,6 @@ def _plain(value: object) -> object:
 
 def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, lefts: int = 1) -> str:
     """A table as plain text: the first `lefts` columns are aligned left, the others right."""
-    from io import StringIO
-
     from rich.console import Console
     from rich.table import Table
 
@@ -83,7 +83,11 @@ def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, left
     for row in rows:
         table.add_row(*(visible(str(cell)) for cell in row))
     console = Console(
-        file=StringIO(), width=WIDEST_TABLE, color_system=None, legacy_windows=False, markup=False
+        file=io.StringIO(),
+        width=WIDEST_TABLE,
+        color_system=None,
+        legacy_windows=False,
+        markup=False,
     )
     with console.capture() as captured:
         console.print(table)

@@ -4,9 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from mt_cli.errors import DataError
 from mt_cli.machine.atomic import write_atomically
@@ -14,6 +12,10 @@ from mt_cli.pictures.figures import PICTURES, check_ending, render
 from mt_cli.runs.metrics import number_in, read_metrics
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import Run
+
+if TYPE_CHECKING:  # matplotlib takes a second to import, and `render` chooses its backend
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Of Okabe and Ito (2008): people who see few colours tell them apart, and so does a grey print."""
@@ -86,7 +88,7 @@ def curves_of(run: Run) -> Curves:
 
 
 def plot_runs(run_dirs: Sequence[Path], *, output: Path) -> list[Curves]:
-    """Draw the curves of all runs into `output`, whose ending is one of `PICTURES`, and return them.
+    """Draw the curves of all runs into `output`, which ends with one of `PICTURES`; return them.
 
     Raises:
         UsageError: the ending is another, or a folder is no run.

@@ -3,10 +3,8 @@
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from py3langid.langid import LanguageIdentifier
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 MIN_PROBABILITY = 0.9
 """Of a guess that counts."""
@@ -103,8 +101,6 @@ def is_known(lang: str) -> bool:
 
 
 @cache
-def _identifier() -> "LanguageIdentifier":
-    # Late: its model takes half a second.
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
+def _identifier() -> LanguageIdentifier:
+    # Cached: reading its model takes half a second.
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

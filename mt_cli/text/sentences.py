@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
+import sentencex
+
 from mt_cli.text.language import base_language, sentence_space
 
 ORDINAL_DOT = (
@@ -31,8 +33,6 @@ SPACE = re.compile(" ")
 
 def split_sentences(text: str, lang: str) -> list[str]:
     """The sentences of normalized `text`, in order; an enumerating `3.` belongs to what follows."""
-    import sentencex  # late: it is needed only where text is read
-
     language = base_language(lang)
     pieces: list[str] = []
     begin = 0

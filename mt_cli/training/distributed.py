@@ -69,7 +69,10 @@ class World:
                     dist.broadcast(tensor.detach(), 0, group=self.tensor_group)
 
     def are_equal(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether all processes hold the same bits in `tensors`, of 4 bytes a number; waits for a GPU."""
+        """Whether all processes hold the same bits in `tensors`, which have 4 bytes a number.
+
+        Waits for a GPU.
+        """
         if self.size == 1:
             return True
         own = sum(int(tensor.detach().view(torch.int32).sum()) for tensor in tensors)

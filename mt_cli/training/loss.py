@@ -85,11 +85,11 @@ def linear_cross_entropy(
 ) -> Loss:
     """Cross-entropy with smoothed labels (Szegedy et al. 2016, section 7).
 
-    It is summed over tokens and averaged over passes. Logits are `hidden` (passes, tokens, D) times `weight` (V, D) transposed, multiplied in the type
-    of `hidden`, plus `bias` (V,); `targets` are (tokens,). Each label is 1 - `label_smoothing` on
-    its token plus `label_smoothing` spread evenly over all V. With `r_drop`, R-Drop's alpha, there
-    are two passes, and the loss is half of the paper's (Liang et al. 2021, equation 3), so it is as
-    large as that of one pass.
+    It is summed over tokens and averaged over passes. Logits are `hidden` (passes, tokens, D) times
+    `weight` (V, D) transposed, multiplied in the type of `hidden`, plus `bias` (V,); `targets` are
+    (tokens,). Each label is 1 - `label_smoothing` on its token plus `label_smoothing` spread evenly
+    over all V. With `r_drop`, R-Drop's alpha, there are two passes, and the loss is half of the
+    paper's (Liang et al. 2021, equation 3), so it is as large as that of one pass.
     """
     loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden, weight, bias, targets, label_smoothing, r_drop, torch.is_grad_enabled()
@@ -258,8 +258,8 @@ def penalty_and_gradient(
 
     Let z and z' be the logits of the passes and p and p' their softmax. Equation 3 of the paper is
     the sum of both cross-entropies and a penalty of alpha/2 (KL(p|p') + KL(p'|p)). Both divergences
-    together are Σ (p - p') (z - z'). The gradient in z is p - q + alpha/2 (p (z - z' - m) + p - p'),
-    where q is the label and m the mean of z - z' under p. For z', exchange both passes.
+    together are Σ (p - p') (z - z'). The gradient in z is p - q + alpha/2 (p (z - z' - m) + p -
+    p'), where q is the label and m the mean of z - z' under p. For z', exchange both passes.
 
     Takes `exps` (2, R, V), which is p times `total` (2, R, 1), and `difference` (R, V), which is z
     - z'. Returns a scalar, a sum over the tokens, and (2, R, V): the gradient, without q, also

@@ -139,9 +139,8 @@ class Monitor:
         path = self._run.metrics_path
         if self._last is not None:
             for line in _sample_lines(self._last.samples):
-                if len(line) > TERMINAL_WIDTH:
-                    line = f"{line[: TERMINAL_WIDTH - 1]}…"
-                log.info("%s", line)
+                is_short = len(line) <= TERMINAL_WIDTH
+                log.info("%s", line if is_short else f"{line[: TERMINAL_WIDTH - 1]}…")
         best = None
         val_nll = []
         train_nll = []

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Never
@@ -50,6 +50,26 @@ DIVERGED = 3.0
 """Training has diverged when the loss is so many times that of a uniform guess."""
 
 
+@dataclass(frozen=True)
+class TimeLimit:
+    """When a session ends, counted from where it began."""
+
+    began_at: float
+    """Of `time.monotonic`."""
+    seconds: float | None
+    """None is no limit."""
+    validates: bool
+    """Whether the model is validated when the time is up."""
+
+    def elapsed_s(self) -> float:
+        """Seconds since the session began."""
+        return time.monotonic() - self.began_at
+
+    def left_s(self) -> float:
+        """Seconds that are left; negative when the time is up."""
+        return math.inf if self.seconds is None else self.seconds - self.elapsed_s()
+
+
 class Session:
     """One stretch of training, from a start or a resume to an end."""
 
@@ -61,9 +81,7 @@ class Session:
         world: World,
         *,
         environment: Mapping[str, object],
-        started_at: float,
-        time_limit_s: float | None,
-        validates_at_limit: bool,
+        time_limit: TimeLimit,
     ) -> None:
         """In a `world` of several processes, the first scores, saves and decides; others follow.
 
@@ -74,9 +92,7 @@ class Session:
         self._prepared = prepared
         self._runtime = runtime
         self._world = world
-        self._started_at = started_at
-        self._limit_s = math.inf if time_limit_s is None else time_limit_s
-        self._validates_at_limit = validates_at_limit
+        self._time_limit = time_limit
         seed = run.config.runtime.seed
         self.model = run.build_model(seed=seed).to(runtime.device)
         self._trainer = Trainer(
@@ -169,7 +185,7 @@ class Session:
 
     def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
         """Log, validate and save what is due after an update; returns the reason to end, if any."""
-        self._monitor.on_update(report, limit_left_s=self._limit_left_s())
+        self._monitor.on_update(report, limit_left_s=self._time_limit.left_s())
         is_last = report.step == self._trainer.total_steps
         if is_last or report.step % self._run.config.training.log_every == 0:
             self._check_skips()
@@ -180,9 +196,9 @@ class Session:
             self._stop(signals.received)
         if self._is_out_of_patience():
             return "early_stop"
-        if not is_last and self._limit_left_s() < 0:
+        if not is_last and self._time_limit.left_s() < 0:
             if self._state.step != report.step:
-                if self._validates_at_limit:
+                if self._time_limit.validates:
                     self._validate(is_extra=True)
                 else:
                     self._save()
@@ -406,11 +422,7 @@ class Session:
         self._monitor.write_status(state, self._state, best_by=self._validator.best_by)
 
     def _elapsed_s(self) -> float:
-        return self._elapsed_before_s + time.monotonic() - self._started_at
-
-    def _limit_left_s(self) -> float:
-        """Seconds that the time limit leaves."""
-        return self._limit_s - (time.monotonic() - self._started_at)
+        return self._elapsed_before_s + self._time_limit.elapsed_s()
 
 
 def _do_nothing() -> None:

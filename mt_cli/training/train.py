@@ -27,7 +27,7 @@ from mt_cli.model.build import model_shapes, num_parameters
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import LOG, Run, check_place, create_run
 from mt_cli.training.distributed import World, joined_world
-from mt_cli.training.session import Session
+from mt_cli.training.session import Session, TimeLimit
 from mt_cli.training.start_from import fitting_parent, load_parent
 from mt_cli.training.trackers import check_tracker
 from mt_cli.training.trainer import LESS_MEMORY
@@ -77,7 +77,7 @@ def train_run(
             is NaN or infinite. StoppedError: a signal came; the state is saved. ResourceError: out
             of memory, another process is gone, or what `runtime.track` names is not installed.
     """
-    started_at = time.monotonic()
+    began_at = time.monotonic()
     check_tracker(config.runtime.track)
     with joined_world() as world, ExitStack() as stack:
         if not world.is_first:
@@ -132,9 +132,7 @@ def train_run(
             runtime,
             world,
             environment=environment,
-            started_at=started_at,
-            time_limit_s=time_limit_s,
-            validates_at_limit=validates_at_limit,
+            time_limit=TimeLimit(began_at, time_limit_s, validates_at_limit),
         )
         if run.init_from is not None and not run.checkpoints:
             load_parent(run, session.model)

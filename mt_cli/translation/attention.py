@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mt_cli.errors import Option, UsageError
 from mt_cli.machine.atomic import write_json
-from mt_cli.model.attention_maps import MapKind
+from mt_cli.model.attention_maps import MapKind, attention_maps
+from mt_cli.model.translation_model import TranslationModel
 from mt_cli.pictures.figures import PICTURES, Panel, check_ending, write_picture
+from mt_cli.text import BOS_ID, EOS_ID, SPECIALS
+from mt_cli.text.tokenizers import Tokenizers
 
 TITLES: Mapping[MapKind, str] = {
     "encoder": "encoder self-attention",
@@ -39,6 +43,34 @@ class TeacherForced:
     """The token at each of the T target positions."""
     predicted_tokens: tuple[str, ...] = field(repr=False)
     """The token that is predicted at each of them: the next one."""
+
+    @classmethod
+    def of(
+        cls,
+        source: str,
+        translation: str,
+        *,
+        src_ids: Sequence[int],
+        tgt_ids: Sequence[int],
+        is_complete: bool,
+        tokenizers: Tokenizers,
+        device: torch.device,
+    ) -> "TeacherForced":
+        """The pair as tensors on `device`, and its tokens.
+
+        A translation that `is_complete` has one more position, which predicts `</s>`.
+        """
+        tokens = tokenizers.tgt.tokens(tgt_ids)
+        num_positions = len(tgt_ids) + is_complete
+        return cls(
+            source=source,
+            translation=translation,
+            src_ids=torch.tensor([[*src_ids, EOS_ID]], device=device),
+            tgt_in=torch.tensor([[BOS_ID, *tgt_ids][:num_positions]], device=device),
+            src_tokens=(*tokenizers.src.tokens(src_ids), SPECIALS[EOS_ID]),
+            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[:num_positions],
+            predicted_tokens=(*tokens, SPECIALS[EOS_ID])[:num_positions],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +124,12 @@ class Attention:
     pair: TeacherForced
     weights: Mapping[MapKind, Tensor]
     """`encoder` (L, H, S, S), `decoder` (L, H, T, T), `cross` (L, H, T, S)."""
+
+    @classmethod
+    def of(cls, model: TranslationModel, pair: TeacherForced) -> "Attention":
+        """The attention of `model` when it is given `pair`."""
+        maps = attention_maps(model, pair.src_ids, pair.tgt_in)
+        return cls(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
 
     def labels(self, kind: MapKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Tokens of the rows, which attend, and of the columns, which are attended to.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -11,12 +12,40 @@ from mt_cli.config.schema import Backend, Config, DecodingConfig, Device
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import UsageError
 from mt_cli.machine.files import sha256_json
-from mt_cli.runs.run import ModelFolder
+from mt_cli.runs.opening import open_run_between
+from mt_cli.runs.run import ModelFolder, Run
 from mt_cli.text.tokenizers import Tokenizers
 
 if TYPE_CHECKING:
     from mt_cli.machine.device import Runtime
-    from mt_cli.translation.reranker import Reranking
+
+
+@dataclass(frozen=True)
+class Reranking:
+    """The run of the other direction that chooses among the beams, and its weights.
+
+    The score is log p(y|x) + lambda log p(x|y) + mu |y|: that of Yee et al. (2019) without a
+    language model, and with a reward for each token in place of their normalised lengths. The
+    weights were tuned on Multi30k's val.
+    """
+
+    run_dir: Path
+    reverse: float = 0.3
+    """Lambda, the weight of the source's log-probability given the translation."""
+    length: float = 0.25
+    """Mu, the weight of the number of the translation's tokens, `</s>` included."""
+    checkpoint: str = "best"
+
+    def open_run(self, *, of: ModelFolder) -> Run:
+        """The run, which has to translate back what the run `of` translates.
+
+        Raises:
+            UsageError: it does not, or there is no such run.
+        """
+        data = of.config.data
+        return open_run_between(
+            data.tgt_lang, data.src_lang, self.run_dir, asked_by="--rerank-with"
+        )
 
 
 @dataclass(frozen=True)
@@ -35,7 +64,7 @@ class DecodingOptions:
     """Draws translations at random, in place of a search."""
     seed: int = 1
     """Of the sampling."""
-    reranking: "Reranking | None" = None
+    reranking: Reranking | None = None
     """Which other run chooses among the beams."""
     owns_process: bool = False
     """Whether threads and memory may be set for the whole process, as the program does."""

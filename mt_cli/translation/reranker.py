@@ -2,48 +2,20 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
-from mt_cli.runs.opening import open_run_between
-from mt_cli.runs.run import ModelFolder, Run
+from mt_cli.runs.run import ModelFolder
 from mt_cli.translation.lines import Translation
-from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.options import DecodingOptions, Reranking
 from mt_cli.translation.scorer import PairScore, PairScorer
 
 
-@dataclass(frozen=True)
-class Reranking:
-    """The run of the other direction that chooses, and weights, tuned on Multi30k's val.
-
-    The score is log p(y|x) + lambda log p(x|y) + mu |y|: that of Yee et al. (2019) without a
-    language model, and with a reward for each token in place of their normalised lengths.
-    """
-
-    run_dir: Path
-    reverse: float = 0.3
-    """Lambda, the weight of the source's log-probability given the translation."""
-    length: float = 0.25
-    """Mu, the weight of the number of the translation's tokens, `</s>` included."""
-    checkpoint: str = "best"
-
-    def open_run(self, *, of: ModelFolder) -> Run:
-        """The run, which has to translate back what the run `of` translates.
-
-        Raises:
-            UsageError: it does not, or there is no such run.
-        """
-        data = of.config.data
-        return open_run_between(
-            data.tgt_lang, data.src_lang, self.run_dir, asked_by="--rerank-with"
-        )
-
-    def total(self, candidate: Translation, reverse: PairScore) -> float:
-        """The score of `candidate`; minus infinity if translating back is impossible."""
-        if math.isinf(reverse.log_prob):
-            return -math.inf  # not NaN, which 0 times infinity is
-        num_tokens = len(candidate.tokens) + 1
-        return candidate.log_prob + self.reverse * reverse.log_prob + self.length * num_tokens
+def reranking_score(candidate: Translation, reverse: PairScore, reranking: Reranking) -> float:
+    """The weighted score of `candidate`; minus infinity if translating back is impossible."""
+    if math.isinf(reverse.log_prob):
+        return -math.inf  # not NaN, which 0 times infinity is
+    num_tokens = len(candidate.tokens) + 1
+    return candidate.log_prob + reranking.reverse * reverse.log_prob + reranking.length * num_tokens
 
 
 class Reranker:
@@ -82,7 +54,7 @@ class Reranker:
         for by_text in candidates:
             totals = {}
             for text, translation in by_text.items():
-                totals[text] = self._reranking.total(translation, next(reverse))
+                totals[text] = reranking_score(translation, next(reverse), self._reranking)
             # `max` takes the first of equals: the search's own choice.
             chosen.append(max(totals, key=totals.__getitem__))
         return chosen

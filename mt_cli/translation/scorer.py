@@ -81,8 +81,9 @@ class PairScorer:
     ) -> list[PairScore]:
         """The score of each pair; `first_line` is the line number of the first, for warnings.
 
-        Without it there are no warnings. The translation of an empty line is empty, for certain, so any other is impossible. A pair
-        with a side that is too long for the model is impossible too, and a warning says so.
+        Without it there are no warnings. The translation of an empty line is empty, for certain, so
+        any other is impossible. A pair with a side that is too long for the model is impossible
+        too, and a warning says so.
         """
         src_ids = self._tokenizers.encode(sources, "src")
         tgt_ids = self._tokenizers.encode(targets, "tgt")
@@ -142,7 +143,3 @@ class PairScorer:
             mean = torch.stack(of_models).logsumexp(0) - math.log(len(self._models))  # (B, T)
         of_tokens = mean.masked_fill(tgt_out == PAD_ID, 0.0).cpu().double()
         return of_tokens.sum(-1).tolist()
-
-
-# Reranking: log p(y|x) + lambda log p(x|y) + mu |y|, that of Yee et al. (2019) without a language
-# model, and with a reward for each token in place of their normalised lengths

@@ -19,7 +19,7 @@ from mt_cli.errors import Option, UsageError
 from mt_cli.machine.terminal import visible
 from mt_cli.runs.opening import open_models
 from mt_cli.runs.run import ExportedModel, Run
-from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
+from mt_cli.text import SPECIALS, UNK_ID
 from mt_cli.text.language import other_language, sentence_space
 from mt_cli.text.normalize import normalize
 from mt_cli.text.sentences import split_sentences, split_text
@@ -370,12 +370,9 @@ class Translator:
 
         By default, `target` is the translator's own translation; see `teacher_force`.
         """
-        from mt_cli.model.attention_maps import attention_maps
         from mt_cli.translation.attention import Attention
 
-        pair = self.teacher_force(line, target=target)
-        maps = attention_maps(self.model, pair.src_ids, pair.tgt_in)
-        return Attention(pair, {kind: weights[:, 0].cpu() for kind, weights in maps.items()})
+        return Attention.of(self.model, self.teacher_force(line, target=target))
 
     def teacher_force(self, line: str, *, target: str | None = None) -> "TeacherForced":
         """`line` and a translation as one pass of the model takes them, for looking inside.
@@ -387,11 +384,9 @@ class Translator:
             UsageError: `line` or `target` is empty, the model cannot take all of it, or it is
                 exported.
         """
-        model = self.model
-        import torch
-
         from mt_cli.translation.attention import TeacherForced
 
+        model = self.model
         parts = self._split([checked_line(line, name="line")])[0]
         if not parts:
             raise UsageError("the text is empty: there is nothing to look at; give a sentence")
@@ -413,18 +408,14 @@ class Translator:
                     Option("target"),
                     f": expected 1 to {model.longest_sentence} tokens, found {len(hyp)}",
                 )
-        device = next(model.parameters()).device
-        tokens = self._tokenizers.tgt.tokens(hyp)
-        # A complete translation has one more position, which predicts `</s>`.
-        num_positions = len(hyp) + 1 if is_complete else len(hyp)
-        return TeacherForced(
-            source=parts[0].text,
-            translation=translation,
-            src_ids=torch.tensor([[*ids, EOS_ID]], device=device),
-            tgt_in=torch.tensor([[BOS_ID, *hyp][:num_positions]], device=device),
-            src_tokens=(*self._tokenizers.src.tokens(ids), SPECIALS[EOS_ID]),
-            tgt_tokens=(SPECIALS[BOS_ID], *tokens)[:num_positions],
-            predicted_tokens=(*tokens, SPECIALS[EOS_ID])[:num_positions],
+        return TeacherForced.of(
+            parts[0].text,
+            translation,
+            src_ids=ids,
+            tgt_ids=hyp,
+            is_complete=is_complete,
+            tokenizers=self._tokenizers,
+            device=next(model.parameters()).device,
         )
 
     # Text to ids, and back

@@ -175,7 +175,7 @@ def tokenised(line: str) -> str:
         (lambda line: line.replace(" ", " @-@ "), 0.02, "2% .* markup"),
         (with_entities, 0.005, None),
         ("{} 3 < 5 > 4 <3 AT&T; R&D".format, 0.5, None),
-        (tokenised, 0.25, "25% .* tokenised"),
+        (tokenised, 0.25, "25% .* tokenized"),
         (tokenised, 0.1, None),
     ],
     ids=["entities", "tags", "Moses", "few entities", "signs", "tokenised", "little tokenised"],

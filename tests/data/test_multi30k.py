@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.config.schema import Config, DataConfig
-from mt_cli.data import corpora
+from mt_cli.data import multi30k
 from mt_cli.data.corpora import corpus_hashes, find_corpus, pinned_hashes
 from mt_cli.data.multi30k import download
 from mt_cli.data.prepare import prepare_corpus
@@ -34,14 +34,14 @@ def pinned(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     gzipped = {name: gzip.compress(data, mtime=0) for name, data in plain.items()}
     for table, files in (("GZIPPED_SHA256", gzipped), ("PLAIN_SHA256", plain)):
         hashes = {name: sha256(data) for name, data in files.items()}
-        monkeypatch.setattr(corpora, table, hashes)
+        monkeypatch.setattr(multi30k, table, hashes)
     return gzipped
 
 
 @pytest.fixture
 def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of downloads, empty."""
-    monkeypatch.setattr(corpora, "DOWNLOADS", tmp_path / "multi30k")
+    monkeypatch.setattr(multi30k, "DOWNLOADS", tmp_path / "multi30k")
     return tmp_path / "multi30k"
 
 
@@ -91,12 +91,12 @@ def test_only_missing_files_are_fetched(
 ) -> None:
     fetched: list[tuple[str, str]] = []
 
-    def fake_download(url: str, path: Path, *, sha256: str, most: int) -> None:
+    def fake_download(url: str, path: Path, *, sha256: str, max_bytes: int) -> None:
         fetched.append((url, sha256))
         path.write_bytes(pinned[path.stem])
 
-    monkeypatch.setattr(corpora, "download", fake_download)
-    monkeypatch.setattr(corpora, "BASE_URL", "http://127.0.0.1/raw")
+    monkeypatch.setattr(multi30k, "download", fake_download)
+    monkeypatch.setattr(multi30k, "BASE_URL", "http://127.0.0.1/raw")
     write(downloads, {name: pinned[name] for name in NAMES[:3]})
     find_corpus(CONFIG)
     assert fetched == [("http://127.0.0.1/raw/val.en.gz", sha256(pinned["val.en"]))]
@@ -160,7 +160,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 def fetch(server: Server, folder: Path) -> Path:
     path = folder / "raw" / "train.de.gz"
-    download(server.url, path, sha256=sha256(CONTENT), most=len(CONTENT), backoff_s=0)
+    download(server.url, path, sha256=sha256(CONTENT), max_bytes=len(CONTENT), backoff_s=0)
     return path
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mt_cli.config.load import parse_config
 from mt_cli.config.schema import Config, DataConfig, FilesConfig, MorePairsConfig, TokenizerConfig
-from mt_cli.data import prepare
+from mt_cli.data import prepare, scan
 from mt_cli.data.prepare import PrepareResult, prepare_corpus
 from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import ConfigError, DataError, UsageError
@@ -138,7 +138,7 @@ def test_damaged_result_is_prepared_again(corpus: Corpus) -> None:
 
 
 def test_workers_change_no_byte(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "PAIRS_PER_JOB", 4)
+    monkeypatch.setattr(scan, "PAIRS_PER_JOB", 4)
     config = corpus.config(max_len=20)
     corpus.prepare(config)
     alone = hashes(corpus.out)
@@ -153,7 +153,7 @@ def test_group_size_changes_no_byte(
     config = corpus.config(tokenizer=KINDS[kind])
     corpus.prepare(config)
     whole = hashes(corpus.out)
-    monkeypatch.setattr(prepare, "PAIRS_PER_JOB", 4)
+    monkeypatch.setattr(scan, "PAIRS_PER_JOB", 4)
     corpus.prepare(config, force=True)
     assert hashes(corpus.out) == whole
 

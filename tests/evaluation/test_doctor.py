@@ -1,4 +1,4 @@
-"""A doctor is good for something only if the sick are found: each test breaks one thing on purpose."""
+"""`doctor` finds what is broken: each test breaks one thing on purpose."""
 
 import json
 

@@ -14,8 +14,8 @@ from workspace import Workspace
 
 from mt_cli.errors import UsageError
 from mt_cli.export.argos import check_fits_argos
-from mt_cli.runs.run import Run
 from mt_cli.runs.opening import open_run
+from mt_cli.runs.run import Run
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.export.export import export_run
 from mt_cli.runs.opening import open_run
 from mt_cli.text.tokenizers import Tokenizers
-from mt_cli.translation.scorer import PairScorer
 from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.scorer import PairScorer
 
 ODD_LINES = [
     "",

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mt_cli.machine import terminal as progress
+from mt_cli.machine import progress
 from mt_cli.machine.log import set_up_logging
 from mt_cli.machine.progress import progress_shown
 

@@ -1,4 +1,4 @@
-"""What a process does when the others do not come, or go; `cli/test_torchrun` trains with several."""
+"""What a process does when others are missing; `cli/test_torchrun` trains with several."""
 
 import socket
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`runtime.track`: what curves are told, and by whom; stand-ins take the place of missing packages."""
+"""`runtime.track`: the curves that trackers get; stand-ins replace packages that are missing."""
 
 import importlib.util
 import json

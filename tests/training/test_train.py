@@ -111,9 +111,12 @@ def at_step() -> Iterator[Callable[[int, Callable[[], None]], None]]:
 def test_config_of_the_run_is_a_config_to_train_with(workspace: Workspace, tmp_path: Path) -> None:
     assert load_config(workspace.run / "config.toml") == load_config(workspace.folder / "tiny.toml")
     outcome = workspace.call(
-        "train", workspace.run / "config.toml", "--run", tmp_path / "run", "--data", "data/prepared/tiny",
-        "--max-steps", 1,
-    )  # fmt: skip
+        "train",
+        workspace.run / "config.toml",
+        *("--run", tmp_path / "run"),
+        *("--data", "data/prepared/tiny"),
+        *("--max-steps", 1),
+    )
     assert outcome.code == 0
 
 
@@ -126,8 +129,9 @@ def test_json_says_how_it_ended(workspace: Workspace, tmp_path: Path) -> None:
 
 def test_existing_run_exits_2_and_names_the_ways_out(workspace: Workspace) -> None:
     outcome = train(workspace, Path("runs/tiny"))
-    message = "error: runs/tiny exists; --resume goes on with it, --overwrite starts anew, --run names another\n"
-    assert outcome == Outcome(2, b"", message)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert outcome.err.startswith("error: runs/tiny exists; ")
+    assert all(flag in outcome.err for flag in ("--resume", "--overwrite", "--run"))
 
 
 def test_overwrite_starts_anew(workspace: Workspace, tmp_path: Path) -> None:
@@ -326,9 +330,13 @@ def test_diverged_training_exits_4_and_keeps_the_last_good_checkpoint(
     assert train(workspace, run, "--max-steps", 2).code == 0
     good = weights(run)
     settings = (
-        "training.peak_lr=1e38", "training.clip_norm=0", "training.warmup_steps=0",
-        "training.schedule=constant", "training.validate_every=5", f"training.log_every={log_every}",
-    )  # fmt: skip
+        "training.peak_lr=1e38",
+        "training.clip_norm=0",
+        "training.warmup_steps=0",
+        "training.schedule=constant",
+        "training.validate_every=5",
+        f"training.log_every={log_every}",
+    )
     wild = [arg for setting in settings for arg in ("--set", setting)]
     outcome = train(workspace, run, *wild, "--resume", "--max-steps", 30)
     assert (outcome.code, outcome.out) == (4, b"")
@@ -381,10 +389,8 @@ def test_data_not_prepared_exit_3_and_name_the_command(
 ) -> None:
     outcome = train(workspace, tmp_path / "run", data=tmp_path / "none")
     assert (outcome.code, outcome.out) == (3, b"")
-    assert (
-        f"{tmp_path / 'none'}: no prepared data; run: mt-cli prepare tiny.toml, and leave out --data"
-        in outcome.err
-    )
+    assert f"{tmp_path / 'none'}: no prepared data" in outcome.err
+    assert "mt-cli prepare tiny.toml, and leave out --data" in outcome.err
     assert not tmp_path.joinpath("run").exists()
 
 

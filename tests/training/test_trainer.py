@@ -1,4 +1,4 @@
-"""The trainer: that it learns, what an update is, and that it resumes as if nothing had happened."""
+"""The trainer: that it learns, what an update is, and that it resumes exactly."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

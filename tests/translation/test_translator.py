@@ -238,7 +238,7 @@ def test_more_translations_than_beams_are_refused(beams: Translator) -> None:
     ("lines", "pattern"),
     [
         (["Ein Hund.", "Собака бежит."], "line 2: .*Собака"),
-        (["Un chien court dans la neige avec une balle."], "fr.*de"),
+        (["Un chien court dans la neige avec une balle."] * 2, "fr.*de"),
         (["A dog runs through the snow.", "Two men are sitting on a bench."], "en.*de"),
     ],
     ids=["letters", "another language", "mostly another language"],
