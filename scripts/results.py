@@ -185,17 +185,25 @@ def _evaluations(run: Run, weights: str) -> Iterator[Evaluation]:
             split = scores[SPLIT]
             yield Evaluation(
                 split,
-                ", ".join([_search(folder, split), *_helpers(scores)]),
+                ", ".join([_search(scores, folder), *_helpers(scores)]),
                 bleu=_metric(scores["bleu"]),
                 chrf=_metric(scores["chrf"]),
                 sha256=scores["sha256"],
             )
 
 
-def _search(folder: Path, split: str) -> str:
-    """The search that the folder's name tells, without the runs that helped."""
-    name = folder.name.removeprefix(f"{split}-")
-    return re.split("-(?:with|reranked)-", name)[0]
+def _search(scores: Mapping[str, Any], folder: Path) -> str:
+    """The search in words, without the runs that helped."""
+    if "search" not in scores:  # kept by an older version, which named the folder in full
+        name = folder.name.removeprefix(f"{scores[SPLIT]}-")
+        return re.split("-(?:with|reranked)-", name)[0]
+    facts = dict(scores["search"])
+    beam_size = facts.pop("beam_size")
+    if beam_size == 1:
+        name = "greedy"
+    else:
+        name = f"beam{beam_size}-alpha{facts.pop('length_penalty', 0):g}"
+    return "-".join([name, *(f"{key}={value}" for key, value in facts.items())])
 
 
 def _helpers(scores: Mapping[str, Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from mt_cli.config.load import load_config
 from mt_cli.machine.lock import locked
 from mt_cli.runs.checkpoint import checkpoint_name
 from mt_cli.runs.run import Run
-from mt_cli.training.session import Session
+from mt_cli.training.session import TimeLimit
 
 # Validations every 8 updates, about 4 an epoch: an end after 11 falls between two validations.
 SHORT = (
@@ -213,11 +213,16 @@ def test_time_limit_between_two_validations_saves_where_training_stands(
 ) -> None:
     run = tmp_path / "run"
 
-    def left_s(session: Session) -> float:
-        return 60.0 if session._trainer.progress.step < FIRST_PART else -1.0
+    num_asked = 0
+
+    def left_s(limit: TimeLimit) -> float:
+        """Time for `FIRST_PART` updates, each of which asks twice."""
+        nonlocal num_asked
+        num_asked += 1
+        return 60.0 if num_asked < 2 * FIRST_PART else -1.0
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "_limit_left_s", left_s)
+        patch.setattr(TimeLimit, "left_s", left_s)
         flags = () if is_validated else ("--no-validate",)
         assert train(workspace, run, *SHORT, "--time-limit", "35m", *flags).code == 0
     assert (status(run)["state"], status(run)["step"]) == ("time_limit", FIRST_PART)

@@ -14,7 +14,7 @@ from workspace import Workspace
 
 from mt_cli.config.load import load_config, parse_config
 from mt_cli.config.schema import Config
-from mt_cli.data import corpora
+from mt_cli.data import multi30k
 from mt_cli.data.corpora import monolingual_text
 from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import ConfigError, DataError, UsageError
@@ -199,7 +199,7 @@ def test_captions_are_pinned_and_read_from_a_folder(
         hashes[f"train.{number}.en"] = sha256_bytes(packed)
     with pytest.raises(DataError, match=r"train\.1\.en\.gz: sha256"):
         monolingual_text(data, "x", source=tmp_path)
-    monkeypatch.setattr(corpora, "CAPTIONS_SHA256", hashes)
+    monkeypatch.setattr(multi30k, "CAPTIONS_SHA256", hashes)
     text = monolingual_text(data, "x", source=tmp_path)
     assert text.side == "tgt"
     assert list(text.lines()) == [f"caption {number}\n".encode() for number in range(1, 6)]
