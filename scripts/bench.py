@@ -128,19 +128,14 @@ def training_of(
     """What is trained, on what, how and where."""
     from mt_cli.data.prepared import open_prepared
     from mt_cli.machine.device import choose_runtime, seed_dropout, set_up_process
-    from mt_cli.model.translation_model import TranslationModel
+    from mt_cli.model.build import build_model
 
     config = load_config(args.config, changes)
     set_up_process(threads=args.threads)
     runtime = choose_runtime(device=args.device, precision=config.runtime.precision)
     seed_dropout(SEED)
     prepared = open_prepared(Path("data/prepared") / args.config.stem)
-    model = TranslationModel(
-        src_vocab_size=prepared.tokenizers.src.vocab_size,
-        tgt_vocab_size=prepared.tokenizers.tgt.vocab_size,
-        generator=torch.Generator().manual_seed(SEED),
-        **config.model.model_dump(),
-    )
+    model = build_model(config.model, prepared.tokenizers, seed=SEED)
     return model.to(runtime.device), prepared.split("train"), config.training, runtime
 
 
@@ -271,7 +266,7 @@ def classic_decoding(row: Row, args: argparse.Namespace) -> Translate:
         src_ids = pad_sequence(ids, batch_first=True, padding_value=PAD_ID).to(args.device)
         hyps = torch.full((len(lines), 1), BOS_ID, device=args.device)
         has_eos = torch.zeros(len(lines), dtype=torch.bool, device=args.device)
-        for _ in range(CLASSIC_STEPS):
+        for _ in range(min(CLASSIC_STEPS, model.max_len - 1)):
             latest = model(src_ids, hyps)[:, -1].argmax(-1)
             hyps = torch.cat([hyps, latest.unsqueeze(1)], dim=1)
             has_eos |= latest == EOS_ID
