@@ -76,7 +76,7 @@ KILLS = (KILL, KILL_WRITING)
 SHORT = "short writes after"
 ERRORS = {"full disk from": errno.ENOSPC, "broken disk from": errno.EIO, SHORT: errno.EFBIG}
 SIGNALS = {"SIGTERM at": signal.SIGTERM, "Ctrl-C at": signal.SIGINT, "hang-up at": signal.SIGHUP}
-MOST_BYTES = 100
+MAX_BYTES = 100
 """Of a file where writes come out short; all beyond is lost."""
 CHANGES = {"os.mkdir": (0, 2), "os.rmdir": (0, 1), "os.remove": (0, 1), "os.rename": (1, 3)}
 """Audit events of Python: which arguments are the path and the folder that it is relative to."""
@@ -146,7 +146,7 @@ def _strike(what: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif what in (KILL_WRITING, SHORT):
         # The kernel cuts a write at the limit, and sends a signal, which Python ignores.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_BYTES, MAX_BYTES))
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL if what == KILL_WRITING else signal.SIG_IGN)
     elif what in SIGNALS:
         signal.raise_signal(SIGNALS[what])

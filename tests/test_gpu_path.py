@@ -48,10 +48,10 @@ TRAINING = TrainingConfig(
 )
 STEPS = 16
 SOURCES = [[4 + (i + j) % 7 for j in range(8)] for i in range(12)]
-MOST_WAITS_OF_A_SEARCH = 16
+MAX_WAITS_OF_A_SEARCH = 16
 """Its start, its end, and two checks of which sentences are finished."""
-MOST_CALLS_OF_AN_UPDATE = 1500
-MOST_CALLS_OF_A_STEP = 250
+MAX_CALLS_OF_AN_UPDATE = 1500
+MAX_CALLS_OF_A_STEP = 250
 
 
 class Watch(TorchDispatchMode):
@@ -130,7 +130,7 @@ def test_an_update_waits_for_nothing_and_leaves_nothing_on_the_cpu(
     with Watch() as watch:
         next(reports)
     assert watch.waits == {}
-    assert watch.calls < MOST_CALLS_OF_AN_UPDATE * config.accumulation
+    assert watch.calls < MAX_CALLS_OF_AN_UPDATE * config.accumulation
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_a_search_waits_seldom_and_leaves_nothing_on_the_cpu(
     with Watch() as watch:
         found = one.best(SOURCES)
     assert [len(ids) for ids in found] == [STEPS] * len(SOURCES)
-    assert watch.waits.total() <= MOST_WAITS_OF_A_SEARCH
-    assert watch.calls < MOST_CALLS_OF_A_STEP * STEPS
+    assert watch.waits.total() <= MAX_WAITS_OF_A_SEARCH
+    assert watch.calls < MAX_CALLS_OF_A_STEP * STEPS
 
 
 def test_a_validation_waits_once() -> None:

@@ -41,7 +41,7 @@ def compare(
         int, typer.Option(min=100, metavar="N", help="Resamples of the paired bootstrap.")
     ] = 1000,
     trials: Annotated[
-        int, typer.Option(min=100, metavar="N", help="Trials of the approximate randomisation.")
+        int, typer.Option(min=100, metavar="N", help="Trials of the approximate randomization.")
     ] = 10_000,
 ) -> None:
     """Test whether one system is better than another, and show where.

@@ -70,7 +70,7 @@ def shipped(folder: str) -> Path:
     return package / folder if (package / folder).is_dir() else package.parent / folder
 
 
-MAX_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 1 << 20
 """Of a config file."""
 
 
@@ -131,7 +131,7 @@ def read_toml(path: Path) -> dict[str, object]:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(MAX_CONFIG_BYTES + 1)
     except FileNotFoundError:
         known = sorted(str(p) for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
         hint = f"; found there: {', '.join(known)}" if known else ""
@@ -142,9 +142,9 @@ def read_toml(path: Path) -> dict[str, object]:
         raise ConfigError(
             f"{path}: {reason}; a config is a TOML file, such as configs/sample.toml"
         ) from error
-    if len(content) > MAX_BYTES:
+    if len(content) > MAX_CONFIG_BYTES:
         raise ConfigError(
-            f"{path}: more than {MAX_BYTES:,} bytes; a config is a TOML file of some lines"
+            f"{path}: more than {MAX_CONFIG_BYTES:,} bytes; a config is a TOML file of some lines"
         )
     try:
         # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.

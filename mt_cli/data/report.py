@@ -55,7 +55,7 @@ class SplitReport:
     invalid_utf8: int
     """Lines with a side that is not valid UTF-8; their invalid bytes are left out."""
     duplicates: int
-    """Lines whose normalised pair is on an earlier line too."""
+    """Lines whose normalized pair is on an earlier line too."""
     src_in_train: int | None
     """Lines whose source is in the training pairs (for an added part: the corpus's own); None for
     `train`.

@@ -64,7 +64,7 @@ def write_model(
 
 
 def _fill(spec: "TransformerSpec", model: TranslationModel, config: ModelConfig) -> None:
-    # Copies of all, because quantising changes them in place; fixed positions too, which no state
+    # Copies of all, because quantizing changes them in place; fixed positions too, which no state
     # has.
     tensors = {
         **model.state_dict(),

@@ -24,7 +24,7 @@ from mt_cli.machine.atomic import reason_of
 
 log = logging.getLogger(__name__)
 
-NARROWEST, WIDEST_TABLE = 40, 80
+MIN_WIDTH, MAX_TABLE_WIDTH = 40, 80
 """Columns: below the first no view becomes narrower, and no table is wider than the second."""
 
 # Text that may be shown
@@ -84,7 +84,7 @@ def table_text(head: Sequence[object], rows: Sequence[Sequence[object]], *, left
         table.add_row(*(visible(str(cell)) for cell in row))
     console = Console(
         file=io.StringIO(),
-        width=WIDEST_TABLE,
+        width=MAX_TABLE_WIDTH,
         color_system=None,
         legacy_windows=False,
         markup=False,
@@ -150,7 +150,7 @@ def width_of(stream: TextIO | None) -> int | None:
     """Columns of the terminal behind `stream`; None if it is no terminal."""
     if not is_terminal(stream):
         return None
-    return max(NARROWEST, shutil.get_terminal_size((WIDEST_TABLE, 0)).columns)
+    return max(MIN_WIDTH, shutil.get_terminal_size((MAX_TABLE_WIDTH, 0)).columns)
 
 
 # stderr: everything else

@@ -19,7 +19,7 @@ MAX_PAIRS = 2000
 """Pairs of a split: fewer give a score that says little, more cost training pairs and time."""
 MAX_SHARE = 0.1
 """Of a small corpus."""
-SMALLEST_CORPUS = 20
+MIN_CORPUS = 20
 """Pairs that differ on both sides, without which there is nothing to cut off."""
 REPEATED = "whose source or target is in a held-out pair"
 EMPTY = "because a side is empty"
@@ -93,10 +93,10 @@ def _choose(
             src_seen.add(src_hash)
             tgt_seen.add(tgt_hash)
             chosen[i] = names[len(chosen) // size]
-    if num_different < SMALLEST_CORPUS or len(chosen) < size * len(names):
+    if num_different < MIN_CORPUS or len(chosen) < size * len(names):
         raise DataError(
             f"{origin}: only {num_different} different pairs, too few to cut off "
-            f"{' and '.join(names)}; {SMALLEST_CORPUS} at least are needed"
+            f"{' and '.join(names)}; {MIN_CORPUS} at least are needed"
         )
     return chosen
 

@@ -29,7 +29,7 @@ WIDTH, HEIGHT = 7.0, 8.5
 """In inches: a page with margins."""
 
 
-MOST_MARKERS = 40
+MAX_MARKERS = 40
 """Validations beyond which only some are marked."""
 
 
@@ -157,6 +157,6 @@ def _draw(
         linewidth=1.4,
         marker=marker,
         markersize=4,
-        markevery=max(1, len(curve) // MOST_MARKERS),
+        markevery=max(1, len(curve) // MAX_MARKERS),
         label=label,
     )

@@ -1,7 +1,7 @@
 """Checkpoints: weights and training state, written as a whole and checked before use.
 
 step-00001200/model.safetensors   weights, tied ones once
-              state.safetensors   what resuming needs beside them: the optimiser's state
+              state.safetensors   what resuming needs beside them: the optimizer's state
               state.json          progress and score
               manifest.json       sha256 of the three
 """
@@ -23,9 +23,9 @@ from mt_cli.machine.atomic import built_beside, write_atomically, write_json
 from mt_cli.machine.files import MANIFEST, check_hashes, read_file, read_json, sha256_of_files
 
 MODEL, STATE, PROGRESS = "model.safetensors", "state.safetensors", "state.json"
-MOST_NUMBERS = 4
-"""In a checkpoint's file, for each parameter of its model: an optimiser keeps two."""
-MOST_BYTES_BESIDE = 1 << 26
+MAX_NUMBERS = 4
+"""In a checkpoint's file, for each parameter of its model: an optimizer keeps two."""
+MAX_BYTES_BESIDE = 1 << 26
 """Of what else a file may hold: its header, sums of the meter."""
 Shapes = Mapping[str, tuple[int, ...]]
 Count = Annotated[int, Field(ge=0, lt=1 << 53, strict=True)]
@@ -142,7 +142,7 @@ def _read_tensors(folder: Path, name: str, shapes: Shapes) -> dict[str, Tensor]:
     path = folder / name
     num_parameters = sum(map(math.prod, shapes.values()))
     _check(folder, name)
-    data = read_file(path, max_bytes=MOST_BYTES_BESIDE + 4 * MOST_NUMBERS * num_parameters)
+    data = read_file(path, max_bytes=MAX_BYTES_BESIDE + 4 * MAX_NUMBERS * num_parameters)
     try:
         tensors = safetensors.torch.load(data)
     except SafetensorError as error:

@@ -33,7 +33,7 @@ class Part:
     """A line, or as much of it as the model can take at once."""
 
     text: str
-    """Normalised, as the user wrote it."""
+    """Normalized, as the user wrote it."""
     ids: list[int]
 
 

@@ -25,7 +25,7 @@ class Reranking:
     """The run of the other direction that chooses among the beams, and its weights.
 
     The score is log p(y|x) + lambda log p(x|y) + mu |y|: that of Yee et al. (2019) without a
-    language model, and with a reward for each token in place of their normalised lengths. The
+    language model, and with a reward for each token in place of their normalized lengths. The
     weights were tuned on Multi30k's val.
     """
 
