@@ -31,12 +31,30 @@ def evaluate(
     from mt_cli.evaluation.evaluate import evaluate_runs
 
     found = evaluate_runs(runs, reranking.added_to(decoding.options()), test_sets.choice())
-    document = {"splits": {name: each.as_json() for name, each in found.items()}}
-    text = _scores_as_table(found) if is_terminal(sys.stdout) else _scores_as_lines(found)
+    changes = _changes_by_noise(found)
+    document: dict[str, dict[str, Mapping[str, object]]] = {"splits": {}}
+    for name, result in found.items():
+        change = {"bleu_change": changes[name]} if name in changes else {}
+        document["splits"][name] = {**result.as_json(), **change}
+    if is_terminal(sys.stdout):
+        text = _scores_as_table(found, changes)
+    else:
+        text = _scores_as_lines(found, changes)
     print_result(text, document, as_json=output.as_json)
 
 
-def _scores_as_lines(results: "Mapping[str, TestSetResult]") -> str:
+def _changes_by_noise(results: "Mapping[str, TestSetResult]") -> dict[str, float]:
+    """By how much the BLEU of each noisy test set is above that of the clean one."""
+    changes = {}
+    for name, result in results.items():
+        clean = results.get(name.rpartition("+")[0])
+        if clean is not None:
+            bleu = result.scores.metrics["bleu"].score
+            changes[name] = bleu - clean.scores.metrics["bleu"].score
+    return changes
+
+
+def _scores_as_lines(results: "Mapping[str, TestSetResult]", changes: Mapping[str, float]) -> str:
     """A line for each value, for scripts: no line depends on the others."""
     lines = []
     for name, result in results.items():
@@ -47,10 +65,12 @@ def _scores_as_lines(results: "Mapping[str, TestSetResult]") -> str:
                 lines.append(f"{name}  {metric.name} 95% interval {metric.interval}")
         lines.append(f"{name}  length ratio {result.scores.length_ratio:.3f}")
         lines.append(f"{name}  unk rate {result.unk_rate:.4f}")
+        if name in changes:
+            lines.append(f"{name}  BLEU change {changes[name]:+.2f}")
     return "\n".join(lines)
 
 
-def _scores_as_table(results: "Mapping[str, TestSetResult]") -> str:
+def _scores_as_table(results: "Mapping[str, TestSetResult]", changes: Mapping[str, float]) -> str:
     """A row for each test set, and below it how it was scored."""
     rows = []
     for name, result in results.items():
@@ -61,12 +81,18 @@ def _scores_as_table(results: "Mapping[str, TestSetResult]") -> str:
         cells.append(f"{result.scores.length_ratio:.3f}")
         cells.append(f"{result.unk_rate:.1%}")
         cells.append(f"{result.sentences_per_s:.0f}")
+        if changes:
+            cells.append(f"{changes[name]:+.2f}" if name in changes else "")
         rows.append(cells)
     first = next(iter(results.values())).scores.metrics.values()
     head = ["", *(metric.name for metric in first), "length", "unk", "sent/s"]
+    if changes:
+        head.append("noise")
     legend = [f"{metric.name}  {metric.signature}" for metric in first]
     if any(metric.interval for metric in first):
         legend.append("±       half of the 95 % bootstrap interval")
     legend.append("length  of the translations, divided by the references'")
     legend.append("unk     share of the source tokens that the vocabulary lacks")
+    if changes:
+        legend.append("noise   BLEU less that of the clean test set")
     return "\n".join([table_text(head, rows), "", *legend])

@@ -108,11 +108,20 @@ class TestSetFlags:
         ),
     ] = None
 
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KINDS",
+            help="Score each test set also with noise in its sources: all, or some of lower, "
+            "capitals, title, accents, typos, punctuation, join, with commas.",
+        ),
+    ] = None
+
     def choice(self) -> "EvalChoice":
         """The choice that these flags give."""
         from mt_cli.evaluation.test_sets import EvalChoice
 
-        return EvalChoice(self.split or (), self.src, self.ref, self.data)
+        return EvalChoice.of(self.split or (), self.src, self.ref, self.data, self.noise or ())
 
 
 def _search_option(key: str, metavar: str | None = None) -> Any:  # noqa: ANN401 — Typer's own type

@@ -6,7 +6,7 @@ A section is a frozen table that knows no other keys. Rules between keys stand i
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +25,8 @@ Side = Literal["src", "tgt"]
 SIDES: tuple[Side, Side] = ("src", "tgt")
 MORE = "train+"
 """Prefix of the names of pairs that a config adds for training."""
+AUGMENT = f"{MORE}augment"
+"""The noisy copies that `[data.augment]` adds."""
 LANGUAGE_PATTERN = r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
 SPLIT_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 TAG_PATTERN = r"^\S*$"
@@ -94,6 +96,7 @@ def _as_one_or_list(paths: tuple[Path, ...]) -> str | list[str]:
 SplitName = Annotated[str, Field(pattern=SPLIT_PATTERN)]
 Language = Annotated[str, Field(pattern=LANGUAGE_PATTERN)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 # TOML has neither paths nor tuples, the two places where strictness gives way.
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(check_utf8)]
 FilePaths = Annotated[
@@ -112,6 +115,8 @@ CountOrShare = Annotated[int | float, BeforeValidator(_check_count_or_share)]
 
 
 Backend = Literal["torch", "scratch"]
+NoiseKind = Literal["lower", "capitals", "title", "accents", "typos", "punctuation", "join"]
+"""How text differs from tidy text; `join` is several lines in one."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["fp32", "bf16", "fp16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
@@ -219,6 +224,40 @@ class FilterConfig(Section):
             yield f"max_chars {self.max_chars} is less than min_chars {self.min_chars}"
 
 
+class AugmentConfig(Section):
+    """`[data.augment]`: noisy copies of training pairs, as one more part of the training data.
+
+    Only sources change. Each kind's number is the share of the pairs that get such a copy.
+    """
+
+    lower: Share = 0.0
+    """Without capitals."""
+    capitals: Share = 0.0
+    """In capitals."""
+    title: Share = 0.0
+    """Each word with a capital."""
+    accents: Share = 0.0
+    """Without accents, as the language is typed without them: ä as ae in German."""
+    typos: Share = 0.0
+    """With a typing error for each twelve words that were begun."""
+    punctuation: Share = 0.0
+    """Without the final mark, with a space before it, or with two of them."""
+    join: Share = 0.0
+    """Two or three neighbouring pairs as one, so both sides change."""
+    parts: Splits = (TRAIN,)
+    """Which pairs are copied: `train`, and names of `[data.more]`."""
+    share: float = Field(default=1.0, gt=0, le=100)
+    """How much of the copies an epoch sees: 0.5 is another half each time."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Seed of the choice of pairs, and of the noise."""
+
+    @property
+    def shares(self) -> dict[NoiseKind, float]:
+        """The kinds that are used, with their shares."""
+        shares: dict[NoiseKind, float] = {kind: getattr(self, kind) for kind in get_args(NoiseKind)}
+        return {kind: share for kind, share in shares.items() if share}
+
+
 class DataConfig(Section):
     """`[data]`: which sentences, and which of them train."""
 
@@ -230,6 +269,8 @@ class DataConfig(Section):
     """For `corpus = "files"`: `[data.files.<split>]` tables with `src` and `tgt` paths."""
     more: dict[SplitName, MorePairsConfig] = Field(default_factory=dict)
     """`[data.more.<name>]` tables: more pairs to train on, from which no vocabulary is learned."""
+    augment: AugmentConfig = Field(default_factory=AugmentConfig)
+    """Noisy copies of training pairs."""
     filter: FilterConfig = Field(default_factory=FilterConfig)
     """Training pairs to leave out, by their text."""
     src_lang: Language = "de"
@@ -253,6 +294,11 @@ class DataConfig(Section):
                     yield f"corpus 'files' needs a [data.files.{name}] table with src and tgt"
         elif self.files:
             yield f"[data.files] belongs to corpus 'files', but the corpus is '{self.corpus}'"
+        for name in self.augment.parts:
+            if name != TRAIN and name not in self.more:
+                yield f"augment.parts names '{name}', but there is no [data.more.{name}]"
+        if AUGMENT.removeprefix(MORE) in self.more:
+            yield f"more.{AUGMENT.removeprefix(MORE)}: the name stands for [data.augment]"
         for name, more in self.more.items():
             if more.captions is not None and self.corpus != "multi30k":
                 yield f"more.{name}.captions are those of corpus 'multi30k', found '{self.corpus}'"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.schema import TRAIN, DataConfig
-from mt_cli.data.corpora import Corpus, ParallelText, RawPair, SideFiles, is_trained_on, read_pairs
+from mt_cli.data.corpora import Corpus, ParallelText, RawPair, SideFiles, is_trained_on
 from mt_cli.data.files import has_columns, header_of
 from mt_cli.data.filter import KEPT, drop_reason, text_options
 from mt_cli.errors import DataError
@@ -178,7 +178,7 @@ def sample_split(files: ParallelText, data: DataConfig, *, is_trained_on: bool) 
 
     def numbered() -> Iterator[tuple[int, RawPair]]:
         nonlocal num_lines
-        for num_lines, (src, tgt) in enumerate(read_pairs(files), 1):
+        for num_lines, (src, tgt) in enumerate(files.pairs(), 1):
             if not is_valid_utf8(src):
                 src_invalid.append(num_lines)
             if not is_valid_utf8(tgt):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Protocol
 
 from mt_cli.config.load import shipped
 from mt_cli.config.schema import (
@@ -84,6 +85,25 @@ class ParallelText:
     def __str__(self) -> str:
         return " and ".join(dict.fromkeys(map(str, (self.src, self.tgt))))
 
+    def pairs(self) -> Iterator[RawPair]:
+        """The raw lines of both sides, side by side.
+
+        Raises:
+            DataError: the sides differ in length, one has a line that is too long, or cannot be
+                read.
+        """
+        src_lines = self.src.lines()
+        tgt_lines = self.tgt.lines()
+        for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
+            if src is None or tgt is None:
+                num_src = number + (src is not None) + sum(1 for _ in src_lines)
+                num_tgt = number + (tgt is not None) + sum(1 for _ in tgt_lines)
+                raise DataError(
+                    f"{self.tgt}: {num_tgt} lines, but {self.src} has {num_src}; "
+                    "the files must align line by line"
+                )
+            yield src, tgt
+
 
 @dataclass(frozen=True)
 class TranslatedPairs:
@@ -92,6 +112,14 @@ class TranslatedPairs:
     files: FilesConfig
     held_out: int
     """Lines that were left out because a held-out split has them."""
+
+
+class PairSource(Protocol):
+    """Where raw pairs come from, such as `ParallelText`; its text names it in errors."""
+
+    def pairs(self) -> Iterator[RawPair]:
+        """The raw lines of both sides, side by side."""
+        ...
 
 
 Corpus = Mapping[str, ParallelText]
@@ -211,25 +239,6 @@ def files_of(corpus: Corpus) -> dict[str, Path]:
                 key = f"{name}.{side.side}"
                 files[key if number == 1 else f"{key}.{number}"] = path
     return files
-
-
-def read_pairs(split: ParallelText) -> Iterator[RawPair]:
-    """The raw lines of both sides, side by side.
-
-    Raises:
-        DataError: the sides differ in length, one has a line that is too long, or cannot be read.
-    """
-    src_lines = split.src.lines()
-    tgt_lines = split.tgt.lines()
-    for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines)):
-        if src is None or tgt is None:
-            num_src = number + (src is not None) + sum(1 for _ in src_lines)
-            num_tgt = number + (tgt is not None) + sum(1 for _ in tgt_lines)
-            raise DataError(
-                f"{split.tgt}: {num_tgt} lines, but {split.src} has {num_src}; "
-                "the files must align line by line"
-            )
-        yield src, tgt
 
 
 def _named_files(config: DataConfig) -> Corpus:

@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.schema import MORE, TRAIN, Config, FilterConfig
+from mt_cli.config.schema import AUGMENT, MORE, TRAIN, Config, FilterConfig
+from mt_cli.data.augment import NoisyPairs
 from mt_cli.data.checks import log_problems, warn_of_known_sources
 from mt_cli.data.corpora import (
     Corpus,
+    PairSource,
     RawPair,
     TranslatedPairs,
     corpus_hashes,
@@ -26,7 +28,6 @@ from mt_cli.data.corpora import (
     find_corpus,
     is_trained_on,
     pinned_hashes,
-    read_pairs,
 )
 from mt_cli.data.encoded import (
     EncodedPairs,
@@ -174,7 +175,7 @@ def preview_filter(
     found = {}
     for name in corpus:
         if is_trained_on(name):
-            found[name] = _scan(config, corpus, name, workers=workers)
+            found[name] = _scan(config, corpus[name], name, workers=workers)
     return found
 
 
@@ -182,7 +183,7 @@ def warn_of_leaks(corpus: Corpus) -> None:
     """Warn of held-out splits of which more than a few sources are in training."""
     sources = {}
     for name, split in corpus.items():
-        texts = (normalize(decode_line(src)) for src, _ in read_pairs(split))
+        texts = (normalize(decode_line(src)) for src, _ in split.pairs())
         sources[name] = np.unique(hash_texts(filter(None, texts)))
     trained_on = [hashes for name, hashes in sources.items() if is_trained_on(name)]
     for name, hashes in sources.items():
@@ -191,7 +192,7 @@ def warn_of_leaks(corpus: Corpus) -> None:
 
 
 def _scan(
-    config: Config, corpus: Corpus, name: str, *, keeps_pairs: bool = False, workers: int
+    config: Config, text: PairSource, name: str, *, keeps_pairs: bool = False, workers: int
 ) -> SplitStatistics:
     filtered = config.data.filter if is_trained_on(name) else FilterConfig()
     job = partial(
@@ -200,7 +201,7 @@ def _scan(
         filtered=filtered,
         keeps_pairs=keeps_pairs,
     )
-    return scan_split(corpus[name], name, job, drops_repeats=filtered.duplicates, workers=workers)
+    return scan_split(text, name, job, drops_repeats=filtered.duplicates, workers=workers)
 
 
 def _num_workers(corpus: Corpus, workers: int) -> int:
@@ -227,7 +228,10 @@ class _Builder:
         workers: int,
     ) -> None:
         self._config = config
-        self._corpus = corpus
+        self._parts: dict[str, PairSource] = dict(corpus)
+        noisy = NoisyPairs.of(corpus, config.data)
+        if noisy is not None:
+            self._parts[AUGMENT] = noisy
         self._folder = folder
         self._made = made
         self._workers = workers
@@ -236,10 +240,10 @@ class _Builder:
     def build(self, given: Tokenizers | None, inputs: dict[str, str]) -> CorpusReport:
         """Fill the folder; without `given` tokenizers, they are learned."""
         options = text_options(self._config.data)
-        for name in self._corpus:
+        for name, text in self._parts.items():
             learns = name == TRAIN and given is None
             self._statistics[name] = _scan(
-                self._config, self._corpus, name, keeps_pairs=learns, workers=self._workers
+                self._config, text, name, keeps_pairs=learns, workers=self._workers
             )
         if given is None:
             pairs = self._statistics[TRAIN].pairs
@@ -268,11 +272,11 @@ class _Builder:
         """Write the split `name`; returns the report on each of its parts."""
         parts = [name]
         if name == TRAIN:
-            parts += [part for part in self._corpus if part != TRAIN and is_trained_on(part)]
+            parts += [part for part in self._parts if part != TRAIN and is_trained_on(part)]
         drops = {part: self._statistics[part].drops for part in parts}
         dropped_of_parts = encode_split(
             self._config,
-            {part: self._corpus[part] for part in parts},
+            {part: self._parts[part] for part in parts},
             name,
             tokenizers,
             self._folder,
@@ -285,8 +289,9 @@ class _Builder:
         for part, dropped in dropped_of_parts.items():
             end = begin + self._statistics[part].lines - dropped.total()
             if name == TRAIN and begin == end:
-                path = self._corpus[part].src
-                raise DataError(f"{path}: every training pair was dropped: {dict(dropped)}")
+                raise DataError(
+                    f"{self._parts[part]}: every training pair was dropped: {dict(dropped)}"
+                )
             reports[part] = self._report(split, begin, end, part, dropped)
             begin = end
         return reports
@@ -333,7 +338,7 @@ class _Builder:
 
 def encode_split(
     config: Config,
-    parts: Corpus,
+    parts: Mapping[str, PairSource],
     name: str,
     tokenizers: Tokenizers,
     folder: Path,

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from mt_cli.config.load import differences
 from mt_cli.config.messages import command_line
 from mt_cli.config.schema import (
+    AUGMENT,
     MORE,
     TRAIN,
     Config,
@@ -105,6 +106,8 @@ class Prepared:
         if name == TRAIN:
             for more_name, more in self.manifest.data.more.items():
                 portions.append((sizes.get(f"{MORE}{more_name}", 0), more.share))
+            if self.manifest.data.augment.shares:
+                portions.append((sizes.get(AUGMENT, 0), self.manifest.data.augment.share))
         expected = sum(size for size, _ in portions)
         if len(split) != expected:
             raise PreparedDataError(

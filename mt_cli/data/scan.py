@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mt_cli.config.schema import FilterConfig
 from mt_cli.data.checks import NUM_EXAMPLES, shown_pair
-from mt_cli.data.corpora import ParallelText, RawPair, is_trained_on, read_pairs
+from mt_cli.data.corpora import PairSource, RawPair, is_trained_on
 from mt_cli.data.filter import DUPLICATE, EMPTY, KEPT, REASONS, drop_reason
 from mt_cli.errors import DataError
 from mt_cli.machine.progress import progress_shown
@@ -70,7 +70,7 @@ class SplitStatistics:
 
 
 def scan_split(
-    split: ParallelText,
+    split: PairSource,
     name: str,
     job: Callable[[Sequence[RawPair]], SplitStatistics],
     *,
@@ -120,11 +120,11 @@ def scan_split(
             whole.invalid,
         )
     if not whole.lines:
-        raise DataError(f"{split.src}: empty; '{name}' needs at least one line")
+        raise DataError(f"{split}: empty; '{name}' needs at least one line")
     if is_trained_on(name) and not whole.kept:
         if whole.dropped().keys() == {EMPTY}:
-            raise DataError(f"{split.src}: no line of '{name}' has text on both sides")
-        raise DataError(f"{split.src}: every pair of '{name}' is left out: {whole.dropped()}")
+            raise DataError(f"{split}: no line of '{name}' has text on both sides")
+        raise DataError(f"{split}: every pair of '{name}' is left out: {whole.dropped()}")
     return whole
 
 
@@ -190,12 +190,12 @@ def count_common(hashes: Hashes, known: Sequence[Hashes]) -> int:
     return int(found.sum())
 
 
-def read_groups(split: ParallelText, *, label: str) -> Iterator[list[RawPair]]:
+def read_groups(split: PairSource, *, label: str) -> Iterator[list[RawPair]]:
     """A split's raw pairs, `PAIRS_PER_JOB` at a time, with a progress bar.
 
     Groups are the same however many workers take them, and so are the results.
     """
-    pairs = read_pairs(split)
+    pairs = split.pairs()
     with progress_shown(label, unit="lines") as update:
         while group := list(islice(pairs, PAIRS_PER_JOB)):
             yield group

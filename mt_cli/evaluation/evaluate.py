@@ -83,10 +83,11 @@ def evaluate(
     src: str | PathLike[str] | None = None,
     ref: str | PathLike[str] | None = None,
     data: str | PathLike[str] | None = None,
+    noise: str | Sequence[str] = (),
     **options: object,
 ) -> dict[str, TestSetResult]:
     """`evaluate_runs` for Python; `options` are those of `Translator.load`."""
-    choice = EvalChoice.of(splits, src, ref, data)
+    choice = EvalChoice.of(splits, src, ref, data, noise)
     return evaluate_runs([Path(run) for run in runs], DecodingOptions.of(options), choice)
 
 
@@ -152,16 +153,18 @@ class System:
     def test_sets(self, choice: EvalChoice, *, may_be_kept: bool = False) -> list[EvalSet]:
         """The user's files, or the chosen splits of the run's data; by default every test split.
 
+        Noisy variants follow each, if they are chosen.
+
         If the data are gone, splits that `may_be_kept` are read from this system's evaluations.
 
         Raises:
             UsageError: no such split, or not the files that are needed.
             DataError: the data are gone or are not those of the run, and nothing is kept of them.
         """
+        data = self.run.config.data
         files = choice.files(needs_sources=True)
         if files is not None:
-            return [files]
-        data = self.run.config.data
+            return choice.with_noise([files], data)
         names = self._split_names(choice.splits)
         otherwise = ", or let evaluate score files of your own (--src FILE --ref FILE)"
         if data.corpus == "multi30k":
@@ -180,7 +183,7 @@ class System:
                 found = self._kept_splits(names)
             if not found:
                 raise
-        return found
+        return choice.with_noise(found, data)
 
     def _split_names(self, wanted: Sequence[str]) -> list[str]:
         known = self.run.config.data.splits

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import get_args
 
-from mt_cli.config.schema import DataConfig
-from mt_cli.data.corpora import find_corpus, read_pairs
+from mt_cli.config.schema import DataConfig, NoiseKind
+from mt_cli.data.corpora import find_corpus
 from mt_cli.data.files import read_text
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.machine.files import MANIFEST, sha256_bytes
+from mt_cli.text.noise import noisy_test_set
 from mt_cli.text.normalize import decode_line, split_lines
 from mt_cli.translation.lines import check_aligned
 
@@ -31,6 +33,22 @@ class EvalSet:
     """How the name of its folder in `eval/` begins; the name of the search follows."""
     data: DataConfig | None = None
     """The data whose split it is; none of files that the user named."""
+    noise: NoiseKind | None = None
+    """The noise in `sources`."""
+
+    def noisy(self, kind: NoiseKind, data: DataConfig) -> "EvalSet":
+        """The test set with noise of this kind in its sources, which are in `data`'s languages."""
+        sources, refs = noisy_test_set(
+            self.sources, self.refs, kind, src_lang=data.src_lang, tgt_lang=data.tgt_lang
+        )
+        return replace(
+            self,
+            name=f"{self.name}+{kind}",
+            kept_as=f"{self.kept_as}+{kind}",
+            sources=sources,
+            refs=refs,
+            noise=kind,
+        )
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,8 @@ class EvalChoice:
     ref: Path | None = None
     data: Path | None = None
     """The prepared folder, if it has moved."""
+    noise: Sequence[NoiseKind] = ()
+    """Each test set is also translated with noise of these kinds in its sources."""
 
     @classmethod
     def of(
@@ -50,6 +70,7 @@ class EvalChoice:
         src: str | PathLike[str] | None,
         ref: str | PathLike[str] | None,
         data: str | PathLike[str] | None,
+        noise: str | Sequence[str] = (),
     ) -> "EvalChoice":
         """The choice that these arguments, which may be strings, make."""
         return cls(
@@ -57,7 +78,16 @@ class EvalChoice:
             src=None if src is None else Path(src),
             ref=None if ref is None else Path(ref),
             data=None if data is None else Path(data),
+            noise=parse_noise(noise.split(",") if isinstance(noise, str) else noise),
         )
+
+    def with_noise(self, test_sets: Sequence[EvalSet], data: DataConfig) -> list[EvalSet]:
+        """`test_sets`, and after each its noisy variants, named such as `test+lower`."""
+        found = []
+        for test_set in test_sets:
+            found.append(test_set)
+            found += [test_set.noisy(kind, data) for kind in self.noise]
+        return found
 
     def files(self, *, needs_sources: bool) -> EvalSet | None:
         """The test set in the user's files; None if splits are chosen.
@@ -91,6 +121,21 @@ class EvalChoice:
         return EvalSet("files", sources, refs, kept_as=f"{stem}-{digest[:8]}")
 
 
+def parse_noise(names: Sequence[str]) -> list[NoiseKind]:
+    """The kinds of noise that are named; `all` names every one.
+
+    Raises:
+        UsageError: a name is unknown.
+    """
+    kinds: tuple[NoiseKind, ...] = get_args(NoiseKind)
+    found: list[NoiseKind] = []
+    for name in names:
+        if name not in (*kinds, "all"):
+            raise UsageError(f"unknown noise '{name}'; known: all, {', '.join(kinds)}")
+        found += [kind for kind in kinds if name in (kind, "all")]
+    return list(dict.fromkeys(found))
+
+
 def pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -> list[EvalSet]:
     """Splits of a pinned corpus, if its own files are in `folder` or where `prepare` puts them."""
     if data.corpus != "multi30k":
@@ -106,7 +151,7 @@ def pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -
     for name, pair in corpus.items():
         sources = []
         refs = []
-        for src, tgt in read_pairs(pair):
+        for src, tgt in pair.pairs():
             sources.append(decode_line(src))
             refs.append(decode_line(tgt))
         found.append(EvalSet(name, sources, refs, name, data))

@@ -1,7 +1,7 @@
 """`config check`: what will probably go wrong in a training of a config."""
 
 from mt_cli.config.schema import TRAIN, Config
-from mt_cli.data.corpora import find_corpus, read_pairs
+from mt_cli.data.corpora import find_corpus
 from mt_cli.errors import MtCliError, ResourceError
 from mt_cli.new_config.corpus_size import count_tokens, measure
 from mt_cli.runs.opening import run_with_tokenizer
@@ -16,7 +16,7 @@ def check_config(config: Config) -> list[str]:
     try:
         parent = run_with_tokenizer(config)
         corpus = find_corpus(config.data, offline=True)
-        size = measure(read_pairs(corpus[TRAIN]), lowercase=config.data.lowercase)
+        size = measure(corpus[TRAIN].pairs(), lowercase=config.data.lowercase)
         count = count_tokens(config, corpus, size, None if parent is None else parent.tokenizers)
     except ResourceError:  # a corpus that is fetched later
         return []

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mt_cli.config.schema import MORE, TRAIN, Config
-from mt_cli.data.corpora import Corpus, RawPair, read_pairs
+from mt_cli.data.augment import NoisyPairs
+from mt_cli.data.corpora import Corpus, RawPair
 from mt_cli.data.filter import drop_reason, text_options
 from mt_cli.errors import DataError
 from mt_cli.text.normalize import decode_line, normalize
@@ -115,7 +116,10 @@ def count_tokens(
     epoch_pairs = float(size.num_pairs)
     for name, more in config.data.more.items():
         if f"{MORE}{name}" in corpus:
-            epoch_pairs += more.share * sum(1 for _ in read_pairs(corpus[f"{MORE}{name}"]))
+            epoch_pairs += more.share * sum(1 for _ in corpus[f"{MORE}{name}"].pairs())
+    noisy = NoisyPairs.of(corpus, config.data)
+    if noisy is not None:
+        epoch_pairs += config.data.augment.share * sum(1 for _ in noisy.pairs())
     times = epoch_pairs / len(size.sample)
     vocab_size = tokenizers.src.vocab_size
     if not tokenizers.joint:

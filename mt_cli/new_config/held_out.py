@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.schema import TRAIN
-from mt_cli.data.corpora import ParallelText, SideFiles, read_pairs
+from mt_cli.data.corpora import ParallelText, SideFiles
 from mt_cli.errors import DataError
 from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
 
@@ -36,7 +36,7 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
         DataError: the corpus is too small, or its files do not align.
     """
     keys = []
-    for src, tgt in read_pairs(corpus):
+    for src, tgt in corpus.pairs():
         keys += [_key(src), _key(tgt)]
     hashes = hash_texts(keys).reshape(-1, 2)  # (N, 2)
     del keys
@@ -51,7 +51,7 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
         for name, (src_path, tgt_path) in files.items():
             src_file = stack.enter_context(src_path.open("wb"))
             opened[name] = (src_file, stack.enter_context(tgt_path.open("wb")))
-        for i, (src, tgt) in enumerate(read_pairs(corpus)):
+        for i, (src, tgt) in enumerate(corpus.pairs()):
             if not is_filled[i]:
                 name = EMPTY
             elif i in split_of:

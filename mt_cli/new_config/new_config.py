@@ -17,7 +17,7 @@ from mt_cli.config.schema import (
     check_utf8,
 )
 from mt_cli.data.checks import log_problems
-from mt_cli.data.corpora import Corpus, files_of, find_corpus, read_pairs
+from mt_cli.data.corpora import Corpus, files_of, find_corpus
 from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.errors import MtCliError, UsageError
 from mt_cli.machine.atomic import (
@@ -107,7 +107,7 @@ def _sized(
 ) -> tuple[Config, TokenCount]:
     """A config for the pairs of `data`, or one to continue from the `parent` run."""
     corpus = find_corpus(data)
-    size = measure(read_pairs(corpus[TRAIN]))
+    size = measure(corpus[TRAIN].pairs())
     recipe = recipe_for(size)
     tables: Tables = {
         "data": data.model_dump(mode="json", exclude_none=True),

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from damage import rehash
@@ -12,6 +12,7 @@ from sacrebleu_command import command_scores
 from workspace import Outcome, Workspace
 
 from mt_cli import Translator
+from mt_cli.config.schema import NoiseKind
 
 BLEU = r"BLEU \d+\.\d\d  nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+"
 TER = r"TER \d+\.\d\d  nrefs:1\|case:lc\|tok:tercom\|norm:no\|punct:yes\|asian:no\|version:[\d.]+"
@@ -180,3 +181,28 @@ def test_an_ensemble_keeps_its_scores_apart(
     hyps = Translator.load([run, other]).translate(lines_in(kept / "src.txt"))
     assert hyps == lines_in(kept / "hyp.txt")
     assert not other.joinpath("eval").exists()
+
+
+def test_noise_scores_variants_beside_the_clean_set(workspace: Workspace, run: Path) -> None:
+    document = json.loads(evaluate(workspace, run, "--noise", "lower,join", "--json").out)
+    splits = document["splits"]
+    assert list(splits) == ["test", "test+lower", "test+join"]
+    assert splits["test+join"]["n"] == splits["test"]["n"] / 2
+    change = splits["test+lower"]["bleu"]["score"] - splits["test"]["bleu"]["score"]
+    assert splits["test+lower"]["bleu_change"] == pytest.approx(change)
+    sources = (run / "eval" / "test+lower-greedy" / "src.txt").read_text(encoding="utf-8")
+    assert sources == workspace.corpus("test.de").read_text(encoding="utf-8").lower()
+
+
+def test_noise_of_files_of_the_users(workspace: Workspace, run: Path) -> None:
+    files = ("--src", workspace.corpus("val.de"), "--ref", workspace.corpus("val.en"))
+    outcome = evaluate(workspace, run, *files, "--noise", "all")
+    names = [line.split()[0] for line in outcome.lines if "  BLEU change " in line]
+    assert names == [f"files+{kind}" for kind in get_args(NoiseKind)]
+
+
+def test_unknown_noise_is_refused(workspace: Workspace, run: Path) -> None:
+    outcome = evaluate(workspace, run, "--noise", "upper")
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "upper" in outcome.err
+    assert "capitals" in outcome.err

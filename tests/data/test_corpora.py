@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.config.schema import DataConfig, FilesConfig
-from mt_cli.data.corpora import ParallelText, corpus_hashes, find_corpus, read_pairs
+from mt_cli.data.corpora import ParallelText, corpus_hashes, find_corpus
 from mt_cli.errors import ConfigError, DataError
 
 
@@ -21,13 +21,13 @@ def pairs_of(src: Path, tgt: Path, **columns: object) -> ParallelText:
 
 
 def read(folder: Path) -> list[tuple[bytes, bytes]]:
-    return list(read_pairs(pairs_of(folder / "src", folder / "tgt")))
+    return list(pairs_of(folder / "src", folder / "tgt").pairs())
 
 
 def test_sample_needs_no_folder() -> None:
     corpus = find_corpus(DataConfig(), offline=True)
     assert list(corpus) == ["train", "val", "test"]
-    assert sum(1 for _ in read_pairs(corpus["test"])) >= 200
+    assert sum(1 for _ in corpus["test"].pairs()) >= 200
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_several_files_follow_each_other(tmp_path: Path) -> None:
     write(tmp_path, {"1.de": b"eins\nzwei", "2.de": b"drei\n", "en": b"one\ntwo\nthree\n"})
     files = {"src": [tmp_path / "1.de", tmp_path / "2.de"], "tgt": tmp_path / "en"}
     corpus = {"train": ParallelText.of(FilesConfig.model_validate(files))}
-    sources = [src.strip() for src, _ in read_pairs(corpus["train"])]
+    sources = [src.strip() for src, _ in corpus["train"].pairs()]
     assert sources == [b"eins", b"zwei", b"drei"]
     assert list(corpus_hashes(corpus)) == ["train.src", "train.src.2", "train.tgt"]
 
@@ -83,7 +83,7 @@ JSONL = (
 
 def read_columns(path: Path, text: str, **columns: object) -> list[tuple[bytes, bytes]]:
     path.write_text(text, encoding="utf-8", newline="")
-    return list(read_pairs(pairs_of(path, path, **columns)))
+    return list(pairs_of(path, path, **columns).pairs())
 
 
 def test_columns_of_a_tsv_have_names_or_numbers(tmp_path: Path) -> None:

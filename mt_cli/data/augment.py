@@ -1,0 +1,62 @@
+"""`[data.augment]`: noisy copies of training pairs, so that a model holds for what people type."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from mt_cli.config.schema import MORE, TRAIN, DataConfig
+from mt_cli.data.corpora import Corpus, ParallelText, RawPair
+from mt_cli.text.noise import joined, make_noise
+from mt_cli.text.normalize import decode_line
+
+MAX_JOINED = 3
+
+
+@dataclass(frozen=True)
+class NoisyPairs:
+    """Noisy copies of the pairs of some `parts` of a corpus.
+
+    Which pairs are copied, and how, depends on the seed, the part and the line alone.
+    """
+
+    parts: Sequence[ParallelText]
+    data: DataConfig
+
+    @staticmethod
+    def of(corpus: Corpus, data: DataConfig) -> "NoisyPairs | None":
+        """What `[data.augment]` adds to `corpus`; None if it is off."""
+        if not data.augment.shares:
+            return None
+        names = [name if name == TRAIN else f"{MORE}{name}" for name in data.augment.parts]
+        return NoisyPairs([corpus[name] for name in names], data)
+
+    def __str__(self) -> str:
+        return f"noisy copies of {', '.join(map(str, self.parts))}"
+
+    def pairs(self) -> Iterator[RawPair]:
+        """The copies, as raw lines."""
+        for number, part in enumerate(self.parts):
+            yield from self._copies(part, seed=f"{self.data.augment.seed} {number}")
+
+    def _copies(self, part: ParallelText, *, seed: str) -> Iterator[RawPair]:
+        latest: deque[RawPair] = deque(maxlen=MAX_JOINED)
+        for number, pair in enumerate(part.pairs()):
+            latest.append(pair)
+            rng = Random(f"{seed} {number}")
+            for kind, share in self.data.augment.shares.items():
+                if rng.random() >= share:
+                    continue
+                if kind == "join":
+                    count = rng.randint(2, MAX_JOINED)
+                    if len(latest) >= count:
+                        yield self._joined(list(latest)[-count:])
+                else:
+                    src, tgt = pair
+                    text = make_noise(decode_line(src), kind, self.data.src_lang, rng)
+                    yield text.encode(), tgt
+
+    def _joined(self, pairs: Sequence[RawPair]) -> RawPair:
+        src = joined([decode_line(src) for src, _ in pairs], self.data.src_lang)
+        tgt = joined([decode_line(tgt) for _, tgt in pairs], self.data.tgt_lang)
+        return src.encode(), tgt.encode()
