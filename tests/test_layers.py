@@ -32,7 +32,9 @@ MEMBERS = {member: floor for floor, members in enumerate(FLOORS) for member in m
 CONFIG_NAMES = {
     "model": frozenset({"ModelConfig"}),
     "decoding": frozenset[str](),
-    "text": frozenset({"Language", "NoiseKind", "TokenizerConfig", "TokenizerKind"}),
+    "text": frozenset(
+        {"CapitalsReading", "Language", "NoiseKind", "TokenizerConfig", "TokenizerKind"}
+    ),
 }
 # The package itself may hand out the Python API, but only when asked for it.
 PACKAGE_NAMES = {name: home.split(".")[1] for name, home in mt_cli.HOMES.items()}

@@ -117,6 +117,7 @@ CountOrShare = Annotated[int | float, BeforeValidator(_check_count_or_share)]
 Backend = Literal["torch", "scratch"]
 NoiseKind = Literal["lower", "capitals", "title", "accents", "typos", "punctuation", "join"]
 """How text differs from tidy text; `join` is several lines in one."""
+CapitalsReading = Literal["as_is", "lower", "title"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["fp32", "bf16", "fp16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
@@ -458,6 +459,10 @@ class DecodingConfig(Section):
     """Smallest number of tokens in a translation, `</s>` not counted; a smaller maximum wins."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=MAX_LENGTH)
     """No sequence of so many tokens occurs twice in a translation; 0 is no limit."""
+    capitals: CapitalsReading = "as_is"
+    """How a line of several words in capitals is read: `as_is`, in `lower` case, or with a capital
+    for each word (`title`). `evaluate --noise capitals` shows what is best for a model.
+    """
     replace_unk: bool = True
     """Copy the source's word where the vocabulary has none. Subwords know every word."""
     batch_size: int = Field(default=0, ge=0, le=MAX_COUNT)

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from mt_cli.config.schema import CapitalsReading
+
 # Characters that are invisible or stand for lost text: controls that are no white space, soft
 # hyphen, zero-width and bidi marks, byte order mark, U+FFFD (which `decode_line` puts for invalid
 # bytes), lone surrogates.
@@ -113,3 +115,10 @@ def hash_texts(texts: Iterable[str]) -> Hashes:
     """The hash (N,) of each of `texts`, the same on every machine."""
     digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
     return np.frombuffer(b"".join(digests), np.uint64)
+
+
+def read_capitals(text: str, reading: CapitalsReading) -> str:
+    """`text`, in another case if it is several words in capitals and nothing else."""
+    if reading == "as_is" or not text.isupper() or len(text.split()) < 2:
+        return text
+    return text.lower() if reading == "lower" else text.title()

@@ -21,7 +21,7 @@ from mt_cli.runs.opening import open_models
 from mt_cli.runs.run import ExportedModel, Run
 from mt_cli.text import SPECIALS, UNK_ID
 from mt_cli.text.language import other_language, sentence_space
-from mt_cli.text.normalize import normalize
+from mt_cli.text.normalize import normalize, read_capitals
 from mt_cli.text.sentences import split_sentences, split_text
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
@@ -422,7 +422,8 @@ class Translator:
 
     def _split(self, lines: Iterable[str]) -> list[list[Part]]:
         """The parts of each of `lines` that the model can take: usually one; none if empty."""
-        texts = [normalize(line) for line in checked_lines(lines)]
+        reading = self.engine.config.capitals
+        texts = [read_capitals(normalize(line), reading) for line in checked_lines(lines)]
         encoded = self._tokenizers.encode(texts, "src")
         return [self._parts(text, ids) for text, ids in zip(texts, encoded, strict=True)]
 

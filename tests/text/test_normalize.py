@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt_cli.text.normalize import decode_line, is_normal, normalize
+from mt_cli.config.schema import CapitalsReading
+from mt_cli.text.normalize import decode_line, is_normal, normalize, read_capitals
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()))
 ZWNJ, ZWJ = "\u200c", "\u200d"
@@ -110,3 +111,21 @@ def test_decode_line_strips_one_line_end_and_replaces_invalid_bytes(
     raw: bytes, expected: str
 ) -> None:
     assert decode_line(raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reading", "expected"),
+    [
+        ("ZWEI MÄNNER IN DER STRASSE.", "lower", "zwei männer in der strasse."),
+        ("ZWEI MÄNNER.", "title", "Zwei Männer."),
+        ("ZWEI MÄNNER.", "as_is", "ZWEI MÄNNER."),
+        ("NATO", "lower", "NATO"),
+        ("Die NATO und die EU", "lower", "Die NATO und die EU"),
+        ("12 + 3", "lower", "12 + 3"),
+        ("", "lower", ""),
+    ],
+)
+def test_only_lines_in_capitals_are_read_in_another_case(
+    text: str, reading: CapitalsReading, expected: str
+) -> None:
+    assert read_capitals(text, reading) == expected

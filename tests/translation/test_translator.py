@@ -262,3 +262,17 @@ def test_text_of_the_models_language_is_not_doubted(
     translator: Translator, lines: list[str]
 ) -> None:
     assert translator.input_warning(lines) is None
+
+
+# Capitals
+
+
+@pytest.mark.parametrize("reading", ["lower", "title"])
+def test_a_line_in_capitals_is_read_in_the_case_that_the_config_names(
+    workspace: Workspace, reading: str
+) -> None:
+    other = Translator.load(workspace.run, device="cpu", capitals=reading)
+    line = "EIN HUND RENNT DURCH DEN SCHNEE."
+    tidy = line.lower() if reading == "lower" else line.title()
+    assert other.translate([line, "NATO"]) == other.translate([tidy, "NATO"])
+    assert other.translate([line]) != Translator.load(workspace.run, device="cpu").translate([line])
