@@ -74,25 +74,27 @@ def _scores_as_table(results: "Mapping[str, TestSetResult]", changes: Mapping[st
     """A row for each test set, and below it how it was scored."""
     rows = []
     for name, result in results.items():
-        cells = [name]
+        label = f"  +{name.rpartition('+')[2]}" if name in changes else name
+        cells = [label]
         for metric in result.scores.metrics.values():
             half_width = "" if metric.half_width is None else f" ±{metric.half_width:.2f}"
             cells.append(f"{metric.score:.2f}{half_width}")
         cells.append(f"{result.scores.length_ratio:.3f}")
-        cells.append(f"{result.unk_rate:.1%}")
-        cells.append(f"{result.sentences_per_s:.0f}")
         if changes:
             cells.append(f"{changes[name]:+.2f}" if name in changes else "")
+        else:
+            cells.append(f"{result.unk_rate:.1%}")
+            cells.append(f"{result.sentences_per_s:.0f}")
         rows.append(cells)
     first = next(iter(results.values())).scores.metrics.values()
-    head = ["", *(metric.name for metric in first), "length", "unk", "sent/s"]
-    if changes:
-        head.append("noise")
+    columns = ["length", "noise"] if changes else ["length", "unk", "sent/s"]
     legend = [f"{metric.name}  {metric.signature}" for metric in first]
     if any(metric.interval for metric in first):
         legend.append("±       half of the 95 % bootstrap interval")
     legend.append("length  of the translations, divided by the references'")
-    legend.append("unk     share of the source tokens that the vocabulary lacks")
     if changes:
         legend.append("noise   BLEU less that of the clean test set")
+    else:
+        legend.append("unk     share of the source tokens that the vocabulary lacks")
+    head = ["", *(metric.name for metric in first), *columns]
     return "\n".join([table_text(head, rows), "", *legend])
