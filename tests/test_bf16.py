@@ -91,7 +91,7 @@ def test_a_resumed_training_equals_one_that_never_stopped(backend: str, r_drop: 
     before = losses(first, most=3)
     second = fresh(9)
     second.model.load_state_dict(first.model.state_dict())
-    tensors = {name: tensor.clone() for name, tensor in first.tensors().items()}
+    tensors = {name: tensor.clone() for name, tensor in first.state_dict().items()}
     second.restore(replace(first.progress), tensors)
     torch.manual_seed(999)
     assert before + losses(second) == expected

@@ -63,10 +63,9 @@ class SamplingFlags:
         """`options` with the sampling that these flags ask for."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         if not given.pop("sample"):
-            for name in given:
-                raise UsageError(
-                    f"--{name.replace('_', '-')} is an option of --sample; give that too"
-                )
+            if given:
+                flag = next(iter(given)).replace("_", "-")
+                raise UsageError(f"--{flag} is an option of --sample; give that too")
             return options
         seed = given.pop("seed", 1)
         return replace(options, sampling=Sampling(**given), seed=seed)
@@ -157,10 +156,12 @@ def translate(
 ) -> None:
     """Translate text line by line.
 
-    One line out for each line in, in order; N lines with --n-best N. Without -i and --text, lines
-    are read from stdin; Ctrl-D ends them.
+    One line out for each line in, in order. --n-best N writes N lines for each, or with --json one
+    object that holds all N. Without -i and --text, lines are read from stdin; Ctrl-D ends them.
     """
-    options = sampling.added_to(reranking.added_to(decoding.options()))
+    options = decoding.options()
+    options = reranking.added_to(options)
+    options = sampling.added_to(options)
     if options.reranking is not None and (output.is_detailed or sampling.sample):
         raise UsageError(
             "--rerank-with gives one translation a line, as text; leave out --n-best, "
@@ -187,7 +188,7 @@ def translate(
         chunks = line_chunks(lines_in)
         if is_typed and target == "-" and is_terminal(sys.stdout):
             chunks = typed_lines()
-        # Where they are typed or shown, the translations themselves show the progress.
+        # If lines are typed or shown, the translations themselves show the progress.
         has_no_bar = is_typed or lines_out.file.isatty()
         with progress_shown(
             "translating", unit="lines", total=count_lines(lines_in), is_hidden=has_no_bar
@@ -201,12 +202,12 @@ def translate(
                     write_bytes(data)
                 else:
                     lines_out.write(data)
-                # After the translations, which nobody should have to wait for; once.
+                # Warn once, and after the output, which nobody should have to wait for.
                 if warning is None:
                     warning = translator.input_warning(lines, first_line=first_line)
                     _log_warning(warning)
                 first_line += len(lines)
-        _log_warning(translator.limit_warning())
+        _log_warning(translator.take_limit_warning())
 
 
 def _log_warning(warning: str | None) -> None:
@@ -215,7 +216,7 @@ def _log_warning(warning: str | None) -> None:
 
 
 def _check_runs(runs: Sequence[Path]) -> None:
-    """Complain about text, or a file of it, that stands where only run folders may."""
+    """Reject text, or a text file, that was given where a run folder belongs."""
     for place, path in enumerate(runs):
         if place == 0 or os.path.isdir(path):  # noqa: PTH112 — text may be too long for a name
             continue

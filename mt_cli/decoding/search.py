@@ -16,20 +16,20 @@ from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.selection import argmax, top_k, top_log_probs
 
 STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 8, "mps": 8}
-"""How often finished sentences may leave the batch: the host waits for a GPU to see them."""
+"""Steps between checks for finished sentences; each check makes the host wait for a GPU."""
 SHARE_THAT_STAYS = 0.05
-"""Finished rows leave the batch when they are more: moving others costs more than a few of them."""
+"""Finished sentences are removed if they exceed this share: moving the others has its cost too."""
 
 
 class SearchState(Protocol):
     """What the step function remembers of each sentence and its beams (one at the start)."""
 
-    def select(self, rows: Tensor) -> None:
-        """Keep only the sentences `rows` (M,), in that order."""
+    def select(self, sentences: Tensor) -> None:
+        """Keep only `sentences` (M,), in that order."""
         ...
 
-    def reorder(self, beams: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N).
+    def reorder(self, parents: Tensor) -> None:
+        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N).
 
         N may exceed the number of present beams, as it does after the first step.
         """
@@ -92,14 +92,14 @@ def extend_until_end(
             break
         if len(rows) - num_live <= SHARE_THAT_STAYS * len(rows):
             continue
-        live = _compacted_rows(is_live)
+        kept = _compacted_rows(is_live)
         found[rows] = hyps
-        rows = rows[live]
-        ids = ids[live]
-        hyps = hyps[live]
-        limits = limits[live]
-        is_live = is_live[live]
-        state.select(live)
+        rows = rows[kept]
+        ids = ids[kept]
+        hyps = hyps[kept]
+        limits = limits[kept]
+        is_live = is_live[kept]
+        state.select(kept)
     found[rows] = hyps
     return [
         _until(rules.eos_id, hyp[:limit])
@@ -148,16 +148,16 @@ def beam_search(
             banned=rules.repeated_ids(search.hyps),
         )  # each (M·N, beam_size)
         shape = (*ids.shape, beam_size)
-        beams, ids = search.extend(log_probs.view(shape), next_ids.view(shape))
+        parents, ids = search.extend(log_probs.view(shape), next_ids.view(shape))
         if (length + 1) % check_every == 0:
-            live = search.drop_finished()
-            if len(live) == 0:
+            kept = search.drop_finished()
+            if len(kept) == 0:
                 break
-            if len(live) < len(beams):
-                beams = beams[live]
-                ids = ids[live]
-                state.select(live)
-        state.reorder(beams)
+            if len(kept) < len(parents):
+                parents = parents[kept]
+                ids = ids[kept]
+                state.select(kept)
+        state.reorder(parents)
     return search.best()
 
 
@@ -174,12 +174,14 @@ class _Beams:
         self._eos_id = eos_id
         self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
         self._limits = max_lens  # (M,)
-        self._free = torch.full((B,), beam_size, device=device)  # (M,): beams not yet ended
+        self._num_live = torch.full(
+            (B,), beam_size, device=device
+        )  # (M,): beams that have not ended
         self._ranks = torch.arange(beam_size, device=device)
         self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
         self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
-        # Beams that have not ended are written too, to the last slot: then nothing waits to learn
-        # which have. That slot's score stays minus infinity, so it is never chosen.
+        # Beams that have not ended are also written, to the last slot, so the host need not wait to
+        # learn which ended. That slot's score stays minus infinity, so it is never chosen.
         slots = beam_size + 1
         self._ended_ids = torch.full((B, slots, _longest(max_lens)), eos_id, device=device)
         self._ended_log_probs = torch.full((B, slots), -torch.inf, device=device)
@@ -199,14 +201,14 @@ class _Beams:
         """
         beam_size = log_probs.shape[2]
         total = (self._log_probs.unsqueeze(-1) + log_probs).flatten(1)  # (M, N·beam_size)
-        best, places = total.topk(beam_size)  # (M, beam_size), the likeliest first
-        self._log_probs = best.masked_fill(self._ranks >= self._free.unsqueeze(1), -torch.inf)
-        beams = places // beam_size
-        ids = next_ids.flatten(1).gather(1, places)
-        so_far = self._ids.gather(1, beams.unsqueeze(-1).expand(-1, -1, self._ids.shape[-1]))
+        best, flat_indices = total.topk(beam_size)  # (M, beam_size), the likeliest first
+        self._log_probs = best.masked_fill(self._ranks >= self._num_live.unsqueeze(1), -torch.inf)
+        parents = flat_indices // beam_size
+        ids = next_ids.flatten(1).gather(1, flat_indices)
+        so_far = self._ids.gather(1, parents.unsqueeze(-1).expand(-1, -1, self._ids.shape[-1]))
         self._ids = torch.cat([so_far, ids.unsqueeze(-1)], dim=-1)
-        self._end(ids == self._eos_id)
-        return beams, ids
+        self._record_ended(ids == self._eos_id)
+        return parents, ids
 
     def drop_finished(self) -> Tensor:
         """Drop the sentences that are done; returns the places (M,) of those that are not."""
@@ -214,14 +216,14 @@ class _Beams:
         upper_bound = self._log_probs.max(-1).values / wu_length_penalty(
             self._limits, self._alpha
         )  # (M,)
-        live = _compacted_rows(upper_bound > ended[:, -1])
-        if len(live) < len(self._rows):
-            self._rows = self._rows[live]
-            self._limits = self._limits[live]
-            self._free = self._free[live]
-            self._log_probs = self._log_probs[live]
-            self._ids = self._ids[live]
-        return live
+        kept = _compacted_rows(upper_bound > ended[:, -1])
+        if len(kept) < len(self._rows):
+            self._rows = self._rows[kept]
+            self._limits = self._limits[kept]
+            self._num_live = self._num_live[kept]
+            self._log_probs = self._log_probs[kept]
+            self._ids = self._ids[kept]
+        return kept
 
     def best(self) -> list[list[Hyp]]:
         """The best hypotheses of each of the B sentences."""
@@ -237,22 +239,21 @@ class _Beams:
             found.append(hyps)
         return found
 
-    def _end(self, is_eos: Tensor) -> None:
+    def _record_ended(self, is_eos: Tensor) -> None:
         """Move live beams to the ended ones: where `is_eos` (M, N), and at the limit."""
         length = self._ids.shape[-1]
         is_at_limit = (self._limits == length).unsqueeze(1)
-        ends = (is_eos | is_at_limit) & (self._log_probs > -torch.inf)  # (M, N)
+        has_ended = (is_eos | is_at_limit) & (self._log_probs > -torch.inf)  # (M, N)
         last = self._ended_scores.shape[1] - 1
-        slots = (last - 1 - self._free).unsqueeze(1) + ends.cumsum(1)  # (M, N)
-        go_on = ~ends
-        slots = slots.masked_fill(go_on, last)
+        slots = (last - 1 - self._num_live).unsqueeze(1) + has_ended.cumsum(1)  # (M, N)
+        slots = slots.masked_fill(~has_ended, last)
         rows = self._rows.unsqueeze(1)
         self._ended_ids[rows, slots, :length] = self._ids
         self._ended_log_probs[rows, slots] = self._log_probs
         scores = self._log_probs / wu_length_penalty(length, self._alpha)
-        self._ended_scores[rows, slots] = scores.masked_fill(go_on, -torch.inf)
-        self._free = self._free - ends.sum(1)
-        self._log_probs = self._log_probs.masked_fill(ends, -torch.inf)
+        self._ended_scores[rows, slots] = scores.masked_fill(~has_ended, -torch.inf)
+        self._num_live = self._num_live - has_ended.sum(1)
+        self._log_probs = self._log_probs.masked_fill(has_ended, -torch.inf)
 
 
 def _compacted_rows(is_live: Tensor) -> Tensor:

@@ -230,7 +230,7 @@ class System:
             sentences_per_s=len(hyps) / elapsed_s,
         )
         warnings = symptoms(hyps, test_set.refs)
-        if limit_warning := translator.limit_warning():
+        if limit_warning := translator.take_limit_warning():
             warnings.append(limit_warning)
         for warning in warnings:
             log.warning("%s: %s", test_set.name, warning)

@@ -161,7 +161,7 @@ def _convert(
     model = run.load_model(checkpoint=checkpoint, backend="scratch")
     if to == "argos":  # which splits no long sentences: CTranslate2 would fail where positions end
         max_len = max(CTRANSLATE2_MAX_INPUT, model.max_len)
-        positions = Positions(max_len, run.config.model.d_model, learned=False)
+        positions = Positions(max_len, run.config.model.d_model, is_learned=False)
         model.src_positions = positions
         model.tgt_positions = positions
     write_model(

@@ -16,12 +16,12 @@ class DecoderState(Protocol):
         """Target positions seen so far."""
         ...
 
-    def select(self, rows: Tensor) -> None:
-        """Keep only the sentences `rows` (M,), in that order."""
+    def select(self, sentences: Tensor) -> None:
+        """Keep only `sentences` (M,), in that order."""
         ...
 
-    def reorder(self, beams: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N).
+    def reorder(self, parents: Tensor) -> None:
+        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N).
 
         N may exceed the number of present beams, as it does after the first step.
         """

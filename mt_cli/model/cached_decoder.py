@@ -4,6 +4,9 @@ Every PyTorch call costs some microseconds, and one step of one sentence has lit
 the computation of `transformer` is repeated here in plain functions, without modules, dropout and
 gradients. Letters: B batch, N beams, R = B·N rows, S source length, D d_model, H heads, K head
 size.
+
+The cache has one slot for each position of each beam. `used` slots hold a key, `shown` slots are
+multiplied (those and padding), `room` is allocated.
 """
 
 import math
@@ -29,44 +32,47 @@ class CachedState:
     layers: list["CachedLayer"]
     src_bias: Tensor
     """Hides source padding: a bias (B, H, 1, S) from `as_bias` and `pad_bias`."""
-    past: Tensor
+    past_bias: Tensor
     """Hides every slot outside a beam's own past: a bias (B, N, shown), padded by `pad_bias`."""
     used: int = 0
     """Slots filled in each layer: every step fills one for each beam."""
     length: int = 0
-    src_of_heads: Tensor = field(init=False)
+    src_bias_per_head: Tensor = field(init=False)
     """`src_bias` with batch and heads merged, (B·H, 1, S); set by `advance`."""
-    past_of_heads: Tensor = field(init=False)
-    """`past` repeated for every head, (B·H, N, shown); set by `advance`."""
+    past_bias_per_head: Tensor = field(init=False)
+    """`past_bias` repeated for every head, (B·H, N, shown); set by `advance`."""
 
-    def select(self, rows: Tensor) -> None:
-        """Keep only the sentences `rows` (M,), in that order; copies those that change places."""
-        places = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
+    def select(self, sentences: Tensor) -> None:
+        """Keep only `sentences` (M,), in that order; copies those that change places."""
+        in_place = torch.arange(len(sentences), device=sentences.device)
+        targets = (sentences != in_place).nonzero().squeeze(1)
         for layer in self.layers:
-            layer.move(rows[places], places, num_rows=len(rows), used=self.used)
-        self.src_bias = self.src_bias[rows]
-        self.past = self.past[rows]
+            layer.keep(sentences[targets], targets, num_sentences=len(sentences), used=self.used)
+        self.src_bias = self.src_bias[sentences]
+        self.past_bias = self.past_bias[sentences]
 
-    def reorder(self, beams: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N).
+    def reorder(self, parents: Tensor) -> None:
+        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N).
 
-        No key or value is copied: beams with a common past share its slots, and `past` records who
-        sees them.
+        No key or value is copied: beams with a common past share its slots, and `past_bias` records
+        which beams may attend to them.
         """
-        self.past = self.past.gather(1, beams.unsqueeze(-1).expand(-1, -1, self.past.shape[-1]))
+        self.past_bias = self.past_bias.gather(
+            1, parents.unsqueeze(-1).expand(-1, -1, self.past_bias.shape[-1])
+        )
 
     def advance(self, num_beams: int) -> None:
         """Add one slot for each of `num_beams` beams, which only that beam sees."""
         first = self.used
         self.used += num_beams
         self.length += 1
-        if self.used > self.past.shape[-1]:
-            new = self.used - self.past.shape[-1]
-            self.past = pad_bias(F.pad(self.past, (0, new), value=-math.inf))
-        self.past[:, :, first : self.used].diagonal(dim1=1, dim2=2).fill_(0)
+        if self.used > self.past_bias.shape[-1]:
+            new = self.used - self.past_bias.shape[-1]
+            self.past_bias = pad_bias(F.pad(self.past_bias, (0, new), value=-math.inf))
+        self.past_bias[:, :, first : self.used].diagonal(dim1=1, dim2=2).fill_(0)
         H = self.src_bias.shape[1]
-        self.src_of_heads = self.src_bias.flatten(0, 1)
-        self.past_of_heads = self.past.unsqueeze(1).expand(-1, H, -1, -1).flatten(0, 1)
+        self.src_bias_per_head = self.src_bias.flatten(0, 1)
+        self.past_bias_per_head = self.past_bias.unsqueeze(1).expand(-1, H, -1, -1).flatten(0, 1)
 
 
 def init_cache(layers: list[DecoderLayer], memory: Tensor, src_bias: Tensor) -> CachedState:
@@ -100,7 +106,9 @@ class CachedLayer:
         self._linear1 = _linear(layer.linear1.weight, layer.linear1.bias)
         self._activation = layer.activation
         self._is_pre_norm = layer.is_pre_norm
-        # Plain functions: bound methods would make a reference cycle that keeps the tensors alive.
+        # Of each sublayer: its norm, itself without its last linear map, and that map added to the
+        # residual. Plain functions: bound methods would make a reference cycle that keeps the
+        # tensors alive.
         self._sublayers = (
             (_norm(layer.norm1), type(self)._attend_to_past, _residual(self_attn.out_proj)),
             (_norm(layer.norm2), type(self)._attend_to_memory, _residual(cross_attn.out_proj)),
@@ -116,20 +124,20 @@ class CachedLayer:
                 x = norm(add(x, sublayer(self, x, state)))
         return x
 
-    def move(self, sources: Tensor, places: Tensor, *, num_rows: int, used: int) -> None:
-        """Copy the sentences `sources` (P,) to `places` (P,), then keep the first `num_rows`."""
-        self.self_k[places, :, :, :used] = self.self_k[sources, :, :, :used]
-        self.self_v[places, :, :used] = self.self_v[sources, :, :used]
-        self.memory_k[places] = self.memory_k[sources]
-        self.memory_v[places] = self.memory_v[sources]
-        self.self_k = self.self_k[:num_rows]
-        self.self_v = self.self_v[:num_rows]
-        self.memory_k = self.memory_k[:num_rows]
-        self.memory_v = self.memory_v[:num_rows]
+    def keep(self, sources: Tensor, targets: Tensor, *, num_sentences: int, used: int) -> None:
+        """Copy sentences `sources` (P,) over `targets` (P,), then keep the first ones."""
+        self.self_k[targets, :, :, :used] = self.self_k[sources, :, :, :used]
+        self.self_v[targets, :, :used] = self.self_v[sources, :, :used]
+        self.memory_k[targets] = self.memory_k[sources]
+        self.memory_v[targets] = self.memory_v[sources]
+        self.self_k = self.self_k[:num_sentences]
+        self.self_v = self.self_v[:num_sentences]
+        self.memory_k = self.memory_k[:num_sentences]
+        self.memory_v = self.memory_v[:num_sentences]
         self._refresh_views(self._shown)
 
     def _attend_to_past(self, x: Tensor, state: CachedState) -> Tensor:
-        B, N, shown = state.past.shape
+        B, N, shown = state.past_bias.shape
         first = state.used - N
         if shown > self._shown:
             self._make_room(shown, filled=first)
@@ -137,19 +145,19 @@ class CachedLayer:
         q, k, v = packed.unbind(2)  # each (B, N, H, K)
         self.self_k.narrow(3, first, N).copy_(k.permute(0, 2, 3, 1))
         self.self_v.narrow(2, first, N).copy_(v.transpose(1, 2))
-        return _attention(q, self._past_k, self._past_v, state.past_of_heads)
+        return _attention(q, self._past_k, self._past_v, state.past_bias_per_head)
 
     def _attend_to_memory(self, x: Tensor, state: CachedState) -> Tensor:
         # All beams of a sentence share its memory: they are N queries of one attention.
-        B, N, _ = state.past.shape
+        B, N, _ = state.past_bias.shape
         q = self._project_query(x).view(B, N, self.num_heads, -1)
-        return _attention(q, self._cross_k, self._cross_v, state.src_of_heads)
+        return _attention(q, self._cross_k, self._cross_v, state.src_bias_per_head)
 
     def _feed_forward_hidden(self, x: Tensor, _state: CachedState) -> Tensor:
         return self._activation(self._linear1(x))  # (R, F); the residual applies linear2
 
     def _make_room(self, shown: int, *, filled: int) -> None:
-        """Make sure of at least `shown` slots; the first `filled` are in use."""
+        """Allocate at least `shown` slots; the first `filled` hold a key."""
         B, H, K, room = self.self_k.shape
         if shown > room:
             # Doubling the room copies each entry about once. Empty slots are hidden, but must be

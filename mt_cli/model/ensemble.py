@@ -55,12 +55,12 @@ class EnsembleState:
         """Target positions seen so far."""
         return self.states[0].length
 
-    def select(self, rows: Tensor) -> None:
-        """Keep only the sentences `rows` (M,), in that order."""
+    def select(self, sentences: Tensor) -> None:
+        """Keep only `sentences` (M,), in that order."""
         for state in self.states:
-            state.select(rows)
+            state.select(sentences)
 
-    def reorder(self, beams: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
+    def reorder(self, parents: Tensor) -> None:
+        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N)."""
         for state in self.states:
-            state.reorder(beams)
+            state.reorder(parents)

@@ -35,16 +35,16 @@ class PrefixState:
         """Target positions seen so far."""
         return self.prefix.shape[2]
 
-    def select(self, rows: Tensor) -> None:
-        """Keep only the sentences `rows` (M,), in that order."""
-        self.memory = self.memory[rows]
-        self.src_mask = self.src_mask[rows]
-        self.prefix = self.prefix[rows]
+    def select(self, sentences: Tensor) -> None:
+        """Keep only `sentences` (M,), in that order."""
+        self.memory = self.memory[sentences]
+        self.src_mask = self.src_mask[sentences]
+        self.prefix = self.prefix[sentences]
 
-    def reorder(self, beams: Tensor) -> None:
-        """Let beam n of sentence b continue its present beam `beams[b, n]`; `beams` is (B, N)."""
-        sentences = torch.arange(len(beams), device=beams.device).unsqueeze(1)  # (B, 1)
-        self.prefix = self.prefix[sentences, beams]
+    def reorder(self, parents: Tensor) -> None:
+        """Let beam n of sentence b continue its present beam `parents[b, n]`, of (B, N)."""
+        sentences = torch.arange(len(parents), device=parents.device).unsqueeze(1)  # (B, 1)
+        self.prefix = self.prefix[sentences, parents]
 
 
 class TorchBackend(nn.Transformer):

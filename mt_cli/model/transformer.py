@@ -2,8 +2,9 @@
 
 Masks are boolean, and True means "may be attended", everywhere in this project. A bias is a mask in
 the form that is added to scores. Parameters have the names and shapes of nn.Transformer's, so
-weights fit both backends. Letters: B batch, S source length or keys, T target length or queries,
-D d_model, F d_ff, H heads, K head size (D = H·K).
+weights fit both backends. Embeddings, their scaling by √D and the output layer (3.4) are in
+`translation_model`. K is the paper's d_k = d_v. Letters: B batch, S source length or keys, T target
+length or queries, D d_model, F d_ff, H heads, K head size (D = H·K).
 """
 
 import math
@@ -30,7 +31,9 @@ def causal_mask(length: int, *, device: torch.device) -> Tensor:
 
 
 BIAS_ALIGNMENT = 8
-"""A GPU's attention would copy a bias in every layer whose rows do not start at multiples of it."""
+"""Rows of a bias start at multiples of this many numbers; otherwise a GPU's attention would copy
+the bias in every layer.
+"""
 
 
 def as_bias(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -51,7 +54,8 @@ def as_bias(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 def sinusoids(max_len: int, d_model: int) -> Tensor:
     """Waves of falling frequency, (max_len, D) (Vaswani et al. 2017, 3.5).
 
-    Even columns hold sin(position / 10000^(i/D)), odd columns the cosine of the same angle.
+    Even column i holds sin(position / 10000^(i/D)), the next one the cosine of the same angle; i is
+    the paper's 2i.
     """
     position = torch.arange(max_len, dtype=torch.float64).unsqueeze(1)  # (max_len, 1)
     column = torch.arange(0, d_model, 2, dtype=torch.float64)  # (D/2,)
@@ -63,9 +67,9 @@ def sinusoids(max_len: int, d_model: int) -> Tensor:
 class Positions(nn.Module):
     """Adds a vector for each position: fixed sinusoids or learned parameters."""
 
-    def __init__(self, max_len: int, d_model: int, *, learned: bool) -> None:
+    def __init__(self, max_len: int, d_model: int, *, is_learned: bool) -> None:
         super().__init__()
-        if learned:
+        if is_learned:
             self.weight = nn.Parameter(torch.zeros(max_len, d_model))
         else:
             self.register_buffer("weight", sinusoids(max_len, d_model), persistent=False)
@@ -98,7 +102,7 @@ class MultiHeadAttention(nn.Module):
     """H attentions side by side, each over its own projection of queries, keys and values.
 
     The three input projections are packed in one (3·D, D) matrix, named as in
-    nn.MultiheadAttention. Dropout applies to the weights.
+    nn.MultiheadAttention. Dropout of the attention weights is not in the paper.
     """
 
     def __init__(self, config: ModelConfig) -> None:

@@ -50,8 +50,8 @@ class TranslationModel(nn.Module):
         if config.tie != "all":
             self.tgt_embedding = _embedding(tgt_vocab_size, D)
         is_learned = config.positions == "learned"
-        self.src_positions = Positions(config.max_len, D, learned=is_learned)
-        self.tgt_positions = Positions(config.max_len, D, learned=is_learned)
+        self.src_positions = Positions(config.max_len, D, is_learned=is_learned)
+        self.tgt_positions = Positions(config.max_len, D, is_learned=is_learned)
         self.dropout = Dropout(config.dropout)
         # Cast, because each backend accepts only its own type of state.
         self.backend = cast("TransformerBackend", _build_backend(config))

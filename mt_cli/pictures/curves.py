@@ -45,7 +45,7 @@ class Curves:
     bleu_signatures: tuple[str, ...]
     """Of the points of `bleu`: one, unless sacreBLEU changed between two sessions."""
     train_loss: Curve
-    """What is minimised, per target token: the smoothed loss."""
+    """What is minimized, per target token: the smoothed loss."""
     train_nll: Curve
     """Negative log-likelihood per target token, in nats, with dropout: what `val_nll` compares
     with.

@@ -263,7 +263,7 @@ class Run(ModelFolder):
         path = self.folder / name
         return read_json(path) if path.exists() else {}
 
-    def note_resumption(self, environment: Mapping[str, object], *, after_step: int) -> None:
+    def note_environment(self, environment: Mapping[str, object], *, after_step: int) -> None:
         """Note in env.json which facts of `environment` changed before training was resumed.
 
         Notes about updates that a kill has lost are dropped.

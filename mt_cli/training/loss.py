@@ -30,8 +30,8 @@ def batch_loss(
     """Loss of `model` on `batch`, teacher-forced, over real tokens only.
 
     `r_drop` is R-Drop's alpha. With it, both passes are one batch of twice the rows; 0 makes one
-    pass. The loss of targets that only pad a batch is subtracted, which needs an output layer
-    without bias.
+    pass. If the batch is padded, the loss of the padding is subtracted; its value is known only if
+    the output layer has no bias.
     """
     num_passes = 2 if r_drop else 1
     src_ids = batch.src_ids.repeat(num_passes, 1)
@@ -52,7 +52,7 @@ def batch_loss(
         # Where the hidden vector is zero, all logits are: the loss is log V, and no weight has a
         # gradient.
         spare = (batch.real == batch.tgt_out.numel()).sum() * math.log(len(model.output.weight))
-        loss = Loss(loss.minimised - spare, loss.nll - spare)
+        loss = Loss(loss.minimized - spare, loss.nll - spare)
     return loss
 
 
@@ -68,7 +68,7 @@ PIECE_STEP = 32
 class Loss:
     """Sums over the tokens of a batch, kept as tensors so that nothing waits for the device."""
 
-    minimised: Tensor
+    minimized: Tensor
     """Scalar: cross-entropy with smoothed labels, and R-Drop's penalty where that is on."""
     nll: Tensor
     """Scalar: minus the log-probability of the tokens, in nats, without a gradient."""
@@ -100,11 +100,11 @@ def linear_cross_entropy(
 class _LinearCrossEntropy(torch.autograd.Function):
     """What is known as fused linear cross-entropy.
 
-    With p = softmax(z) and smoothed label q, the loss is -Σ q log p, and its gradient in z is p -
-    q. To divide exp(z - max z) by its sum would be one more pass over all logits. So it stays as it
-    is, and the vectors of size D that are made from it are divided. The uniform part of q, ε/V on
-    every token, needs no logits: the mean of z over V is h times the mean row of the weight, plus
-    the mean bias.
+    With p = softmax(z) and smoothed label q, the loss is -Σ q log p, and its gradient with respect
+    to z is p - q. exp(z - max z) is left unnormalized: dividing it by its sum would be another pass
+    over all logits. The vectors of size D computed from it are divided instead. The uniform part of
+    q, ε/V on every token, needs no logits: the mean of z over V is h times the mean row of the
+    weight, plus the mean bias.
     """
 
     @staticmethod
@@ -119,20 +119,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
         """Loss and nll; only the loss has a gradient."""
-        (num_passes, num_tokens, D), V = hidden.shape, len(weight)
+        num_passes, num_tokens, D = hidden.shape
+        V = len(weight)
         size = piece_size(num_tokens, most=PIECE_LOGITS[hidden.device.type] // (num_passes * V))
         grad_hidden = torch.empty_like(hidden) if needs_grad else hidden
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else weight
         grad_bias = torch.empty(0) if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         loss, nll = hidden.new_zeros(2, dtype=torch.float32)
-        low_weight, mean_row = (
-            weight.to(hidden.dtype),
-            weight.mean(0).to(hidden.dtype),
-        )  # (V, D), (D,)
+        low_weight = weight.to(hidden.dtype)  # (V, D)
+        mean_row = weight.mean(0).to(hidden.dtype)  # (D,)
         for begin in range(0, num_tokens, size):
             piece = slice(begin, min(begin + size, num_tokens))
             n = piece.stop - begin
-            h = fill_up(hidden[:, piece], size).flatten(0, 1)  # (passes·P, D)
+            h = pad_rows(hidden[:, piece], size).flatten(0, 1)  # (passes·P, D)
             logits = (h @ low_weight.mT).view(num_passes, size, V)
             inverse_total = h.new_zeros(num_passes, size, 1, dtype=torch.float32)
             for rows in _blocks(logits[:, :n]):
@@ -159,10 +158,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
             grad_bias.sub_(label_smoothing / V * num_passes * num_tokens)
         if needs_grad:
             grad_weight.sub_(hidden.sum((0, 1), dtype=torch.float32), alpha=label_smoothing / V)
-        loss, nll = loss / num_passes, nll / num_passes
+        loss = loss / num_passes
+        nll = nll / num_passes
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
-        ctx.has_bias, ctx.weight_dtype = bias is not None, weight.dtype
+        ctx.has_bias = bias is not None
+        ctx.weight_dtype = weight.dtype
         return loss, nll
 
     @staticmethod
@@ -174,10 +175,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         """
         grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         grad = grad / len(grad_hidden)
+        # In fp32, because bf16 would round `grad` itself.
+        grad_of_hidden = (grad_hidden.float() * grad).to(grad_hidden.dtype)
         return (
-            (grad_hidden.float() * grad).to(
-                grad_hidden.dtype
-            ),  # in fp32: bf16 would round `grad` itself
+            grad_of_hidden,
             (grad_weight * grad).to(ctx.weight_dtype),
             grad_bias * grad if ctx.has_bias else None,
             *(None,) * (len(ctx.needs_input_grad) - 3),
@@ -193,7 +194,7 @@ def piece_size(num_tokens: int, *, most: int) -> int:
     return max(1, -(-num_tokens // (num_pieces * PIECE_STEP))) * PIECE_STEP
 
 
-def fill_up(rows: Tensor, size: int) -> Tensor:
+def pad_rows(rows: Tensor, size: int) -> Tensor:
     """`rows` (..., n, D) with zeros after them, (..., `size`, D)."""
     missing = size - rows.shape[-2]
     return F.pad(rows, (0, 0, 0, missing)) if missing else rows
@@ -215,7 +216,7 @@ class _Block:
     nll: Tensor
     """Scalar, as `loss`."""
     gradient: Tensor
-    """(passes, R, V), fp32: that of `loss` in the logits, times `total`."""
+    """(passes, R, V), fp32: of `loss` with respect to the logits, multiplied by `total`."""
     total: Tensor
     """(passes, R, 1): sum of exp(z - max z)."""
 
@@ -223,7 +224,10 @@ class _Block:
 def _block(
     logits: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float, r_drop: float
 ) -> _Block:
-    """Of `logits` (passes, R, V) + `bias` (V,) and `targets` (R,); fp32 logits are overwritten."""
+    """The loss and gradient for `logits` (passes, R, V) plus `bias` (V,), with `targets` (R,).
+
+    Overwrites fp32 logits.
+    """
     z = logits.float()
     if bias is not None:
         z += bias
@@ -237,7 +241,7 @@ def _block(
     loss = (logsumexp - (1 - label_smoothing) * logit_y).sum()
     gradient = exps
     if difference is not None:
-        penalty, gradient = penalty_and_gradient(exps, total, difference, alpha=r_drop)
+        penalty, gradient = r_drop_penalty_and_gradient(exps, total, difference, alpha=r_drop)
         loss += penalty
     gradient.scatter_add_(-1, y, total * (label_smoothing - 1))
     return _Block(loss, (logsumexp - logit_y).sum(), gradient, total)
@@ -251,15 +255,16 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total += a @ b
 
 
-def penalty_and_gradient(
+def r_drop_penalty_and_gradient(
     exps: Tensor, total: Tensor, difference: Tensor, *, alpha: float
 ) -> tuple[Tensor, Tensor]:
-    """R-Drop's penalty, and the gradient in the logits of cross-entropy and penalty.
+    """R-Drop's penalty, and the gradient of cross-entropy and penalty, with respect to the logits.
 
     Let z and z' be the logits of the passes and p and p' their softmax. Equation 3 of the paper is
     the sum of both cross-entropies and a penalty of alpha/2 (KL(p|p') + KL(p'|p)). Both divergences
-    together are Σ (p - p') (z - z'). The gradient in z is p - q + alpha/2 (p (z - z' - m) + p -
-    p'), where q is the label and m the mean of z - z' under p. For z', exchange both passes.
+    together are Σ (p - p') (z - z'). The gradient with respect to z is p - q + alpha/2 (p (z - z' -
+    m) + p - p'), where q is the label and m the mean of z - z' under p. For z', exchange both
+    passes.
 
     Takes `exps` (2, R, V), which is p times `total` (2, R, 1), and `difference` (R, V), which is z
     - z'. Returns a scalar, a sum over the tokens, and (2, R, V): the gradient, without q, also
@@ -267,7 +272,8 @@ def penalty_and_gradient(
     """
     gradient = exps * difference
     mean = gradient.sum(-1, keepdim=True) / total  # of z - z', under p and under p'
-    half, ratio = alpha / 2, total / total.flip(0)
+    half = alpha / 2
+    ratio = total / total.flip(0)
     for own, other, sign in ((0, 1, 1), (1, 0, -1)):
         gradient[own].mul_(sign * half).addcmul_(exps[own], 1 + half - sign * half * mean[own])
         gradient[own].addcmul_(exps[other], ratio[own], value=-half)

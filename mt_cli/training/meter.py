@@ -128,7 +128,7 @@ class Meter:
             self._last[2] += skipped
         return reading
 
-    def tensors(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """All that has been summed up and not yet been logged, by name, for a checkpoint."""
         self._read_reports()
         self._count_seconds()
@@ -138,9 +138,9 @@ class Meter:
             "meter:last": self._last,
         }
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from what `tensors()` returned; raises as `copy_into` does."""
-        copy_into(self.tensors(), tensors)
+        copy_into(self.state_dict(), tensors)
 
     def _read_reports(self) -> None:
         """Add what the unread reports hold."""

@@ -118,7 +118,7 @@ class Optimizer:
         torch._foreach_mul_(weights, 1 - lr * applied * self._config.weight_decay)
         torch._foreach_sub_(weights, update.view_as(gradient).unbind())
 
-    def tensors(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """The state, keyed `<parameter name>:<state key>`."""
         found = {}
         for name, state in self._states.items():
@@ -126,9 +126,9 @@ class Optimizer:
                 found[f"{name}:{key}"] = tensor
         return found
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state that `tensors()` returned; raises as `copy_into` does."""
-        copy_into(self.tensors(), tensors)
+        copy_into(self.state_dict(), tensors)
 
 
 def orthogonal(matrices: Tensor, *, matmul_dtype: torch.dtype = torch.float32) -> Tensor:

@@ -84,15 +84,15 @@ class LossScale:
                 self.factor, self._since_change, overflowed, 2.0, 0.5, UPDATES_BEFORE_GROWTH
             )
 
-    def tensors(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """The state, by name."""
         if not self.is_used:
             return {}
         return {"scale:factor": self.factor, "scale:since_change": self._since_change}
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from what `tensors()` returned; after another precision, start afresh."""
-        copy_into(self.tensors(), {**self.tensors(), **tensors})
+        copy_into(self.state_dict(), {**self.state_dict(), **tensors})
 
 
 def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:

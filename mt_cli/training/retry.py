@@ -26,7 +26,7 @@ class SmallerParts:
         self._update = update
         self._start_over = start_over
         self._num_parts: dict[tuple[int, ...], int] = {}
-        """By the shape of a batch's source; one part where nothing is noted."""
+        """Parts of a batch, by the shape of its source; 1 if absent."""
 
     def __call__(
         self, batches: Sequence[Batch], lr: float | Tensor, per_token: float | Tensor

@@ -43,11 +43,11 @@ from mt_cli.training.warnings import warning_after, warnings_before
 log = logging.getLogger(__name__)
 
 MAX_SKIPS = 10
-"""Skipped updates in a row after which even a training that may skip them ends: it would not
+"""After this many skipped updates in a row, training ends even if it may skip some: it would not
 recover.
 """
 DIVERGED = 3.0
-"""Training has diverged when the loss is so many times that of a uniform guess."""
+"""Training has diverged when the validation loss exceeds a uniform guess's by this factor."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TimeLimit:
     """Of `time.monotonic`."""
     seconds: float | None
     """None is no limit."""
-    validates: bool
+    validates_at_end: bool
     """Whether the model is validated when the time is up."""
 
     def elapsed_s(self) -> float:
@@ -105,17 +105,18 @@ class Session:
         )
         self._meter = Meter()
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
-        self._judged: Validation | None = None
-        """The best validation of this session, or its first."""
-        self._last_kept_step = -1  # without a checkpoint, the start is scored again too
+        self._best_validation: Validation | None = None
+        """This session's best, or its first if none was best."""
+        # Without a checkpoint, step 0 is validated again, so its record goes too.
+        self._last_kept_step = -1
         if run.checkpoints:
-            self._restore()
+            self._load_newest_checkpoint()
             self._last_kept_step = self._state.step
         self._elapsed_before_s = self._state.elapsed_s
         if world.is_first:
             truncate_metrics(run.metrics_path, after_step=self._last_kept_step)
             if self._state.step < self._trainer.total_steps and not self._is_out_of_patience():
-                run.note_resumption(environment, after_step=self._state.step)
+                run.note_environment(environment, after_step=self._state.step)
         self._monitor = Monitor(run, self._trainer, self._meter, elapsed_s=self._elapsed_s)
 
     def run(self, signals: StopSignals, *, config_path: Path) -> None:
@@ -156,11 +157,9 @@ class Session:
         self._monitor.log_end()
 
     def loop(self, signals: StopSignals) -> str:
-        """Make the updates that are left; returns why it ended, which the first process knows."""
-        if self._run.init_from is not None:
-            is_scored = self._state.best_step is not None
-            validate = _do_nothing if is_scored else self._validate
-            self._world.after_first(validate, _do_nothing)
+        """Train until the end; returns the reason, which only the first process knows."""
+        if self._run.init_from is not None and self._state.best_step is None:
+            self._world.after_first(self._validate, _do_nothing)
         if self._is_out_of_patience():
             return "early_stop"
         self._meter.resume()
@@ -198,7 +197,7 @@ class Session:
             return "early_stop"
         if not is_last and self._time_limit.left_s() < 0:
             if self._state.step != report.step:
-                if self._time_limit.validates:
+                if self._time_limit.validates_at_end:
                     self._validate(is_extra=True)
                 else:
                     self._save()
@@ -233,7 +232,7 @@ class Session:
         guessing = math.log(self._run.tokenizers.tgt.vocab_size)
         if not validation.nll <= DIVERGED * guessing:  # so written, it covers NaN
             self._give_up(
-                f"the loss on val is {validation.nll:.1f}, and guessing has {guessing:.1f}"
+                f"the loss on val is {validation.nll:.1f}, a uniform guess has {guessing:.1f}"
             )
         is_best = self._is_best(validation)
         self._remember(validation, is_best=is_best, is_extra=is_extra)
@@ -243,24 +242,24 @@ class Session:
         self._meter.resume()
 
     def _score(self, validation: Validation) -> float:
-        """What the best checkpoint has most of."""
+        """The score by which checkpoints are compared; higher is better."""
         if self._validator.best_by == "bleu":
             return validation.bleu.score
         return -validation.nll
 
     def _is_best(self, validation: Validation) -> bool:
-        """Whether no earlier model was better; of equal BLEU, such as 0, the lower loss is."""
-        best = self._state
-        if best.best_score is None:
+        """Whether no earlier validation was better. If BLEU is equal, the lower loss wins."""
+        state = self._state
+        if state.best_score is None:
             return True
         score = self._score(validation)
-        if score == best.best_score and best.best_nll is not None:
-            return validation.nll < best.best_nll
-        return score > best.best_score
+        if score == state.best_score and state.best_nll is not None:
+            return validation.nll < state.best_nll
+        return score > state.best_score
 
     def _remember(self, validation: Validation, *, is_best: bool, is_extra: bool) -> None:
-        if is_best or self._judged is None:
-            self._judged = validation
+        if is_best or self._best_validation is None:
+            self._best_validation = validation
         if is_best:
             self._state = replace(
                 self._state,
@@ -283,7 +282,7 @@ class Session:
         save_checkpoint(
             self._run.folder / CHECKPOINTS / name,
             dict(self.model.named_parameters()),
-            tensors={**self._trainer.tensors(), **self._meter.tensors()},
+            tensors={**self._trainer.state_dict(), **self._meter.state_dict()},
             state=self._state,
         )
         self._point_to_checkpoints(last=name)
@@ -294,7 +293,7 @@ class Session:
             self._run.point("best", to=checkpoint_name(self._state.best_step))
         self._run.point("last", to=last)
 
-    def _restore(self) -> None:
+    def _load_newest_checkpoint(self) -> None:
         """Continue from the newest checkpoint that can be used.
 
         Raises:
@@ -338,7 +337,7 @@ class Session:
         try:
             progress = Progress(state.step, state.epoch, state.update_of_epoch)
             self._trainer.restore(progress, tensors)
-            self._meter.restore(tensors)
+            self._meter.load_state_dict(tensors)
         except KeyError as error:
             raise DataError(f"{folder}: its training state lacks {error}") from error
         except ValueError as error:
@@ -361,7 +360,7 @@ class Session:
     def _check_finite(self) -> None:
         """Stop if updates, weights or optimizer are not finite; waits for the device."""
         self._check_skips()
-        tensors: list[Tensor] = [*self.model.parameters(), *self._trainer.tensors().values()]
+        tensors: list[Tensor] = [*self.model.parameters(), *self._trainer.state_dict().values()]
         is_finite = torch.stack([tensor.isfinite().all() for tensor in tensors]).all()
         if not is_finite:
             self._give_up("the weights are not finite any more")
@@ -371,10 +370,11 @@ class Session:
         kept = "there is no checkpoint yet"
         if self._run.checkpoints:
             kept = "the last good checkpoint is kept"
-        raise DivergedError(
-            f"step {self._trainer.progress.step}: {found}; {kept}; lower training.peak_lr or raise "
-            "training.warmup_steps"
-        )
+        step = self._trainer.progress.step
+        advice = "lower training.peak_lr or raise training.warmup_steps"
+        if step == 0:
+            advice = "the model of training.init_from does not suit these data"
+        raise DivergedError(f"step {step}: {found}; {kept}; {advice}")
 
     def _stop(self, signal_number: int) -> Never:
         step = self._trainer.progress.step
@@ -410,10 +410,12 @@ class Session:
             log.warning("%s", warning)
 
     def _warn_after(self) -> None:
-        if self._judged is None or not self._validator.has_bleu:
+        if self._best_validation is None or not self._validator.has_bleu:
             return
         warning = warning_after(
-            self._judged.bleu.score, hyps=self._judged.hyps, sources=self._validator.sources
+            self._best_validation.bleu.score,
+            hyps=self._best_validation.hyps,
+            sources=self._validator.sources,
         )
         if warning is not None:
             log.warning("%s", warning)

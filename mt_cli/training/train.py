@@ -30,7 +30,7 @@ from mt_cli.training.distributed import World, joined_world
 from mt_cli.training.session import Session, TimeLimit
 from mt_cli.training.start_from import fitting_parent, load_parent
 from mt_cli.training.trackers import check_tracker
-from mt_cli.training.trainer import LESS_MEMORY
+from mt_cli.training.trainer import MEMORY_HINT
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def train_run(
         if world.is_first:
             stack.enter_context(logged_to(run.folder / LOG))
             stack.callback(write_card, run)
-        stack.enter_context(memory_errors_explained(LESS_MEMORY))
+        stack.enter_context(memory_errors_explained(MEMORY_HINT))
         session = Session(
             replace(run, config=config),  # a resumed run may continue with another one
             prepared,

@@ -1,5 +1,7 @@
 """The training loop: one update on one page, and a generator that makes them one after the other.
 
+`Trainer._update` is the update; `SmallerParts` repeats it in parts where memory runs out, and
+`CudaGraphs` replays it.
 Owns everything that changes during training, and saves and restores it. Letters: B, S, T as in
 `batching`.
 """
@@ -28,7 +30,7 @@ from mt_cli.training.precision import LossScale, WorkingCopy, gradients
 from mt_cli.training.retry import SmallerParts, UpdateFunction
 from mt_cli.training.schedule import learning_rate
 
-LESS_MEMORY = "lower training.tokens_per_batch"
+MEMORY_HINT = "lower training.tokens_per_batch"
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class StepReport:
     lr: float
     tgt_tokens: int
     loss: Tensor
-    """Scalar: what is minimised, per target token."""
+    """Scalar: what is minimized, per target token."""
     nll: Tensor
     """Scalar: negative log-likelihood per target token, in nats."""
     grad_norm: Tensor
@@ -93,7 +95,7 @@ class Trainer:
         """Whether updates are replayed as CUDA graphs."""
         if self.uses_graphs:
             update = CudaGraphs(update)
-        self._update_that_fits = SmallerParts(update, start_over=self._start_over)
+        self._retried_update = SmallerParts(update, start_over=self._start_over)
 
         self.shapes: set[BatchShape] = set()
         """Shapes of all batches, before they are divided among processes."""
@@ -113,18 +115,20 @@ class Trainer:
         self.broadcast_state()
         while progress.step < self.total_steps:
             epoch = progress.epoch + 1
-            updates = islice(self._updates(epoch=progress.epoch), progress.update_of_epoch, None)
+            updates = islice(
+                self._planned_updates(epoch=progress.epoch), progress.update_of_epoch, None
+            )
             for batches, is_last in _with_is_last(updates):
                 if progress.step == self.total_steps:
                     return
-                report = self._make_update(batches, epoch=epoch, is_end_of_epoch=is_last)
+                report = self._collate_and_update(batches, epoch=epoch, is_end_of_epoch=is_last)
                 progress.step += 1
                 progress.update_of_epoch += 1
                 if is_last:
                     progress.epoch = epoch
                     progress.update_of_epoch = 0
                 yield report
-            # Already so, unless the resumed epoch has fewer updates today than when it was saved.
+            # Changes nothing, unless a resumed epoch has fewer updates than when it was saved.
             progress.epoch = epoch
             progress.update_of_epoch = 0
 
@@ -149,23 +153,23 @@ class Trainer:
                 )
             with record_function("backward"):
                 # The gradient of a mean over the tokens of the update, so accumulation is exact.
-                torch.autograd.backward(loss.minimised, self._scale.factor * per_token)
+                torch.autograd.backward(loss.minimized, self._scale.factor * per_token)
                 self._working.add_gradients_to_master()
-            sums += torch.stack([loss.minimised.detach(), loss.nll])
+            sums += torch.stack([loss.minimized.detach(), loss.nll])
         parameters = list(self.model.parameters())
         self._world.all_reduce([*gradients(parameters), sums])
-        with record_function("step"):
+        # Too late to start over where memory runs out: the other processes have gone on.
+        with record_function("step"), memory_errors_explained(MEMORY_HINT):
             self._scale.unscale_(parameters)
             grad_norm = clip_grad_norm_(parameters, self._config.clip_norm or float("inf"))
             # One update that is not finite would spoil the weights for ever. This is decided on
             # the device, so the host does not wait: zero times inf or NaN is NaN.
             skipped = (sums.sum() + grad_norm).mul_(0).nan_to_num_(1.0)
-            with memory_errors_explained(LESS_MEMORY):  # too late to start over
-                self._optimizer.step(lr, skipped=skipped)
+            self._optimizer.step(lr, skipped=skipped)
             self._scale.update(overflowed=skipped)
         return torch.cat([sums, torch.stack([grad_norm, skipped])])
 
-    def _make_update(
+    def _collate_and_update(
         self, planned: Sequence[PlannedBatch], *, epoch: int, is_end_of_epoch: bool
     ) -> StepReport:
         """Collate this process's shards of the `planned` batches, update, and report."""
@@ -187,7 +191,7 @@ class Trainer:
         if not self._working.model.training:  # train() takes 0.3 ms
             self._working.model.train()
         self._seed_dropout()
-        measured = self._update_that_fits(batches, lr, 1 / tgt_tokens)
+        measured = self._retried_update(batches, lr, 1 / tgt_tokens)
         loss, nll, grad_norm, skipped = measured.unbind()
         return StepReport(
             step=step,
@@ -221,9 +225,9 @@ class Trainer:
 
     # Saving and restoring
 
-    def tensors(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """What the next update depends on besides the weights, by name: the optimizer's state."""
-        return {**self._optimizer.tensors(), **self._scale.tensors()}
+        return {**self._optimizer.state_dict(), **self._scale.state_dict()}
 
     def restore(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
         """Continue from a saved `progress` and the `tensors()` saved with it.
@@ -235,8 +239,8 @@ class Trainer:
             ValueError: one has another shape.
         """
         self.progress = progress
-        self._optimizer.restore(tensors)
-        self._scale.restore(tensors)
+        self._optimizer.load_state_dict(tensors)
+        self._scale.load_state_dict(tensors)
 
     def broadcast_state(self) -> None:
         """Give the weights and the state of the first process to all."""
@@ -247,11 +251,11 @@ class Trainer:
         return self._world.are_equal(self._state())
 
     def _state(self) -> list[Tensor]:
-        return [*self.model.parameters(), *self.tensors().values()]
+        return [*self.model.parameters(), *self.state_dict().values()]
 
     # Which batches
 
-    def _updates(self, *, epoch: int) -> Iterator[list[PlannedBatch]]:
+    def _planned_updates(self, *, epoch: int) -> Iterator[list[PlannedBatch]]:
         """The batches of each update of `epoch` (from 0); every call yields the same."""
         batches = plan_epoch(
             self._split,
@@ -266,7 +270,7 @@ class Trainer:
         """Count the updates of all epochs, which differ by a few, and collect batch shapes."""
         count = 0
         for epoch in range(self._config.max_epochs):
-            for update in self._updates(epoch=epoch):
+            for update in self._planned_updates(epoch=epoch):
                 if count == self._config.max_steps:
                     return count
                 self.shapes.update(batch.shape for batch in update)

@@ -33,7 +33,7 @@ class Part:
     """A line, or as much of it as the model can take at once."""
 
     text: str
-    """Normalized, as the user wrote it."""
+    """Normalized; in another case if `decoding.capitals` says so."""
     ids: list[int]
 
 

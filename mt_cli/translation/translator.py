@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MIN_LETTERS = 5
-"""Letters of a line of which most are unknown; fewer say too little."""
+"""Shortest line, in letters, that is checked for unknown letters."""
 MIN_TEXT = 20
-"""Characters that tell the language of a line; fewer say too little."""
+"""Shortest line, in characters, whose language is guessed."""
 MIN_LINES = 2
-"""Lines whose language is asked for: loading the identifier takes as long as translating one."""
+"""Fewest such lines for a guess: loading the identifier takes as long as translating one."""
 MAX_LINES = 100
-"""Lines whose language is asked for."""
+"""Most lines whose language is guessed."""
 FEW_CUT = 3
-"""Fewer translations that ran into the limit of their length are no reason for a warning."""
+"""Fewer translations that reached their maximum length are no reason for a warning."""
 SMALL_SHARE_CUT = 0.01
 """Nor is this share of them."""
 RERANKED_TOGETHER = 128
-"""Lines that are searched, then reranked; their candidates are all that is in memory."""
+"""Lines searched before their candidates are reranked; it bounds memory."""
 OnProgress = Callable[[int], None]
 """Called now and then with the number of lines that were searched since the last call."""
 
@@ -186,7 +186,7 @@ class Translator:
     def _translate_reranked(
         self, reranker: "Reranker", lines: Iterable[str], on_progress: OnProgress | None
     ) -> list[str]:
-        sources = checked_lines(lines)
+        sources = self._read(lines)
         chosen: list[str] = []
         for begin in range(0, len(sources), RERANKED_TOGETHER):
             portion = sources[begin : begin + RERANKED_TOGETHER]
@@ -271,14 +271,14 @@ class Translator:
         """The log-probability of each of `targets` as the translation of its source.
 
         It is the natural logarithm, and minus infinity for what is impossible: a side that is too
-        long, or words as the translation of none.
+        long, or a translation of an empty source that is not empty.
 
         Raises:
             UsageError: there are not as many of both, or an exported model translates.
         """
         from mt_cli.translation.scorer import PairScorer
 
-        sources = checked_lines(sources)
+        sources = self._read(sources)
         targets = checked_lines(targets)
         if len(sources) != len(targets):
             raise UsageError(
@@ -296,8 +296,11 @@ class Translator:
 
     # Warnings
 
-    def limit_warning(self) -> str | None:
-        """That many translations since the last call ran into the limit of their length, if so."""
+    def take_limit_warning(self) -> str | None:
+        """A warning if many translations since the last call reached their maximum length.
+
+        Resets the count.
+        """
         num_cut = self._num_cut
         num_searched = self._num_searched
         self._num_cut = 0
@@ -305,7 +308,7 @@ class Translator:
         if num_cut < FEW_CUT or num_cut <= SMALL_SHARE_CUT * num_searched:
             return None
         return (
-            f"{num_cut} of {num_searched} translations were cut at their longest length; raise "
+            f"{num_cut} of {num_searched} translations reached their maximum length; raise "
             "it with --set decoding.max_len_factor=N, unless the model repeats itself"
         )
 
@@ -420,10 +423,14 @@ class Translator:
 
     # Text to ids, and back
 
+    def _read(self, lines: Iterable[str]) -> list[str]:
+        """`lines` normalized, and lines in capitals as `decoding.capitals` says."""
+        reading = self.engine.config.capitals
+        return [read_capitals(normalize(line), reading) for line in checked_lines(lines)]
+
     def _split(self, lines: Iterable[str]) -> list[list[Part]]:
         """The parts of each of `lines` that the model can take: usually one; none if empty."""
-        reading = self.engine.config.capitals
-        texts = [read_capitals(normalize(line), reading) for line in checked_lines(lines)]
+        texts = self._read(lines)
         encoded = self._tokenizers.encode(texts, "src")
         return [self._parts(text, ids) for text, ids in zip(texts, encoded, strict=True)]
 
@@ -434,7 +441,8 @@ class Translator:
         trained = self.engine.lengths
         longest = self.engine.longest_sentence
         lang = self._tokenizers.options.src_lang
-        num_sentences = len(split_sentences(text, lang))
+        sentences = split_sentences(text, lang)
+        num_sentences = len(sentences)
         is_like_training = num_sentences <= trained.sentences and len(ids) <= trained.src_tokens
         if len(ids) <= longest and (is_like_training or num_sentences == 1):
             return [Part(text, ids)]
@@ -446,10 +454,10 @@ class Translator:
             longest_together=min(trained.src_tokens, longest),
             most_together=trained.sentences,
         )
-        if len(texts) > num_sentences:
+        if any(len(ids) > longest for ids in self._tokenizers.encode(sentences, "src")):
             log.log(
                 self._level,
-                "a line of %d tokens has a sentence of more than the model's %d, which is cut: "
+                "a line of %d tokens has a sentence of more than the model's %d, which is split: "
                 "%.60s…",
                 len(ids),
                 longest,

@@ -184,10 +184,10 @@ class Script:
     position: int = 0
     seen: list[list[int]] = field(default_factory=list)
 
-    def select(self, rows: Tensor) -> None:
-        self.rows = [self.rows[i] for i in rows.tolist()]
+    def select(self, sentences: Tensor) -> None:
+        self.rows = [self.rows[i] for i in sentences.tolist()]
 
-    def reorder(self, beams: Tensor) -> None:
+    def reorder(self, parents: Tensor) -> None:
         raise AssertionError("greedy search has one beam")
 
 
@@ -297,9 +297,9 @@ def test_stopping_early_loses_none_of_the_best(n_best: int) -> None:
 class NothingKept:
     """The state of a model that looks at the last word alone."""
 
-    def select(self, rows: Tensor) -> None: ...
+    def select(self, sentences: Tensor) -> None: ...
 
-    def reorder(self, beams: Tensor) -> None: ...
+    def reorder(self, parents: Tensor) -> None: ...
 
 
 def test_search_goes_on_while_a_longer_hypothesis_can_still_win() -> None:

@@ -154,6 +154,6 @@ def test_sinusoids_equal_the_formula_of_the_paper(position: int, column: int) ->
 
 
 def test_waves_are_neither_parameters_nor_saved() -> None:
-    positions = Positions(5, 4, learned=False)
+    positions = Positions(5, 4, is_learned=False)
     assert list(positions.parameters()) == []
     assert positions.state_dict() == {}

@@ -80,9 +80,9 @@ def test_a_trainers_tensors_come_back_exactly(tmp_path: Path, backend: str) -> N
     config = TrainingConfig(max_epochs=1)
     trainer = Trainer(model, split_of(random_pairs(9)), config, runtime=CPU, seed=1)
     list(trainer.run())
-    save(tmp_path / "x", model, tensors=trainer.tensors())
+    save(tmp_path / "x", model, tensors=trainer.state_dict())
     found = read_training_tensors(tmp_path / "x", SHAPES)
-    torch.testing.assert_close(found, trainer.tensors(), rtol=0, atol=0)
+    torch.testing.assert_close(found, trainer.state_dict(), rtol=0, atol=0)
 
 
 READERS = {

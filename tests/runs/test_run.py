@@ -154,11 +154,11 @@ def test_each_resumption_notes_what_differs_from_the_one_before(run: Run) -> Non
     assert run.read_facts(STATUS) == {}
     write_json(run.folder / ENVIRONMENT, START_FACTS)
     for step in (0, 5):
-        run.note_resumption(START_FACTS, after_step=step)
+        run.note_environment(START_FACTS, after_step=step)
     assert run.read_facts(ENVIRONMENT) == START_FACTS
     for step in (10, 20):  # the second time, nothing is new
-        run.note_resumption(LATER_FACTS, after_step=step)
-    run.note_resumption(START_FACTS, after_step=30)
+        run.note_environment(LATER_FACTS, after_step=step)
+    run.note_environment(START_FACTS, after_step=30)
     noted = [
         {"after_step": 10, "commit": "b", "amx": True},
         {"after_step": 30, "commit": "a"},

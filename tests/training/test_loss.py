@@ -65,18 +65,18 @@ def test_value_nll_and_gradients_equal_torch(
     hidden, weight, bias, targets = operands()
     loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
     expected = expected_loss(hidden, weight, bias, targets, smoothing)
-    assert_close(loss.minimised, expected)
+    assert_close(loss.minimized, expected)
     assert_close(loss.nll, expected_loss(hidden, weight, bias, targets, 0.0).detach())
     assert not loss.nll.requires_grad
     assert_close(
-        gradients(loss.minimised, hidden, weight, bias), gradients(expected, hidden, weight, bias)
+        gradients(loss.minimized, hidden, weight, bias), gradients(expected, hidden, weight, bias)
     )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
 def test_bias_may_be_absent(smoothing: float) -> None:
     hidden, weight, _, targets = operands()
-    loss = linear_cross_entropy(hidden, weight, None, targets, label_smoothing=smoothing).minimised
+    loss = linear_cross_entropy(hidden, weight, None, targets, label_smoothing=smoothing).minimized
     expected = expected_loss(hidden, weight, None, targets, smoothing)
     assert_close(loss, expected)
     assert_close(gradients(loss, hidden, weight), gradients(expected, hidden, weight))
@@ -85,7 +85,7 @@ def test_bias_may_be_absent(smoothing: float) -> None:
 @pytest.mark.parametrize("scale", [0.0, -2.0, 1 / 4096])
 def test_gradients_follow_the_scale_of_what_comes_after(scale: float) -> None:
     hidden, weight, bias, targets = operands()
-    loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1).minimised
+    loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1).minimized
     expected = expected_loss(hidden, weight, bias, targets, 0.1)
     assert_close(
         gradients(scale * loss, hidden, weight, bias),
@@ -110,9 +110,9 @@ def test_any_shape_equals_torch(
         monkeypatch.setitem(module.PIECE_LOGITS, "cpu", piece)
         loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=smoothing)
     expected = expected_loss(hidden, weight, bias, targets, smoothing)
-    assert_close(loss.minimised, expected, tolerance=1e-4)
+    assert_close(loss.minimized, expected, tolerance=1e-4)
     assert_close(
-        gradients(loss.minimised, hidden, weight, bias),
+        gradients(loss.minimized, hidden, weight, bias),
         gradients(expected, hidden, weight, bias),
         tolerance=1e-4,
     )
@@ -123,12 +123,12 @@ def test_a_hand_worked_case() -> None:
     hidden, weight = torch.tensor([[[1.0]]]), torch.tensor([[3.0], [1.0]]).log()
     loss = linear_cross_entropy(hidden, weight, None, torch.tensor([0]), label_smoothing=0.2)
     assert loss.nll.item() == pytest.approx(0.2876820724)
-    assert loss.minimised.item() == pytest.approx(0.9 * 0.2876820724 + 0.1 * 1.3862943611)
+    assert loss.minimized.item() == pytest.approx(0.9 * 0.2876820724 + 0.1 * 1.3862943611)
 
 
 def test_huge_logits_stay_finite() -> None:
     hidden, weight, bias, targets = operands()
-    loss = linear_cross_entropy(hidden * 1e6, weight, bias, targets, label_smoothing=0.1).minimised
+    loss = linear_cross_entropy(hidden * 1e6, weight, bias, targets, label_smoothing=0.1).minimized
     assert loss.isfinite()
     assert torch.cat([g.flatten() for g in gradients(loss, hidden, weight, bias)]).isfinite().all()
 
@@ -137,8 +137,8 @@ def test_no_gradients_are_computed_where_none_are_wanted() -> None:
     hidden, weight, bias, targets = operands()
     with torch.no_grad():
         loss = linear_cross_entropy(hidden, weight, bias, targets, label_smoothing=0.1)
-    assert not loss.minimised.requires_grad
-    assert_close(loss.minimised, expected_loss(hidden, weight, bias, targets, 0.1).detach())
+    assert not loss.minimized.requires_grad
+    assert_close(loss.minimized, expected_loss(hidden, weight, bias, targets, 0.1).detach())
 
 
 # 16 bits
@@ -147,7 +147,7 @@ def test_no_gradients_are_computed_where_none_are_wanted() -> None:
 def test_bf16_hidden_is_close_to_fp32() -> None:
     hidden, weight, bias, targets = operands(num_tokens=200, d_model=32, vocab_size=100)
     low = hidden.bfloat16()
-    loss = linear_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimised
+    loss = linear_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimized
     expected = expected_loss(hidden, weight, bias, targets, 0.1)
     torch.testing.assert_close(loss, expected, rtol=5e-3, atol=0)
     found = gradients(loss, hidden, weight, bias)
@@ -159,9 +159,9 @@ def test_bf16_hidden_is_close_to_fp32() -> None:
 def test_bf16_gradients_are_scaled_exactly() -> None:
     hidden, weight, bias, targets = operands()
     low = hidden.detach().bfloat16().requires_grad_()
-    loss = linear_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimised
+    loss = linear_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimized
     (whole,) = gradients(loss, low)
-    loss = linear_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimised
+    loss = linear_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimized
     (share,) = gradients(loss / 3001, low)  # a number that bf16 rounds by 0.18 %
     # Rounded once: to the nearest bf16 of what it should be.
     assert torch.equal(share, (whole.float() / 3001).bfloat16())
@@ -170,7 +170,7 @@ def test_bf16_gradients_are_scaled_exactly() -> None:
 def test_bf16_gradients_have_the_types_of_what_they_are_of() -> None:
     hidden, weight, bias, targets = operands()
     low = hidden.detach().bfloat16().requires_grad_()
-    loss = linear_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimised
+    loss = linear_cross_entropy(low, weight, bias, targets, label_smoothing=0.1).minimized
     types = [g.dtype for g in gradients(loss, low, weight, bias)]
     assert types == [torch.bfloat16, torch.float32, torch.float32]
 
@@ -209,7 +209,7 @@ def test_value_and_gradients_of_r_drop_equal_those_of_torch(
     used_bias = bias if has_bias else None
     loss = linear_cross_entropy(
         hidden, weight, used_bias, targets, label_smoothing=smoothing, r_drop=alpha
-    ).minimised
+    ).minimized
     expected = expected_r_drop(hidden, weight, used_bias, targets, smoothing=smoothing, alpha=alpha)
     assert_close(loss, expected)
     wanted = (hidden, weight, bias) if has_bias else (hidden, weight)
@@ -235,7 +235,7 @@ def test_r_drop_in_bf16_is_close_to_fp32(
     exact, rounded = (
         linear_cross_entropy(
             each, weight, used_bias, targets, label_smoothing=0.1, r_drop=R_DROP
-        ).minimised
+        ).minimized
         for each in (hidden, hidden.bfloat16())
     )
     assert_close(rounded, exact, tolerance=0.02)
@@ -252,7 +252,7 @@ def test_r_drop_in_bf16_is_close_to_fp32(
 def test_batch_loss_counts_real_tokens_only(tie: str, output_bias: bool) -> None:
     model = randomised(tiny_model(tie=tie, output_bias=output_bias))
     batch = collate(SPLIT, [0, 1])
-    loss = batch_loss(model, batch, label_smoothing=0.1).minimised
+    loss = batch_loss(model, batch, label_smoothing=0.1).minimized
     logits = model(batch.src_ids, batch.tgt_in)
     expected = F.cross_entropy(
         logits.transpose(1, 2), batch.tgt_out, ignore_index=0, label_smoothing=0.1, reduction="sum"
@@ -270,9 +270,9 @@ def test_empty_rows_and_wider_padding_change_nothing(backend: str, alpha: float)
         batch_loss(model, collate(SPLIT, [0, 1], each), label_smoothing=0.1, r_drop=alpha)
         for each in (None, shape)
     )
-    assert_close((padded.minimised, padded.nll), (exact.minimised, exact.nll))
+    assert_close((padded.minimized, padded.nll), (exact.minimized, exact.nll))
     parameters = list(model.parameters())
-    assert_close(gradients(padded.minimised, *parameters), gradients(exact.minimised, *parameters))
+    assert_close(gradients(padded.minimized, *parameters), gradients(exact.minimized, *parameters))
 
 
 @pytest.mark.parametrize("tie", ["none", "all"])
@@ -282,10 +282,10 @@ def test_targets_that_only_pad_a_batch_change_nothing(tie: str) -> None:
     padded = batch.padded_to_bucket()
     assert len(padded.targets) > len(batch.targets)
     of_batch, of_padded = (batch_loss(model, b, label_smoothing=0.1) for b in (batch, padded))
-    assert_close((of_padded.minimised, of_padded.nll), (of_batch.minimised, of_batch.nll))
+    assert_close((of_padded.minimized, of_padded.nll), (of_batch.minimized, of_batch.nll))
     parameters = list(model.parameters())
     assert_close(
-        gradients(of_padded.minimised, *parameters), gradients(of_batch.minimised, *parameters)
+        gradients(of_padded.minimized, *parameters), gradients(of_batch.minimized, *parameters)
     )
 
 
@@ -295,9 +295,9 @@ def test_without_dropout_r_drop_adds_nothing(tie: str) -> None:
     batch = collate(SPLIT, [0, 1])
     plain = batch_loss(model, batch, label_smoothing=0.1)
     twice = batch_loss(model, batch, label_smoothing=0.1, r_drop=R_DROP)
-    assert_close((twice.minimised, twice.nll), (plain.minimised, plain.nll))
+    assert_close((twice.minimized, twice.nll), (plain.minimized, plain.nll))
     parameters = list(model.parameters())
-    assert_close(gradients(twice.minimised, *parameters), gradients(plain.minimised, *parameters))
+    assert_close(gradients(twice.minimized, *parameters), gradients(plain.minimized, *parameters))
 
 
 def test_with_dropout_the_passes_differ_and_that_costs() -> None:
@@ -306,5 +306,5 @@ def test_with_dropout_the_passes_differ_and_that_costs() -> None:
     found = []
     for r_drop in (1e-9, R_DROP):
         torch.manual_seed(0)
-        found.append(batch_loss(model, batch, label_smoothing=0.1, r_drop=r_drop).minimised.item())
+        found.append(batch_loss(model, batch, label_smoothing=0.1, r_drop=r_drop).minimized.item())
     assert found[1] > found[0] + 0.01

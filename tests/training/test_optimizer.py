@@ -81,11 +81,11 @@ def test_a_restored_optimizer_goes_on_as_the_first_would(kind: OptimizerKind) ->
     model = randomised(tiny_model())
     optimizer = optimizer_of(model, kind=kind, weight_decay=0.1)
     update(model, optimizer)
-    state = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
+    state = {name: tensor.clone() for name, tensor in optimizer.state_dict().items()}
     other = tiny_model()
     other.load_state_dict(model.state_dict())
     restored = optimizer_of(other, kind=kind, weight_decay=0.1)
-    restored.restore(state)
+    restored.load_state_dict(state)
     update(model, optimizer, seed=5)
     update(other, restored, seed=5)
     torch.testing.assert_close(list(other.parameters()), list(model.parameters()), rtol=0, atol=0)
@@ -96,10 +96,10 @@ def test_incomplete_state_is_refused(kind: OptimizerKind) -> None:
     model = tiny_model()
     optimizer = optimizer_of(model, kind=kind)
     update(model, optimizer)
-    state = optimizer.tensors()
+    state = optimizer.state_dict()
     missing, _ = state.popitem()
     with pytest.raises(KeyError, match=missing):
-        optimizer_of(model, kind=kind).restore(state)
+        optimizer_of(model, kind=kind).load_state_dict(state)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,12 +111,12 @@ def test_skipped_update_leaves_weights_and_state_untouched(
     optimizer = optimizer_of(model, kind=kind, weight_decay=0.1)
     update(model, optimizer)
     weights = [p.detach().clone() for p in model.parameters()]
-    state = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
+    state = {name: tensor.clone() for name, tensor in optimizer.state_dict().items()}
     gradients(model, seed=5)
     model.output.weight.grad = torch.full_like(model.output.weight, spoiled)
     optimizer.step(LR, skipped=torch.ones(()))
     torch.testing.assert_close(list(model.parameters()), weights, rtol=0, atol=0)
-    torch.testing.assert_close(optimizer.tensors(), state, rtol=0, atol=0)
+    torch.testing.assert_close(optimizer.state_dict(), state, rtol=0, atol=0)
     assert all(p.grad is None for p in model.parameters())
 
 

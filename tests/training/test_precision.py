@@ -93,7 +93,7 @@ def test_only_fp16_scales_its_loss() -> None:
         scale = LossScale(dtype, device=CPU)
         scale.update(overflowed=torch.ones(()))
         assert scale.factor.item() == 1.0
-        assert not scale.tensors()
+        assert not scale.state_dict()
 
 
 def test_losses_and_gradients_in_fp16_are_close_to_those_of_fp32() -> None:
@@ -104,7 +104,7 @@ def test_losses_and_gradients_in_fp16_are_close_to_those_of_fp32() -> None:
 
 def test_a_scale_that_is_too_large_is_halved_until_nothing_overflows() -> None:
     trainer = trainer_in("fp16")
-    trainer.tensors()["scale:factor"].fill_(2.0**30)
+    trainer.state_dict()["scale:factor"].fill_(2.0**30)
     skipped = [bool(report.skipped) for report in trainer.run()]
     assert all(skipped[:5])
     assert not any(skipped[-5:])
@@ -112,16 +112,16 @@ def test_a_scale_that_is_too_large_is_halved_until_nothing_overflows() -> None:
 
 def test_a_resumed_training_in_fp16_has_the_scale_it_had() -> None:
     whole = trainer_in("fp16")
-    whole.tensors()["scale:factor"].fill_(2.0**20)
+    whole.state_dict()["scale:factor"].fill_(2.0**20)
     reports = whole.run()
     list(islice(reports, 6))
     second = trainer_in("fp16")
     second.model.load_state_dict(whole.model.state_dict())
-    saved = {name: tensor.clone() for name, tensor in whole.tensors().items()}
+    saved = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
     second.restore(replace(whole.progress), saved)
     assert [r.loss.item() for r in second.run()] == [r.loss.item() for r in reports]
     third = trainer_in("fp16")  # from a training in another precision, which has no scale
     third.restore(
         replace(whole.progress), {n: t for n, t in saved.items() if not n.startswith("scale:")}
     )
-    assert third.tensors()["scale:factor"].item() == 2.0**FIRST_SCALE_LOG2
+    assert third.state_dict()["scale:factor"].item() == 2.0**FIRST_SCALE_LOG2

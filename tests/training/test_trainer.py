@@ -104,7 +104,7 @@ def test_gradient_is_clipped_to_the_norm_asked_for(
 ) -> None:
     trainer = trainer_of(randomised(tiny_model()), clip_norm=clip_norm)
     report = next(trainer.run())
-    means = [t.flatten() for name, t in trainer.tensors().items() if name.endswith(":exp_avg")]
+    means = [t.flatten() for name, t in trainer.state_dict().items() if name.endswith(":exp_avg")]
     # After one update, Adam's running mean is a tenth of the gradient.
     used = 10 * torch.cat(means).norm().item()
     assert used == pytest.approx(expected or report.grad_norm.item(), rel=1e-4)
@@ -145,7 +145,7 @@ def test_accumulation_of_two_equals_a_double_batch(backend: str) -> None:
     torch.testing.assert_close(accumulated.loss, doubled.loss)
     torch.testing.assert_close(accumulated.grad_norm, doubled.grad_norm)
     running_means = [
-        {name: t for name, t in trainer.tensors().items() if name.endswith(":exp_avg")}
+        {name: t for name, t in trainer.state_dict().items() if name.endswith(":exp_avg")}
         for trainer in (accumulating, double)
     ]
     torch.testing.assert_close(running_means[0], running_means[1], rtol=1e-4, atol=1e-7)
@@ -212,7 +212,7 @@ def test_sentences_as_long_as_the_model_takes_are_trained_on(backend: str) -> No
 def test_betas_are_those_asked_for() -> None:
     trainer = trainer_of(randomised(tiny_model()), betas=(0.5, 0.75))
     report = next(trainer.run())
-    tensors = trainer.tensors()
+    tensors = trainer.state_dict()
     means, squares = (
         torch.cat([t.flatten() for name, t in tensors.items() if name.endswith(f":{kind}")])
         for kind in ("exp_avg", "exp_avg_sq")
@@ -273,7 +273,7 @@ def test_a_resumed_training_has_exactly_the_losses_of_one_that_never_stopped(
 
 def saved(trainer: Trainer) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
     """Progress, tensors and the weights of `trainer`, as a checkpoint would keep them."""
-    tensors = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+    tensors = {name: tensor.clone() for name, tensor in trainer.state_dict().items()}
     weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     return replace(trainer.progress), tensors, weights
 
@@ -317,11 +317,11 @@ def test_update_with_a_gradient_that_is_not_finite_is_skipped(
     reports = trainer.run()
     assert not next(reports).skipped
     weights = [p.detach().clone() for p in model.parameters()]
-    state = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+    state = {name: tensor.clone() for name, tensor in trainer.state_dict().items()}
     spoiled = next(reports)
     assert (spoiled.skipped.item(), spoiled.loss.isfinite().item()) == (1, True)
     torch.testing.assert_close(list(model.parameters()), weights, rtol=0, atol=0)
-    torch.testing.assert_close(trainer.tensors(), state, rtol=0, atol=0)
+    torch.testing.assert_close(trainer.state_dict(), state, rtol=0, atol=0)
     before = model.output.weight.detach().clone()
     assert not next(reports).skipped
     assert not torch.equal(model.output.weight, before)
@@ -351,7 +351,7 @@ def test_each_batch_of_an_update_drops_other_elements(monkeypatch: pytest.Monkey
 
     def loss(model: TranslationModel, batch: Batch, **options: Any) -> Loss:  # noqa: ANN401
         of_batch = batch_loss(model, batch, **options)
-        found.append(of_batch.minimised.item())
+        found.append(of_batch.minimized.item())
         return of_batch
 
     monkeypatch.setattr("mt_cli.training.trainer.batch_loss", loss)

@@ -66,11 +66,11 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def spoiled(model: TranslationModel, batch: Batch, **options: Any) -> Loss:  # noqa: ANN401
             nonlocal made
             loss = batch_loss(model, batch, **options)
-            if not loss.minimised.requires_grad:
+            if not loss.minimized.requires_grad:
                 return loss  # of a validation
             made += 1
             if made in steps:
-                loss.minimised.register_hook(lambda gradient: gradient * NAN)  # type: ignore[no-untyped-call]
+                loss.minimized.register_hook(lambda gradient: gradient * NAN)  # type: ignore[no-untyped-call]
                 then()
             return loss
 

@@ -206,13 +206,13 @@ def test_translations_that_run_into_their_limit_are_counted_once(workspace: Work
     known = workspace.corpus("train.de").read_text(encoding="utf-8").splitlines()[1:]
     usual = load(workspace)
     usual.translate(known)
-    assert usual.limit_warning() is None
+    assert usual.take_limit_warning() is None
     short = load(workspace, max_len_factor=0.0, max_len_extra=1)
     short.translate(known)
-    warning = short.limit_warning() or ""
+    warning = short.take_limit_warning() or ""
     assert warning.startswith(f"{len(known)} of {len(known)} ")
     assert "max_len_factor" in warning
-    assert short.limit_warning() is None
+    assert short.take_limit_warning() is None
 
 
 # Several translations of a line
@@ -276,3 +276,12 @@ def test_a_line_in_capitals_is_read_in_the_case_that_the_config_names(
     tidy = line.lower() if reading == "lower" else line.title()
     assert other.translate([line, "NATO"]) == other.translate([tidy, "NATO"])
     assert other.translate([line]) != Translator.load(workspace.run, device="cpu").translate([line])
+
+
+def test_scores_read_capitals_as_translating_does(workspace: Workspace) -> None:
+    translator = Translator.load(workspace.run, device="cpu", capitals="lower")
+    line = "EIN HUND RENNT DURCH DEN SCHNEE."
+    [[best]] = translator.translate_n_best([line])
+    (score,) = translator.score([line], [best.text])
+    assert score == translator.score([line.lower()], [best.text])[0]
+    assert score != Translator.load(workspace.run, device="cpu").score([line], [best.text])[0]
