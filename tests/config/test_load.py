@@ -80,6 +80,7 @@ AWKWARD = (
     'data.corpus="files"',
     'data.splits=["train", "val"]',
     "data.more={}",
+    "data.augment={}",
     "training.peak_lr=1e-30",
     "training.max_steps=7",
 )
