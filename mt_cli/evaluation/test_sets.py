@@ -121,7 +121,7 @@ class EvalChoice:
         return EvalSet("files", sources, refs, kept_as=f"{stem}-{digest[:8]}")
 
 
-def parse_noise(names: Sequence[str]) -> list[NoiseKind]:
+def parse_noise(names: Sequence[str]) -> tuple[NoiseKind, ...]:
     """The kinds of noise that are named; `all` names every one.
 
     Raises:
@@ -133,7 +133,7 @@ def parse_noise(names: Sequence[str]) -> list[NoiseKind]:
         if name not in (*kinds, "all"):
             raise UsageError(f"unknown noise '{name}'; known: all, {', '.join(kinds)}")
         found += [kind for kind in kinds if name in (kind, "all")]
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
 
 
 def pinned_splits(data: DataConfig, names: Sequence[str], folder: Path | None) -> list[EvalSet]:
