@@ -1,6 +1,7 @@
 """Lines to translate: their parts, and the translations of parts joined again."""
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,10 @@ from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
 from mt_cli.text.tokenizers import Tokenizers
 
 log = logging.getLogger(__name__)
+
+
+ADDRESS = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+\.\S+")
+"""A web or an e-mail address."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,14 @@ def checked_line(line: object, *, name: str) -> str:
     if not isinstance(line, str):
         raise UsageError(f"{name}: expected a str, found {line!r:.60}")
     return line
+
+
+def has_words(text: str) -> bool:
+    """Whether `text` has more than numbers, signs, emoji and addresses.
+
+    Those are copied: a model would invent something in their place.
+    """
+    return any(map(str.isalpha, ADDRESS.sub("", text)))
 
 
 def joined(parts: Sequence[Translation], *, space: str) -> Translation:

@@ -32,6 +32,7 @@ from mt_cli.translation.lines import (
     checked_line,
     checked_lines,
     counting_lines,
+    has_words,
     joined,
 )
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
@@ -163,13 +164,14 @@ class Translator:
     def translate(
         self, lines: Iterable[str], *, on_progress: OnProgress | None = None
     ) -> list[str]:
-        """The translation of each of `lines`, in order; an empty line's is empty.
+        """The translation of each of `lines`, in order; a line without words is copied.
 
         `on_progress` is called now and then with the number of lines searched since the last call.
         """
         if self._reranker is not None:
             return self._translate_reranked(self._reranker, lines, on_progress)
-        parts_of_lines = self._split(lines)
+        sources = self._read(lines)
+        parts_of_lines = self._split(sources)
         parts = list(chain.from_iterable(parts_of_lines))
         hyps = self.engine.best(
             [part.ids for part in parts], on_done=counting_lines(parts_of_lines, on_progress)
@@ -178,9 +180,9 @@ class Translator:
         texts = iter(self._detokenize(parts, hyps))
         space = sentence_space(self._tokenizers.options.tgt_lang)
         translations = []
-        for parts_of_line in parts_of_lines:
+        for source, parts_of_line in zip(sources, parts_of_lines, strict=True):
             of_line = islice(texts, len(parts_of_line))
-            translations.append(space.join(filter(None, of_line)))
+            translations.append(space.join(filter(None, of_line)) if parts_of_line else source)
         return translations
 
     def _translate_reranked(
@@ -206,7 +208,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """The `n_best` best translations of each of `lines`, the best first.
 
-        An empty line's are empty. `on_progress` is called as in `translate`.
+        Those of a line without words are copies of it. `on_progress` is called as in `translate`.
 
         Raises:
             UsageError: `n_best` is no number from 1, or more than the beams.
@@ -220,7 +222,8 @@ class Translator:
                 f"{n_best} translations a line need as many beams; give ",
                 Option("beam_size", n_best),
             )
-        parts_of_lines = self._split(lines)
+        sources = self._read(lines)
+        parts_of_lines = self._split(sources)
         parts = list(chain.from_iterable(parts_of_lines))
         hyps_of_parts = self.engine.n_best(
             [part.ids for part in parts],
@@ -234,8 +237,8 @@ class Translator:
         texts = self._detokenize(repeated, hyp_ids)
         aligned: list[list[int]] = [[] for _ in hyps]
         if with_alignment:
-            sources = [part.ids for part in repeated]
-            aligned = self.engine.align(sources, hyp_ids, [range(len(ids)) for ids in sources])
+            src_ids = [part.ids for part in repeated]
+            aligned = self.engine.align(src_ids, hyp_ids, [range(len(ids)) for ids in src_ids])
         translations = []
         for part, hyp, text, places in zip(repeated, hyps, texts, aligned, strict=True):
             translations.append(
@@ -248,10 +251,11 @@ class Translator:
                     log_prob=hyp.log_prob,
                 )
             )
-        return self._joined(parts_of_lines, translations, n_best=n_best)
+        return self._joined(sources, parts_of_lines, translations, n_best=n_best)
 
     def _joined(
         self,
+        sources: Sequence[str],
         parts_of_lines: Sequence[Sequence[Part]],
         translations: Sequence[Translation],
         *,
@@ -261,10 +265,10 @@ class Translator:
         space = sentence_space(self._tokenizers.options.tgt_lang)
         remaining = iter(translations)
         joined_lines = []
-        for parts_of_line in parts_of_lines:
+        for source, parts_of_line in zip(sources, parts_of_lines, strict=True):
             of_parts = [list(islice(remaining, n_best)) for _ in parts_of_line]
             ranked = [joined(of_rank, space=space) for of_rank in zip(*of_parts, strict=True)]
-            joined_lines.append(ranked or [Translation("", 0.0)] * n_best)
+            joined_lines.append(ranked or [Translation(source, 0.0)] * n_best)
         return joined_lines
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
@@ -390,9 +394,9 @@ class Translator:
         from mt_cli.translation.attention import TeacherForced
 
         model = self.model
-        parts = self._split([checked_line(line, name="line")])[0]
+        parts = self._split(self._read([checked_line(line, name="line")]))[0]
         if not parts:
-            raise UsageError("the text is empty: there is nothing to look at; give a sentence")
+            raise UsageError("the text has no word: there is nothing to look at; give a sentence")
         ids = parts[0].ids
         is_complete = True
         if target is None:
@@ -428,15 +432,14 @@ class Translator:
         reading = self.engine.config.capitals
         return [read_capitals(normalize(line), reading) for line in checked_lines(lines)]
 
-    def _split(self, lines: Iterable[str]) -> list[list[Part]]:
-        """The parts of each of `lines` that the model can take: usually one; none if empty."""
-        texts = self._read(lines)
+    def _split(self, texts: Sequence[str]) -> list[list[Part]]:
+        """The parts of each of `texts` that the model can take: usually one; none without words."""
         encoded = self._tokenizers.encode(texts, "src")
         return [self._parts(text, ids) for text, ids in zip(texts, encoded, strict=True)]
 
     def _parts(self, text: str, ids: list[int]) -> list[Part]:
         """The parts of a line: no longer than the model takes, nor than training showed it."""
-        if not ids:
+        if not ids or not has_words(text):
             return []
         trained = self.engine.lengths
         longest = self.engine.longest_sentence

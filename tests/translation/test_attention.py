@@ -123,8 +123,8 @@ def test_json_holds_texts_labels_and_weights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["Ein Mann schläft auf einer Bank.", ".", "Ein 犬 🐶.", TOO_LONG, "<s> </s> <pad> <unk>"],
-    ids=["usual", "one token", "unknown characters", "too long", "special symbols"],
+    ["Ein Mann schläft auf einer Bank.", "an", "Ein 犬 🐶.", TOO_LONG, "<s> </s> <pad> <unk>"],
+    ids=["usual", "one word", "unknown characters", "too long", "special symbols"],
 )
 def test_target_is_the_translation_which_the_model_chooses(
     translator: Translator, line: str

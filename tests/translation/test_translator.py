@@ -17,6 +17,7 @@ from workspace import Workspace
 import mt_cli
 from mt_cli.data.lengths import TrainingLengths
 from mt_cli.errors import UsageError
+from mt_cli.translation.lines import has_words
 from mt_cli.translation.translator import Translator
 
 MODEL = Path(__file__).resolve().parents[2] / "data" / "models" / "multi30k-tiny"
@@ -285,3 +286,23 @@ def test_scores_read_capitals_as_translating_does(workspace: Workspace) -> None:
     (score,) = translator.score([line], [best.text])
     assert score == translator.score([line.lower()], [best.text])[0]
     assert score != Translator.load(workspace.run, device="cpu").score([line], [best.text])[0]
+
+
+# Lines without words
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["?!", "12 + 30 = 42", "https://www.example.org/a?b=1", "info@example.org", "😀", "+49 30 12"],
+)
+def test_lines_without_words_are_copied(translator: Translator, line: str) -> None:
+    assert translator.translate(["Ein Hund.", line, ""])[1:] == [line, ""]
+    (candidates,) = translator.translate_n_best([line], with_alignment=True)
+    assert [each.text for each in candidates] == [line]
+    assert candidates[0].alignment == ()
+
+
+@pytest.mark.parametrize("line", ["Ein Hund, 3 km.", "Mehr auf www.example.org", "Hund"])
+def test_lines_with_a_word_are_translated(translator: Translator, line: str) -> None:
+    assert has_words(line)
+    assert translator.translate([line]) != [line]
