@@ -103,7 +103,13 @@ class _AddScaled(torch.autograd.Function):
     """Keeps one byte for each element, and computes in the wider type of x and y."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, kept: Tensor, scale: float) -> Tensor:  # noqa: ANN401
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        y: Tensor,
+        kept: Tensor,
+        scale: float,
+    ) -> Tensor:
         ctx.save_for_backward(kept)
         ctx.scale = scale
         ctx.x_dtype = x.dtype
