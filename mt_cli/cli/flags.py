@@ -113,7 +113,7 @@ class TestSetFlags:
         typer.Option(
             metavar="KINDS",
             help="Score each test set also with noise in its sources: all, or some of lower, "
-            "capitals, title, accents, typos, punctuation, join, with commas.",
+            "capitals, title, accents, typos, punctuation, mixed, join, with commas.",
         ),
     ] = None
 

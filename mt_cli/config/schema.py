@@ -115,7 +115,9 @@ CountOrShare = Annotated[int | float, BeforeValidator(_check_count_or_share)]
 
 
 Backend = Literal["torch", "scratch"]
-NoiseKind = Literal["lower", "capitals", "title", "accents", "typos", "punctuation", "join"]
+NoiseKind = Literal[
+    "lower", "capitals", "title", "accents", "typos", "punctuation", "mixed", "join"
+]
 """How text differs from tidy text; `join` is several lines in one."""
 CapitalsReading = Literal["as_is", "lower", "title"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -243,6 +245,8 @@ class AugmentConfig(Section):
     """With a typing error for each twelve words that were begun."""
     punctuation: Share = 0.0
     """Without the final mark, with a space before it, or with two of them."""
+    mixed: Share = 0.0
+    """In lower case or in capitals, and with one or two of `accents`, `typos` and `punctuation`."""
     join: Share = 0.0
     """Two or three neighbouring pairs as one, so both sides change."""
     parts: Splits = (TRAIN,)
@@ -459,7 +463,7 @@ class DecodingConfig(Section):
     """Smallest number of tokens in a translation, `</s>` not counted; a smaller maximum wins."""
     no_repeat_ngram: int = Field(default=0, ge=0, le=MAX_LENGTH)
     """No sequence of so many tokens occurs twice in a translation; 0 is no limit."""
-    capitals: CapitalsReading = "as_is"
+    capitals: CapitalsReading = "lower"
     """How a line of several words in capitals is read: `as_is`, in `lower` case, or with a capital
     for each word (`title`). `evaluate --noise capitals` shows what is best for a model.
     """

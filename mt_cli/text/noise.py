@@ -86,6 +86,15 @@ def punctuation(text: str, lang: Language, rng: Random) -> str:
     return rng.choice([body, body, f"{body} {mark}", f"{body}{mark}{mark}"])
 
 
+def mixed(text: str, lang: Language, rng: Random) -> str:
+    """In another case, mostly lower, and with one or two kinds of noise more."""
+    kinds = rng.sample((accents, typos, punctuation), rng.randint(1, 2))
+    kinds.append(rng.choice((lower, lower, lower, capitals)))
+    for make in kinds:
+        text = make(text, lang, rng)
+    return text
+
+
 NOISES: Mapping[NoiseKind, Callable[[str, Language, Random], str]] = {
     "lower": lower,
     "capitals": capitals,
@@ -93,6 +102,7 @@ NOISES: Mapping[NoiseKind, Callable[[str, Language, Random], str]] = {
     "accents": accents,
     "typos": typos,
     "punctuation": punctuation,
+    "mixed": mixed,
 }
 """The kinds that change one line."""
 

@@ -90,6 +90,15 @@ def test_final_marks_go_move_away_or_double() -> None:
     assert make_noise("Ein Hund", "punctuation", "de", Random(1)) == "Ein Hund"
 
 
+def test_mixed_noise_changes_the_case_and_something_else() -> None:
+    found = {make_noise(SENTENCE, "mixed", "de", Random(seed)) for seed in range(300)}
+    assert all(text.islower() or text.isupper() for text in found)
+    assert "zwei maenner stehen frueh auf der strasse." in found
+    assert "ZWEI MAENNER STEHEN FRUEH AUF DER STRASSE" in found
+    assert SENTENCE.lower() not in found
+    assert sum(map(str.islower, found)) > sum(map(str.isupper, found)) > 10
+
+
 @given(text=st.text(), kind=st.sampled_from(sorted(NOISES)), seed=st.integers(0, 9))
 def test_noise_is_reproducible_and_stays_one_line(text: str, kind: NoiseKind, seed: int) -> None:
     line = " ".join(text.split())

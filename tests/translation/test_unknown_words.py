@@ -113,7 +113,7 @@ def test_without_replacement_the_likeliest_real_word_is_said(
 def test_words_come_from_the_part_of_a_long_line_that_lacks_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    names = [f"NAME{number}" for number in range(30)]
+    names = [f"Name{number}" for number in range(30)]
     let_say(monkeypatch, words_to_ids("?"))
     said = translator_of().translate([" ".join(names)])[0].split()
     places = [names.index(name) for name in said]
