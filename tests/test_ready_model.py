@@ -58,7 +58,7 @@ def test_the_ready_model_is_reported_without_the_corpus(
     assert outcome.code == 0, outcome.err
     page = tmp_path.joinpath("page.html").read_text(encoding="utf-8")
     assert "test_2016_flickr-beam5-" in page
-    assert "44.11" in page
+    assert "44.20" in page
 
 
 def test_the_ready_model_is_scored_on_the_corpus_own_files(
