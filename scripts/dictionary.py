@@ -9,7 +9,7 @@ those whose words all occur there.
 import gzip
 import re
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def translations(lines: Iterable[str]) -> dict[str, str]:
     A line is `Haus {n}; Bau {m} | Häuser {pl} :: house; building | houses`. The first translations
     of the first phrases are the likeliest.
     """
-    weights: dict[str, Counter[str]] = defaultdict(Counter)
+    weights: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for line in lines:
         german, _, english = line.partition("::")
         if line.startswith("#"):
@@ -43,7 +43,7 @@ def translations(lines: Iterable[str]) -> dict[str, str]:
             for rank, source in enumerate(phrases(german_cell), start=1):
                 for other_rank, target in enumerate(phrases(english_cell), start=1):
                     weights[source][target] += 1 / (rank * other_rank)
-    return {source: targets.most_common(1)[0][0] for source, targets in weights.items()}
+    return {source: max(targets, key=targets.__getitem__) for source, targets in weights.items()}
 
 
 def words(text: str) -> list[str]:
