@@ -17,7 +17,7 @@ from tiny import BACKENDS, CPU, random_pairs, split_of, tiny_model
 from workspace import Workspace
 
 from mt_cli.config.schema import Precision, TrainingConfig
-from mt_cli.machine.device import Runtime
+from mt_cli.machine.device import Runtime, set_up_process
 from mt_cli.training.trainer import Trainer
 
 pytestmark = pytest.mark.gpu
@@ -35,6 +35,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
     name = request.config.getoption("--gpu-device")
     if name is None and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
+    set_up_process()
     return torch.device(name or "cuda")  # where it was asked for and is not there, the tests fail
 
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from tiny import random_pairs, split_of, tiny_model
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -105,6 +106,35 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _device="cuda": False)
 
 
+@pytest.fixture(autouse=True)
+def copied_masks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Refuses what attention's kernels for CUDA refuse, and notes the masks that they copy first.
+
+    These are rules of the memory-efficient kernel (PyTorch 2.13, sdp_utils.cpp and attention.cpp),
+    the only one that takes a bias and any shape at once.
+    """
+    copied = []
+    attention = F.scaled_dot_product_attention
+
+    def checked(
+        q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, *more: Any, **options: Any
+    ) -> Tensor:
+        assert not torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+        assert q.dtype == k.dtype == v.dtype
+        assert q.dim() == k.dim() == v.dim() == 4
+        assert q.stride(-1) == k.stride(-1) == v.stride(-1) == 1
+        if attn_mask is not None:
+            assert attn_mask.dtype in (torch.bool, q.dtype)
+            *strides, last = attn_mask.stride()
+            rows = zip(attn_mask.shape[:-1], strides, strict=True)
+            if last != 1 or any(size > 1 and stride % 8 for size, stride in rows):
+                copied.append(tuple(attn_mask.shape))
+        return attention(q, k, v, attn_mask, *more, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", checked)
+    return copied
+
+
 def model_of(backend: str = "scratch") -> TranslationModel:
     return tiny_model(backend, tie="all", max_len=64, dropout=0.3).to(META)
 
@@ -122,7 +152,10 @@ def model_of(backend: str = "scratch") -> TranslationModel:
     ids=str,
 )
 def test_an_update_waits_for_nothing_and_leaves_nothing_on_the_cpu(
-    backend: str, precision: Precision, options: dict[str, object]
+    backend: str,
+    precision: Precision,
+    options: dict[str, object],
+    copied_masks: list[tuple[int, ...]],
 ) -> None:
     config, runtime = TRAINING.model_copy(update=options), Runtime(META, precision)
     reports = Trainer(model_of(backend), split_of(PAIRS), config, runtime=runtime, seed=1).run()
@@ -130,6 +163,7 @@ def test_an_update_waits_for_nothing_and_leaves_nothing_on_the_cpu(
     with Watch() as watch:
         next(reports)
     assert watch.waits == {}
+    assert not copied_masks or backend == "torch"
     assert watch.calls < MAX_CALLS_OF_AN_UPDATE * config.accumulation
 
 
@@ -144,7 +178,7 @@ def test_an_update_waits_for_nothing_and_leaves_nothing_on_the_cpu(
     ids=["greedy", "beam", "no repeats", "sampling"],
 )
 def test_a_search_waits_seldom_and_leaves_nothing_on_the_cpu(
-    options: dict[str, int], sampling: Sampling | None
+    options: dict[str, int], sampling: Sampling | None, copied_masks: list[tuple[int, ...]]
 ) -> None:
     config = DecodingConfig(max_len_factor=0, max_len_extra=STEPS).model_copy(update=options)
     runtime = Runtime(META, "fp32")
@@ -153,6 +187,7 @@ def test_a_search_waits_seldom_and_leaves_nothing_on_the_cpu(
         found = one.best(SOURCES)
     assert [len(ids) for ids in found] == [STEPS] * len(SOURCES)
     assert watch.waits.total() <= MAX_WAITS_OF_A_SEARCH
+    assert copied_masks == []
     assert watch.calls < MAX_CALLS_OF_A_STEP * STEPS
 
 

@@ -5,6 +5,7 @@ neither torch nor spaCy.
 """
 
 import functools
+import logging
 import re
 import signal
 import traceback
@@ -22,11 +23,13 @@ from mt_cli.cli.flags import expanded
 from mt_cli.config.schema import Config
 from mt_cli.errors import MtCliError, ResourceError, StoppedError, UsageError
 from mt_cli.machine.atomic import reason_of
+from mt_cli.machine.leaving import leave
 from mt_cli.machine.limits import bound_spinning
 from mt_cli.machine.log import set_up_logging
-from mt_cli.machine.shortage import SHORTAGE_HINTS, shortage
+from mt_cli.machine.shortage import SHORTAGE_HINTS, gpu_failure, shortage
 from mt_cli.machine.terminal import print_lines, print_stderr, silence_stdout
 
+log = logging.getLogger(__name__)
 SYNONYMS = {
     "batch_size": "tokens_per_batch",
     "beam": "beam_size",
@@ -169,8 +172,12 @@ def main() -> None:
     bound_spinning()
     if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _terminate)
-    with _error_boundary():
-        app()
+    try:
+        with _error_boundary():
+            app()
+    except SystemExit as leaving:
+        leave(leaving.code if isinstance(leaving.code, int) else 1)
+        raise
 
 
 class SigtermReceived(BaseException):
@@ -203,6 +210,10 @@ def _error_boundary() -> Iterator[None]:
         lacking = shortage(error)
         if lacking is not None:
             _fail(f"error: {lacking}; {SHORTAGE_HINTS[lacking]}", ResourceError.exit_code)
+        if failure := gpu_failure(error):
+            log.debug("the GPU failed here", exc_info=error)
+            where = "with --verbose, and CUDA_LAUNCH_BLOCKING=1 in the environment, it says where"
+            _fail(f"error: the GPU cannot go on: {failure}; {where}", ResourceError.exit_code)
         if isinstance(error, OSError):
             place = "" if error.filename is None else f" ({error.filename})"
             _fail(f"error: {reason_of(error)}{place}", ResourceError.exit_code)

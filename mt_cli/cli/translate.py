@@ -170,6 +170,8 @@ def translate(
     _check_runs(runs)
     from mt_cli.runs.opening import open_models
     from mt_cli.translation.streams import (
+        LINES_FOR_GPU,
+        LINES_TOGETHER,
         count_lines,
         line_chunks,
         open_source,
@@ -185,7 +187,8 @@ def translate(
         if is_typed:
             lang = models[0].config.data.src_lang
             log.info("type a sentence (%s) and press Enter; Ctrl-D ends", lang)
-        chunks = line_chunks(lines_in)
+        most = LINES_FOR_GPU if translator.engine.device == "cuda" else LINES_TOGETHER
+        chunks = line_chunks(lines_in, most=most)
         if is_typed and target == "-" and is_terminal(sys.stdout):
             chunks = typed_lines()
         # If lines are typed or shown, the translations themselves show the progress.

@@ -494,10 +494,10 @@ class RuntimeConfig(Section):
     """Of the layers in training, and of Muon's matrix products: `auto` is bf16 where the device is
     fast in it, else fp16 on a GPU that has matrix units for it, else fp32.
     """
-    graphs: GraphsChoice = "off"
+    graphs: GraphsChoice = "auto"
     """`auto` replays updates as CUDA graphs on a GPU: one launch each. It needs
-    `training.accumulation = 1`, one process and no `model.output_bias`; without them, updates are
-    made as usual. No GPU has tried it.
+    `training.accumulation = 1`, one process and no `model.output_bias`; without them, and where a
+    graph cannot be captured, updates are made as usual.
     """
     threads: int = Field(default=0, ge=0, le=MAX_THREADS)
     """CPU threads; 0 means OMP_NUM_THREADS, or one for each core that the process may use."""

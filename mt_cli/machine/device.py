@@ -2,21 +2,28 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import platform
+import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mt_cli.config.schema import MAX_THREADS, Device, GraphsChoice, Precision, PrecisionChoice
 from mt_cli.errors import Option, ResourceError
 from mt_cli.machine.limits import usable_cores
 
+log = logging.getLogger(__name__)
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
+NO_CUDA = "no CUDA device found"
 FIRST_MATRIX_UNITS = (7, 0)
 """Compute capability of the first GPUs with tensor cores, which multiply fp16."""
 DTYPES: dict[Precision, torch.dtype] = {
@@ -58,6 +65,15 @@ class Runtime:
         # every use.
         return torch.inference_mode() if self.precision == "fp32" else torch.no_grad()
 
+    def attention(self) -> contextlib.AbstractContextManager[object]:
+        """A context in which a GPU's attention runs in kernels that take any shape at once."""
+        if self.device.type == "cpu":
+            return contextlib.nullcontext()
+        # Not cuDNN's: it makes a plan for each new shape, and sentences have many.
+        return sdpa_kernel(
+            [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+        )
+
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """A context in which matrix products run in this precision."""
         if self.precision == "fp32":
@@ -84,8 +100,6 @@ def set_up_process(*, threads: int = 0) -> None:
         torch.set_num_threads(usable_cores())  # PyTorch does not know of a container's quota
     _keep_freed_memory()
     torch.set_float32_matmul_precision("highest")
-    # cuDNN's attention makes a plan for each new shape, and sentences have many.
-    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def choose_runtime(
@@ -111,18 +125,71 @@ def best_precision(device: torch.device) -> Precision:
 
 
 def _choose_device(device: Device) -> torch.device:
-    has_cuda = torch.cuda.is_available()
-    if device == "cuda" and not has_cuda:
-        raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
+    if device == "cpu":
+        return torch.device("cpu")
     if device == "mps":  # only where asked for: nobody has tried it
         if not torch.backends.mps.is_available():
             raise ResourceError(
                 "no GPU of an Apple computer found; use ", Option("device", "cpu"), ", or auto"
             )
         return torch.device("mps")
-    if device == "cpu" or not has_cuda:
+    refusal = cuda_refusal()
+    if refusal is not None and device == "cuda":
+        raise ResourceError(f"{refusal}; use ", Option("device", "cpu"), ", or auto")
+    if refusal is not None:
+        if not refusal.startswith(NO_CUDA):
+            log.warning("%s; computing on the CPU", refusal)
         return torch.device("cpu")
-    local_rank = os.environ.get("LOCAL_RANK")  # torchrun starts a process for each GPU
+    chosen = _own_cuda_device()
+    check_has_kernels(chosen)
+    return chosen
+
+
+def cuda_refusal() -> str | None:
+    """Why PyTorch finds no CUDA device; None if it finds one.
+
+    It gives a reason once in a process: the first time it is asked.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if torch.cuda.is_available():
+            return None
+    if caught:
+        reason = str(caught[0].message).partition(" (Triggered internally")[0]
+        reason = re.split(r"\.(\s+(?=[A-Z])|$)", reason.removeprefix("CUDA initialization: "))[0]
+        return f"this PyTorch, {torch.__version__}, finds no GPU that it can use: {reason}"
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"{NO_CUDA}: this PyTorch, {torch.__version__}, is built for CPUs alone"
+    return NO_CUDA
+
+
+def check_has_kernels(device: torch.device) -> None:
+    """Check that this PyTorch was compiled for the CUDA GPU `device`.
+
+    Raises:
+        ResourceError: it was not, and the first kernel would fail.
+    """
+    architectures = torch.cuda.get_arch_list()
+    if torch.version.hip or not architectures:
+        return
+    major, minor = torch.cuda.get_device_capability(device)
+    for architecture in architectures:
+        kind, _, digits = architecture.partition("_")
+        compiled = divmod(int(re.sub(r"\D", "", digits)), 10)
+        # Machine code runs on later GPUs of the same generation, `compute` code on all later ones.
+        if compiled <= (major, minor) and (kind == "compute" or compiled[0] == major):
+            return
+    raise ResourceError(
+        f"this PyTorch, {torch.__version__}, has no code for this GPU, of compute capability "
+        f"{major}.{minor}, but for {', '.join(architectures)}; install one that has (docs/gpu.md), "
+        "or use ",
+        Option("device", "cpu"),
+    )
+
+
+def _own_cuda_device() -> torch.device:
+    """The GPU of this process: torchrun starts one for each."""
+    local_rank = os.environ.get("LOCAL_RANK")
     if local_rank is None:
         return torch.device("cuda")
     if not local_rank.isdecimal():

@@ -48,7 +48,9 @@ def check_fits_memory(
     Raises:
         ResourceError: they do not fit.
     """
-    memory = memory_of(device or torch.device("cpu"))
+    device = device or torch.device("cpu")
+    # A machine can take memory back from its file cache, a GPU from nobody.
+    memory = free_memory_of(device) if device.type == "cuda" else memory_of(device)
     needed = num_parameters * NUMBER_BYTES * (NUMBERS_IN_TRAINING if is_trained else 1)
     if memory is not None and needed > memory:
         verb = "and their training take" if is_trained else "take"

@@ -1,6 +1,7 @@
 """What the machine ran out of, as an exception of Python or of a library says it."""
 
 import errno
+import re
 
 MEMORY = "out of memory"
 
@@ -21,6 +22,7 @@ WORDS = {
     "bad_alloc": MEMORY,
     "could not create a primitive": MEMORY,  # oneDNN
     "cublas_status_alloc_failed": MEMORY,
+    "cublas_status_not_initialized": MEMORY,  # the first matrix product on a full GPU
     "failed to map segment from shared object": MEMORY,
     "out of memory": MEMORY,
     "can't start new thread": THREADS,
@@ -39,3 +41,17 @@ def shortage(error: BaseException) -> str | None:
         return None
     said = str(error).lower()
     return next((meaning for words, meaning in WORDS.items() if words in said), None)
+
+
+GPU_FAILURE = re.compile(
+    "(CUDA|HIP|cuDNN|cuBLAS|NCCL)( [a-z]+)* (error|failed)"
+    "|No (CUDA|HIP) GPUs|Found no NVIDIA driver|Unexpected error from cuda"
+)
+
+
+def gpu_failure(error: BaseException) -> str | None:
+    """What a GPU or its driver failed at, in one line; None if `error` is another error."""
+    said = str(error).strip()
+    if not isinstance(error, RuntimeError) or not GPU_FAILURE.match(said):
+        return None
+    return said.splitlines()[0].rstrip(".")

@@ -256,5 +256,5 @@ def _missing_keys(number: int, *, device: str) -> int:
 
     A GPU's attention would copy a bias whose rows begin elsewhere than at multiples.
     """
-    in_multiples = device == "cuda" or torch.is_autocast_enabled(device)
+    in_multiples = device != "cpu" or torch.is_autocast_enabled(device)
     return -number % SIMD_FLOATS if in_multiples else max(0, SIMD_FLOATS - number)

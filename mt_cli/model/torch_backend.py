@@ -131,6 +131,8 @@ def _build_layer(kind: type[TorchLayer], config: ModelConfig) -> TorchLayer:
     layer.dropout = Dropout(config.activation_dropout)
     layer.dropout1 = Dropout(config.dropout)
     layer.dropout2 = Dropout(config.dropout)
+    if isinstance(layer, nn.TransformerEncoderLayer) and config.activation == "gelu":
+        layer.activation_relu_or_gelu = 0  # or on a GPU its fast path would compute GELU by tanh
     if isinstance(layer, nn.TransformerDecoderLayer):
         layer.multihead_attn.dropout = config.attention_dropout
         layer.dropout3 = Dropout(config.dropout)

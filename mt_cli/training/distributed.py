@@ -21,6 +21,7 @@ from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from mt_cli.errors import ResourceError, UsageError
+from mt_cli.machine.leaving import must_leave_at_once
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -58,8 +59,8 @@ class World:
         with _missing_peers_explained():
             dist.all_reduce(flat, group=self.tensor_group)
         totals = torch.split(flat, [tensor.numel() for tensor in tensors])
-        for tensor, total in zip(tensors, totals, strict=True):
-            tensor.copy_(total.view_as(tensor))
+        shaped = [total.view_as(tensor) for tensor, total in zip(tensors, totals, strict=True)]
+        torch._foreach_copy_(list(tensors), shaped)
 
     def broadcast_(self, tensors: Sequence[Tensor]) -> None:
         """Replace each of `tensors`, of any shape, by the first process's."""
@@ -143,12 +144,18 @@ def joined_world() -> Iterator[World]:
             "gloo", store=store, rank=rank, world_size=size, timeout=VALIDATION_TIMEOUT
         )
         tensor_group = None
-        if torch.cuda.is_available():
+        if torch.cuda.is_available() and dist.is_nccl_available():
             tensor_group = dist.new_group(backend="cpu:gloo,cuda:nccl", timeout=ALL_REDUCE_TIMEOUT)
     try:
         yield World(rank, size, tensor_group)
-    finally:
-        dist.destroy_process_group()
+    except BaseException:
+        # The end of a NCCL group waits for all its processes, and the others may wait for this one.
+        if tensor_group is None:
+            dist.destroy_process_group()
+        else:
+            must_leave_at_once.set()
+        raise
+    dist.destroy_process_group()
 
 
 def _world_size() -> int:
@@ -169,6 +176,11 @@ def _world_size() -> int:
 def _missing_peers_explained() -> Iterator[None]:
     try:
         yield
+    except dist.DistBackendError as error:  # of NCCL
+        raise ResourceError(
+            f"the GPUs of this training cannot exchange data ({error}); NCCL_DEBUG=INFO in the "
+            "environment tells more; a container needs --shm-size=1g"
+        ) from error
     except (RuntimeError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ResourceError(

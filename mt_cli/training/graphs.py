@@ -1,6 +1,7 @@
 """CUDA graphs: one per shape of a batch, captured once and replayed with a single launch."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from mt_cli.data.batching import Batch, to_device
 from mt_cli.training.retry import UpdateFunction
 
+log = logging.getLogger(__name__)
 MAX_GRAPHS = 64
 """Each holds memory; batches of further shapes are computed without a graph."""
 
@@ -26,11 +28,15 @@ class CudaGraphs:
     """Calls an update whose work on the device depends on shapes and values of tensors alone.
 
     The first batch of a shape is computed as usual, which also prepares the kernels; the second is
-    captured, and it and all later ones are replayed.
+    captured, and it and all later ones are replayed. After a capture that failed, further shapes
+    are computed as usual.
     """
 
-    def __init__(self, update: UpdateFunction) -> None:
+    def __init__(self, update: UpdateFunction, *, start_over: Callable[[], None]) -> None:
+        """`start_over` clears what a failed `update` has left behind."""
         self._update = update
+        self._start_over = start_over
+        self._can_capture = True
         self._seen: set[tuple[torch.Size, ...]] = set()
         self._captured: dict[tuple[torch.Size, ...], _Captured] = {}
 
@@ -45,12 +51,12 @@ class CudaGraphs:
         numbers = to_device(torch.tensor([lr, per_token]), device)
         inputs = [*batch.tensors, numbers]
         shapes = tuple(tensor.shape for tensor in inputs)
-        if shapes not in self._captured:
-            if shapes not in self._seen or len(self._captured) == MAX_GRAPHS:
-                self._seen.add(shapes)
-                return self._compute(inputs)
-            self._captured[shapes] = self._capture(inputs)
-        captured = self._captured[shapes]
+        if shapes in self._seen and shapes not in self._captured and self._can_capture:
+            self._try_to_capture(shapes, inputs)
+        self._seen.add(shapes)
+        captured = self._captured.get(shapes)
+        if captured is None:
+            return self._compute(inputs)
         for place, value in zip(captured.inputs, inputs, strict=True):
             place.copy_(value)
         captured.graph.replay()
@@ -61,6 +67,23 @@ class CudaGraphs:
         lr, per_token = numbers.unbind()
         batch = Batch(src_ids, tgt_ids, real, targets, is_padded=True)
         return self._update([batch], lr, per_token)
+
+    def _try_to_capture(self, shapes: tuple[torch.Size, ...], inputs: Sequence[Tensor]) -> None:
+        """Capture the update on `inputs`; nothing is computed."""
+        stream = torch.cuda.current_stream()
+        try:
+            self._captured[shapes] = self._capture(inputs)
+        except (MemoryError, RuntimeError) as error:
+            self._can_capture = False
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            log.warning(
+                "no more updates are captured as CUDA graphs, so training is slower: %s", reason
+            )
+        else:
+            self._can_capture = len(self._captured) < MAX_GRAPHS
+            return
+        torch.cuda.set_stream(stream)  # a capture that failed may leave its own
+        self._start_over()
 
     def _capture(self, inputs: Sequence[Tensor]) -> _Captured:
         # Graphs run one after the other and no output outlives the next one, so all of them can

@@ -134,8 +134,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             h = pad_rows(hidden[:, piece], size).flatten(0, 1)  # (passes·P, D)
             logits = (h @ low_weight.mT).view(num_passes, size, V)
             inverse_total = h.new_zeros(num_passes, size, 1, dtype=torch.float32)
+            block_of = _softmax_block if logits.is_cuda else _block
             for rows in _blocks(logits[:, :n]):
-                block = _block(logits[:, rows], bias, targets[piece][rows], label_smoothing, r_drop)
+                block = block_of(
+                    logits[:, rows], bias, targets[piece][rows], label_smoothing, r_drop
+                )
                 loss += block.loss
                 nll += block.nll
                 if needs_grad:
@@ -245,6 +248,30 @@ def _block(
         loss += penalty
     gradient.scatter_add_(-1, y, total * (label_smoothing - 1))
     return _Block(loss, (logsumexp - logit_y).sum(), gradient, total)
+
+
+def _softmax_block(
+    logits: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float, r_drop: float
+) -> _Block:
+    """As `_block`, with probabilities that are normalized.
+
+    On a GPU, memory is what takes the time, and PyTorch's softmax is one kernel that reads and
+    writes once.
+    """
+    z = logits if bias is None else logits.float() + bias
+    y = targets[:, None].expand(len(z), -1, -1)  # (passes, R, 1)
+    log_p = z.log_softmax(-1, dtype=torch.float32)
+    nll = -log_p.gather(-1, y).sum()
+    loss = nll + label_smoothing * z.gather(-1, y).sum(dtype=torch.float32)
+    difference = log_p[0] - log_p[1] if r_drop else None  # z - z' but for a constant, which cancels
+    p = log_p.exp_()
+    total = p.new_ones(*p.shape[:2], 1)
+    gradient = p
+    if difference is not None:
+        penalty, gradient = r_drop_penalty_and_gradient(p, total, difference, alpha=r_drop)
+        loss += penalty
+    gradient.scatter_add_(-1, y, total * (label_smoothing - 1))
+    return _Block(loss, nll, gradient, total)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

@@ -83,9 +83,11 @@ class Trainer:
         self.progress = Progress()
         self._split = split
         self._config = config
+        self._runtime = runtime
         self._device = runtime.device
         self._seed = seed
         self._world = world or World()
+        self._parameters = list(model.parameters())
         self._optimizer = Optimizer(model, config, matmul_dtype=runtime.dtype)
         self._working = WorkingCopy(model, runtime.dtype)
         self._scale = LossScale(runtime.dtype, device=runtime.device)
@@ -94,7 +96,7 @@ class Trainer:
         self.uses_graphs = runtime.graphs and self._has_graphs()
         """Whether updates are replayed as CUDA graphs."""
         if self.uses_graphs:
-            update = CudaGraphs(update)
+            update = CudaGraphs(update, start_over=self._start_over)
         self._retried_update = SmallerParts(update, start_over=self._start_over)
 
         self.shapes: set[BatchShape] = set()
@@ -156,12 +158,11 @@ class Trainer:
                 torch.autograd.backward(loss.minimized, self._scale.factor * per_token)
                 self._working.add_gradients_to_master()
             sums += torch.stack([loss.minimized.detach(), loss.nll])
-        parameters = list(self.model.parameters())
-        self._world.all_reduce([*gradients(parameters), sums])
+        self._world.all_reduce([*gradients(self._parameters), sums])
         # Too late to start over where memory runs out: the other processes have gone on.
         with record_function("step"), memory_errors_explained(MEMORY_HINT):
-            self._scale.unscale_(parameters)
-            grad_norm = clip_grad_norm_(parameters, self._config.clip_norm or float("inf"))
+            self._scale.unscale_(self._parameters)
+            grad_norm = clip_grad_norm_(self._parameters, self._config.clip_norm or float("inf"))
             # One update that is not finite would spoil the weights for ever. This is decided on
             # the device, so the host does not wait: zero times inf or NaN is NaN.
             skipped = (sums.sum() + grad_norm).mul_(0).nan_to_num_(1.0)
@@ -191,7 +192,8 @@ class Trainer:
         if not self._working.model.training:  # train() takes 0.3 ms
             self._working.model.train()
         self._seed_dropout()
-        measured = self._retried_update(batches, lr, 1 / tgt_tokens)
+        with self._runtime.attention():
+            measured = self._retried_update(batches, lr, 1 / tgt_tokens)
         loss, nll, grad_norm, skipped = measured.unbind()
         return StepReport(
             step=step,
@@ -251,7 +253,7 @@ class Trainer:
         return self._world.are_equal(self._state())
 
     def _state(self) -> list[Tensor]:
-        return [*self.model.parameters(), *self.state_dict().values()]
+        return [*self._parameters, *self.state_dict().values()]
 
     # Which batches
 

@@ -121,7 +121,8 @@ def mean_nll(
     )
     for planned in batches:
         batch = collate(split, planned.indices, planned.shape).to(runtime.device)
-        total += batch_loss(working.model, batch, label_smoothing=0.0).nll
+        with runtime.attention():
+            total += batch_loss(working.model, batch, label_smoothing=0.0).nll
     working.model.train(was_training)
     return float(total) / (len(split.tgt.ids) + len(split))
 

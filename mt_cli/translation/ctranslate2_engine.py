@@ -1,5 +1,8 @@
 """The other engine: search with a model that `export` wrote for CTranslate2. Imports no torch."""
 
+import ctypes
+import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +24,7 @@ from mt_cli.translation.options import DecodingOptions
 if TYPE_CHECKING:  # an optional package
     from ctranslate2 import AsyncTranslationResult, TranslationResult
 
+log = logging.getLogger(__name__)
 ENGINE = "ctranslate2"
 MAX_SENTENCES = {"cpu": 64, "cuda": 128}
 LIMITS_TOGETHER = 32
@@ -29,6 +33,12 @@ PATIENCE = 2.0
 """Hypotheses that end a search with a length penalty, in beam sizes; 1 costs 0.3 BLEU."""
 NO_LIBRARY = "is not found or cannot be loaded"
 """What CTranslate2 says where a library of CUDA is missing, or has another version."""
+CUBLAS = "cublas64_12.dll" if sys.platform == "win32" else "libcublas.so.12"
+"""What CTranslate2 loads when it first multiplies; PyTorch may bring another version."""
+NO_CUBLAS = (
+    f"CTranslate2 cannot load {CUBLAS}: pip install nvidia-cublas-cu12, and add the folder "
+    "nvidia/cublas/lib of site-packages to LD_LIBRARY_PATH"
+)
 MIN_TOP_P = 1e-6
 """Stands for a top_p of 0, which CTranslate2 refuses; either draws only the likeliest token."""
 
@@ -46,6 +56,15 @@ def check_installed(purpose: str) -> None:
             f"{purpose} needs the package ctranslate2, which cannot be imported ({error}); "
             "run: pip install 'mt_cli[export]'"
         ) from error
+
+
+def has_cublas() -> bool:
+    """Whether the library can be loaded with which CTranslate2 computes on a GPU."""
+    try:
+        ctypes.CDLL(CUBLAS)
+    except OSError:
+        return False
+    return True
 
 
 class CTranslate2Engine(Engine):
@@ -66,6 +85,11 @@ class CTranslate2Engine(Engine):
         has_cuda = options.device != "cpu" and ctranslate2.get_cuda_device_count() > 0
         if options.device in ("cuda", "mps") and not has_cuda:
             raise ResourceError("no CUDA device found; use ", Option("device", "cpu"), ", or auto")
+        if has_cuda and not has_cublas():
+            if options.device == "cuda":
+                raise ResourceError(f"{NO_CUBLAS}, or use ", Option("device", "cpu"))
+            log.warning("computing on the CPU: %s", NO_CUBLAS)
+            has_cuda = False
         super().__init__(
             config,
             device="cuda" if has_cuda else "cpu",

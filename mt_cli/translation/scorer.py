@@ -105,7 +105,9 @@ class PairScorer:
             elif not tgt:
                 scores[i] = PairScore(0.0, 1)
         for batch in self._batches(possible, src_ids, tgt_ids):
-            found = self._halving.map(self._log_probs, [(src_ids[i], tgt_ids[i]) for i in batch])
+            pairs = [(src_ids[i], tgt_ids[i]) for i in batch]
+            longest = max(len(ids) for pair in pairs for ids in pair) + 1
+            found = self._halving.map(self._log_probs, pairs, longest=longest)
             for i, log_prob in zip(batch, found, strict=True):
                 scores[i] = PairScore(log_prob, len(tgt_ids[i]) + 1)
         return scores
@@ -133,7 +135,13 @@ class PairScorer:
         src_ids = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self._runtime.device)  # (B, S)
         tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(self._runtime.device)  # (B, T)
         tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(self._runtime.device)  # (B, T)
-        with self._runtime.limited(), self._runtime.without_gradients(), self._runtime.autocast():
+        runtime = self._runtime
+        with (
+            runtime.limited(),
+            runtime.without_gradients(),
+            runtime.autocast(),
+            runtime.attention(),
+        ):
             of_models = []
             for model in self._models:
                 logits = model(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
+UNLIMITED = 1 << 62
 MAX_HYPS = {"cpu": 420, "cuda": 8192, "mps": 8192}
 """Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches
 (measured).
@@ -56,6 +57,10 @@ BYTES_PER_CONTINUATION = 60
 """Of memory, for each continuation of each hypothesis; a beam looks at as many as it has
 hypotheses.
 """
+SLOT_COPIES = 3
+"""Of the translation's keys and values: the old are still there while their room is doubled."""
+ENCODER_COPIES = 16
+"""Arrays as large as the encoder's output that it holds at most."""
 MIN_SENTENCES = 8
 """Fewest sentences of a batch that is split so that every core has one."""
 MIN_HYPS = 64
@@ -155,7 +160,9 @@ class Searcher(Engine):
         longer = [max(pair, key=len) for pair in pairs]
         found: dict[int, CrossAttention] = {}
         for batch in self._batches(longer, hyps_each=1, copies=1, workers=1):
-            of_batch = self._halving.map(self._cross_attention, [pairs[i] for i in batch])
+            of_batch = self._halving.map(
+                self._cross_attention, [pairs[i] for i in batch], longest=len(longer[batch[0]]) + 1
+            )
             found.update(zip(batch, of_batch, strict=True))
         return [found[i] for i in range(len(pairs))]
 
@@ -232,21 +239,27 @@ class Searcher(Engine):
         are never split, and nobody waits.
         """
         workers = self._threads if self.runtime.device.type == "cpu" else 1
-        max_hyps = self._max_hyps(hyps_each)
-        workers = max(1, min(workers, max_hyps // hyps_each))
+        memory = self._free_memory(hyps_each)
+        if sources:
+            longest = max(len(ids) for ids in sources) + 1
+            of_one = self._memory_of_sentence(longest, hyps_each=hyps_each, copies=copies)
+            workers = max(1, min(workers, memory // of_one))
         batches = self._batches(
             sources,
             hyps_each=hyps_each,
             copies=copies,
             workers=workers,
-            max_hyps=max_hyps // workers,
+            memory=memory // workers,
         )
-        search = partial(self._halving.map, search)
+
+        def search_in_parts(group: list[Ids]) -> list[Found]:
+            return self._halving.map(search, group, longest=max(map(len, group)) + 1)
+
         groups = ([sources[i] for i in batch] for batch in batches)
         if workers == 1 or len(batches) == 1:
-            searched = ((number, search(group)) for number, group in enumerate(groups))
+            searched = ((number, search_in_parts(group)) for number, group in enumerate(groups))
         else:
-            searched = self._side_by_side(search, groups)
+            searched = self._side_by_side(search_in_parts, groups)
         found: dict[int, Found] = {}
         with self.runtime.limited(), closing(searched):
             for number, of_batch in searched:
@@ -268,28 +281,42 @@ class Searcher(Engine):
                 future.cancel()
             wait(futures)
 
-    def _max_hyps(self, hyps_each: int) -> int:
-        """Hypotheses that free memory has room for, by a generous estimate.
+    def _free_memory(self, hyps_each: int) -> int:
+        """Bytes that a search may take.
 
         Raises:
-            OutOfMemoryError: those of one sentence have none.
+            OutOfMemoryError: the continuations of one sentence do not fit.
         """
         free = free_memory_of(self.runtime.device)
         if free is None:
-            return 1 << 31
+            return UNLIMITED
+        needed = self._memory_of_choices(hyps_each)
+        if hyps_each > 1 and needed > free:
+            option = "n_best" if self.sampling is not None else "beam_size"
+            raise OutOfMemoryError(
+                f"{hyps_each:,} hypotheses of a sentence take about {needed / GIB:,.1f} GiB, and "
+                f"{free / GIB:,.1f} GiB are free; lower ",
+                Option(option),
+            )
+        return free
+
+    def _memory_of_choices(self, hyps_each: int) -> int:
+        """Bytes in which a step chooses the next tokens of a sentence's hypotheses."""
         vocab_size = len(self.models[0].output.weight)
         bytes_each = LOGITS_COPIES * NUMBER_BYTES * vocab_size
         if self.sampling is None and hyps_each > 1:
             bytes_each += BYTES_PER_CONTINUATION * hyps_each
-        if hyps_each > 1 and hyps_each * bytes_each > free:
-            option = "n_best" if self.sampling is not None else "beam_size"
-            raise OutOfMemoryError(
-                f"{hyps_each:,} hypotheses of a sentence take about "
-                f"{hyps_each * bytes_each / GIB:,.1f} GiB, and {free / GIB:,.1f} GiB are free; "
-                "lower ",
-                Option(option),
-            )
-        return max(1, free // bytes_each)
+        return hyps_each * bytes_each
+
+    def _memory_of_sentence(self, longest: int, *, hyps_each: int, copies: int) -> int:
+        """Bytes that the search for a source of `longest` tokens takes, by a generous estimate."""
+        slots = SLOT_COPIES * hyps_each * self.limit(longest)
+        numbers = 0
+        for model in self.models:
+            keys_and_values = 2 * model.decoder_layers * (slots + copies * longest)
+            encoder = ENCODER_COPIES * copies * longest
+            numbers += (keys_and_values + encoder) * model.output.weight.shape[1]
+        return NUMBER_BYTES * numbers + self._memory_of_choices(hyps_each)
 
     def _batches(
         self,
@@ -298,19 +325,18 @@ class Searcher(Engine):
         hyps_each: int,
         copies: int,
         workers: int,
-        max_hyps: int = 1 << 31,
+        memory: int = UNLIMITED,
     ) -> list[list[int]]:
         """The places of all `sources`, like lengths together, which wastes no padding.
 
-        `copies` is how often the search reads each source. A batch has at most `max_hyps`
-        hypotheses.
+        `copies` is how often the search reads each source. A batch takes at most `memory` bytes.
         """
         device = self.runtime.device.type
         largest = self.config.batch_size
         if not largest:
             largest = min(MAX_SENTENCES[device], max(1, MAX_HYPS[device] // hyps_each))
         fair_share = math.ceil(len(sources) / workers)
-        largest = min(largest, max(MIN_SENTENCES, fair_share), max(1, max_hyps // hyps_each))
+        largest = min(largest, max(MIN_SENTENCES, fair_share))
         smallest = max(MIN_SENTENCES, MIN_HYPS // hyps_each)
         # The longest come first, so that memory runs out early.
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
@@ -319,7 +345,8 @@ class Searcher(Engine):
             longest = len(sources[order[0]]) + 1
             share = math.ceil(len(order) / workers)
             by_tokens = MAX_TOKENS[device] // (longest * copies)
-            size = max(1, min(largest, max(smallest, share), by_tokens))
+            of_one = self._memory_of_sentence(longest, hyps_each=hyps_each, copies=copies)
+            size = max(1, min(largest, max(smallest, share), by_tokens, memory // of_one))
             batches.append(order[:size])
             order = order[size:]
         return batches
@@ -329,7 +356,8 @@ class Searcher(Engine):
         """The state of a search over `sources`, and the limit of each translation, (B,)."""
         src_ids = _with_ends(sources).to(self.runtime.device)
         self._model.eval()
-        with self.runtime.without_gradients(), self.runtime.autocast():
+        runtime = self.runtime
+        with runtime.without_gradients(), runtime.autocast(), runtime.attention():
             limits = [self.limit(len(ids)) for ids in sources]
             yield self._model.start(src_ids), torch.tensor(limits, device=src_ids.device)
 
@@ -339,36 +367,39 @@ def _with_ends(sources: Sequence[Ids]) -> Tensor:
 
 
 class Halving:
-    """Does work on whole batches while they fit, and warns once where they do not."""
+    """Does work on whole batches while they fit; remembers, and warns once, where they do not."""
 
     def __init__(self, device: torch.device, *, if_single: Sequence[str | Option]) -> None:
         """`if_single` is what to tell if a batch of one does not fit."""
         self._device = device
         self._if_single = if_single
-        self._has_warned = False
+        self._most_tokens = UNLIMITED
+        """Half of the least that did not fit: items times the length of the longest."""
 
-    def map(self, work: Callable[[list[Item]], list[Found]], batch: list[Item]) -> list[Found]:
-        """What `work` finds for each item of `batch`, in order.
+    def map(
+        self, work: Callable[[list[Item]], list[Found]], batch: list[Item], *, longest: int = 1
+    ) -> list[Found]:
+        """What `work` finds for each item of `batch`, in order; the `longest` has so many tokens.
 
         Raises:
             OutOfMemoryError: a single item does not fit.
         """
-        is_single = len(batch) == 1
-        hint = self._if_single
-        if not is_single:
-            hint = ["lower ", Option("batch_size"), f" (now {len(batch)})"]
-        try:
-            with memory_errors_explained(*hint):
-                return work(batch)
-        except OutOfMemoryError as error:
-            if is_single:
-                raise
-            if not self._has_warned:
-                self._has_warned = True
-                log.warning(
-                    "%s; batches that do not fit are divided in halves, which is slower",
-                    error.with_flags(),
-                )
-        release_memory(self._device)
-        half = len(batch) // 2
-        return [*self.map(work, batch[:half]), *self.map(work, batch[half:])]
+        found: list[Found] = []
+        while len(found) < len(batch):
+            most = max(1, self._most_tokens // longest)
+            part = batch[len(found) : len(found) + most]
+            hint = self._if_single
+            if len(part) > 1:
+                hint = ["lower ", Option("batch_size"), f" (now {len(part)})"]
+            try:
+                with memory_errors_explained(*hint):
+                    found += work(part)
+                continue
+            except OutOfMemoryError as error:
+                if len(part) == 1:
+                    raise
+                if self._most_tokens == UNLIMITED:
+                    log.warning("%s; smaller batches are slower", error.with_flags())
+                self._most_tokens = min(self._most_tokens, len(part) * longest // 2)
+            release_memory(self._device)  # here, because an exception holds what its calls held
+        return found

@@ -19,9 +19,6 @@ from mt_cli.text.normalize import decode_line, is_valid_utf8
 
 log = logging.getLogger(__name__)
 
-READ_BYTES = 1 << 18
-
-
 MAX_WARNINGS = 3
 """Of lines that are not UTF-8; for more, only their number."""
 
@@ -34,14 +31,25 @@ LINES_TOGETHER = 2048
 """Enough that sorting by length fills batches evenly, few enough that memory stays small."""
 
 
+LINES_FOR_GPU = 16_384
+"""Enough for two batches."""
+
+
 SHELL_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/(?:self|thread-self))/fd/(\d+)")
 """Names of what a shell has opened for this program, as in `-o /dev/stdout >> file`."""
 
 
-def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[str]]:
+BYTES_OF_LINE = 128
+"""More than most lines have."""
+
+
+def line_chunks(
+    source: io.BufferedIOBase, *, side: str = "", most: int = LINES_TOGETHER
+) -> Iterator[list[str]]:
     """The lines of `source` as they arrive: one by one as a person types, many at once from a file.
 
-    `side` is what warnings of lines that are not UTF-8 call it, beside the line's number.
+    At most `most` come together. `side` is what warnings of lines that are not UTF-8 call it,
+    beside the line's number.
     """
     name = str(getattr(source, "name", "the input"))
     decoder = _LineDecoder(side)
@@ -51,7 +59,7 @@ def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[s
     has_more = True
     while has_more:
         with read_errors_named(Path(name)):
-            data = source.read1(READ_BYTES)
+            data = source.read1(most * BYTES_OF_LINE)
         if is_first:
             check_is_text(data, "standard input")
             is_first = False
@@ -60,20 +68,12 @@ def line_chunks(source: io.BufferedIOBase, *, side: str = "") -> Iterator[list[s
         if unfinished and not has_more:
             lines = [unfinished]
         # Never kept back for more to come: whoever writes may be waiting for the answer.
-        for begin, end in _growing_slices(len(lines), max_lines):
-            yield decoder.decode(lines[begin:end])
-            max_lines = min(2 * max_lines, LINES_TOGETHER)
+        begin = 0
+        while begin < len(lines):
+            yield decoder.decode(lines[begin : begin + max_lines])
+            begin += max_lines
+            max_lines = min(2 * max_lines, most)
     decoder.warn_of_others()
-
-
-def _growing_slices(size: int, first: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of slices of `size` lines; each is twice as long as the one before it."""
-    begin = 0
-    length = first
-    while begin < size:
-        yield begin, min(begin + length, size)
-        begin += length
-        length = min(2 * length, LINES_TOGETHER)
 
 
 class _LineDecoder:

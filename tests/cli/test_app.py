@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 import typer.main
 from damage import change_json, flip_a_bit
@@ -210,6 +211,7 @@ def test_config_of_a_run_stands_for_its_data_and_its_run(
         (MemoryError(), 5),
         (OSError(errno.ENOSPC, "full", "x"), 5),
         (OSError(errno.EIO, "x"), 5),
+        (torch.AcceleratorError("CUDA error: x\nSearch for it"), 5),
     ],
     ids=repr,
 )

@@ -14,10 +14,11 @@ from workspace import Workspace
 from mt_cli import Translator
 from mt_cli.config.schema import Config, DataConfig, DecodingConfig, TokenizerConfig
 from mt_cli.decoding.sampling import Sampling
-from mt_cli.errors import DataError, UsageError
+from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.export.export import export_run
 from mt_cli.runs.opening import open_run
 from mt_cli.text.tokenizers import Tokenizers
+from mt_cli.translation import ctranslate2_engine
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.scorer import PairScorer
 
@@ -179,3 +180,18 @@ def test_model_with_every_kind_of_tokenizer_translates_as_the_run(
     lines = ["Ein Hund bellt.", *ODD_LINES]
     assert theirs.translate(lines) == load(run.folder).translate(lines)
     assert theirs.translate([]) == []
+
+
+def test_without_a_library_for_the_gpu_the_cpu_translates(
+    exported: Path,
+    known: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    expected = load(exported).translate(known)
+    monkeypatch.setattr("ctranslate2.get_cuda_device_count", lambda: 1)
+    monkeypatch.setattr(ctranslate2_engine, "CUBLAS", "libnone.so.12")
+    assert Translator.load(exported, device="auto", threads=1).translate(known) == expected
+    assert "pip install nvidia-cublas-cu12" in caplog.text
+    with pytest.raises(ResourceError, match="nvidia-cublas-cu12"):
+        Translator.load(exported, device="cuda")

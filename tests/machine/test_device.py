@@ -1,6 +1,8 @@
 """The machine: device, precision, threads, and random numbers that can be repeated."""
 
 import errno
+import re
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
@@ -13,7 +15,7 @@ from mt_cli.decoding import search
 from mt_cli.errors import Option, ResourceError
 from mt_cli.machine.device import best_precision, choose_runtime, set_up_process
 from mt_cli.machine.memory import memory_errors_explained
-from mt_cli.machine.shortage import MEMORY, SHORTAGE_HINTS, THREADS, shortage
+from mt_cli.machine.shortage import MEMORY, SHORTAGE_HINTS, THREADS, gpu_failure, shortage
 from mt_cli.training import loss
 from mt_cli.translation import scorer, searcher
 
@@ -42,6 +44,58 @@ def test_a_missing_gpu_is_an_error_that_says_what_to_do(monkeypatch: pytest.Monk
     with pytest.raises(ResourceError, match="device='cpu'") as caught:
         choose_runtime(device="cuda")
     assert "--device cpu" in caught.value.with_flags()
+
+
+def old_driver() -> bool:
+    warnings.warn(
+        "CUDA initialization: The NVIDIA driver on your system is too old (found version 12020). "
+        "Please update your GPU driver. (Triggered internally at CUDAFunctions.cpp:109.)",
+        stacklevel=2,
+    )
+    return False
+
+
+def test_the_reason_why_a_gpu_cannot_be_used_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", old_driver)
+    reason = r"the nvidia driver on your system is too old \(found version 12020\)[;)]"
+    with pytest.raises(ResourceError, match=f"(?i){reason}"):
+        choose_runtime(device="cuda")
+    assert choose_runtime(device="auto").device == CPU
+    assert re.search(f"(?i){reason}", caplog.text)
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("architectures", "capability", "is_able"),
+    [
+        ("sm_75 sm_80 sm_90 sm_120 compute_120", (7, 0), False),
+        ("sm_75 sm_80 sm_90 sm_120 compute_120", (6, 1), False),
+        ("sm_75 sm_80 sm_90 sm_120 compute_120", (7, 5), True),
+        ("sm_75 sm_80 sm_90 sm_120 compute_120", (8, 9), True),
+        ("sm_80 sm_86 sm_90", (8, 0), True),
+        ("sm_86 sm_90", (8, 0), False),
+        ("sm_80 sm_90a", (10, 0), False),
+        ("sm_80 compute_90", (10, 0), True),
+        ("", (7, 0), True),
+    ],
+)
+def test_a_gpu_that_pytorch_has_no_code_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    architectures: str,
+    capability: tuple[int, int],
+    is_able: bool,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", architectures.split)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    for device in ("auto", "cuda"):
+        if is_able:
+            assert choose_runtime(device=device, precision="fp32").device.type == "cuda"
+        else:
+            with pytest.raises(ResourceError, match="compute capability"):
+                choose_runtime(device=device)
 
 
 def test_a_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +241,7 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), MEMORY),
         (RuntimeError("std::bad_alloc"), MEMORY),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), MEMORY),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling"), MEMORY),
         (RuntimeError("could not create a primitive"), MEMORY),
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), MEMORY),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), MEMORY),
@@ -202,3 +257,25 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(
 def test_shortage_is_known_by_what_is_said(error: Exception, lacking: str | None) -> None:
     assert shortage(error) == lacking
     assert lacking is None or lacking in SHORTAGE_HINTS
+
+
+@pytest.mark.parametrize(
+    ("said", "failure"),
+    [
+        (
+            "CUDA error: no kernel image is available.\nSearch",
+            "CUDA error: no kernel image is available",
+        ),
+        (
+            "CUDA driver initialization failed, you might",
+            "CUDA driver initialization failed, you might",
+        ),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"),
+        ("No CUDA GPUs are available", "No CUDA GPUs are available"),
+        ("shapes differ after a CUDA error", None),
+    ],
+)
+def test_a_failing_gpu_is_known_by_what_is_said(said: str, failure: str | None) -> None:
+    assert gpu_failure(torch.AcceleratorError(said)) == failure
+    assert gpu_failure(RuntimeError(said)) == failure
+    assert gpu_failure(ValueError(said)) is None

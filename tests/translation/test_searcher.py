@@ -20,7 +20,7 @@ from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.translation.searcher import Searcher
+from mt_cli.translation.searcher import Halving, Searcher
 
 FORBIDDEN = (PAD_ID, BOS_ID)
 MODEL = randomised(tiny_model(decoder_layers=3, output_bias=True), seed=24, std=0.4)
@@ -128,6 +128,60 @@ def test_little_memory_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mt_cli.translation.searcher.free_memory_of", lambda _: 5000)
     assert searcher_of().best(SOURCES) == one_by_one()
     assert ids_of(searcher_of(beam_size=3).n_best(SOURCES, n_best=2)) == usual
+
+
+def test_a_size_that_did_not_fit_is_not_tried_again() -> None:
+    lost = 0
+
+    def work(batch: list[int]) -> list[int]:
+        nonlocal lost
+        if len(batch) > 500:
+            lost += 1
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [-number for number in batch]
+
+    halving = Halving(torch.device("cpu"), if_single=["x"])
+    numbers = list(range(2048))
+    for _ in range(10):
+        assert halving.map(work, numbers) == [-number for number in numbers]
+    assert lost == 3
+
+
+def test_short_sentences_may_be_more_than_the_long_ones_that_did_not_fit() -> None:
+    sizes = []
+
+    def work(batch: list[int]) -> list[int]:
+        if len(batch) * batch[0] > 100:
+            raise RuntimeError("out of memory")
+        sizes.append(len(batch))
+        return batch
+
+    halving = Halving(torch.device("cpu"), if_single=["x"])
+    halving.map(work, [50] * 4, longest=50)
+    halving.map(work, [5] * 40, longest=5)
+    assert sizes == [2, 2, 20, 20]
+
+
+def test_first_batches_of_large_models_fit_into_free_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = []
+    start = TranslationModel.start
+    free = 1 << 20
+    monkeypatch.setattr("mt_cli.translation.searcher.free_memory_of", lambda _: free)
+
+    def note(model: TranslationModel, src_ids: torch.Tensor) -> DecoderState:
+        sizes.append(len(src_ids))
+        return start(model, src_ids)
+
+    monkeypatch.setattr(TranslationModel, "start", note)
+    searcher_of().best([[5] * 9] * 300)
+    small = max(sizes)
+    assert 1 < small < 300
+    sizes.clear()
+    free *= 2
+    searcher_of().best([[5] * 9] * 300)
+    assert max(sizes) == pytest.approx(2 * small, abs=1)
 
 
 def failing(
