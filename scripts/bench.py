@@ -113,8 +113,10 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 SEED = 1
 CLASSIC_BATCH = 128
-WARM_UP = 40
-"""Updates before the first round; the classic loop has no kernels made for shapes, and needs 1."""
+WARM_UP = {"cpu": 40, "cuda": 250}
+"""Updates before the first round, until most shapes have come, and have a graph on a GPU; the
+classic loop has no kernels made for shapes, and needs 1.
+"""
 CLASSIC, ALL = "classic, fp32", "mt_cli, all that the config asks for"
 LIKE_CLASSIC = ("training.optimizer=adam", "training.r_drop=0.0")
 """Lets a training do no more than the classic loop does."""
@@ -132,7 +134,9 @@ def training_of(
 
     config = load_config(args.config, changes)
     set_up_process(threads=args.threads)
-    runtime = choose_runtime(device=args.device, precision=config.runtime.precision)
+    runtime = choose_runtime(
+        device=args.device, precision=config.runtime.precision, graphs=config.runtime.graphs
+    )
     seed_dropout(SEED)
     prepared = open_prepared(Path("data/prepared") / args.config.stem)
     model = build_model(config.model, prepared.tokenizers, seed=SEED)
@@ -196,10 +200,12 @@ def bench_train(args: argparse.Namespace) -> str:
         changes = (f"model.backend={backend}", f"runtime.precision={precision}", *LIKE_CLASSIC)
         builds[f"mt_cli, {backend}, {precision}"] = partial(our_training, changes=changes)
     builds[ALL] = partial(our_training, changes=())
+    if args.device == "cuda":
+        builds[f"{ALL}, without graphs"] = partial(our_training, changes=["runtime.graphs=off"])
     engines: dict[str, Engine[int, int]] = {}
     for name, build in builds.items():
         engines[name] = start(build, args)
-        engines[name].ask(1 if name.startswith("classic") else WARM_UP)
+        engines[name].ask(1 if name.startswith("classic") else WARM_UP[args.device])
         print(f"warmed up: {name}", file=sys.stderr)
     for number in range(args.rounds):
         for name, engine in engines.items():

@@ -25,6 +25,19 @@ GRACE_S = 20
 """What a command is given to save its state before it is killed."""
 READY_MODEL = Path("data/models/multi30k-tiny")
 ENDED = ("finished", "early_stop")
+DESCRIBE = """
+import subprocess, sys, torch
+from mt_cli.machine.device import choose_runtime
+if sys.argv[1] == "cuda":
+    subprocess.run("nvidia-smi", shell=True)
+    print(torch.cuda.get_arch_list(), flush=True)
+runtime = choose_runtime(device=sys.argv[1])
+(torch.ones(2, 2, device=runtime.device) @ torch.ones(2, 2, device=runtime.device)).sum().item()
+name = torch.cuda.get_device_name() if sys.argv[1] == "cuda" else "a CPU"
+print(f"PyTorch {torch.__version__} computes in {runtime.precision} on {name}")
+"""
+MEMORY = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
+MEMORY_EVERY_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,8 @@ class Task:
     """It is told to end after so many seconds, or when the session's time is over."""
     needs: Path = Path()
     """Without it, the task is left out."""
+    is_required: bool = False
+    """If it fails, nothing else is begun."""
     run: Path | None = None
     """The run folder of a training. It has all the time that is left, and is over when its status
     says so.
@@ -53,10 +68,13 @@ class Outcome:
     last_line: str
     tables: str = ""
     """What it printed as Markdown tables."""
+    memory_mib: int = 0
+    """The most that was in use on the GPU; 0 where nothing tells."""
 
 
 def plan(out: Path, device: str, *, is_quick: bool) -> Iterator[Task]:
     """All tasks, the most important first, should time run out."""
+    yield Task("device", (sys.executable, "-c", DESCRIBE, device), 60, is_required=True)
     # Warnings of the versions that a GPU machine happens to have are no failures.
     options = ("-m", "gpu", "--gpu-device", device, "-rs", "-W", "default", "tests/test_gpu.py")
     yield Task("tests", (sys.executable, "-m", "pytest", *options), 240)
@@ -124,6 +142,8 @@ def run_session(tasks: list[Task], out: Path, *, minutes: float) -> dict[str, Ou
             content = {name: asdict(each) for name, each in outcomes.items()}
             kept.write_text(json.dumps(content, indent=2))
         (out / "table.md").write_text(f"{report(tasks, outcomes)}\n", encoding="utf-8")
+        if task.is_required and outcomes[task.name].state != "passed":
+            break
     return outcomes
 
 
@@ -148,9 +168,13 @@ def run_task(task: Task, log: Path, deadline: float) -> Outcome:
         process = subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
+    memory_mib = 0
     try:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
+        while process.poll() is None and time.monotonic() < started_at + seconds:
+            memory_mib = max(memory_mib, used_memory_mib())
+            with suppress(subprocess.TimeoutExpired):
+                left_s = started_at + seconds - time.monotonic()
+                process.wait(max(0.0, min(MEMORY_EVERY_S, left_s)))
         is_late = process.poll() is None
     finally:  # after a signal too
         _end(process)
@@ -166,7 +190,15 @@ def run_task(task: Task, log: Path, deadline: float) -> Outcome:
     elapsed_s = time.monotonic() - started_at
     print(f"{task.name}: {state} after {elapsed_s:.0f} s: {last}", file=sys.stderr)
     tables = "\n".join(line for line in lines if line.startswith("|"))
-    return Outcome(state, round(elapsed_s, 1), last, tables)
+    return Outcome(state, round(elapsed_s, 1), last, tables, memory_mib)
+
+
+def used_memory_mib() -> int:
+    """Memory that is in use on the first GPU; 0 where nothing tells."""
+    with suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        told = subprocess.run(MEMORY, capture_output=True, text=True, timeout=5, check=False).stdout
+        return int(told.splitlines()[0]) if told else 0
+    return 0
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -182,10 +214,11 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def report(tasks: list[Task], outcomes: Mapping[str, Outcome]) -> str:
     """The session in Markdown: the tasks, and the tables of the benches."""
     done = {task.name: outcomes[task.name] for task in tasks if task.name in outcomes}
-    lines = ["| task | outcome | seconds | last line |", "| --- | --- | --- | --- |"]
+    lines = ["| task | outcome | seconds | MiB | last line |", "| --- | --- | --- | --- | --- |"]
     for name, each in done.items():
         last = each.last_line[:100].replace("|", "/")
-        lines.append(f"| {name} | {each.state} | {each.seconds:.0f} | {last} |")
+        memory = each.memory_mib or "–"
+        lines.append(f"| {name} | {each.state} | {each.seconds:.0f} | {memory} | {last} |")
     for name, each in done.items():
         lines += ["", f"{name}:", "", each.tables] if each.tables else []
     return "\n".join(lines)
@@ -216,7 +249,9 @@ def main() -> None:
     tasks = list(plan(out, args.device, is_quick=args.quick))
     outcomes = run_session(tasks, out, minutes=args.minutes)
     print(report(tasks, outcomes))
-    sys.exit(any(outcomes[task.name].state != "passed" for task in tasks))
+    # What could not run for lack of data or time is in the table, and is no failure.
+    states = [outcomes[task.name].state for task in tasks if task.name in outcomes]
+    sys.exit("failed" in states or "out of time" in states)
 
 
 if __name__ == "__main__":

@@ -134,11 +134,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             h = pad_rows(hidden[:, piece], size).flatten(0, 1)  # (passes·P, D)
             logits = (h @ low_weight.mT).view(num_passes, size, V)
             inverse_total = h.new_zeros(num_passes, size, 1, dtype=torch.float32)
-            block_of = _softmax_block if logits.is_cuda else _block
             for rows in _blocks(logits[:, :n]):
-                block = block_of(
-                    logits[:, rows], bias, targets[piece][rows], label_smoothing, r_drop
-                )
+                block = _block(logits[:, rows], bias, targets[piece][rows], label_smoothing, r_drop)
                 loss += block.loss
                 nll += block.nll
                 if needs_grad:
@@ -221,7 +218,7 @@ class _Block:
     gradient: Tensor
     """(passes, R, V), fp32: of `loss` with respect to the logits, multiplied by `total`."""
     total: Tensor
-    """(passes, R, 1): sum of exp(z - max z)."""
+    """(passes, R, 1): see `_shifted_exps`."""
 
 
 def _block(
@@ -237,10 +234,7 @@ def _block(
     y = targets[:, None].expand(len(z), -1, -1)  # (passes, R, 1)
     logit_y = z.gather(-1, y)
     difference = z[0] - z[1] if r_drop else None
-    peak = z.amax(-1, keepdim=True)  # so that exp cannot overflow
-    exps = z.sub_(peak).exp_()
-    total = exps.sum(-1, keepdim=True)
-    logsumexp = total.log() + peak
+    exps, total, logsumexp = _softmax(z) if z.is_cuda else _shifted_exps(z)
     loss = (logsumexp - (1 - label_smoothing) * logit_y).sum()
     gradient = exps
     if difference is not None:
@@ -250,28 +244,25 @@ def _block(
     return _Block(loss, (logsumexp - logit_y).sum(), gradient, total)
 
 
-def _softmax_block(
-    logits: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float, r_drop: float
-) -> _Block:
-    """As `_block`, with probabilities that are normalized.
+def _shifted_exps(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """exp(z - c) of the logits `z` (passes, R, V), its sum over V, and log Σ exp z.
 
-    On a GPU, memory is what takes the time, and PyTorch's softmax is one kernel that reads and
-    writes once.
+    Overwrites `z`. c is max z, so that exp cannot overflow.
     """
-    z = logits if bias is None else logits.float() + bias
-    y = targets[:, None].expand(len(z), -1, -1)  # (passes, R, 1)
-    log_p = z.log_softmax(-1, dtype=torch.float32)
-    nll = -log_p.gather(-1, y).sum()
-    loss = nll + label_smoothing * z.gather(-1, y).sum(dtype=torch.float32)
-    difference = log_p[0] - log_p[1] if r_drop else None  # z - z' but for a constant, which cancels
-    p = log_p.exp_()
-    total = p.new_ones(*p.shape[:2], 1)
-    gradient = p
-    if difference is not None:
-        penalty, gradient = r_drop_penalty_and_gradient(p, total, difference, alpha=r_drop)
-        loss += penalty
-    gradient.scatter_add_(-1, y, total * (label_smoothing - 1))
-    return _Block(loss, nll, gradient, total)
+    peak = z.amax(-1, keepdim=True)
+    exps = z.sub_(peak).exp_()
+    total = exps.sum(-1, keepdim=True)
+    return exps, total, total.log() + peak
+
+
+def _softmax(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """As `_shifted_exps`, with log Σ exp z for c, so that the sum is 1.
+
+    For a GPU, where it is one kernel: time goes by how often all logits are read and written.
+    """
+    peak, place = z.max(-1, keepdim=True)
+    p = z.softmax(-1)
+    return p, torch.ones_like(peak), peak - p.gather(-1, place).log()
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

@@ -37,7 +37,7 @@ def small_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as monkeypatch:
         if request.param == "gpu":
-            monkeypatch.setattr(module, "_block", module._softmax_block)
+            monkeypatch.setattr(module, "_shifted_exps", module._softmax)
         monkeypatch.setattr(module, "PIECE_STEP", 2)
         monkeypatch.setitem(module.BLOCK_LOGITS, "cpu", 3 * V)
         yield
