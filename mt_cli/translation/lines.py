@@ -16,6 +16,10 @@ log = logging.getLogger(__name__)
 
 ADDRESS = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+\.\S+")
 """A web or an e-mail address."""
+SYMBOL = "\u2190-\u2bff\U0001f000-\U0001faff"
+"""Arrows, signs and emoji."""
+COPIED = re.compile(f"{ADDRESS.pattern}|[{SYMBOL}][{SYMBOL}\u200d\ufe0f\u20e3]*")
+"""What is copied if the model cannot know it; a symbol with what joins it to others."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +72,45 @@ def checked_line(line: object, *, name: str) -> str:
     return line
 
 
-def has_words(text: str) -> bool:
-    """Whether `text` has more than numbers, signs, emoji and addresses.
+@dataclass(frozen=True)
+class Line:
+    """A line: what is translated of it, and what is copied."""
 
-    Those are copied: a model would invent something in their place.
+    text: str
+    """What is translated; empty if all is copied."""
+    before: str = ""
+    after: str = ""
+
+    def around(self, translation: str) -> str:
+        """`translation` between what is copied."""
+        return " ".join(filter(None, (self.before, translation, self.after)))
+
+
+def read_line(text: str, *, knows: Callable[[str], bool]) -> Line:
+    """`text` without what a model would replace by something invented, which is copied.
+
+    That is all of a line without words, and addresses and symbols that the model does not know.
+    Those within the line come after its translation.
     """
+    rest = ""
+    before: list[str] = []
+    after: list[str] = []
+    end = 0
+    for found in COPIED.finditer(text):
+        if knows(found[0]):
+            continue
+        rest += text[end : found.start()]
+        (after if rest.strip() else before).append(found[0])
+        rest += " "
+        end = found.end()
+    rest = " ".join((rest + text[end:]).split())
+    if not has_words(rest):
+        return Line("", before=text)
+    return Line(rest, " ".join(before), " ".join(after))
+
+
+def has_words(text: str) -> bool:
+    """Whether `text` has more than numbers, signs, emoji and addresses."""
     return any(map(str.isalpha, ADDRESS.sub("", text)))
 
 

@@ -6,6 +6,7 @@ model needs it.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from os import PathLike
@@ -27,13 +28,15 @@ from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
 from mt_cli.translation.engine import Engine
 from mt_cli.translation.lines import (
+    ADDRESS,
+    Line,
     Part,
     Translation,
     checked_line,
     checked_lines,
     counting_lines,
-    has_words,
     joined,
+    read_line,
 )
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
 
@@ -164,7 +167,7 @@ class Translator:
     def translate(
         self, lines: Iterable[str], *, on_progress: OnProgress | None = None
     ) -> list[str]:
-        """The translation of each of `lines`, in order; a line without words is copied.
+        """The translation of each of `lines`, in order; what is no word of any language is copied.
 
         `on_progress` is called now and then with the number of lines searched since the last call.
         """
@@ -182,13 +185,13 @@ class Translator:
         translations = []
         for source, parts_of_line in zip(sources, parts_of_lines, strict=True):
             of_line = islice(texts, len(parts_of_line))
-            translations.append(space.join(filter(None, of_line)) if parts_of_line else source)
+            translations.append(source.around(space.join(filter(None, of_line))))
         return translations
 
     def _translate_reranked(
         self, reranker: "Reranker", lines: Iterable[str], on_progress: OnProgress | None
     ) -> list[str]:
-        sources = self._read(lines)
+        sources = self._normalized(lines)
         chosen: list[str] = []
         for begin in range(0, len(sources), RERANKED_TOGETHER):
             portion = sources[begin : begin + RERANKED_TOGETHER]
@@ -208,7 +211,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """The `n_best` best translations of each of `lines`, the best first.
 
-        Those of a line without words are copies of it. `on_progress` is called as in `translate`.
+        What is no word of any language is copied. `on_progress` is called as in `translate`.
 
         Raises:
             UsageError: `n_best` is no number from 1, or more than the beams.
@@ -255,7 +258,7 @@ class Translator:
 
     def _joined(
         self,
-        sources: Sequence[str],
+        sources: Sequence[Line],
         parts_of_lines: Sequence[Sequence[Part]],
         translations: Sequence[Translation],
         *,
@@ -268,7 +271,8 @@ class Translator:
         for source, parts_of_line in zip(sources, parts_of_lines, strict=True):
             of_parts = [list(islice(remaining, n_best)) for _ in parts_of_line]
             ranked = [joined(of_rank, space=space) for of_rank in zip(*of_parts, strict=True)]
-            joined_lines.append(ranked or [Translation(source, 0.0)] * n_best)
+            ranked = ranked or [Translation("", 0.0)] * n_best
+            joined_lines.append([replace(each, text=source.around(each.text)) for each in ranked])
         return joined_lines
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
@@ -282,7 +286,7 @@ class Translator:
         """
         from mt_cli.translation.scorer import PairScorer
 
-        sources = self._read(sources)
+        sources = self._normalized(sources)
         targets = checked_lines(targets)
         if len(sources) != len(targets):
             raise UsageError(
@@ -427,19 +431,35 @@ class Translator:
 
     # Text to ids, and back
 
-    def _read(self, lines: Iterable[str]) -> list[str]:
+    def _normalized(self, lines: Iterable[str]) -> list[str]:
         """`lines` normalized, and lines in capitals as `decoding.capitals` says."""
         reading = self.engine.config.capitals
         return [read_capitals(normalize(line), reading) for line in checked_lines(lines)]
 
-    def _split(self, texts: Sequence[str]) -> list[list[Part]]:
-        """The parts of each of `texts` that the model can take: usually one; none without words."""
+    def _read(self, lines: Iterable[str]) -> list[Line]:
+        """`lines` normalized, each without what is copied."""
+        return [read_line(line, knows=self._knows) for line in self._normalized(lines)]
+
+    def _knows(self, copied: str) -> bool:
+        """Whether the vocabulary has such addresses or symbols."""
+        if ADDRESS.fullmatch(copied):
+            return self._knows_addresses
+        return self._known_letters.issuperset(copied)
+
+    @cached_property
+    def _knows_addresses(self) -> bool:
+        entries = self._tokenizers.src.entries[len(SPECIALS) :]
+        return any(sign in entry for entry in entries for sign in ("http", "www", "@"))
+
+    def _split(self, lines: Sequence[Line]) -> list[list[Part]]:
+        """The parts of each of `lines` that the model can take: usually one; none without words."""
+        texts = [line.text for line in lines]
         encoded = self._tokenizers.encode(texts, "src")
         return [self._parts(text, ids) for text, ids in zip(texts, encoded, strict=True)]
 
     def _parts(self, text: str, ids: list[int]) -> list[Part]:
         """The parts of a line: no longer than the model takes, nor than training showed it."""
-        if not ids or not has_words(text):
+        if not ids:
             return []
         trained = self.engine.lengths
         longest = self.engine.longest_sentence

@@ -17,7 +17,7 @@ from workspace import Workspace
 import mt_cli
 from mt_cli.data.lengths import TrainingLengths
 from mt_cli.errors import UsageError
-from mt_cli.translation.lines import has_words
+from mt_cli.translation.lines import Line, has_words, read_line
 from mt_cli.translation.translator import Translator
 
 MODEL = Path(__file__).resolve().parents[2] / "data" / "models" / "multi30k-tiny"
@@ -302,6 +302,33 @@ def test_lines_without_words_are_copied(translator: Translator, line: str) -> No
     (candidates,) = translator.translate_n_best([line], with_alignment=True)
     assert [each.text for each in candidates] == [line]
     assert candidates[0].alignment == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "translated", "copied"),
+    [
+        ("Ein Hund schläft. 😀", "Ein Hund schläft.", "{} 😀"),
+        ("Ein Hund schläft.👍🏽👩‍🚀", "Ein Hund schläft.", "{} 👍🏽👩‍🚀"),
+        ("→ Ein Hund schläft.", "Ein Hund schläft.", "→ {}"),
+        ("Ein 🐶 Hund schläft.", "Ein Hund schläft.", "{} 🐶"),
+        ("Ein Hund, info@example.org, schläft 😀", "Ein Hund, schläft", "{} info@example.org, 😀"),
+        ("https://example.org/Ein_Hund ein Hund", "ein Hund", "https://example.org/Ein_Hund {}"),
+    ],
+)
+def test_addresses_and_symbols_that_a_model_cannot_know_are_copied(
+    translator: Translator, line: str, translated: str, copied: str
+) -> None:
+    (expected,) = translator.translate([translated])
+    assert translator.translate([line]) == [copied.format(expected)]
+    [[best]] = translator.translate_n_best([line], with_alignment=True)
+    assert best.text == copied.format(expected)
+    assert len(best.alignment) == len(best.tokens)
+
+
+def test_what_the_vocabulary_has_is_translated() -> None:
+    assert read_line("Ein → Hund 😀", knows=lambda copied: copied == "→") == Line(
+        "Ein → Hund", after="😀"
+    )
 
 
 @pytest.mark.parametrize("line", ["Ein Hund, 3 km.", "Mehr auf www.example.org", "Hund"])
