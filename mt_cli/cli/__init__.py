@@ -11,6 +11,7 @@ COMMANDS = (
     "train",
     "evaluate",
     "translate",
+    "serve",
     "score",
     "compare",
     "report",

@@ -47,6 +47,14 @@ ModelPaths = Annotated[
         help="A run folder such as runs/sample, or an exported model; several form an ensemble.",
     ),
 ]
+OptionalModelPaths = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[RUN]...",
+        help="A run folder such as runs/sample, an exported model, or multi30k-tiny, the model "
+        "that comes along; several form an ensemble.",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import DecodingFlags, ModelPaths, OutputFlags, RerankingFlags
+from mt_cli.cli.flags import DecodingFlags, OptionalModelPaths, OutputFlags, RerankingFlags
 from mt_cli.config.messages import command_line
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import UsageError
@@ -136,11 +136,11 @@ class TranslationFlags(OutputFlags):
     "translate runs/sample < german.txt --n-best 3 --beam-size 5",
 )
 def translate(
-    runs: ModelPaths,
     output: TranslationFlags,
     decoding: DecodingFlags,
     sampling: SamplingFlags,
     reranking: RerankingFlags,
+    runs: OptionalModelPaths = None,
     source: Annotated[
         str, typer.Option("-i", "--input", metavar="FILE", help="Lines to translate; - is stdin.")
     ] = "-",
@@ -167,8 +167,8 @@ def translate(
             "--rerank-with gives one translation a line, as text; leave out --n-best, "
             "--with-score, --with-alignment, --sample and --json"
         )
-    _check_runs(runs)
-    from mt_cli.runs.opening import open_models
+    _check_runs(runs or [])
+    from mt_cli.runs.opening import models_named, open_models
     from mt_cli.translation.streams import (
         LINES_FOR_GPU,
         LINES_TOGETHER,
@@ -180,7 +180,7 @@ def translate(
     )
     from mt_cli.translation.translator import Translator
 
-    models = open_models(runs)
+    models = open_models(models_named(runs or []))
     with open_source(source, text=text) as lines_in, open_target(target) as lines_out:
         translator = Translator.of_models(models, options)
         is_typed = lines_in.isatty()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from mt_cli.config.load import RUN_CONFIG, differences, is_run, load_config
+from mt_cli.config.load import RUN_CONFIG, differences, is_run, load_config, shipped
 from mt_cli.config.messages import command_line
 from mt_cli.config.schema import Config
 from mt_cli.data.prepared import Prepared, open_prepared
@@ -18,6 +18,7 @@ from mt_cli.machine.files import MANIFEST, check_hashes, read_json
 from mt_cli.runs.run import CHECKPOINTS, ExportedModel, Run, RunManifest
 
 log = logging.getLogger(__name__)
+READY_MODEL = "multi30k-tiny"
 TOKENIZER_KEYS = ("tokenizer.kind", "tokenizer.joint", "data.lowercase")
 """What a tokenizer depends on, besides its size and its languages."""
 LANGUAGE_KEYS = ("data.src_lang", "data.tgt_lang")
@@ -117,6 +118,26 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
                 "same tokenizer can translate together"
             )
     return runs
+
+
+def models_named(folders: Sequence[Path]) -> list[Path]:
+    """`folders`, or the model that comes along where its name stands, or nothing.
+
+    Raises:
+        UsageError: nothing is named, but there are runs.
+    """
+    if not folders:
+        runs = sorted(str(path.parent) for path in Path("runs").glob(f"[!.]*/{MANIFEST}"))
+        if runs:
+            raise UsageError(f"no run is named; found: {', '.join(runs)}")
+        log.info(
+            "no run is named, and none is in runs/: %s translates, which knows German captions of "
+            "photographs and little else",
+            READY_MODEL,
+        )
+        folders = [Path(READY_MODEL)]
+    ready = shipped("data/models") / READY_MODEL
+    return [ready if str(path) == READY_MODEL and not _exists(path) else path for path in folders]
 
 
 def open_models(folders: Sequence[Path]) -> list[Run] | list[ExportedModel]:

@@ -33,6 +33,16 @@ TWO_LETTERS = {
     "baq": "eu", "geo": "ka", "mac": "mk", "may": "ms", "wel": "cy", "cn": "zh", "jp": "ja",
 }  # fmt: skip
 """ISO 639-3 and 639-2 codes of languages that also have a code of two letters."""
+NAMES = {
+    "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "da": "Danish",
+    "de": "German", "el": "Greek", "en": "English", "es": "Spanish", "et": "Estonian",
+    "fa": "Persian", "fi": "Finnish", "fr": "French", "ga": "Irish", "he": "Hebrew", "hi": "Hindi",
+    "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian", "is": "Icelandic", "it": "Italian",
+    "ja": "Japanese", "ko": "Korean", "lt": "Lithuanian", "lv": "Latvian", "nl": "Dutch",
+    "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian",
+    "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian", "sr": "Serbian", "sv": "Swedish",
+    "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese",
+}  # fmt: skip
 CHINESE = ("zh", "yue", "wuu", "lzh", "nan", "hak", "gan")
 KANA = re.compile("[\u3040-\u30ff]")
 HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
@@ -93,6 +103,17 @@ def other_language(text: str, lang: str) -> str | None:
     found, probability = identifier.classify(text)
     is_sure = probability > MIN_PROBABILITY and lang in identifier.labels
     return str(found) if is_sure and base_language(found) != lang else None
+
+
+def detected_language(text: str) -> tuple[str, float]:
+    """The language that `text` is probably in, and its probability."""
+    found, probability = _identifier().classify(text)
+    return base_language(found), float(probability)
+
+
+def language_name(code: str) -> str:
+    """The English name of a language; the code itself where it is a rare one."""
+    return NAMES.get(base_language(code), code)
 
 
 def is_known(lang: str) -> bool:

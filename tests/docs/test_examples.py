@@ -1,13 +1,8 @@
-"""Programs that docs/ show: those of docs/python.md print what it says; docs/serve.md's answers."""
+"""Programs that docs/python.md shows print what it says."""
 
-import contextlib
 import doctest
 import re
 import shutil
-import socket
-import threading
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -43,26 +38,3 @@ def test_examples_in_python_print_what_the_page_shows(workspace: Workspace) -> N
     doctest.DocTestRunner(checker=AnyNumber(), verbose=False).run(examples, out=reports.append)
     assert "\n".join(reports) == ""
     assert len(examples.examples) > 8
-
-
-def test_the_server_answers_line_by_line(workspace: Workspace, sample_run: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (program,) = blocks_in(read(ROOT / "docs" / "serve.md"), "python")
-    code = program.replace("8000", str(port))
-    threading.Thread(target=exec, args=(code, {"__name__": "serve"}), daemon=True).start()
-    data = "Ein Hund bellt.\n\nZwei Männer schlafen.\n".encode()
-    url = f"http://127.0.0.1:{port}"
-    assert answer_of(url, data) == workspace.call("translate", sample_run, stdin=data).text
-    assert answer_of(url, b"") == ""
-    assert answer_of(url, b"\xff Hund\nEin Hund.").count("\n") == 2
-
-
-def answer_of(url: str, data: bytes) -> str:
-    """What the server says, once it is there."""
-    for _ in range(100):
-        with contextlib.suppress(OSError):
-            return str(urllib.request.urlopen(url, data=data, timeout=60).read().decode())
-        time.sleep(0.1)
-    pytest.fail("the server does not answer")

@@ -1,0 +1,126 @@
+"use strict";
+// Translates while one types: a request at a time, the newest text last.
+const WAIT_MS = 250;
+const byId = (id) => document.getElementById(id);
+const source = byId("source");
+const target = byId("target");
+const status = byId("status");
+let settings = null;
+let timer = 0;
+let current = null; // of the request that is under way
+
+async function ask(path, body, signal) {
+  const options = body && {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+    signal,
+  };
+  const response = await fetch(path, options);
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}
+
+function say(text, isError = false) {
+  status.textContent = text;
+  status.classList.toggle("error", isError);
+}
+
+function showCount() {
+  const length = [...source.value].length;
+  byId("count").textContent = `${length} of ${settings.charLimit} characters`;
+}
+
+function fill(list, texts, tag) {
+  list.replaceChildren(
+    ...texts.map((text) => {
+      const item = document.createElement(tag);
+      item.textContent = text;
+      return item;
+    }),
+  );
+}
+
+async function translate() {
+  current?.abort();
+  const mine = (current = new AbortController());
+  showWords(null);
+  const text = source.value;
+  if (!text.trim()) {
+    target.textContent = "";
+    fill(byId("alternatives"), [], "li");
+    say("");
+    return;
+  }
+  target.classList.add("old");
+  try {
+    const answer = await ask(
+      "translate",
+      {
+        q: text,
+        source: settings.language.source.code,
+        target: settings.language.target.code,
+        alternatives: text.includes("\n") ? 0 : 3,
+      },
+      mine.signal,
+    );
+    target.textContent = answer.translatedText;
+    const others = (answer.alternatives ?? []).filter((other) => other !== answer.translatedText);
+    fill(byId("alternatives"), others, "li");
+    say("");
+    showWords(await ask("words", { q: text }, mine.signal));
+  } catch (error) {
+    if (error.name !== "AbortError") say(error.message || "The server does not answer.", true);
+  } finally {
+    if (mine === current) target.classList.remove("old");
+  }
+}
+
+const readable = (token) => token.replaceAll("▁", " ").replaceAll("￭", "").trim() || "·";
+
+function showWords(words) {
+  const before = byId("words-source");
+  const after = byId("words-target");
+  fill(before, (words?.source ?? []).map(readable), "span");
+  fill(after, (words?.translation ?? []).map(readable), "button");
+  [...after.children].forEach((button, place) => {
+    button.type = "button";
+    button.setAttribute("aria-pressed", "false");
+    button.addEventListener("click", () => {
+      const linked = new Set(words.alignment.filter((link) => link[1] === place).map((link) => link[0]));
+      [...after.children].forEach((each) => each.setAttribute("aria-pressed", String(each === button)));
+      [...before.children].forEach((each, i) => each.classList.toggle("linked", linked.has(i)));
+      byId("words-hint").textContent = `“${button.textContent}” from ${[...linked].map((i) => `“${before.children[i].textContent}”`).join(", ")}`;
+    });
+  });
+}
+
+byId("copy").addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText(target.textContent);
+    say("Copied.");
+  } catch {
+    say("The browser does not let this page copy.", true);
+  }
+});
+
+source.addEventListener("input", () => {
+  showCount();
+  clearTimeout(timer);
+  timer = setTimeout(translate, WAIT_MS);
+});
+
+ask("frontend/settings").then((answer) => {
+  settings = answer;
+  const { source: from, target: to } = settings.language;
+  byId("source-language").textContent = from.name;
+  byId("target-language").textContent = to.name;
+  source.lang = from.code;
+  target.lang = to.code;
+  source.maxLength = settings.charLimit;
+  byId("model").textContent = `${settings.model}, ${from.name} to ${to.name}. It knows only text like that of its training.`;
+  document.title = `${from.name} to ${to.name}`;
+  showCount();
+  if (source.value) translate();
+}, () => say("The server does not answer.", true));

@@ -1,0 +1,73 @@
+"""The process that serves: where it listens, and how it begins and ends."""
+
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from starlette.applications import Starlette
+
+from mt_cli.errors import ResourceError
+from mt_cli.machine.atomic import reason_of
+
+log = logging.getLogger(__name__)
+MAX_CONNECTIONS = 512
+KEEP_ALIVE_S = 5
+FINISH_S = 30
+"""How long requests that have begun may take after SIGTERM or Ctrl-C."""
+MAX_HEADER_BYTES = 1 << 14
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens at `host` and `port`; 0 is any port that is free.
+
+    Raises:
+        ResourceError: there is no such host, or the port is taken.
+    """
+    try:
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(place[:2], family=family)
+    except OSError as error:
+        raise ResourceError(
+            f"{host}:{port}: {reason_of(error)}; give another with --port"
+        ) from error
+    # Connections inherit it; without it, the second packet of an answer waits for 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """Where `listener` can be reached; a warning if others than this machine can."""
+    ip, port = listener.getsockname()[:2]
+    address = f"http://{f'[{ip}]' if ':' in ip else ip}:{port}"
+    if not ipaddress.ip_address(ip).is_loopback:
+        log.warning("%s answers everyone who reaches it, without a password", address)
+    return address
+
+
+def serve_until_stopped(
+    application: Starlette, listener: socket.socket, *, on_ready: Callable[[], None]
+) -> None:
+    """Answer until SIGTERM or Ctrl-C; requests that have begun are finished."""
+    config = uvicorn.Config(
+        application,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=FINISH_S,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+    )
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            on_ready()
+
+    Server(config).run([listener])

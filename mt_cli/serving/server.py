@@ -1,0 +1,362 @@
+"""The server: its pages, the API of LibreTranslate, and what it refuses."""
+
+import asyncio
+import html
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from mt_cli import __version__
+from mt_cli.runs.run import ExportedModel, Run
+from mt_cli.serving.batcher import Batcher, BusyError, Choices, GoneError
+from mt_cli.text.language import base_language, detected_language, language_name
+from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.translator import Translator
+
+log = logging.getLogger(__name__)
+
+BODY_TIMEOUT_S = 20.0
+"""How long a request may take to arrive."""
+BYTES_OF_CHARACTER = 12
+"""At most, as JSON may write it; a body may have so many for each character of the limit."""
+MAX_LINES = 2000
+"""Of a request."""
+MAX_ALTERNATIVES = 4
+RETRY_AFTER_S = 1
+MARKUP = re.compile(r"(\s*<[^>]*>\s*)")
+"""A tag, with the space around it, which is no part of a sentence."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+PAGES = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """What translates."""
+
+    models: Sequence[Run] | Sequence[ExportedModel]
+    options: DecodingOptions
+
+    @cached_property
+    def translator(self) -> Translator:
+        """Searches as the options say."""
+        return Translator.of_models(self.models, self.options, quiet=True)
+
+    @cached_property
+    def with_beam(self) -> Translator:
+        """Has enough beams for every number of alternatives."""
+        beam_size = max(self.translator.engine.config.beam_size, MAX_ALTERNATIVES + 1)
+        search = {**self.options.search, "beam_size": beam_size}
+        options = replace(self.options, search=search)
+        return Translator.of_models(self.models, options, quiet=True)
+
+    def translate(self, lines: list[str], num_choices: int) -> list[Choices]:
+        """`num_choices` translations of each of `lines`, the best first."""
+        if num_choices == 1:
+            return [[text] for text in self.translator.translate(lines)]
+        found = self.with_beam.translate_n_best(lines, n_best=num_choices)
+        return [[each.text for each in of_line] for of_line in found]
+
+    def words(self, line: str) -> dict[str, object]:
+        """The tokens of `line` and of its translation, and which belong together."""
+        ((best,),) = self.translator.translate_n_best([line], with_alignment=True)
+        return {
+            "source": best.src_tokens,
+            "translation": best.tokens,
+            "alignment": best.alignment,
+        }
+
+    @property
+    def name(self) -> str:
+        """The names of the folders."""
+        return " + ".join(model.folder.resolve().name for model in self.models)
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The codes of the source's language and the translation's."""
+        data = self.models[0].config.data
+        return base_language(data.src_lang), base_language(data.tgt_lang)
+
+
+def create_app(
+    model: ServedModel, *, char_limit: int, cors_origins: Sequence[str] = ()
+) -> Starlette:
+    """The application that serves `model`; a request may hold `char_limit` characters."""
+    api = _Api(model, char_limit=char_limit)
+    routes = [Route(path, _page(*page)) for path, page in PAGES.items()]
+    routes += [
+        Route("/translate", api.translate, methods=["POST"]),
+        Route("/detect", api.detect, methods=["POST"]),
+        Route("/words", api.words, methods=["POST"]),
+        Route("/languages", api.languages),
+        Route("/frontend/settings", api.settings),
+        Route("/health", api.health),
+    ]
+    middleware = []
+    if cors_origins:
+        middleware = [
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(cors_origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["Content-Type"],
+            )
+        ]
+    return Starlette(
+        routes=routes,
+        middleware=middleware,
+        lifespan=api.lifespan,
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+    )
+
+
+def _page(name: str, media_type: str) -> Callable[[Request], Response]:
+    content = files(__package__).joinpath(name).read_bytes()
+    return lambda _: Response(content, media_type=media_type, headers=HEADERS)
+
+
+def _json(content: object, *, status: int = 200, **headers: str) -> Response:
+    return JSONResponse(content, status, headers={**HEADERS, **headers})
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _json({"error": error.detail}, status=error.status_code, **(error.headers or {}))
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    log.error("a request failed: %r", error)  # what an error says may quote no text
+    return _json({"error": "the server failed; its log says why"}, status=500)
+
+
+class _Api:
+    """The API of LibreTranslate (its version 1), and `words` for the page."""
+
+    def __init__(self, model: ServedModel, *, char_limit: int) -> None:
+        self._model = model
+        self._char_limit = char_limit
+        self._batcher = Batcher(model.translate)
+
+    @asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        """Translate while the application runs."""
+        await self._batcher.call(lambda: self._model.translator)
+        task = asyncio.create_task(self._batcher.run())
+        yield
+        task.cancel()
+
+    async def translate(self, request: Request) -> Response:
+        """POST /translate."""
+        given = await self._fields(request)
+        texts = self._texts(given.get("q"))
+        self._check_languages(given)
+        num_alternatives = _whole_number(given.get("alternatives") or 0)
+        if num_alternatives > MAX_ALTERNATIVES:
+            raise HTTPException(400, f"at most {MAX_ALTERNATIVES} alternatives are given")
+        kind = given.get("format") or "text"
+        if kind not in ("text", "html"):
+            raise HTTPException(400, "the format has to be text or html")
+        pieces_of_texts = [MARKUP.split(text) if kind == "html" else [text] for text in texts]
+        choices = await self._choices(
+            request, pieces_of_texts, num_alternatives + 1, is_html=kind == "html"
+        )
+        is_list = isinstance(given["q"], list)
+        best = [of_text[0] for of_text in choices]
+        answer: dict[str, object] = {"translatedText": best if is_list else best[0]}
+        if num_alternatives:
+            others = [of_text[1:] for of_text in choices]
+            answer["alternatives"] = others if is_list else others[0]
+        if given.get("source") == "auto":
+            detected = [await _detected(text) for text in texts]
+            answer["detectedLanguage"] = detected if is_list else detected[0]
+        return _json(answer)
+
+    async def _choices(
+        self,
+        request: Request,
+        pieces_of_texts: list[list[str]],
+        num_choices: int,
+        *,
+        is_html: bool,
+    ) -> list[Choices]:
+        """The translations of each text from those of its lines; the pieces at odd places stay."""
+        lines: list[str] = []
+        for pieces in pieces_of_texts:
+            for piece in pieces[::2]:
+                lines += (html.unescape(piece) if is_html else piece).split("\n")
+        if len(lines) > MAX_LINES:
+            raise HTTPException(400, f"a request may have {MAX_LINES:,} lines")
+        try:
+            found = iter(
+                await self._batcher.translate(
+                    lines, num_choices=num_choices, is_gone=request.is_disconnected
+                )
+            )
+        except BusyError:
+            raise HTTPException(
+                503, "too many requests are waiting", {"Retry-After": str(RETRY_AFTER_S)}
+            ) from None
+        except GoneError:
+            raise HTTPException(499, "the request is gone") from None
+        choices = []
+        for pieces in pieces_of_texts:
+            texts = [""] * num_choices
+            for place, piece in enumerate(pieces):
+                if place % 2:
+                    texts = [text + piece for text in texts]
+                    continue
+                text = html.unescape(piece) if is_html else piece
+                of_lines = [next(found) for _ in text.split("\n")]
+                for rank in range(num_choices):
+                    translated = "\n".join(of_line[rank] for of_line in of_lines)
+                    texts[rank] += html.escape(translated, quote=False) if is_html else translated
+            choices.append(texts)
+        return choices
+
+    async def words(self, request: Request) -> Response:
+        """POST /words: which words of a line and of its translation belong together."""
+        given = await self._fields(request)
+        (text,) = self._texts(given.get("q"))[:1]
+        line = text.split("\n")[0]
+        return _json(await self._batcher.call(lambda: self._model.words(line)))
+
+    async def detect(self, request: Request) -> Response:
+        """POST /detect."""
+        given = await self._fields(request)
+        return _json([await _detected(text) for text in self._texts(given.get("q"))])
+
+    async def languages(self, _: Request) -> Response:
+        """GET /languages."""
+        source, target = self._model.languages
+        return _json(
+            [
+                {"code": source, "name": language_name(source), "targets": [target]},
+                {"code": target, "name": language_name(target), "targets": []},
+            ]
+        )
+
+    async def settings(self, _: Request) -> Response:
+        """GET /frontend/settings."""
+        source, target = (
+            {"code": code, "name": language_name(code)} for code in self._model.languages
+        )
+        return _json(
+            {
+                "apiKeys": False,
+                "keyRequired": False,
+                "charLimit": self._char_limit,
+                "frontendTimeout": 250,
+                "suggestions": False,
+                "supportedFilesFormat": [],
+                "language": {"source": source, "target": target},
+                "model": self._model.name,
+                "version": __version__,
+            }
+        )
+
+    async def health(self, _: Request) -> Response:
+        """GET /health."""
+        return _json({"status": "ok"})
+
+    # What a request says
+
+    async def _fields(self, request: Request) -> dict[str, Any]:
+        """The fields of a request, as JSON or as a form."""
+        kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        body = await self._body(request)
+        try:
+            if kind == "application/json":
+                given = json.loads(body)
+            elif kind == "application/x-www-form-urlencoded":
+                fields = parse_qs(
+                    body.decode(errors="replace"), keep_blank_values=True, max_num_fields=100
+                )
+                given = {name: values[0] for name, values in fields.items()}
+            else:
+                raise HTTPException(415, "expected application/json or a urlencoded form")
+        except (ValueError, RecursionError):
+            raise HTTPException(400, "the request's body cannot be read") from None
+        if not isinstance(given, dict):
+            raise HTTPException(400, "expected a JSON object")
+        return given
+
+    async def _body(self, request: Request) -> bytes:
+        most = BYTES_OF_CHARACTER * self._char_limit + 1000
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > most:
+                        raise HTTPException(413, f"a request may have {most:,} bytes")
+        except TimeoutError:
+            raise HTTPException(408, "the request took too long to arrive") from None
+        except ClientDisconnect:
+            raise HTTPException(400, "the request ended before its body") from None
+        return bytes(body)
+
+    def _texts(self, q: object) -> list[str]:
+        """The texts of the field `q`, one or a list."""
+        given = q if isinstance(q, list) else [q]
+        texts = [text for text in given if isinstance(text, str)]
+        if not texts or len(texts) < len(given):
+            raise HTTPException(400, "Invalid request: missing q parameter")
+        size = sum(map(len, texts))
+        if size > self._char_limit:
+            raise HTTPException(
+                400, f"Invalid request: request ({size}) exceeds text limit ({self._char_limit})"
+            )
+        # JSON can spell half of a pair of surrogates, which is no character.
+        return [
+            text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts
+        ]
+
+    def _check_languages(self, given: dict[str, Any]) -> None:
+        source, target = self._model.languages
+        for name, own in (("source", source), ("target", target)):
+            code = given.get(name)
+            if not isinstance(code, str):
+                raise HTTPException(400, f"Invalid request: missing {name} parameter")
+            if code.partition("-")[0].lower() != own and (name, code) != ("source", "auto"):
+                raise HTTPException(400, f"{code[:20]} is not supported as the {name}; {own} is")
+
+
+def _whole_number(value: object) -> int:
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise HTTPException(400, "alternatives: expected a whole number")
+    return number
+
+
+async def _detected(text: str) -> dict[str, object]:
+    language, probability = await asyncio.to_thread(detected_language, text)
+    return {"confidence": round(100 * probability, 1), "language": language}

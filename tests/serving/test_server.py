@@ -1,0 +1,280 @@
+"""`mt-cli serve` as clients see it: a process of its own, asked over HTTP."""
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from libretranslatepy import LibreTranslateAPI
+from workspace import MT_CLI, Workspace
+
+from mt_cli import Translator
+
+pytestmark = pytest.mark.processes
+LIMIT = 300
+JSON = "application/json"
+
+
+class Served:
+    """A server, and what it has said."""
+
+    def __init__(self, workspace: Workspace, *options: object) -> None:
+        command = [*MT_CLI, "serve", workspace.run, "--port", 0, "--char-limit", LIMIT, *options]
+        self.process = subprocess.Popen(
+            list(map(str, command)),
+            cwd=workspace.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+        self.host, self.port = self.address.removeprefix("http://").rsplit(":", 1)
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.host, int(self.port), timeout=30)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: str | bytes | None = None,
+        kind: str = JSON,
+        **headers: str,
+    ) -> tuple[int, Any, dict[str, str]]:
+        """Status, content and headers of an answer."""
+        with closing(self.connect()) as connection:
+            connection.request(method, path, body, {"Content-Type": kind, **headers})
+            answer = connection.getresponse()
+            content = answer.read()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            is_json = found.get("content-type", "").startswith(JSON)
+            return answer.status, json.loads(content) if is_json else content.decode(), found
+
+    def translate(self, q: object, **fields: object) -> tuple[int, Any]:
+        given = {"q": q, "source": "de", "target": "en", **fields}
+        return self.ask("POST", "/translate", json.dumps(given))[:2]
+
+    def stop(self) -> tuple[int, str]:
+        """End it as a service manager does; its exit code and its log."""
+        self.process.send_signal(signal.SIGTERM)
+        _, log = self.process.communicate(timeout=60)
+        return self.process.returncode, log
+
+
+@pytest.fixture(scope="module")
+def served(workspace: Workspace) -> Iterator[Served]:
+    server = Served(workspace, "--cors-origin", "https://example.org")
+    yield server
+    code, log = server.stop()
+    assert code == 143
+    assert "Hund" not in log  # no text is logged
+
+
+@pytest.fixture(scope="module")
+def translator(workspace: Workspace) -> Translator:
+    return Translator.load(workspace.run, device="cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def known(workspace: Workspace) -> list[str]:
+    return workspace.corpus("train.de").read_text(encoding="utf-8").splitlines()[1:6]
+
+
+def test_text_is_translated_line_by_line(
+    served: Served, translator: Translator, known: list[str]
+) -> None:
+    text = f"{known[0]}\n\n{known[1]}\n"
+    expected = "\n".join(translator.translate(text.split("\n")))
+    assert served.translate(text) == (200, {"translatedText": expected})
+    fields = urlencode({"q": text, "source": "de", "target": "en"})
+    form = "application/x-www-form-urlencoded"
+    assert served.ask("POST", "/translate", fields, form)[1] == {"translatedText": expected}
+
+
+def test_lists_alternatives_and_languages_are_answered(
+    served: Served, workspace: Workspace, known: list[str]
+) -> None:
+    beams = Translator.load(workspace.run, device="cpu", threads=1, beam_size=5)
+    expected = beams.translate_n_best(known, n_best=3)
+    status, answer = served.translate(known, alternatives=2, source="auto")
+    assert status == 200
+    assert answer["translatedText"] == [of_line[0].text for of_line in expected]
+    others = [[each.text for each in of_line[1:]] for of_line in expected]
+    assert answer["alternatives"] == others
+    assert len(answer["detectedLanguage"]) == len(known)
+
+
+def test_markup_stays_and_its_text_is_escaped(
+    served: Served, translator: Translator, known: list[str]
+) -> None:
+    first, second = translator.translate(known[:2])
+    text = f"<p>{known[0]}</p> <b class='x'>{known[1]}</b> 3 &lt; 5"
+    expected = f"<p>{first}</p> <b class='x'>{second}</b> 3 &lt; 5"
+    assert served.translate(text, format="html") == (200, {"translatedText": expected})
+
+
+def test_the_client_of_libretranslate_works(
+    served: Served, translator: Translator, known: list[str]
+) -> None:
+    client = LibreTranslateAPI(served.address)
+    assert client.translate(known[0], "de", "en") == translator.translate(known[:1])[0]
+    assert client.detect("Das ist ein schöner Tag im Garten.")[0]["language"] == "de"
+    assert client.languages()[0] == {"code": "de", "name": "German", "targets": ["en"]}
+
+
+def test_words_are_those_of_the_alignment(
+    served: Served, translator: Translator, known: list[str]
+) -> None:
+    ((best,),) = translator.translate_n_best(known[:1], with_alignment=True)
+    status, answer, _ = served.ask("POST", "/words", json.dumps({"q": known[0]}))
+    assert status == 200
+    assert answer["source"] == list(best.src_tokens)
+    assert answer["alignment"] == [list(link) for link in best.alignment]
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_may_be_framed_by_nobody(served: Served) -> None:
+    status, page, headers = served.ask("GET", "/")
+    assert status == 200
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    for name in re.findall(r'(?:href|src)="(?!data:)([^"]+)"', page):
+        assert served.ask("GET", f"/{name}")[0] == 200
+    assert "style=" not in page
+    assert not re.search("https?://| on[a-z]+=", page)
+
+
+def test_settings_and_health_are_answered(served: Served) -> None:
+    settings = served.ask("GET", "/frontend/settings")[1]
+    assert settings["charLimit"] == LIMIT
+    assert settings["language"]["target"] == {"code": "en", "name": "English"}
+    assert served.ask("GET", "/health")[1] == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        ("{", JSON, 400),
+        ("[" * 100_000, JSON, 413),
+        ("[" * 3000, JSON, 400),
+        ("[]", JSON, 400),
+        ("{}", JSON, 400),
+        (b"\xff\xfe", JSON, 400),
+        ('{"q": 5, "source": "de", "target": "en"}', JSON, 400),
+        ('{"q": [], "source": "de", "target": "en"}', JSON, 400),
+        ('{"q": ["a", null], "source": "de", "target": "en"}', JSON, 400),
+        ('{"q": "a", "source": "fr", "target": "en"}', JSON, 400),
+        ('{"q": "a", "source": "de"}', JSON, 400),
+        ('{"q": "a", "source": "de", "target": "en", "alternatives": 99}', JSON, 400),
+        ('{"q": "a", "source": "de", "target": "en", "alternatives": -1}', JSON, 400),
+        ('{"q": "a", "source": "de", "target": "en", "format": "pdf"}', JSON, 400),
+        (json.dumps({"q": "a" * (LIMIT + 1), "source": "de", "target": "en"}), JSON, 400),
+        ("source=de&target=en", "application/x-www-form-urlencoded", 400),
+        ("&".join(["a=b"] * 200), "application/x-www-form-urlencoded", 400),
+        ("q=a", "multipart/form-data", 415),
+        ("", "", 415),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_is_no_request_is_refused_with_a_reason(
+    served: Served, body: str | bytes, kind: str, status: int
+) -> None:
+    found, answer, headers = served.ask("POST", "/translate", body, kind)
+    assert found == status
+    assert set(answer) == {"error"}
+    assert "content-security-policy" in headers
+
+
+def test_odd_text_is_answered(served: Served) -> None:
+    for text in ("", "\ud83d", "\0\x1b[31m", "<script>alert(1)</script>", "\u202eab", "?!"):
+        assert served.translate(text)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/translate", 405), ("POST", "/", 405), ("GET", "/../manifest.json", 404)],
+)
+def test_there_is_nothing_else(served: Served, method: str, path: str, status: int) -> None:
+    assert served.ask(method, path, "{}" if method == "POST" else None)[0] == status
+
+
+def test_scripts_of_the_named_site_alone_may_read_answers(served: Served) -> None:
+    allowed = "access-control-allow-origin"
+    for origin, expected in (("https://example.org", True), ("https://evil.example", False)):
+        headers = served.ask("GET", "/health", Origin=origin)[2]
+        assert (allowed in headers) == expected
+
+
+def test_chunked_bodies_and_broken_requests_do_not_stop_it(
+    served: Served, translator: Translator, known: list[str]
+) -> None:
+    body = json.dumps({"q": known[0], "source": "de", "target": "en"}).encode()
+    with closing(served.connect()) as connection:
+        connection.request("POST", "/translate", iter([body[:9], body[9:]]), {"Content-Type": JSON})
+        answer = json.loads(connection.getresponse().read())
+    assert answer["translatedText"] == translator.translate(known[:1])[0]
+    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    rubbish = [
+        b"\x16\x03\x01\x02\x00\x01",
+        b"GET\r\n\r\n",
+        head + b"Content-Length: many\r\n\r\n{}",
+        head + b"Content-Length: 500\r\n\r\n{}",  # and no more
+        head + b"X: " + b"a" * 100_000,
+        head + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+    ]
+    for data in rubbish:
+        with socket.create_connection((served.host, int(served.port)), timeout=30) as connection:
+            connection.sendall(data)
+    assert served.translate(known[0])[0] == 200
+
+
+def test_many_at_once_get_what_each_has_asked(
+    served: Served, translator: Translator, known: list[str]
+) -> None:
+    texts = [known[i % len(known)] for i in range(60)]
+    expected = dict(zip(known, translator.translate(known), strict=True))
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(served.translate, texts))
+    assert answers == [(200, {"translatedText": expected[text]}) for text in texts]
+
+
+def test_a_request_that_has_begun_is_finished_before_the_end(
+    workspace: Workspace, known: list[str]
+) -> None:
+    server = Served(workspace)
+    with closing(server.connect()) as connection:
+        body = json.dumps({"q": known, "source": "de", "target": "en", "alternatives": 4})
+        connection.request("POST", "/translate", body, {"Content-Type": JSON})
+        time.sleep(0.05)
+        code, log = server.stop()
+        assert len(json.loads(connection.getresponse().read())["translatedText"]) == len(known)
+    assert (code, log) == (143, "stopped\n")
+
+
+def test_a_port_that_is_taken_is_named(served: Served, workspace: Workspace) -> None:
+    outcome = workspace.call("serve", workspace.run, "--port", served.port)
+    assert outcome.code == 5
+    assert f"127.0.0.1:{served.port}" in outcome.err
+    assert "--port" in outcome.err
+
+
+def test_who_answers_others_is_warned(workspace: Workspace) -> None:
+    server = Served(workspace, "--host", "0.0.0.0")
+    assert re.fullmatch(r"http://0\.0\.0\.0:\d+", server.address)
+    assert "without a password" in server.stop()[1]
+
+
+def test_a_host_that_does_not_exist_is_named(workspace: Workspace) -> None:
+    outcome = workspace.call("serve", workspace.run, "--host", "no such host", "--port", 0)
+    assert outcome.code == 5
+    assert "no such host" in outcome.err
