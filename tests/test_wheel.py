@@ -90,6 +90,8 @@ def test_the_four_commands_of_the_wheel_need_an_empty_folder_and_nothing_of_posi
     installed.joinpath("sitecustomize.py").write_text(WITHOUT_POSIX)
     short = "--set decoding.max_len_factor=0 --set decoding.max_len_extra=1"
     commands = (
+        "translate multi30k-tiny --text 'Ein Hund schläft.'",
+        "translate --text 'Zwei Hunde schlafen.'",
         "prepare sample",
         "train sample --max-steps 2 --device cpu --no-validate --set training.max_epochs=1",
         f"evaluate runs/sample --split val {short}",
@@ -105,5 +107,5 @@ def test_the_four_commands_of_the_wheel_need_an_empty_folder_and_nothing_of_posi
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    for printed in ("data/prepared/sample\n", "runs/sample\n", "val "):
+    for printed in ("A dog ", "Two dogs ", "data/prepared/sample\n", "runs/sample\n", "val "):
         assert printed in done.stdout

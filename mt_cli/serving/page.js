@@ -28,6 +28,7 @@ function say(text, isError = false) {
 }
 
 function showCount() {
+  if (!settings) return; // they come with the first answer
   const length = [...source.value].length;
   byId("count").textContent = `${length} of ${settings.charLimit} characters`;
 }
@@ -43,6 +44,7 @@ function fill(list, texts, tag) {
 }
 
 async function translate() {
+  if (!settings) return;
   current?.abort();
   const mine = (current = new AbortController());
   showWords(null);

@@ -355,3 +355,20 @@ def test_at_a_terminal_each_line_is_answered(workspace: Workspace) -> None:
     session.expect(pexpect.EOF)
     session.close()
     assert session.exitstatus == 0
+
+
+def test_without_a_run_the_model_that_comes_along_translates(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    outcome = workspace.call("translate", "--text", "Ein Hund schläft.", cwd=tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert outcome.text.startswith("A dog ")
+    assert "multi30k-tiny" in outcome.err
+    named = workspace.call("translate", "multi30k-tiny", "--text", "Ein Hund schläft.", "-q")
+    assert (named.text, named.err) == (outcome.text, "")
+
+
+def test_where_there_are_runs_one_has_to_be_named(workspace: Workspace) -> None:
+    outcome = workspace.call("translate", "--text", "Ein Hund schläft.")
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "runs/tiny" in outcome.err
