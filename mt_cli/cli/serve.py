@@ -44,9 +44,7 @@ def serve(
             f"serve needs packages that cannot be imported ({error}); run: "
             "pip install 'mt_cli[serve]'"
         ) from error
-    from mt_cli.runs.opening import models_named, open_models
-
-    model = server.ServedModel(open_models(models_named(runs or [])), decoding.options())
+    model = server.ServedModel.of(runs or [], decoding.options())
     application = server.create_app(model, char_limit=char_limit, cors_origins=cors_origin or ())
     listener = process.listening_socket(host, port)
     address = process.address_of(listener)

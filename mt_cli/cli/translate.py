@@ -153,11 +153,20 @@ def translate(
     text: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Text to translate in place of a file.")
     ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of a .csv or .tsv file to translate, by number or name; the table is "
+            "written with one more.",
+        ),
+    ] = None,
 ) -> None:
     """Translate text line by line.
 
     One line out for each line in, in order. --n-best N writes N lines for each, or with --json one
-    object that holds all N. Without -i and --text, lines are read from stdin; Ctrl-D ends them.
+    object that holds all N. Without -i and --text, lines are read from stdin; Ctrl-D ends them. Of
+    a .tmx, .xlf or .xliff file, units without a translation get one.
     """
     options = decoding.options()
     options = reranking.added_to(options)
@@ -169,6 +178,7 @@ def translate(
         )
     _check_runs(runs or [])
     from mt_cli.runs.opening import models_named, open_models
+    from mt_cli.translation.documents import is_document, translate_document
     from mt_cli.translation.streams import (
         LINES_FOR_GPU,
         LINES_TOGETHER,
@@ -181,6 +191,17 @@ def translate(
     from mt_cli.translation.translator import Translator
 
     models = open_models(models_named(runs or []))
+    if is_document(source, column):
+        if output.is_detailed:
+            raise UsageError(
+                "a table or a translation memory gets one translation a text; leave out --n-best, "
+                "--with-score, --with-alignment and --json"
+            )
+        with open_target(target) as document:
+            translator = Translator.of_models(models, options)
+            of_model = models[0].config.data
+            translate_document(Path(source), column, translator, of_model, write=document.write)
+        return
     with open_source(source, text=text) as lines_in, open_target(target) as lines_out:
         translator = Translator.of_models(models, options)
         is_typed = lines_in.isatty()

@@ -19,7 +19,15 @@ from mt_cli.config.schema import (
     Side,
 )
 from mt_cli.data import multi30k
-from mt_cli.data.files import column_of, format_of, has_columns, is_named_json, text_lines
+from mt_cli.data.files import (
+    column_of,
+    format_of,
+    has_columns,
+    is_markup,
+    is_named_json,
+    text_lines,
+)
+from mt_cli.data.markup import texts_of
 from mt_cli.data.multi30k import check_hash, check_pin, fetch_missing
 from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.files import sha256_file
@@ -35,7 +43,9 @@ class SideFiles:
 
     paths: tuple[Path, ...]
     column: Column | None
-    """None is the default: of a .tsv the first or the second column, of a .jsonl `src` or `tgt`."""
+    """None is the default: of a .tsv the first or the second column, of a .jsonl `src` or `tgt`, of
+    a .tmx the source's language or the first other.
+    """
     side: Side
 
     def __str__(self) -> str:
@@ -53,6 +63,8 @@ class SideFiles:
         for path in self.paths:
             if self.column is None and not has_columns(path):
                 yield from text_lines(path)
+            elif is_markup(path):
+                yield from texts_of(path, str(self.column or self.side))
             elif self.column is None and format_of(path) == "json":
                 yield from column_of(path, self.side)
             else:

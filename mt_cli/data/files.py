@@ -12,9 +12,9 @@ import re
 import shlex
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Literal, cast
 
@@ -70,7 +70,7 @@ KINDS = (
     ),
     (
         rb"(?:\xef\xbb\xbf)?<\?xml|<tmx|<!DOCTYPE",
-        "markup (.xml, .tmx, .xlf, .html); write its text line by line",
+        "markup, which is read where the file's name ends in .tmx, .xlf or .xliff",
     ),
 )
 """How files begin that are not lines of text in UTF-8, as patterns, and what they are."""
@@ -90,7 +90,7 @@ def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
             if path.is_dir() or not path.exists():
                 raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
             file = stack.enter_context(path.open("rb", buffering=HEAD_BYTES))
-            content = stack.enter_context(_unpacked(cast("io.BufferedReader", file)))
+            content = stack.enter_context(unpacked(cast("io.BufferedReader", file)))
             head = content.peek(HEAD_BYTES)
             check_is_text(head, str(path))
             if head.startswith(codecs.BOM_UTF8):
@@ -98,7 +98,7 @@ def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
         yield content
 
 
-def _unpacked(file: io.BufferedReader) -> io.BufferedReader:
+def unpacked(file: io.BufferedReader) -> io.BufferedReader:
     """`file`, or its unpacked content; all of these classes have the methods of a reader."""
     magic = file.peek(10)
     content: object = file
@@ -181,6 +181,9 @@ ENDINGS = {
     ".jsonl": "json",
     ".ndjson": "json",
     ".json": "json",
+    ".tmx": "xml",
+    ".xlf": "xml",
+    ".xliff": "xml",
 }
 QUOTED_LINES = 10_000
 """Lines from which is told whether a table has its cells in quotes."""
@@ -190,7 +193,7 @@ MOSTLY = 0.9
 """Share of cells in quotes from which on all are."""
 MAX_QUOTATION = 80
 """Characters of a file that an error shows."""
-Format = Literal["tsv", "csv", "json"]
+Format = Literal["tsv", "csv", "json", "xml"]
 
 
 def has_columns(path: Path) -> bool:
@@ -201,6 +204,11 @@ def has_columns(path: Path) -> bool:
 def is_named_json(path: Path) -> bool:
     """Whether a file's name says that it has a JSON object a line."""
     return ENDINGS.get(_ending(path)) == "json"
+
+
+def is_markup(path: Path) -> bool:
+    """Whether a file's name says that it is a translation memory or a translators' file."""
+    return ENDINGS.get(_ending(path)) == "xml"
 
 
 def _ending(path: Path) -> str:
@@ -263,13 +271,58 @@ def _csv_rows(path: Path) -> Iterator[list[bytes]]:
     """The rows of a .csv file. Line ends inside of a cell become spaces."""
     csv.field_size_limit(MAX_LINE)
     lines = (line.decode("utf-8", "surrogateescape") for line in text_lines(path))
-    head = list(islice(lines, DELIMITER_LINES))
     try:
-        delimiter = max("\t;,", key=lambda mark: _num_like_the_first(head, mark))
-        for row in csv.reader(chain(head, lines), delimiter=delimiter, skipinitialspace=True):
+        for row in csv.reader(lines, delimiter=delimiter_of(path), skipinitialspace=True):
             yield [" ".join(cell.splitlines()).encode("utf-8", "surrogateescape") for cell in row]
     except csv.Error as error:
         raise DataError(f"{path}: not a table ({error})") from error
+
+
+def delimiter_of(path: Path) -> str:
+    """What separates the cells of a .csv or .tsv file."""
+    if format_of(path) == "tsv":
+        return "\t"
+    head = [line.decode(errors="replace") for line in islice(text_lines(path), DELIMITER_LINES)]
+    return max("\t;,", key=lambda mark: _num_like_the_first(head, mark))
+
+
+def translate_table(
+    path: Path,
+    column: Column,
+    *,
+    write: Callable[[bytes], None],
+    translate: Callable[[list[str]], list[str]],
+    name: str,
+    rows_together: int,
+) -> None:
+    """Write the table with the translations of `column` in one more column, called `name`.
+
+    Raises:
+        DataError: it cannot be read, or has no such column.
+    """
+    delimiter = delimiter_of(path)
+    is_plain = format_of(path) == "tsv" and not has_quoted_cells(path)
+    rows = rows_of(path)
+    texts = column_of(path, column)
+    if isinstance(column, str) or header_of(path):
+        head = next(rows, [])
+        if not isinstance(column, str):
+            next(texts, None)
+        write(_table_row([*head, name.encode()], delimiter, is_plain=is_plain))
+    for portion in iter(lambda: list(islice(rows, rows_together)), []):
+        sources = [decode_line(text) for text in islice(texts, len(portion))]
+        for cells, translation in zip(portion, translate(sources), strict=True):
+            write(_table_row([*cells, translation.encode()], delimiter, is_plain=is_plain))
+
+
+def _table_row(cells: list[bytes], delimiter: str, *, is_plain: bool) -> bytes:
+    """A line of a table; plain cells stand as they are, others in quotes where they need them."""
+    if is_plain:
+        return delimiter.encode().join(cells) + b"\n"
+    line = io.StringIO()
+    decoded = [cell.decode("utf-8", "surrogateescape") for cell in cells]
+    csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(decoded)
+    return line.getvalue().encode("utf-8", "surrogateescape")
 
 
 def _num_like_the_first(lines: list[str], delimiter: str) -> int:
@@ -314,7 +367,7 @@ def header_of(path: Path) -> list[str]:
 
     Names are short and without a full stop, where hardly any line below has such cells.
     """
-    if format_of(path) == "json":
+    if format_of(path) in ("json", "xml"):
         return []
     first: list[str] = []
     num_rows = 0

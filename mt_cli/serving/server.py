@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mt_cli import __version__
+from mt_cli.runs.opening import models_named, open_models
 from mt_cli.runs.run import ExportedModel, Run
 from mt_cli.serving.batcher import Batcher, BusyError, Choices, GoneError
 from mt_cli.text.language import base_language, detected_language, language_name
@@ -63,6 +65,11 @@ class ServedModel:
 
     models: Sequence[Run] | Sequence[ExportedModel]
     options: DecodingOptions
+
+    @classmethod
+    def of(cls, folders: Sequence[Path], options: DecodingOptions) -> "ServedModel":
+        """The models in `folders`, or the one that comes along if there are none."""
+        return cls(open_models(models_named(folders)), options)
 
     @cached_property
     def translator(self) -> Translator:

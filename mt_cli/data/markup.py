@@ -1,0 +1,246 @@
+"""Translation memories and translators' files: TMX 1.4, XLIFF 1.2 and 2.0.
+
+They are read as they stream by, so memory does not grow with the file. They are written by putting
+translations into what was read: all else stays as it is, byte for byte.
+"""
+
+import codecs
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BufferedReader
+from pathlib import Path
+from xml.parsers import expat
+from xml.sax.saxutils import escape
+
+from mt_cli.data.files import read_errors_named, unpacked
+from mt_cli.errors import DataError
+from mt_cli.text.language import base_language
+
+READ_BYTES = 1 << 16
+UNITS = ("tu", "trans-unit", "segment")
+TEXTS = ("seg", "source", "target")
+HIDDEN = (
+    "alt-trans", "bpt", "bx", "ept", "ex", "it", "note", "ph", "prop", "ut", "x",
+)  # fmt: skip
+"""Elements whose content is not text of the unit: formatting, remarks, other proposals."""
+Write = Callable[[bytes], None]
+
+
+@dataclass
+class Unit:
+    """A text in some languages."""
+
+    element: str
+    """Its name: `tu` in TMX, `trans-unit` or `segment` in XLIFF."""
+    prefix: str
+    """Of the names of its elements, such as `xlf:`."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """By language, the source's first; by `source` and `target` where XLIFF names none."""
+    begin: int = 0
+    """Where a translation goes, in bytes; an empty one that stands there ends at `end`."""
+    end: int = 0
+
+    def text(self, column: str) -> str:
+        """The text in a language, or that of the side `src` or `tgt`; empty if there is none."""
+        if column in ("src", "tgt"):
+            texts = list(self.texts.values())
+            return "".join(texts[:1] if column == "src" else texts[1:2])
+        for lang, text in self.texts.items():
+            if lang == column or base_language(lang) == base_language(column):
+                return text
+        return ""
+
+    def source(self, lang: str) -> str:
+        """The text to translate from `lang`."""
+        return self.texts.get("source") or self.text(lang)
+
+    def is_translated(self, lang: str) -> bool:
+        """Whether it has a text in `lang`, or whatever language an XLIFF file is for."""
+        return bool(self.text(lang if self.element == "tu" else "tgt"))
+
+    def translated(self, text: str, lang: str) -> str:
+        """The element that holds the translation `text` in `lang`."""
+        p = self.prefix
+        if self.element == "tu":
+            return f'<{p}tuv xml:lang="{lang}"><{p}seg>{escape(text)}</{p}seg></{p}tuv>'
+        return f"<{p}target>{escape(text)}</{p}target>"
+
+
+def texts_of(path: Path, column: str) -> Iterator[bytes]:
+    """The texts of a file in the language `column`, or of the side `src` or `tgt`.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    with open_markup(path) as content:
+        for unit in units_of(content, path):
+            yield unit.text(column).encode()
+
+
+@contextmanager
+def open_markup(path: Path) -> Iterator[BufferedReader]:
+    """The bytes of a file, unpacked if it is packed."""
+    with read_errors_named(path), path.open("rb") as file, unpacked(file) as content:
+        yield content
+
+
+def units_of(content: BufferedReader, path: Path) -> Iterator[Unit]:
+    """The units of `content`, which `path` names in errors.
+
+    Raises:
+        DataError: it is no XML, or it defines entities, which could grow without end.
+    """
+    reader = _Reader()
+    has_more = True
+    while has_more:
+        data = content.read(READ_BYTES)
+        has_more = bool(data)
+        try:
+            reader.parser.Parse(data, not has_more)
+        except (expat.ExpatError, ValueError, LookupError) as error:
+            raise DataError(f"{path}: cannot be read as XML: {error}") from error
+        yield from reader.units
+        reader.units.clear()
+
+
+class _Reader:
+    """Makes units of what a parser reports."""
+
+    def __init__(self) -> None:
+        self.units: list[Unit] = []
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._characters
+        self.parser.EntityDeclHandler = self._entity
+        self._languages = {"source": "source", "target": "target"}
+        self._lang = ""
+        self._unit: Unit | None = None
+        self._pieces: list[str] | None = None
+        self._num_hidden = 0
+        self._closed = ""
+        """The name of the text that has just ended; where, the next event tells."""
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._note_end()
+        prefix, colon, name = tag.rpartition(":")
+        if self._num_hidden or name in HIDDEN:
+            self._num_hidden += 1
+        elif name in ("xliff", "file"):
+            for side, keys in (
+                ("source", "srcLang source-language"),
+                ("target", "trgLang target-language"),
+            ):
+                for key in keys.split():
+                    self._languages[side] = attributes.get(key, self._languages[side])
+        elif name == "header":
+            self._languages = {"source": attributes.get("srclang", "*all*")}
+        elif name in UNITS:
+            self._unit = Unit(name, prefix + colon)
+        elif name == "tuv":
+            self._lang = attributes.get("xml:lang") or attributes.get("lang", "")
+        elif name in TEXTS and self._unit is not None:
+            self._pieces = []
+            if name == "target":
+                self._unit.begin = self.parser.CurrentByteIndex
+
+    def _end(self, tag: str) -> None:
+        self._note_end()
+        name = tag.rpartition(":")[2]
+        unit = self._unit
+        if self._num_hidden:
+            self._num_hidden -= 1
+        elif unit is None:
+            return
+        elif name in TEXTS and self._pieces is not None:
+            lang = self._lang if name == "seg" else self._languages[name]
+            unit.texts[lang] = " ".join("".join(self._pieces).split())
+            self._pieces = None
+            self._closed = name
+        elif name == unit.element:
+            source = self._languages["source"]
+            if name == "tu":
+                unit.begin = unit.end = self.parser.CurrentByteIndex
+            if source in unit.texts:
+                unit.texts = {source: unit.texts[source], **unit.texts}
+            self.units.append(unit)
+            self._unit = None
+
+    def _characters(self, data: str) -> None:
+        self._note_end()
+        if self._pieces is not None and not self._num_hidden:
+            self._pieces.append(data)
+
+    def _note_end(self) -> None:
+        if self._unit is not None and self._closed:
+            self._unit.end = self.parser.CurrentByteIndex
+            if self._closed == "source":
+                self._unit.begin = self._unit.end
+        self._closed = ""
+
+    def _entity(self, *_: object) -> None:
+        raise ValueError("it defines entities")
+
+
+def translate_markup(
+    path: Path,
+    *,
+    write: Write,
+    translate: Callable[[list[str]], list[str]],
+    languages: tuple[str, str],
+    units_together: int,
+) -> None:
+    """Write the file with a translation in each unit that has a source and no translation.
+
+    Raises:
+        DataError: it cannot be read, or has no text in the source language.
+    """
+    src_lang, tgt_lang = languages
+    num_sources = place = 0
+    waiting: list[Unit] = []
+    with open_markup(path) as content, open_markup(path) as copy:
+        encoding = _encoding_of(content.peek(READ_BYTES))
+
+        def put_translations() -> None:
+            nonlocal place
+            texts = translate([unit.source(src_lang) for unit in waiting])
+            for unit, text in zip(waiting, texts, strict=True):
+                _copy(copy, write, unit.begin - place)
+                write(unit.translated(text, tgt_lang).encode(encoding, "xmlcharrefreplace"))
+                copy.read(unit.end - unit.begin)
+                place = unit.end
+            waiting.clear()
+
+        for unit in units_of(content, path):
+            if not unit.source(src_lang):
+                continue
+            num_sources += 1
+            if not unit.is_translated(tgt_lang):
+                waiting.append(unit)
+                if len(waiting) == units_together:
+                    put_translations()
+        put_translations()
+        _copy(copy, write, None)
+    if not num_sources:
+        raise DataError(f"{path}: it has no text in the language {src_lang}")
+
+
+def _copy(content: BufferedReader, write: Write, size: int | None) -> None:
+    """Write the next `size` bytes of `content`, or all that are left."""
+    while size is None or size > 0:
+        data = content.read(READ_BYTES if size is None else min(size, READ_BYTES))
+        if not data:
+            return
+        write(data)
+        size = None if size is None else size - len(data)
+
+
+def _encoding_of(head: bytes) -> str:
+    """The encoding of XML that begins with `head`."""
+    for mark, encoding in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        if head.startswith(mark):
+            return encoding
+    named = re.match(rb"""<\?xml[^>]*encoding=["']([\w.:-]+)""", head.removeprefix(codecs.BOM_UTF8))
+    return named[1].decode() if named else "utf-8"
