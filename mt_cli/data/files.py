@@ -300,6 +300,8 @@ def translate_table(
     Raises:
         DataError: it cannot be read, or has no such column.
     """
+    if format_of(path) not in ("tsv", "csv"):
+        raise DataError(f"{path}: not a table; a column is translated of a .csv or .tsv file")
     delimiter = delimiter_of(path)
     is_plain = format_of(path) == "tsv" and not has_quoted_cells(path)
     rows = rows_of(path)

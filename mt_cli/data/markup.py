@@ -25,6 +25,8 @@ HIDDEN = (
     "alt-trans", "bpt", "bx", "ept", "ex", "it", "note", "ph", "prop", "ut", "x",
 )  # fmt: skip
 """Elements whose content is not text of the unit: formatting, remarks, other proposals."""
+PROTECTED = (*UNITS, "unit", "group")
+"""Elements that may say that nothing in them is translated."""
 Write = Callable[[bytes], None]
 
 
@@ -54,7 +56,11 @@ class Unit:
 
     def source(self, lang: str) -> str:
         """The text to translate from `lang`."""
-        return self.texts.get("source") or self.text(lang)
+        if self.element == "tu":
+            return self.text(lang)
+        own = next(iter(self.texts), "")
+        is_right = own == "source" or base_language(own) == base_language(lang)
+        return self.texts[own] if is_right and own else ""
 
     def is_translated(self, lang: str) -> bool:
         """Whether it has a text in `lang`, or whatever language an XLIFF file is for."""
@@ -115,6 +121,7 @@ class _Reader:
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._characters
         self.parser.EntityDeclHandler = self._entity
+        self.parser.DefaultHandlerExpand = lambda _: self._note_end()  # comments and the like
         self._languages = {"source": "source", "target": "target"}
         self._lang = ""
         self._unit: Unit | None = None
@@ -126,7 +133,8 @@ class _Reader:
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._note_end()
         prefix, colon, name = tag.rpartition(":")
-        if self._num_hidden or name in HIDDEN:
+        is_protected = name in PROTECTED and attributes.get("translate") == "no"
+        if self._num_hidden or name in HIDDEN or is_protected:
             self._num_hidden += 1
         elif name in ("xliff", "file"):
             for side, keys in (

@@ -88,7 +88,11 @@ class Batcher:
 
     async def _drop_gone(self) -> None:
         for job in self._jobs:
-            if not job.answer.done() and await job.is_gone():
+            try:
+                is_gone = await job.is_gone()
+            except Exception:  # then nobody can be answered either
+                is_gone = True
+            if is_gone and not job.answer.done():
                 job.answer.set_exception(GoneError())
         self._jobs = [job for job in self._jobs if not job.answer.done()]
 

@@ -40,8 +40,8 @@ MAX_LINES = 2000
 """Of a request."""
 MAX_ALTERNATIVES = 4
 RETRY_AFTER_S = 1
-MARKUP = re.compile(r"(\s*<[^>]*>\s*)")
-"""A tag, with the space around it, which is no part of a sentence."""
+MARKUP = re.compile(r"((?<!\s)\s*(?:<[^<>]*>\s*)+)")
+"""Tags, with the space around them, which is no part of a sentence."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -335,6 +335,8 @@ class _Api:
         texts = [text for text in given if isinstance(text, str)]
         if not texts or len(texts) < len(given):
             raise HTTPException(400, "Invalid request: missing q parameter")
+        if len(texts) > MAX_LINES:
+            raise HTTPException(400, f"a request may have {MAX_LINES:,} texts")
         size = sum(map(len, texts))
         if size > self._char_limit:
             raise HTTPException(

@@ -416,6 +416,7 @@ def test_a_table_gets_one_more_column(
     [
         (["-i", "none.tmx"], "none.tmx"),
         (["-i", "corpus/val.de", "--column", "2"], "no columns"),
+        (["-i", "none.jsonl", "--column", "2"], "not a table"),
         (["-i", "none.tmx", "--n-best", "2"], "--n-best"),
         (["--column", "2"], "no such file"),
     ],

@@ -29,10 +29,12 @@ TMX = """\
 """
 XLIFF = """\
 <xliff version="1.2"><file source-language="de" target-language="en-US"><body>
-<trans-unit id="1"><source>Zwei <g id="1">Hunde</g> <x id="2"/>.</source></trans-unit>
+<trans-unit id="1"><source>Zwei <mrk translate="no">Hunde</mrk> <x id="2"/>.</source></trans-unit>
 <trans-unit id="2"><source>Ein Mann.</source>
   <target/><alt-trans><source>Mann</source><target>Man</target></alt-trans></trans-unit>
-<trans-unit id="3"><source>Ja</source><target state="final">Yes</target></trans-unit>
+<trans-unit id="3" translate="no"><source>Nein</source></trans-unit>
+<trans-unit id="4"><source><![CDATA[Zwei]]></source><!-- a --><target/><!-- b --></trans-unit>
+<trans-unit id="5"><source>Ja</source><target state="final">Yes</target></trans-unit>
 </body></file></xliff>
 """
 XLIFF_2 = """\
@@ -104,7 +106,8 @@ def test_a_translators_file_gets_targets_where_there_are_none_or_empty_ones(tmp_
     first = "<target>&lt;Zwei Hunde .&gt;</target>"
     second = "<target>&lt;Ein Mann.&gt;</target>"
     expected = XLIFF.replace('<x id="2"/>.</source>', f'<x id="2"/>.</source>{first}')
-    assert found == expected.replace("<target/>", second)
+    third = "<target>&lt;Zwei&gt;</target>"
+    assert found == expected.replace("<target/>", second, 1).replace("<target/>", third)
     found = translated(write(tmp_path / "b.xliff", XLIFF_2)).decode()
     put = "<x:target>&lt;Ein Hund.&gt;</x:target>"
     assert found == XLIFF_2.replace("Hund.</x:source>", f"Hund.</x:source>{put}")
@@ -139,6 +142,7 @@ def test_any_text_comes_back_as_another_parser_reads_it(
         ("Ein Hund.", "cannot be read as XML"),
         ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "entities"),
         ("<tmx><body/></tmx>", "no text in the language de"),
+        (XLIFF.replace('"de"', '"fr"'), "no text in the language de"),
         ('<tmx><tu><tuv xml:lang="fr"><seg>Oui</seg></tuv></tu></tmx>', "no text in the language"),
     ],
 )

@@ -121,6 +121,8 @@ def test_markup_stays_and_its_text_is_escaped(
     text = f"<p>{known[0]}</p> <b class='x'>{known[1]}</b> 3 &lt; 5"
     expected = f"<p>{first}</p> <b class='x'>{second}</b> 3 &lt; 5"
     assert served.translate(text, format="html") == (200, {"translatedText": expected})
+    for hostile in ("<" * LIMIT, " " * LIMIT, "<b> <i>" * 40):
+        assert served.translate(hostile, format="html")[0] == 200
 
 
 def test_the_client_of_libretranslate_works(
