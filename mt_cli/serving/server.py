@@ -295,17 +295,16 @@ class _Api:
     # What a request says
 
     async def _fields(self, request: Request) -> dict[str, Any]:
-        """The fields of a request, as JSON or as a form."""
+        """The fields of a request: of JSON, of a form, or where it has no body, of its address."""
         kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         body = await self._body(request)
         try:
-            if kind == "application/json":
-                given = json.loads(body)
-            elif kind == "application/x-www-form-urlencoded":
-                fields = parse_qs(
-                    body.decode(errors="replace"), keep_blank_values=True, max_num_fields=100
-                )
+            if not body or kind == "application/x-www-form-urlencoded":
+                form = body.decode(errors="replace") or request.url.query
+                fields = parse_qs(form, keep_blank_values=True, max_num_fields=100)
                 given = {name: values[0] for name, values in fields.items()}
+            elif kind == "application/json":
+                given = json.loads(body)
             else:
                 raise HTTPException(415, "expected application/json or a urlencoded form")
         except (ValueError, RecursionError):

@@ -99,6 +99,7 @@ def test_text_is_translated_line_by_line(
     fields = urlencode({"q": text, "source": "de", "target": "en"})
     form = "application/x-www-form-urlencoded"
     assert served.ask("POST", "/translate", fields, form)[1] == {"translatedText": expected}
+    assert served.ask("POST", f"/translate?{fields}")[1] == {"translatedText": expected}
 
 
 def test_lists_alternatives_and_languages_are_answered(
@@ -184,7 +185,7 @@ def test_settings_and_health_are_answered(served: Served) -> None:
         ("source=de&target=en", "application/x-www-form-urlencoded", 400),
         ("&".join(["a=b"] * 200), "application/x-www-form-urlencoded", 400),
         ("q=a", "multipart/form-data", 415),
-        ("", "", 415),
+        ("", "", 400),
     ],
     ids=lambda value: str(value)[:20],
 )
