@@ -105,8 +105,14 @@ class Batch:
         return self.src_ids, self.tgt_ids, self.real, self.targets
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on `device`."""
-        src_ids, tgt_ids, real, targets = (to_device(tensor, device) for tensor in self.tensors)
+        """The batch on `device`, in one copy."""
+        if device == self.src_ids.device:
+            return self
+        sizes = [tensor.numel() for tensor in self.tensors]
+        flat = to_device(torch.cat([tensor.flatten() for tensor in self.tensors]), device)
+        src_ids, tgt_ids, real, targets = torch.split(flat, sizes)
+        src_ids = src_ids.view(self.src_ids.shape)
+        tgt_ids = tgt_ids.view(self.tgt_ids.shape)
         return replace(self, src_ids=src_ids, tgt_ids=tgt_ids, real=real, targets=targets)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import split_of
@@ -179,3 +180,14 @@ def test_sentences_end_and_the_target_is_predicted_one_place_ahead() -> None:
     assert batch.src_ids.tolist() == [[8, 3, 0], [5, 6, 3], [3, 0, 0]]
     assert batch.tgt_in.tolist() == [[2, 9, 10, 4], [2, 7, 3, 0], [2, 3, 0, 0]]
     assert batch.tgt_out.tolist() == [[9, 10, 4, 3], [7, 3, 0, 0], [3, 0, 0, 0]]
+
+
+def test_a_batch_on_another_device_is_the_same() -> None:
+    batch = collate(split_of([([5, 6, 7], [4]), ([8], [9, 10, 4, 5])]), [0, 1])
+    moved = batch.to(torch.device("cpu", 0))  # not `cpu`, where it would stay as it is
+    assert moved.src_ids is not batch.src_ids
+    for own, other in zip(batch.tensors, moved.tensors, strict=True):
+        assert own.equal(other)
+    assert [each.shape for each in batch.to(torch.device("meta")).tensors] == [
+        each.shape for each in batch.tensors
+    ]
