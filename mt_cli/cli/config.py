@@ -107,16 +107,16 @@ def _splits(
     columns: str | None,
 ) -> dict[str, FilesConfig]:
     """The files of each split that the flags name."""
-    from mt_cli.data.files import has_columns
+    from mt_cli.data.files import named_kind
 
-    are_lines = columns is None and not any(has_columns(path) for path in paired)
+    are_lines = columns is None and not any(map(named_kind, paired))
     if len(paired) == 2 and train is None and are_lines:
         train = (paired[0], paired[1])
         paired = []
     sides = {"train": _files(train, "--train"), "val": _files(val, "--val")}
     sides["test"] = _files(test, "--test")
     for path in paired:
-        if columns is None and not has_columns(path):
+        if columns is None and named_kind(path) is None:
             raise UsageError(
                 f"{path}: a single file must have both sides in columns: .tsv, .csv or .jsonl; for "
                 "two files that align line by line use --train SRC TGT"
@@ -136,7 +136,7 @@ def _splits(
         except ValidationError as error:
             place = "FILE" if paired and name == "train" else f"--{name}"
             raise UsageError(f"{place}: {'; '.join(explain(error))}") from error
-        if columns and (name == "train" or any(has_columns(path) for path in (*src, *tgt))):
+        if columns and (name == "train" or any(map(named_kind, (*src, *tgt)))):
             split = split.model_copy(update={"src_column": src_column, "tgt_column": tgt_column})
         splits[name] = split
     return splits

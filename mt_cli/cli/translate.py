@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from mt_cli.config.messages import command_line
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import UsageError
 from mt_cli.machine.progress import progress_shown
-from mt_cli.machine.terminal import is_terminal, json_text, write_bytes
+from mt_cli.machine.terminal import json_text, write_bytes
 
 if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.translation.lines import Translation
@@ -209,9 +208,7 @@ def translate(
             lang = models[0].config.data.src_lang
             log.info("type a sentence (%s) and press Enter; Ctrl-D ends", lang)
         most = LINES_FOR_GPU if translator.engine.device == "cuda" else LINES_TOGETHER
-        chunks = line_chunks(lines_in, most=most)
-        if is_typed and target == "-" and is_terminal(sys.stdout):
-            chunks = typed_lines()
+        chunks = typed_lines(lines_in) if is_typed else line_chunks(lines_in, most=most)
         # If lines are typed or shown, the translations themselves show the progress.
         has_no_bar = is_typed or lines_out.file.isatty()
         with progress_shown(

@@ -146,15 +146,15 @@ class ColumnsConfig(Section):
     """Where the two sides stand in files that have columns."""
 
     src_column: Column | None = None
-    """Where `src` stands in .tsv or .jsonl files: a number from 1, a name in a .tsv's first line,
-    or a key such as de or translation.de. Without it: column 1, or the key src.
+    """Where `src` stands in tables, .jsonl or .parquet files: a number from 1, a name in a table's
+    first line, or a key such as de or translation.de. Without it: column 1, or the key src.
     """
     tgt_column: Column | None = None
     """The same for `tgt`. Without it: column 2, or the key tgt."""
 
 
 class FilesConfig(ColumnsConfig):
-    """Both sides of a split of the `files` corpus: files of lines, or columns of .tsv or .jsonl."""
+    """Both sides of a split of the `files` corpus: files of lines, or of columns."""
 
     src: FilePaths
     """Source text, one sentence a line, in a file or a list of files; plain, .gz or .zst."""
@@ -284,6 +284,10 @@ class DataConfig(Section):
     """Language code of the target side."""
     lowercase: bool = False
     """Lower-case both sides, and the references when scoring."""
+    unescape: bool = False
+    """Read `&apos;`, `&#228;` and the like in the corpus, as HTML and Moses' tokenizer write some
+    characters, as these characters.
+    """
     max_len: int = Field(default=128, ge=1, le=MAX_LENGTH)
     """Training pairs with a side of more tokens are dropped; other splits keep every line."""
 

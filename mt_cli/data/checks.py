@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from mt_cli.config.schema import TRAIN, DataConfig
 from mt_cli.data.corpora import Corpus, ParallelText, RawPair, SideFiles, is_trained_on
-from mt_cli.data.files import has_columns, header_of
+from mt_cli.data.files import named_kind
 from mt_cli.data.filter import KEPT, drop_reason, text_options
+from mt_cli.data.tables import header_of
 from mt_cli.errors import DataError
 from mt_cli.text.language import base_language, is_known, other_language
 from mt_cli.text.normalize import decode_line, is_normal, is_tokenized, is_valid_utf8, normalize
@@ -290,7 +291,7 @@ def _tabs_and_headers(sample: SplitSample) -> Iterator[str]:
         )
     for side in (sample.files.src, sample.files.tgt):
         path = side.paths[0]
-        names = header_of(path) if side.column is None and has_columns(path) else []
+        names = header_of(path) if side.column is None and named_kind(path) else []
         if names:
             yield (
                 f"{path}: line 1 looks like names of columns and not like a pair; if it is, name "
@@ -314,8 +315,8 @@ def _markup(sample: SplitSample) -> Iterator[str]:
         share, lines = found
         yield (
             f"{sample.files}: {share} pairs have markup such as &uuml;, &apos; or <b>, which a "
-            "model learns as if it were text; write plain text in its place (Python: "
-            f"html.unescape){lines}"
+            "model learns as if it were text; [data] unescape = true reads &…; as characters, tags "
+            f"have to be taken out{lines}"
         )
     found = _share_of(sample.pairs, MAX_TOKENIZED, looks_tokenized)
     if found is not None:

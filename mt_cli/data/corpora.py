@@ -19,20 +19,18 @@ from mt_cli.config.schema import (
     Side,
 )
 from mt_cli.data import multi30k
-from mt_cli.data.files import (
-    column_of,
-    format_of,
-    has_columns,
-    is_markup,
-    is_named_json,
-    text_lines,
-)
+from mt_cli.data.files import kind_of, named_kind, text_lines
 from mt_cli.data.markup import texts_of
 from mt_cli.data.multi30k import check_hash, check_pin, fetch_missing
+from mt_cli.data.records import values_of
+from mt_cli.data.tables import cells_of
 from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.files import sha256_file
+from mt_cli.text.normalize import unescaped
 
 log = logging.getLogger(__name__)
+RECORDS = ("json", "parquet")
+"""Kinds of files with texts under keys."""
 RawPair = tuple[bytes, bytes]
 """A source line and a target line as they stand in the files, line ends included."""
 
@@ -43,14 +41,15 @@ class SideFiles:
 
     paths: tuple[Path, ...]
     column: Column | None
-    """None is the default: of a .tsv the first or the second column, of a .jsonl `src` or `tgt`, of
-    a .tmx the source's language or the first other.
+    """None is the default: of a table the first or the second column, of records the key `src` or
+    `tgt`, of a .tmx the source's language or the first other.
     """
     side: Side
+    unescapes: bool = False
 
     def __str__(self) -> str:
         names = ", ".join(str(path) for path in self.paths)
-        if self.column is None and not any(has_columns(path) for path in self.paths):
+        if self.column is None and not any(map(named_kind, self.paths)):
             return names
         return f"{names} ({self.column or self.side})"
 
@@ -61,14 +60,18 @@ class SideFiles:
             DataError: a file cannot be read, a line is too long, or has no such column.
         """
         for path in self.paths:
-            if self.column is None and not has_columns(path):
-                yield from text_lines(path)
-            elif is_markup(path):
-                yield from texts_of(path, str(self.column or self.side))
-            elif self.column is None and format_of(path) == "json":
-                yield from column_of(path, self.side)
-            else:
-                yield from column_of(path, self.column or SIDES.index(self.side) + 1)
+            lines = self._lines_of(path)
+            yield from map(unescaped, lines) if self.unescapes else lines
+
+    def _lines_of(self, path: Path) -> Iterator[bytes]:
+        if self.column is None and named_kind(path) is None:
+            return text_lines(path)
+        kind = kind_of(path)
+        if kind == "xml":
+            return texts_of(path, str(self.column or self.side))
+        if kind in RECORDS:
+            return values_of(path, str(self.column or self.side))
+        return cells_of(path, self.column or SIDES.index(self.side) + 1)
 
 
 @dataclass(frozen=True)
@@ -79,19 +82,20 @@ class ParallelText:
     tgt: SideFiles
 
     @staticmethod
-    def of(files: FilesConfig | MorePairsConfig) -> "ParallelText":
+    def of(files: FilesConfig | MorePairsConfig, *, unescapes: bool = False) -> "ParallelText":
         """What `files` name; both sides have to be there."""
         assert files.src is not None
         assert files.tgt is not None
-        has_rows = files.src == files.tgt and not any(is_named_json(path) for path in files.src)
+        kinds = set(map(named_kind, files.src))
+        has_rows = files.src == files.tgt and not kinds.intersection(RECORDS)
         if has_rows and isinstance(files.src_column, str) != isinstance(files.tgt_column, str):
             raise ConfigError(
                 f"{files.src[0]}: src_column and tgt_column must both be names of its first line, "
                 "or neither"
             )
         return ParallelText(
-            SideFiles(files.src, files.src_column, "src"),
-            SideFiles(files.tgt, files.tgt_column, "tgt"),
+            SideFiles(files.src, files.src_column, "src", unescapes),
+            SideFiles(files.tgt, files.tgt_column, "tgt", unescapes),
         )
 
     def __str__(self) -> str:
@@ -208,7 +212,7 @@ def monolingual_text(
         )
         assert paths is not None
         _check_exist(paths)
-        return SideFiles(paths, column, side)
+        return SideFiles(paths, column, side, config.unescape)
     lang = config.src_lang if side == "src" else config.tgt_lang
     files = [Path(f"train.{number}.{lang}") for number in range(1, 6)]
     if str(files[0]) not in multi30k.CAPTIONS_SHA256:
@@ -256,7 +260,10 @@ def files_of(corpus: Corpus) -> dict[str, Path]:
 def _named_files(config: DataConfig) -> Corpus:
     """The two files of each split, as they are called in the corpus's folder."""
     if config.corpus == "files":
-        return {split: ParallelText.of(config.files[split]) for split in config.splits}
+        return {
+            split: ParallelText.of(config.files[split], unescapes=config.unescape)
+            for split in config.splits
+        }
     corpus = {}
     for split in config.splits:
         src = Path(f"{split}.{config.src_lang}")
@@ -274,7 +281,7 @@ def _more_pairs(config: DataConfig, made: Mapping[str, TranslatedPairs]) -> Corp
     for name, more in config.more.items():
         files = made[name].files if name in made else more
         if files.src is not None and files.tgt is not None:
-            corpus[f"{MORE}{name}"] = ParallelText.of(files)
+            corpus[f"{MORE}{name}"] = ParallelText.of(files, unescapes=config.unescape)
     return corpus
 
 

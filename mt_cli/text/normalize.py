@@ -4,9 +4,11 @@ References that are scored are never normalized.
 """
 
 import hashlib
+import html
 import re
 import unicodedata
 from collections.abc import Iterable
+from html.entities import html5
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,21 @@ VIRAMA = 9
 def decode_line(raw: bytes) -> str:
     """Text of a line's bytes, with or without its line end; invalid UTF-8 becomes U+FFFD."""
     return strip_line_end(raw).decode("utf-8", errors="replace")
+
+
+ENTITY = re.compile(rb"&(?:[A-Za-z]{2,8}[0-9]{0,2}|#\d{2,6}|#x[0-9A-Fa-f]{2,5});")
+"""A character as HTML and Moses' tokenizer may write it, such as `&apos;` and `&#124;`."""
+
+
+def unescaped(raw: bytes) -> bytes:
+    """`raw` with the characters that entities stand for; names that HTML does not know stay."""
+    return ENTITY.sub(_character, raw)
+
+
+def _character(entity: re.Match[bytes]) -> bytes:
+    text = entity[0].decode()
+    is_known = text[1] == "#" or text[1:] in html5
+    return html.unescape(text).encode() if is_known else entity[0]
 
 
 def is_valid_utf8(raw: bytes) -> bool:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mt_cli.config.schema import DataConfig
-from mt_cli.data.files import is_markup, translate_table
+from mt_cli.data.files import named_kind
 from mt_cli.data.markup import translate_markup
+from mt_cli.data.tables import translate_table
 from mt_cli.machine.progress import progress_shown
 from mt_cli.translation.translator import Translator
 
@@ -14,7 +15,7 @@ TEXTS_TOGETHER = 2048
 
 def is_document(name: str, column: str | None) -> bool:
     """Whether the file `name` is translated as a whole, and not line by line."""
-    return column is not None or is_markup(Path(name))
+    return column is not None or named_kind(Path(name)) == "xml"
 
 
 def translate_document(

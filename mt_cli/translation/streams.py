@@ -15,10 +15,12 @@ from typing import BinaryIO, cast
 from mt_cli.data.files import DAMAGE, check_is_text, open_text, read_errors_named
 from mt_cli.errors import ResourceError, UsageError
 from mt_cli.machine.atomic import replaced, write_errors_named
+from mt_cli.machine.terminal import is_terminal
 from mt_cli.text.normalize import decode_line, is_valid_utf8
 
 log = logging.getLogger(__name__)
 
+PROMPT = "> "
 MAX_WARNINGS = 3
 """Of lines that are not UTF-8; for more, only their number."""
 
@@ -99,16 +101,25 @@ class _LineDecoder:
             log.warning("%d lines in all are not valid UTF-8", self._num_invalid)
 
 
-def typed_lines() -> Iterator[list[str]]:
-    """Lines as a person types them at a prompt, which can be edited; Ctrl-D ends them."""
+def typed_lines(source: io.BufferedIOBase) -> Iterator[list[str]]:
+    """Lines as a person types them into the terminal `source`, at a prompt; Ctrl-D ends them.
+
+    They can be edited, and earlier ones called back, where the translations go to the terminal too.
+    """
+    while line := _prompted(source):
+        yield [decode_line(line)]
+
+
+def _prompted(source: io.BufferedIOBase) -> bytes:
+    if not is_terminal(sys.stdout):
+        print(PROMPT, end="", file=sys.stderr, flush=True)
+        return source.readline()
     with suppress(ImportError):  # Windows has none
         import readline  # noqa: F401 — input() uses it
-    while True:
-        try:
-            line = input("> ")
-        except EOFError:
-            return
-        yield [decode_line(line.encode("utf-8", "surrogateescape"))]
+    try:
+        return input(PROMPT).encode("utf-8", "surrogateescape") + b"\n"
+    except EOFError:
+        return b""
 
 
 def open_source(name: str, *, text: str | None = None) -> AbstractContextManager[io.BufferedIOBase]:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -334,28 +335,56 @@ def test_python_gives_what_the_command_prints(
         assert [list(pair) for pair in ours[0].alignment] == theirs["alignment"]
 
 
-@pytest.mark.processes
-def test_at_a_terminal_each_line_is_answered(workspace: Workspace) -> None:
-    sentences = ["Ein Hund bellt.", "Zwei Frauen singen."]
-    expected = lines_of(workspace, stdin="\n".join(sentences).encode())
+def terminal_with(workspace: Workspace, command: str) -> "pexpect.spawn[str]":
     session = pexpect.spawn(
-        MT_CLI[0],
-        [*MT_CLI[1:], "translate", RUN],
+        "/bin/sh",
+        ["-c", f"{shlex.join(map(str, MT_CLI))} {command}"],
         cwd=str(workspace.folder),
         env={**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
         encoding="utf-8",
         timeout=TIMEOUT_S,
     )
     session.expect_exact("Ctrl-D")
+    return session
+
+
+@pytest.mark.processes
+def test_at_a_terminal_each_line_is_answered(workspace: Workspace) -> None:
+    sentences = ["Ein Hund bellt.", "Zwei Frauen singen."]
+    expected = lines_of(workspace, stdin="\n".join(sentences).encode())
+    session = terminal_with(workspace, f"translate {RUN}")
     for sentence, translation in zip(sentences, expected, strict=True):
         session.expect_exact("> ")
         session.sendline(sentence)
         session.expect_exact(f"{sentence}\r\n{translation}\r\n")
+    session.expect_exact("> ")
+    session.send("\x1b[A")  # arrow up: the line before
+    session.expect_exact(sentences[-1])
+    session.sendline("")
+    session.expect_exact(f"{expected[-1]}\r\n")
     session.expect_exact("> ")  # before it, Ctrl-D would be lost
     session.sendeof()
     session.expect(pexpect.EOF)
     session.close()
     assert session.exitstatus == 0
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("target", ["> {0}", "-o {0}", "| cat > {0}"])
+def test_typed_lines_have_a_prompt_wherever_the_translations_go(
+    workspace: Workspace, tmp_path: Path, target: str
+) -> None:
+    sentences = ["Ein Hund bellt.", "Zwei Frauen singen."]
+    file = tmp_path / "out"
+    session = terminal_with(workspace, f"translate {RUN} {target.format(file)}")
+    for sentence in sentences:
+        session.expect_exact("> ")
+        session.sendline(sentence)
+    session.expect_exact("> ")
+    session.sendeof()
+    session.expect(pexpect.EOF)
+    expected = lines_of(workspace, stdin="\n".join(sentences).encode())
+    assert file.read_text().splitlines() == expected
 
 
 def test_without_a_run_the_model_that_comes_along_translates(

@@ -1,33 +1,20 @@
 """Text files as people have them: what is read of them, and what is refused by name."""
 
 import bz2
-import csv
 import gzip
 import importlib
-import io
 import lzma
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from mt_cli.data.files import (
-    column_of,
-    format_of,
-    has_columns,
-    header_of,
-    open_text,
-    read_text,
-    rows_of,
-    text_lines,
-)
+from mt_cli.data.files import kind_of, named_kind, open_text, read_text, text_lines
 from mt_cli.errors import DataError
 
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -177,151 +164,28 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
             pass
 
 
-# Columns
-
-
-def cells_of(path: Path) -> list[list[str]]:
-    return [[cell.decode() for cell in row] for row in rows_of(path)]
-
-
-def as_excel_writes(rows: Sequence[Sequence[str]], *, delimiter: str = "\t") -> bytes:
-    """A table in which cells with a comma, a quotation mark or the delimiter are quoted."""
-
-    def cell(text: str) -> str:
-        doubled = text.replace('"', '""')
-        return f'"{doubled}"' if {*text} & {",", '"', delimiter} else text
-
-    return "".join(f"{delimiter.join(map(cell, row))}\r\n" for row in rows).encode()
-
-
-TABLE = [
-    ["Deutsch", "English"],
-    ["Er sagt: „Ja“, und geht.", "He says: “Yes”, and leaves."],
-    ['"Ja", sagt er.', '"Yes," he says.'],
-    ["Ein Hund bellt.", "A dog barks."],
-    ['Ein 5" großer Hund; er bellt.', "A dog; it barks."],
-]
-
-
-def test_quoted_cells_of_a_tsv_are_those_that_the_csv_module_reads(tmp_path: Path) -> None:
-    data = as_excel_writes(TABLE)
-    path = write(tmp_path / "a.tsv", data)
-    expected = list(csv.reader(io.StringIO(data.decode(), newline=""), dialect="excel-tab"))
-    assert cells_of(path) == expected == TABLE
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        ['"Ja", sagt er.\t"Yes," he says.', '"Nein."\t"No."'],
-        ['"Ja."\t"Yes."', "Ein Hund.\tA dog."],
-        ['Ein 5" Rohr, alt.\tA 5" pipe, old.'],
-        ['"\tA quotation mark.', 'Ein Hund.\t"'],
-        ['"Er", sagt sie, "lügt."\t"He lies," she says.'],
-        ["'Ja', sagt er.\t'Yes', he says."],
-    ],
-)
-def test_quotation_marks_of_the_text_are_left_alone(tmp_path: Path, rows: list[str]) -> None:
-    path = write(tmp_path / "a.tsv", "".join(f"{row}\n" for row in rows).encode())
-    assert cells_of(path) == [row.split("\t") for row in rows]
-
-
-def as_csv(rows: Iterable[Sequence[str]], *, delimiter: str, end: str, quotes_all: bool) -> bytes:
-    """A table as the csv module writes it."""
-    table = io.StringIO(newline="")
-    writer = csv.writer(
-        table,
-        delimiter=delimiter,
-        lineterminator=end,
-        quoting=csv.QUOTE_ALL if quotes_all else csv.QUOTE_MINIMAL,
-    )
-    writer.writerows(rows)
-    return table.getvalue().encode()
-
-
-def spaces_alike(rows: Iterable[Sequence[str]]) -> list[list[str]]:
-    return [[" ".join(cell.split()) for cell in row] for row in rows]
-
-
-cells = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=6)
-quotable_cells = st.lists(st.sampled_from(['"', ",", ";", "a", " "])).map("".join)
-
-
-@settings(max_examples=50)
-@given(
-    st.lists(st.tuples(cells | quotable_cells, cells | quotable_cells)),
-    st.sampled_from([",", ";"]),
-    st.sampled_from(["\n", "\r\n"]),
-    st.booleans(),
-)
-def test_any_table_comes_back_from_a_csv(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[tuple[str, str]],
-    delimiter: str,
-    end: str,
-    quotes_all: bool,
-) -> None:
-    table = [("de", "en"), *rows]
-    data = as_csv(table, delimiter=delimiter, end=end, quotes_all=quotes_all)
-    path = write(tmp_path_factory.getbasetemp() / "any.csv", data)
-    assert spaces_alike(cells_of(path)) == spaces_alike(table)
-
-
-def test_a_line_end_within_a_cell_of_a_csv_becomes_a_space(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", b'"Ein Hund.\r\nEr bellt.",A dog.\n"Eine\nKatze",A cat.\n')
-    assert cells_of(path) == [["Ein Hund. Er bellt.", "A dog."], ["Eine Katze", "A cat."]]
-
-
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_columns_of_packed_tables_have_names_or_numbers(tmp_path: Path, packing: str) -> None:
-    data = BOM + as_excel_writes(TABLE, delimiter=";")
-    path = write(tmp_path / f"a.csv{packing}", data, packing=packing)
-    assert [text.decode() for text in column_of(path, "Deutsch")] == [row[0] for row in TABLE[1:]]
-    assert [text.decode() for text in column_of(path, 2)] == [row[1] for row in TABLE]
+# Kinds
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("a.TAB", "tsv"), ("a.csv.gz", "csv"), ("a.jsonl.zst", "json"), ("a.ndjson.xz", "json")],
+    [
+        ("a.TAB", "tsv"),
+        ("a.csv.gz", "csv"),
+        ("a.jsonl.zst", "json"),
+        ("a.ndjson.xz", "json"),
+        ("a.parquet", "parquet"),
+    ],
 )
-def test_a_name_says_how_a_table_is_written(tmp_path: Path, name: str, expected: str) -> None:
-    assert has_columns(Path(name))
-    assert format_of(tmp_path / name) == expected
+def test_a_name_says_what_a_file_is(tmp_path: Path, name: str, expected: str) -> None:
+    assert named_kind(Path(name)) == kind_of(tmp_path / name) == expected
 
 
 @pytest.mark.parametrize("name", ["a.de.gz", "tsv", "a.tsv.de"])
 def test_other_names_are_those_of_plain_text(name: str) -> None:
-    assert not has_columns(Path(name))
+    assert named_kind(Path(name)) is None
 
 
 def test_the_first_line_says_it_where_the_name_does_not(tmp_path: Path) -> None:
-    assert format_of(write(tmp_path / "corpus", b' {"src": "a"}\n')) == "json"
-    assert format_of(write(tmp_path / "corpus", b"a\tb\n")) == "tsv"
-
-
-# Names of columns
-
-SENTENCES = [f"Ein Hund mit {i} Flecken bellt.\tA dog with {i} spots barks." for i in range(200)]
-SHORT = [f"Hund {i}\tdog {i}" for i in range(200)]
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        (["Deutsch\tEnglish", *SENTENCES], ["Deutsch", "English"]),
-        (["source text\tEnglisch\tscore", *SENTENCES], ["source text", "Englisch", "score"]),
-        (SENTENCES, []),
-        (["Der Hund bellt\tThe dog barks", *SENTENCES], []),
-        (["Deutsch\t", *SENTENCES], []),
-        (["Deutsch", *SENTENCES], []),
-        (["Deutsch\tEnglish", *SHORT[:2], *SENTENCES], ["Deutsch", "English"]),
-        ([], []),
-    ],
-)
-def test_a_first_line_has_names_if_hardly_another_looks_so(
-    tmp_path: Path, rows: list[str], expected: list[str]
-) -> None:
-    path = write(tmp_path / "a.tsv", "".join(f"{row}\n" for row in rows).encode())
-    assert header_of(path) == expected
-    as_csv = "".join(f"{row.replace(chr(9), ',')}\n" for row in rows)
-    assert header_of(write(tmp_path / "a.csv", as_csv.encode())) == expected
+    assert kind_of(write(tmp_path / "corpus", b' {"src": "a"}\n')) == "json"
+    assert kind_of(write(tmp_path / "corpus", b"a\tb\n")) == "tsv"

@@ -1,5 +1,6 @@
 """Normalisation: one clean line of any text, and the same when it is done twice."""
 
+import html
 import unicodedata
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt_cli.config.schema import CapitalsReading
-from mt_cli.text.normalize import decode_line, is_normal, normalize, read_capitals
+from mt_cli.text.normalize import decode_line, is_normal, normalize, read_capitals, unescaped
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()))
 ZWNJ, ZWJ = "\u200c", "\u200d"
@@ -89,6 +90,26 @@ def test_text_is_normal_if_only_white_space_would_change(text: str) -> None:
     assert is_normal(normalize(text))
     assert is_normal(f" {normalize(text)}\t")
     assert is_normal(text) == (normalize(text).split() == text.split())
+
+
+@given(st.text())
+def test_what_html_escapes_is_read_again(text: str) -> None:
+    assert unescaped(html.escape(text).encode(errors="replace")) == text.encode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Tom&apos;s &quot; &#91; a &#124; b &#93; &amp; c", "Tom's \" [ a | b ] & c"),  # Moses
+        ("M&uuml;ller &#228; &#xe4; &frac12;", "Müller ä ä ½"),
+        ("&amp;lt;", "&lt;"),
+        ("AT&T; R&D &unknown; &copyx; &; &#; 3 &lt 4", None),
+    ],
+)
+def test_entities_are_read_as_characters_and_nothing_else_is(
+    line: str, expected: str | None
+) -> None:
+    assert unescaped(line.encode()).decode() == (line if expected is None else expected)
 
 
 def test_normalize_lowercases_on_request() -> None:

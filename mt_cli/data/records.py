@@ -1,0 +1,107 @@
+"""Texts under keys, such as `translation.de`: of JSON objects, or in a Parquet file."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from mt_cli.data.files import kind_of, open_text, read_errors_named, read_text, text_lines
+from mt_cli.errors import DataError, ResourceError
+
+HEAD_BYTES = 1 << 12
+"""In which an array of JSON begins."""
+
+
+def values_of(path: Path, key: str) -> Iterator[bytes]:
+    """The text under `key` of each record; empty where a record is.
+
+    Raises:
+        DataError: the file cannot be read, or has no such key.
+        ResourceError: it needs a package that is not installed.
+    """
+    values = _parquet_values if kind_of(path) == "parquet" else _json_values
+    for text in values(path, key):
+        yield " ".join(text.split("\n")).encode(errors="surrogatepass")
+
+
+# JSON
+
+
+def _json_values(path: Path, key: str) -> Iterator[str]:
+    for place, record in _json_records(path):
+        if record is None:
+            yield ""
+            continue
+        found = record
+        try:
+            for part in key.split("."):
+                found = found[part]  # type: ignore[index]
+        except (LookupError, TypeError):
+            keys = _keys_of(record) if isinstance(record, dict) else ["no object"]
+            raise _no_key(f"{path}: {place}", key, keys) from None
+        if not isinstance(found, str):
+            raise DataError(f"{path}: {place}: what is under the key {key!r} is no text")
+        yield found
+
+
+def _json_records(path: Path) -> Iterator[tuple[str, object]]:
+    """The records of a file, an object a line or an array of them, and where each stands."""
+    with read_errors_named(path), open_text(path) as content:
+        is_array = content.read(HEAD_BYTES).lstrip().startswith(b"[")
+    if is_array:
+        for number, record in enumerate(_parsed(read_text(path), str(path)), 1):
+            yield f"record {number}", record
+        return
+    for number, line in enumerate(text_lines(path), 1):
+        place = f"line {number}"
+        yield place, _parsed(line, f"{path}: {place}") if line.strip() else None
+
+
+def _parsed(text: bytes, where: str) -> list[object]:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not JSON ({error})") from error
+
+
+def _keys_of(record: dict[str, object], *, prefix: str = "") -> Iterator[str]:
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from _keys_of(value, prefix=f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+# Parquet
+
+
+def _parquet_values(path: Path, key: str) -> Iterator[str]:
+    """The texts of a column, a group of rows at a time."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ResourceError(
+            f"{path}: reading it needs a package that cannot be imported ({error}); run: "
+            "pip install 'mt_cli[parquet]'"
+        ) from error
+    try:
+        with read_errors_named(path), path.open("rb") as content:
+            file = pyarrow.parquet.ParquetFile(content)
+            keys = [file.schema.column(i).path for i in range(len(file.schema))]
+            if key not in keys:
+                raise _no_key(str(path), key, keys)
+            for rows in file.iter_batches(columns=[key]):
+                column = rows.column(0)
+                while pyarrow.types.is_struct(column.type):
+                    column = column.flatten()[0]  # null where the whole record is
+                for value in column.to_pylist():
+                    if not isinstance(value, str | None):
+                        raise DataError(f"{path}: what is under the key {key!r} is no text")
+                    yield value or ""
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
+
+
+def _no_key(where: str, key: str, keys: Iterable[str]) -> DataError:
+    return DataError(
+        f"{where}: no key {key!r}; it has {', '.join(keys):.80}; name two of them with --columns"
+    )
