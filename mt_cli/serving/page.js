@@ -63,13 +63,13 @@ async function translate() {
         q: text,
         source: settings.language.source.code,
         target: settings.language.target.code,
-        alternatives: text.includes("\n") ? 0 : 3,
+        alternatives: 3, // for any text, so that a line's translation stays when more are typed
       },
       mine.signal,
     );
     target.textContent = answer.translatedText;
-    const others = (answer.alternatives ?? []).filter((other) => other !== answer.translatedText);
-    fill(byId("alternatives"), others, "li");
+    const others = answer.alternatives.filter((other) => other !== answer.translatedText);
+    fill(byId("alternatives"), text.includes("\n") ? [] : others, "li");
     say("");
     showWords(await ask("words", { q: text }, mine.signal));
   } catch (error) {

@@ -92,8 +92,8 @@ class ServedModel:
         return [[each.text for each in of_line] for of_line in found]
 
     def words(self, line: str) -> dict[str, object]:
-        """The tokens of `line` and of its translation, and which belong together."""
-        ((best,),) = self.translator.translate_n_best([line], with_alignment=True)
+        """The tokens of `line` and of its best translation, and which belong together."""
+        ((best,),) = self.with_beam.translate_n_best([line], with_alignment=True)
         return {
             "source": best.src_tokens,
             "translation": best.tokens,

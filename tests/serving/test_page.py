@@ -1,0 +1,103 @@
+"""The page of `mt-cli serve` in a browser, by keyboard."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from browser import IS_TOO_WIDE, REQUESTS, Browser, contrast, needs_browser
+from served import LIMIT, Served
+from workspace import Workspace
+
+from mt_cli import Translator
+
+pytestmark = [pytest.mark.processes, needs_browser]
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"> & </textarea><script>1</script>"
+
+
+@pytest.fixture(scope="module")
+def served(workspace: Workspace) -> Iterator[Served]:
+    server = Served(workspace)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+def target_is(text: str) -> str:
+    is_new = "!document.getElementById('target').classList.contains('old')"
+    return f"document.getElementById('target').textContent === {json.dumps(text)} && {is_new}"
+
+
+def texts(browser: Browser, selector: str) -> list[str]:
+    return browser.value(
+        f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.textContent)"
+    )
+
+
+def test_what_is_typed_is_translated_and_its_words_are_linked(
+    served: Served, browser: Browser, workspace: Workspace
+) -> None:
+    translator = Translator.load(workspace.run, device="cpu", threads=1, beam_size=5)
+    browser.open(f"{served.address}/")
+    browser.wait_for("document.title !== 'mt_cli'")
+    first, second = "Ein Hund bellt.", "Zwei Frauen singen."
+    browser.type(first)  # the cursor is where text goes
+    browser.wait_for(target_is(translator.translate([first])[0]))
+    browser.wait_for("document.querySelectorAll('#words-target button').length > 0")
+    browser.press("Tab")  # to Copy
+    browser.press("Tab")  # to the first word
+    browser.press("Enter")
+    ((best,),) = translator.translate_n_best([first], with_alignment=True)
+    linked = [best.src_tokens[src].strip("▁") for src, tgt in best.alignment if tgt == 0]
+    assert texts(browser, "#words-source .linked") == linked
+    assert browser.value("document.activeElement.getAttribute('aria-pressed')") == "true"
+
+    browser.value("document.getElementById('source').focus()")
+    browser.type(f"\n{second}")
+    both = "\n".join(translator.translate([first, second]))
+    browser.wait_for(target_is(both))
+    assert texts(browser, "#count") == [f"{len(first) + 1 + len(second)} of {LIMIT} characters"]
+    assert not browser.console
+    assert all(name.startswith(served.address) for name in browser.value(REQUESTS))
+
+
+def test_text_is_never_markup(served: Served, browser: Browser) -> None:
+    browser.open(f"{served.address}/")
+    browser.wait_for("document.title !== 'mt_cli'")
+    browser.type(HOSTILE)
+    browser.wait_for("document.querySelectorAll('#words-target button').length > 0")
+    assert browser.value("document.images.length") == 0
+    assert browser.value("document.scripts.length") == 1
+    assert browser.value("document.title") == "German to English"
+    assert not browser.console
+
+
+@pytest.mark.parametrize("width", [1280, 320])
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_it_fits_and_can_be_read(
+    served: Served, browser: Browser, width: int, is_dark: bool
+) -> None:
+    browser.open(f"{served.address}/", width=width, is_dark=is_dark)
+    browser.wait_for("document.title !== 'mt_cli'")
+    browser.type("Donau" * 40)
+    browser.wait_for("document.querySelectorAll('#words-target button').length > 0")
+    browser.value("document.querySelector('#words-target button').click()")
+    assert not browser.value(IS_TOO_WIDE)
+    for selector in ("#source", "#target", "#count", "#model", "li", "button[aria-pressed=true]"):
+        assert contrast(browser, selector) >= 4.5, selector
+
+
+def test_a_server_that_is_gone_is_told(workspace: Workspace, browser: Browser) -> None:
+    server = Served(workspace)
+    browser.open(f"{server.address}/")
+    browser.wait_for("document.title !== 'mt_cli'")
+    server.process.kill()
+    server.process.communicate()
+    browser.type("Ein Hund")
+    browser.wait_for("document.querySelector('#status.error') !== null")
+    assert browser.value("document.getElementById('source').value") == "Ein Hund"
