@@ -9,6 +9,9 @@ from mt_cli.errors import DataError, ResourceError
 
 HEAD_BYTES = 1 << 12
 """In which an array of JSON begins."""
+READ_BYTES = 1 << 20
+"""Of a Parquet file, at a time."""
+ROWS_TOGETHER = 4096
 
 
 def values_of(path: Path, key: str) -> Iterator[bytes]:
@@ -75,7 +78,7 @@ def _keys_of(record: dict[str, object], *, prefix: str = "") -> Iterator[str]:
 
 
 def _parquet_values(path: Path, key: str) -> Iterator[str]:
-    """The texts of a column, a group of rows at a time."""
+    """The texts of a column."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -85,11 +88,12 @@ def _parquet_values(path: Path, key: str) -> Iterator[str]:
         ) from error
     try:
         with read_errors_named(path), path.open("rb") as content:
-            file = pyarrow.parquet.ParquetFile(content)
+            # Read in pieces, and not a column of a group of rows at once.
+            file = pyarrow.parquet.ParquetFile(content, buffer_size=READ_BYTES, pre_buffer=False)
             keys = [file.schema.column(i).path for i in range(len(file.schema))]
             if key not in keys:
                 raise _no_key(str(path), key, keys)
-            for rows in file.iter_batches(columns=[key]):
+            for rows in file.iter_batches(ROWS_TOGETHER, columns=[key]):
                 column = rows.column(0)
                 while pyarrow.types.is_struct(column.type):
                     column = column.flatten()[0]  # null where the whole record is
