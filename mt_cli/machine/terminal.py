@@ -156,12 +156,13 @@ def width_of(stream: TextIO | None) -> int | None:
 # stderr: everything else
 
 
-def print_stderr(text: str) -> None:
+def print_stderr(text: str, *, end: str = "\n") -> None:
     """Write `text`, made fit to be shown, to stderr, above a progress bar if there is one."""
     # Nobody may be reading any more, which must not end the work.
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr is not None:
-            tqdm.write(visible(text, kept="\n\t"), file=sys.stderr)
+            tqdm.write(visible(text, kept="\n\t"), file=sys.stderr, end=end)
+            sys.stderr.flush()
 
 
 def format_duration(seconds: float) -> str:

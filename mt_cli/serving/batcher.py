@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 Found = TypeVar("Found")
-Choices = list[str]
-"""The translations of a line, the best first."""
+Choice = TypeVar("Choice")
+"""One translation of a line."""
 BATCH_LINES = 256
 """Most lines that are translated together."""
 LINES_OF_REQUEST = 64
@@ -25,22 +25,30 @@ class GoneError(Exception):
     """Nobody waits for the answer any more."""
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a request wants of each line."""
+
+    num_choices: int = 1
+    with_alignment: bool = False
+
+
 @dataclass
-class _Job:
+class _Job(Generic[Choice]):
     lines: list[str]
-    num_choices: int
+    wanted: Wanted
     is_gone: Callable[[], Awaitable[bool]]
-    answer: asyncio.Future[list[Choices]]
-    found: list[Choices] = field(default_factory=list)
+    answer: asyncio.Future[list[list[Choice]]]
+    found: list[list[Choice]] = field(default_factory=list)
 
 
-class Batcher:
+class Batcher(Generic[Choice]):
     """Answers requests of one event loop with a model that works for one thread at a time."""
 
-    def __init__(self, translate: Callable[[list[str], int], list[Choices]]) -> None:
-        """`translate` gives so many translations of each line; it is called in its own thread."""
+    def __init__(self, translate: Callable[[list[str], Wanted], list[list[Choice]]]) -> None:
+        """`translate` gives what is wanted of each line; it is called in its own thread."""
         self._translate = translate
-        self._jobs: list[_Job] = []
+        self._jobs: list[_Job[Choice]] = []
         self._has_jobs = asyncio.Event()
         self._num_waiting = 0
         self._thread = ThreadPoolExecutor(1)
@@ -49,10 +57,10 @@ class Batcher:
         self,
         lines: list[str],
         *,
-        num_choices: int = 1,
+        wanted: Wanted = Wanted(),
         is_gone: Callable[[], Awaitable[bool]],
-    ) -> list[Choices]:
-        """`num_choices` translations of each of `lines`.
+    ) -> list[list[Choice]]:
+        """What is `wanted` of each of `lines`.
 
         Lines of a request that `is_gone` are not translated any more.
 
@@ -62,7 +70,7 @@ class Batcher:
         """
         if self._num_waiting + len(lines) > MAX_WAITING:
             raise BusyError
-        job = _Job(lines, num_choices, is_gone, asyncio.get_running_loop().create_future())
+        job = _Job(lines, wanted, is_gone, asyncio.get_running_loop().create_future())
         self._num_waiting += len(lines)
         self._jobs.append(job)
         self._has_jobs.set()
@@ -98,17 +106,17 @@ class Batcher:
 
     async def _translate_some(self) -> None:
         """Translate the next lines of the requests that have waited longest."""
-        num_choices = self._jobs[0].num_choices
-        served: list[tuple[_Job, int]] = []
+        wanted = self._jobs[0].wanted
+        served: list[tuple[_Job[Choice], int]] = []
         lines: list[str] = []
         for job in self._jobs:
             room = min(LINES_OF_REQUEST, BATCH_LINES - len(lines))
-            if job.num_choices == num_choices and room:
+            if job.wanted == wanted and room:
                 part = job.lines[len(job.found) :][:room]
                 served.append((job, len(part)))
                 lines += part
         try:
-            found = await self.call(lambda: self._translate(lines, num_choices))
+            found = await self.call(lambda: self._translate(lines, wanted))
         except Exception as error:
             for job, _ in served:
                 if not job.answer.done():

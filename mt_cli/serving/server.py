@@ -1,10 +1,8 @@
 """The server: its pages, the API of LibreTranslate, and what it refuses."""
 
 import asyncio
-import html
 import json
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -25,8 +23,10 @@ from starlette.routing import Route
 from mt_cli import __version__
 from mt_cli.runs.opening import models_named, open_models
 from mt_cli.runs.run import ExportedModel, Run
-from mt_cli.serving.batcher import Batcher, BusyError, Choices, GoneError
+from mt_cli.serving.batcher import Batcher, BusyError, GoneError, Wanted
+from mt_cli.serving.passages import Passage, Piece, html_pieces, plain_pieces
 from mt_cli.text.language import base_language, detected_language, language_name
+from mt_cli.translation.lines import Translation
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.translator import Translator
 
@@ -40,8 +40,8 @@ MAX_LINES = 2000
 """Of a request."""
 MAX_ALTERNATIVES = 4
 RETRY_AFTER_S = 1
-MARKUP = re.compile(r"((?<!\s)\s*(?:<[^<>]*>\s*)+)")
-"""Tags, with the space around them, which is no part of a sentence."""
+PIECES = {"text": plain_pieces, "html": html_pieces}
+"""How a text is read, by its format."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -84,21 +84,14 @@ class ServedModel:
         options = replace(self.options, search=search)
         return Translator.of_models(self.models, options, quiet=True)
 
-    def translate(self, lines: list[str], num_choices: int) -> list[Choices]:
-        """`num_choices` translations of each of `lines`, the best first."""
-        if num_choices == 1:
-            return [[text] for text in self.translator.translate(lines)]
-        found = self.with_beam.translate_n_best(lines, n_best=num_choices)
-        return [[each.text for each in of_line] for of_line in found]
-
-    def words(self, line: str) -> dict[str, object]:
-        """The tokens of `line` and of its best translation, and which belong together."""
-        ((best,),) = self.with_beam.translate_n_best([line], with_alignment=True)
-        return {
-            "source": best.src_tokens,
-            "translation": best.tokens,
-            "alignment": best.alignment,
-        }
+    def translate(self, lines: list[str], wanted: Wanted) -> list[list[Translation]]:
+        """What is `wanted` of each of `lines`."""
+        if wanted == Wanted():
+            return [[Translation(text, 0.0)] for text in self.translator.translate(lines)]
+        translator = self.translator if wanted.num_choices == 1 else self.with_beam
+        return translator.translate_n_best(
+            lines, n_best=wanted.num_choices, with_alignment=wanted.with_alignment
+        )
 
     @property
     def name(self) -> str:
@@ -190,10 +183,8 @@ class _Api:
         kind = given.get("format") or "text"
         if kind not in ("text", "html"):
             raise HTTPException(400, "the format has to be text or html")
-        pieces_of_texts = [MARKUP.split(text) if kind == "html" else [text] for text in texts]
-        choices = await self._choices(
-            request, pieces_of_texts, num_alternatives + 1, is_html=kind == "html"
-        )
+        pieces_of_texts = [PIECES[kind](text) for text in texts]
+        choices = await self._choices(request, pieces_of_texts, num_choices=num_alternatives + 1)
         is_list = isinstance(given["q"], list)
         best = [of_text[0] for of_text in choices]
         answer: dict[str, object] = {"translatedText": best if is_list else best[0]}
@@ -206,25 +197,37 @@ class _Api:
         return _json(answer)
 
     async def _choices(
-        self,
-        request: Request,
-        pieces_of_texts: list[list[str]],
-        num_choices: int,
-        *,
-        is_html: bool,
-    ) -> list[Choices]:
-        """The translations of each text from those of its lines; the pieces at odd places stay."""
-        lines: list[str] = []
+        self, request: Request, pieces_of_texts: list[list[Piece]], *, num_choices: int
+    ) -> list[list[str]]:
+        """The translations of each text, put together from those of its passages."""
+        passages = [
+            piece for pieces in pieces_of_texts for piece in pieces if isinstance(piece, Passage)
+        ]
+        with_alignment = any(passage.is_marked_within for passage in passages)
+        found = await self._translated(
+            request, [passage.text for passage in passages], Wanted(num_choices, with_alignment)
+        )
+        remaining = iter(found)
+        choices = []
         for pieces in pieces_of_texts:
-            for piece in pieces[::2]:
-                lines += (html.unescape(piece) if is_html else piece).split("\n")
+            texts = [""] * num_choices
+            for piece in pieces:
+                if isinstance(piece, Passage):
+                    parts = [piece.written(translation) for translation in next(remaining)]
+                else:
+                    parts = [piece] * num_choices
+                texts = [text + part for text, part in zip(texts, parts, strict=True)]
+            choices.append(texts)
+        return choices
+
+    async def _translated(
+        self, request: Request, lines: list[str], wanted: Wanted
+    ) -> list[list[Translation]]:
         if len(lines) > MAX_LINES:
             raise HTTPException(400, f"a request may have {MAX_LINES:,} lines")
         try:
-            found = iter(
-                await self._batcher.translate(
-                    lines, num_choices=num_choices, is_gone=request.is_disconnected
-                )
+            return await self._batcher.translate(
+                lines, wanted=wanted, is_gone=request.is_disconnected
             )
         except BusyError:
             raise HTTPException(
@@ -232,27 +235,21 @@ class _Api:
             ) from None
         except GoneError:
             raise HTTPException(499, "the request is gone") from None
-        choices = []
-        for pieces in pieces_of_texts:
-            texts = [""] * num_choices
-            for place, piece in enumerate(pieces):
-                if place % 2:
-                    texts = [text + piece for text in texts]
-                    continue
-                text = html.unescape(piece) if is_html else piece
-                of_lines = [next(found) for _ in text.split("\n")]
-                for rank in range(num_choices):
-                    translated = "\n".join(of_line[rank] for of_line in of_lines)
-                    texts[rank] += html.escape(translated, quote=False) if is_html else translated
-            choices.append(texts)
-        return choices
 
     async def words(self, request: Request) -> Response:
-        """POST /words: which words of a line and of its translation belong together."""
+        """POST /words: which tokens of a line and of its best translation belong together."""
         given = await self._fields(request)
         (text,) = self._texts(given.get("q"))[:1]
-        line = text.split("\n")[0]
-        return _json(await self._batcher.call(lambda: self._model.words(line)))
+        wanted = Wanted(MAX_ALTERNATIVES, with_alignment=True)  # searched as for the page
+        (choices,) = await self._translated(request, text.split("\n")[:1], wanted)
+        best = choices[0]
+        return _json(
+            {
+                "source": best.src_tokens,
+                "translation": best.tokens,
+                "alignment": best.alignment,
+            }
+        )
 
     async def detect(self, request: Request) -> Response:
         """POST /detect."""

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 from mt_cli.data.files import DAMAGE, check_is_text, open_text, read_errors_named
 from mt_cli.errors import ResourceError, UsageError
 from mt_cli.machine.atomic import replaced, write_errors_named
-from mt_cli.machine.terminal import is_terminal
+from mt_cli.machine.terminal import is_terminal, print_stderr
 from mt_cli.text.normalize import decode_line, is_valid_utf8
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ def typed_lines(source: io.BufferedIOBase) -> Iterator[list[str]]:
 
 def _prompted(source: io.BufferedIOBase) -> bytes:
     if not is_terminal(sys.stdout):
-        print(PROMPT, end="", file=sys.stderr, flush=True)
+        print_stderr(PROMPT, end="")
         return source.readline()
     with suppress(ImportError):  # Windows has none
         import readline  # noqa: F401 — input() uses it

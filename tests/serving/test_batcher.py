@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mt_cli.serving import batcher as module
-from mt_cli.serving.batcher import Batcher, BusyError, GoneError
+from mt_cli.serving.batcher import Batcher, BusyError, GoneError, Wanted
 
 
 async def stays() -> bool:
@@ -22,15 +22,15 @@ class Model:
         self.go = threading.Event()
         self.go.set()
 
-    def __call__(self, lines: list[str], num_choices: int) -> list[list[str]]:
+    def __call__(self, lines: list[str], wanted: Wanted) -> list[list[str]]:
         self.batches.append(lines)
         assert self.go.wait(20)
         if "broken" in lines:
             raise ValueError("broken")
-        return [[line.upper()] * num_choices for line in lines]
+        return [[line.upper()] * wanted.num_choices for line in lines]
 
 
-def run(model: Model, act: Callable[[Batcher], Awaitable[None]]) -> None:
+def run(model: Model, act: Callable[[Batcher[str]], Awaitable[None]]) -> None:
     async def main() -> None:
         batcher = Batcher(model)
         task = asyncio.create_task(batcher.run())
@@ -43,7 +43,7 @@ def run(model: Model, act: Callable[[Batcher], Awaitable[None]]) -> None:
 def test_requests_that_come_together_are_one_batch() -> None:
     model = Model()
 
-    async def act(batcher: Batcher) -> None:
+    async def act(batcher: Batcher[str]) -> None:
         requests = [batcher.translate([f"a{i}", f"b{i}"], is_gone=stays) for i in range(20)]
         found = await asyncio.gather(*requests)
         assert found == [[[f"A{i}"], [f"B{i}"]] for i in range(20)]
@@ -55,10 +55,10 @@ def test_requests_that_come_together_are_one_batch() -> None:
 def test_requests_for_other_numbers_of_choices_are_other_batches() -> None:
     model = Model()
 
-    async def act(batcher: Batcher) -> None:
+    async def act(batcher: Batcher[str]) -> None:
         one, three = await asyncio.gather(
             batcher.translate(["a"], is_gone=stays),
-            batcher.translate(["b"], num_choices=3, is_gone=stays),
+            batcher.translate(["b"], wanted=Wanted(3), is_gone=stays),
         )
         assert (one, three) == ([["A"]], [["B"] * 3])
 
@@ -71,7 +71,7 @@ def test_long_requests_let_others_between_their_parts(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "LINES_OF_REQUEST", 3)
     model = Model()
 
-    async def act(batcher: Batcher) -> None:
+    async def act(batcher: Batcher[str]) -> None:
         long = [f"l{i}" for i in range(9)]
         short = [batcher.translate([f"s{i}"], is_gone=stays) for i in range(3)]
         found = await asyncio.gather(batcher.translate(long, is_gone=stays), *short)
@@ -86,7 +86,7 @@ def test_too_many_lines_are_refused_and_room_comes_back(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "MAX_WAITING", 3)
     model = Model()
 
-    async def act(batcher: Batcher) -> None:
+    async def act(batcher: Batcher[str]) -> None:
         first = asyncio.create_task(batcher.translate(["a", "b"], is_gone=stays))
         await asyncio.sleep(0)
         with pytest.raises(BusyError):
@@ -106,7 +106,7 @@ def test_who_has_gone_is_not_translated_for() -> None:
     async def is_gone() -> bool:
         return has_gone
 
-    async def act(batcher: Batcher) -> None:
+    async def act(batcher: Batcher[str]) -> None:
         nonlocal has_gone
         first = asyncio.create_task(batcher.translate(["a"], is_gone=stays))
         while not model.batches:
@@ -129,7 +129,7 @@ def test_who_has_gone_is_not_translated_for() -> None:
 def test_a_model_that_fails_fails_its_batch_alone() -> None:
     model = Model()
 
-    async def act(batcher: Batcher) -> None:
+    async def act(batcher: Batcher[str]) -> None:
         with pytest.raises(ValueError, match="broken"):
             await batcher.translate(["broken"], is_gone=stays)
         assert await batcher.translate(["a"], is_gone=stays) == [["A"]]
@@ -138,7 +138,7 @@ def test_a_model_that_fails_fails_its_batch_alone() -> None:
 
 
 def test_calls_come_between_batches() -> None:
-    async def act(batcher: Batcher) -> None:
+    async def act(batcher: Batcher[str]) -> None:
         assert await batcher.call(lambda: 7) == 7
 
     run(Model(), act)

@@ -67,9 +67,15 @@ def test_markup_stays_and_its_text_is_escaped(
     served: Served, translator: Translator, known: list[str]
 ) -> None:
     first, second = translator.translate(known[:2])
-    text = f"<p>{known[0]}</p> <b class='x'>{known[1]}</b> 3 &lt; 5"
-    expected = f"<p>{first}</p> <b class='x'>{second}</b> 3 &lt; 5"
+    text = f"<p>{known[0]}</p> <b class='x'>{known[1]}</b><br>3 &lt; 5"
+    expected = f"<p>{first}</p> <b class='x'>{second}</b><br>3 &lt; 5"
     assert served.translate(text, format="html") == (200, {"translatedText": expected})
+    half, rest = known[0].split(" ", 1)
+    status, answer = served.translate(f"<i>{half}</i> {rest}", format="html", alternatives=2)
+    assert status == 200
+    for written in (answer["translatedText"], *answer["alternatives"]):
+        assert written.count("<i>") == written.count("</i>")
+    assert re.sub("</?i>", "", answer["translatedText"])
     for hostile in ("<" * LIMIT, " " * LIMIT, "<b> <i>" * 40):
         assert served.translate(hostile, format="html")[0] == 200
 

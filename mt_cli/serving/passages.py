@@ -1,0 +1,169 @@
+"""Texts of requests: passages, which are translated, and what stays as it is between them."""
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mt_cli.text.subwords import SPACE_MARK
+from mt_cli.text.words import JOINER
+from mt_cli.translation.lines import Translation
+
+Stack = tuple[str, ...]
+"""The tags that are open at a place, the outermost first."""
+TAG = re.compile(r"(<[^<>]*>)")
+TAG_NAME = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)")
+INLINE = (
+    "a", "abbr", "b", "bdi", "big", "cite", "code", "del", "dfn", "em", "font", "i", "ins", "kbd",
+    "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "tt",
+    "u", "var",
+)  # fmt: skip
+"""Elements that stand within a sentence; others end it."""
+WORD = re.compile(r"\w+")
+MAX_GAP = 64
+"""Characters between two tokens of a text, such as those of an address, which is no token."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text in one line."""
+
+    text: str
+    stacks: tuple[Stack, ...] | None = None
+    """Of each character of HTML; None of plain text."""
+
+    @property
+    def is_marked_within(self) -> bool:
+        """Whether tags stand between its words."""
+        return self.stacks is not None and len(set(self.stacks)) > 1
+
+    def written(self, translation: Translation) -> str:
+        """The text of `translation`; of HTML, each word in the tags of that it is aligned to.
+
+        Attention tells little of marks, so those between two words are in the tags of both.
+        """
+        if self.stacks is None:
+            return translation.text
+        if not self.is_marked_within:
+            _, opening = _tags_between((), self.stacks[0])
+            closing, _ = _tags_between(self.stacks[0], ())
+            return opening + html.escape(translation.text, quote=False) + closing
+        wanted = self._stacks_of(translation)
+        written = ""
+        stack: Stack = ()
+        end = 0
+        for word in WORD.finditer(translation.text):
+            closing, opening = _tags_between(stack, wanted[word.start()])
+            marks = html.escape(translation.text[end : word.start()], quote=False)
+            written += closing + marks + opening + word[0]
+            stack = wanted[word.start()]
+            end = word.end()
+        closing, _ = _tags_between(stack, ())
+        return written + closing + html.escape(translation.text[end:], quote=False)
+
+    def _stacks_of(self, translation: Translation) -> list[Stack]:
+        """The tags of each character of `translation`; those of a token are all the same."""
+        assert self.stacks is not None
+        stacks: list[Stack] = [()] * len(translation.text)
+        src_places = _places(translation.src_tokens, self.text)
+        tgt_places = _places(translation.tokens, translation.text)
+        for src, tgt in translation.alignment:
+            begin, end = tgt_places[tgt]
+            src_place, _ = src_places[src]
+            stacks[begin:end] = [self.stacks[src_place]] * (end - begin)
+        return stacks
+
+
+def _places(tokens: Sequence[str], text: str) -> list[tuple[int, int]]:
+    """Where each of `tokens` begins and ends in `text`; one that is not there is empty."""
+    folded = text.lower()
+    if len(folded) != len(text):  # as of İ
+        folded = text
+    places = []
+    end = 0
+    for token in tokens:
+        spoken = token.strip(SPACE_MARK).removeprefix(JOINER).lower()
+        begin = folded.find(spoken, end, end + MAX_GAP + len(spoken))
+        if begin < 0:
+            spoken = ""
+            begin = min(end, len(text) - 1)
+        end = begin + len(spoken)
+        places.append((begin, end))
+    return places
+
+
+def _tags_between(stack: Stack, following: Stack) -> tuple[str, str]:
+    """The tags that end, and those that begin, between words in `stack` and in `following`."""
+    common = 0
+    for tag, other in zip(stack, following, strict=False):
+        if tag != other:
+            break
+        common += 1
+    closing = [f"</{_name(tag)}>" for tag in reversed(stack[common:])]
+    return "".join(closing), "".join(following[common:])
+
+
+def _name(tag: str) -> str:
+    found = TAG_NAME.match(tag)
+    return found[1].lower() if found else ""
+
+
+# Reading
+
+Piece = Passage | str
+"""What is translated, or stays as it is."""
+
+
+def plain_pieces(text: str) -> list[Piece]:
+    """The lines of `text`, and their ends."""
+    pieces: list[Piece] = []
+    for line in text.split("\n"):
+        pieces += [Passage(line), "\n"]
+    return pieces[:-1]
+
+
+def html_pieces(text: str) -> list[Piece]:
+    """The passages of `text`, and its tags, except for those within a sentence."""
+    pieces: list[Piece] = []
+    run: list[str] = []  # texts, and between them tags within a sentence
+    for number, part in enumerate(TAG.split(text)):
+        if number % 2 and _name(part) not in INLINE:
+            pieces += [*_pieces_of_run(run), part]
+            run = []
+        else:
+            run.append(part)
+    return pieces + _pieces_of_run(run)
+
+
+def _pieces_of_run(run: list[str]) -> list[Piece]:
+    """A passage of all texts of `run`; or one of each, if the tags between them do not match."""
+    text = ""
+    stacks: list[Stack] = []
+    stack: Stack = ()
+    for number, part in enumerate(run):
+        if number % 2 == 0:
+            plain = html.unescape(part)
+            text += plain
+            stacks += [stack] * len(plain)
+        elif not part.startswith("</"):
+            stack = (*stack, part)
+        elif stack and _name(stack[-1]) == _name(part):
+            stack = stack[:-1]
+        else:
+            stack = (part,)  # which nothing closes
+            break
+    if not stack and text.strip():
+        return _passage(text, stacks)
+    pieces: list[Piece] = []
+    for number, part in enumerate(run):
+        plain = html.unescape(part)
+        pieces += [part] if number % 2 or not plain.strip() else _passage(plain, [()] * len(plain))
+    return pieces
+
+
+def _passage(text: str, stacks: Sequence[Stack]) -> list[Piece]:
+    """A passage between the white space around it."""
+    words = text.strip()
+    begin = text.index(words)
+    end = begin + len(words)
+    return [text[:begin], Passage(re.sub(r"\s", " ", words), tuple(stacks[begin:end])), text[end:]]
