@@ -19,6 +19,8 @@ INLINE = (
     "u", "var",
 )  # fmt: skip
 """Elements that stand within a sentence; others end it."""
+MAX_DEPTH = 16
+"""Of tags within a sentence: they may be written again for every word."""
 WORD = re.compile(r"\w+")
 MAX_GAP = 64
 """Characters between two tokens of a text, such as those of an address, which is no token."""
@@ -145,9 +147,9 @@ def _pieces_of_run(run: list[str]) -> list[Piece]:
             plain = html.unescape(part)
             text += plain
             stacks += [stack] * len(plain)
-        elif not part.startswith("</"):
+        elif not part.startswith("</") and len(stack) < MAX_DEPTH:
             stack = (*stack, part)
-        elif stack and _name(stack[-1]) == _name(part):
+        elif part.startswith("</") and stack and _name(stack[-1]) == _name(part):
             stack = stack[:-1]
         else:
             stack = (part,)  # which nothing closes

@@ -86,7 +86,15 @@ def test_words_of_a_word_model_are_found() -> None:
     assert passage.written(found) == "The <b>dog</b>, big"
 
 
-@pytest.mark.parametrize("source", ["Ein <b>Hund", "Ein</b> Hund", "<b>Ein <i>Hund</b> bellt</i>"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "Ein <b>Hund",
+        "Ein</b> Hund",
+        "<b>Ein <i>Hund</b> bellt</i>",
+        "<b>a " * 17 + "</b>" * 17,
+    ],
+)
 def test_tags_that_do_not_match_stay_between_the_passages(source: str) -> None:
     pieces = html_pieces(source)
     kept = "".join(piece.text if isinstance(piece, Passage) else piece for piece in pieces)
