@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
 from functools import partial
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -373,6 +374,7 @@ class Halving:
         """`if_single` is what to tell if a batch of one does not fit."""
         self._device = device
         self._if_single = if_single
+        self._lock = Lock()  # several threads search
         self._most_tokens = UNLIMITED
         """Half of the least that did not fit: items times the length of the longest."""
 
@@ -398,8 +400,10 @@ class Halving:
             except OutOfMemoryError as error:
                 if len(part) == 1:
                     raise
-                if self._most_tokens == UNLIMITED:
+                with self._lock:
+                    is_first = self._most_tokens == UNLIMITED
+                    self._most_tokens = min(self._most_tokens, len(part) * longest // 2)
+                if is_first:
                     log.warning("%s; smaller batches are slower", error.with_flags())
-                self._most_tokens = min(self._most_tokens, len(part) * longest // 2)
             release_memory(self._device)  # here, because an exception holds what its calls held
         return found

@@ -3,6 +3,7 @@
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -233,6 +234,22 @@ def test_too_little_memory_gives_the_same_from_smaller_batches_with_one_warning(
     failing(monkeypatch, error, where=lambda size: size > 4)
     found = searcher_of(batch_size=16, **search).n_best(SOURCES, n_best=1)
     assert ids_of(found) == ids_of(expected)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_threads_that_run_out_at_once_give_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    together = threading.Barrier(2)
+    halving = Halving(torch.device("cpu"), if_single=("does not fit",))
+
+    def work(batch: list[int]) -> list[int]:
+        if len(batch) > 4:
+            together.wait(10)
+            raise torch.OutOfMemoryError("out of memory")
+        return batch
+
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda _: halving.map(work, list(range(8))), range(2))
+        assert list(found) == [list(range(8))] * 2
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
