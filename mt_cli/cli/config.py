@@ -118,8 +118,9 @@ def _splits(
     for path in paired:
         if columns is None and named_kind(path) is None:
             raise UsageError(
-                f"{path}: a single file must have both sides in columns: .tsv, .csv or .jsonl; for "
-                "two files that align line by line use --train SRC TGT"
+                f"{path}: a single file must have both sides, as .tsv, .csv, .jsonl, .json, "
+                ".parquet and .tmx files do; for two files that align line by line use --train SRC "
+                "TGT"
             )
     if paired and train is not None:
         raise UsageError("training pairs are named by --train or by FILE; give one of them")

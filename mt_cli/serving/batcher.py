@@ -33,6 +33,10 @@ class Wanted:
     with_alignment: bool = False
 
 
+ONE_TEXT = Wanted()
+"""The best translation, without more."""
+
+
 @dataclass
 class _Job(Generic[Choice]):
     lines: list[str]
@@ -57,7 +61,7 @@ class Batcher(Generic[Choice]):
         self,
         lines: list[str],
         *,
-        wanted: Wanted = Wanted(),
+        wanted: Wanted = ONE_TEXT,
         is_gone: Callable[[], Awaitable[bool]],
     ) -> list[list[Choice]]:
         """What is `wanted` of each of `lines`.

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from mt_cli import __version__
 from mt_cli.runs.opening import models_named, open_models
 from mt_cli.runs.run import ExportedModel, Run
-from mt_cli.serving.batcher import Batcher, BusyError, GoneError, Wanted
+from mt_cli.serving.batcher import ONE_TEXT, Batcher, BusyError, GoneError, Wanted
 from mt_cli.serving.passages import Passage, Piece, html_pieces, plain_pieces
 from mt_cli.text.language import base_language, detected_language, language_name
 from mt_cli.translation.lines import Translation
@@ -86,7 +86,7 @@ class ServedModel:
 
     def translate(self, lines: list[str], wanted: Wanted) -> list[list[Translation]]:
         """What is `wanted` of each of `lines`."""
-        if wanted == Wanted():
+        if wanted == ONE_TEXT:
             return [[Translation(text, 0.0)] for text in self.translator.translate(lines)]
         translator = self.translator if wanted.num_choices == 1 else self.with_beam
         return translator.translate_n_best(
@@ -240,7 +240,9 @@ class _Api:
         """POST /words: which tokens of a line and of its best translation belong together."""
         given = await self._fields(request)
         (text,) = self._texts(given.get("q"))[:1]
-        wanted = Wanted(MAX_ALTERNATIVES, with_alignment=True)  # searched as for the page
+        wanted = Wanted(
+            2, with_alignment=True
+        )  # several, so that a beam finds them as for the page
         (choices,) = await self._translated(request, text.split("\n")[:1], wanted)
         best = choices[0]
         return _json(

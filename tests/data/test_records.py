@@ -108,7 +108,8 @@ def test_both_sides_of_a_parquet_file_are_a_corpus(tmp_path: Path) -> None:
         src=(path,), tgt=(path,), src_column="translation.de", tgt_column="translation.en"
     )
     pairs = list(ParallelText.of(files).pairs())
-    assert pairs == [(a.encode(), b.encode()) for a, b in zip(as_read(DE), as_read(EN))]  # noqa: B905
+    expected = zip(as_read(DE), as_read(EN), strict=True)
+    assert pairs == [(de.encode(), en.encode()) for de, en in expected]
 
 
 def test_what_is_wrong_with_a_parquet_file_is_named(tmp_path: Path) -> None:
