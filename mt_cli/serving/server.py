@@ -240,9 +240,8 @@ class _Api:
         """POST /words: which tokens of a line and of its best translation belong together."""
         given = await self._fields(request)
         (text,) = self._texts(given.get("q"))[:1]
-        wanted = Wanted(
-            2, with_alignment=True
-        )  # several, so that a beam finds them as for the page
+        # More than one, so that they are searched with a beam, as for the page.
+        wanted = Wanted(num_choices=2, with_alignment=True)
         (choices,) = await self._translated(request, text.split("\n")[:1], wanted)
         best = choices[0]
         return _json(
