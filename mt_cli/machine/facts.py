@@ -93,5 +93,4 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
         facts["gpu"] = torch.cuda.get_device_name(runtime.device)
         facts["capability"] = ".".join(map(str, torch.cuda.get_device_capability(runtime.device)))
         facts["cuda"] = torch.version.cuda or "none"
-        facts["driver"] = torch._C._cuda_getDriverVersion()  # type: ignore[attr-defined]
     return facts
