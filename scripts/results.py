@@ -97,9 +97,14 @@ class Record:
     def name(self) -> str:
         """Of its file, without `.json`."""
         parts = [self.config_name.replace("/", "_")]
-        if self.init_from is not None:
-            parts.append(f"from-{Path(self.init_from).name}")
+        if self.parent:
+            parts.append(f"from-{self.parent}")
         return "-".join([*parts, self.precision, f"seed{self.seed}"])
+
+    @property
+    def parent(self) -> str:
+        """The run that it began with, whatever that one's seed; empty for random weights."""
+        return re.sub(r"-seed\d+$", "", Path(self.init_from or "").name)
 
     def minutes_to(self, bleu: float) -> str:
         """How long it trained, from random weights, until a validation found `bleu`."""
@@ -300,7 +305,7 @@ def _score_table(records: Sequence[Record]) -> str:
             search, _, helpers = each.search.partition(", ")
             helpers = helpers.removeprefix("with ").replace(" and ", ", ")
             model = ", ".join(filter(None, [f"`{record.config_name}`", helpers]))
-            key = (model, search, record.precision, record.init_from or "")
+            key = (model, search, record.precision, record.parent)
             row = rows.setdefault(key, Row(model, search, {}))
             row.seeds.setdefault(record.seed, {})[each.split] = each
             text = each.sha256["src.txt"] + each.sha256["ref.txt"]

@@ -12,8 +12,9 @@ from workspace import TIMEOUT_S
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST = ("speedrun", "multi30k-reverse", "multi30k-back")
-LAST = "multi30k-captions"
+REVERSE = "multi30k-reverse"
+BASE = "multi30k-large-base"
+LAST = "multi30k-large"
 
 
 def project_with(folder: Path, *, mt_cli: str) -> Path:
@@ -39,14 +40,20 @@ def test_each_seed_is_trained_and_scored_and_all_are_one_system(tmp_path: Path) 
     outcome = best(project_with(tmp_path, mt_cli='echo "$@"'), "--seeds", "2")
     assert outcome.returncode == 0, outcome.stderr
     trained = re.findall(
-        r"^train configs/(\S+)\.toml --run runs/(\S+) --seed (\d) --auto-resume$",
+        r"^train configs/(\S+)\.toml --run runs/(\S+) --seed (\d) --auto-resume"
+        r"(?: --init-from runs/(\S+))?$",
         outcome.stdout,
         re.MULTILINE,
     )
-    seeds = [(LAST, LAST, "1"), (LAST, f"{LAST}-seed2", "2")]
-    assert trained == [(name, name, "1") for name in FIRST] + seeds
+    assert trained == [
+        (REVERSE, REVERSE, "1", ""),
+        (BASE, BASE, "1", ""),
+        (LAST, LAST, "1", BASE),
+        (BASE, f"{BASE}-seed2", "2", ""),
+        (LAST, f"{LAST}-seed2", "2", f"{BASE}-seed2"),
+    ]
     assert f"evaluate runs/{LAST}-seed2 --beam-size 5" in outcome.stdout
-    system = f"runs/{LAST} runs/{LAST}-seed2 runs/{FIRST[-1]}"
+    system = f"runs/{LAST} runs/{LAST}-seed2"
     assert f"evaluate {system} --length-penalty" in outcome.stdout
 
 
@@ -64,7 +71,7 @@ def test_folder_of_files_is_relative_to_where_the_user_is(tmp_path: Path) -> Non
     tmp_path.joinpath("my files").mkdir()
     outcome = best(project, "--from", "my files", cwd=tmp_path)
     assert outcome.returncode == 9  # the exit code of the command that failed
-    assert outcome.stdout == f"prepare configs/speedrun.toml --from {tmp_path}/my files\n"
+    assert outcome.stdout == f"prepare configs/{REVERSE}.toml --from {tmp_path}/my files\n"
 
 
 def test_signal_ends_the_command_that_runs(tmp_path: Path) -> None:
