@@ -6,7 +6,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from workspace import Workspace
 
 from mt_cli.config.schema import Precision, TrainingConfig
 from mt_cli.machine.device import Runtime, set_up_process
+from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.trainer import Trainer
 
 pytestmark = pytest.mark.gpu
@@ -54,6 +55,7 @@ def trainer_on(
     precision: Precision = "fp32",
     r_drop: float = 0.0,
     graphs: bool | None = None,
+    teachers: Sequence[TranslationModel] = (),
     **model: object,
 ) -> Trainer:
     """A trainer that always begins with the same weights; told of `graphs`, its updates have one
@@ -63,7 +65,7 @@ def trainer_on(
     accumulation = 2 if graphs is None else 1
     config = TRAINING.model_copy(update={"r_drop": r_drop, "accumulation": accumulation})
     runtime = Runtime(device, precision, graphs=bool(graphs))
-    return Trainer(started, split_of(PAIRS), config, runtime=runtime, seed=1)
+    return Trainer(started, split_of(PAIRS), config, runtime=runtime, seed=1, teachers=teachers)
 
 
 def losses(trainer: Trainer, most: int | None = None) -> list[float]:
@@ -108,12 +110,16 @@ def test_training_in_bf16_stays_close_to_fp32(device: torch.device, backend: str
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("num_teachers", [0, 2])
 def test_captured_updates_have_the_losses_of_others(
-    device: torch.device, precision: Precision
+    device: torch.device, precision: Precision, num_teachers: int
 ) -> None:
     found = []
     for graphs in (False, device.type == "cuda"):
-        trainer = trainer_on(device, "scratch", precision=precision, graphs=graphs, r_drop=1.0)
+        teachers = [tiny_model(seed=seed, d_model=32) for seed in range(num_teachers)]
+        trainer = trainer_on(
+            device, "scratch", precision=precision, graphs=graphs, r_drop=1.0, teachers=teachers
+        )
         found.append(losses(trainer, 60))
     assert found[1] == pytest.approx(found[0], rel=1e-5 if precision == "fp32" else 0.01)
 

@@ -148,6 +148,7 @@ def model_of(backend: str = "scratch") -> TranslationModel:
         ("torch", "bf16", {}),
         ("scratch", "bf16", {"accumulation": 2}),
         ("scratch", "bf16", {"optimizer": "muon"}),
+        ("scratch", "bf16", {"distil_share": 0.5}),
     ],
     ids=str,
 )
@@ -158,7 +159,10 @@ def test_an_update_waits_for_nothing_and_leaves_nothing_on_the_cpu(
     copied_masks: list[tuple[int, ...]],
 ) -> None:
     config, runtime = TRAINING.model_copy(update=options), Runtime(META, precision)
-    reports = Trainer(model_of(backend), split_of(PAIRS), config, runtime=runtime, seed=1).run()
+    teachers = [model_of()] if "distil_share" in options else []
+    reports = Trainer(
+        model_of(backend), split_of(PAIRS), config, runtime=runtime, seed=1, teachers=teachers
+    ).run()
     next(reports)
     with Watch() as watch:
         next(reports)

@@ -82,6 +82,12 @@ class Batch:
         real = F.pad(self.real, missing, value=self.tgt_out.numel())
         return replace(self, real=real, targets=F.pad(self.targets, missing), is_padded=True)
 
+    def at_real(self, values: Tensor) -> Tensor:
+        """The rows (…, M, D) of `values` (…, B·T, D) at the places `real`; zero where one pads."""
+        if self.is_padded:
+            values = F.pad(values, (0, 0, 0, 1))
+        return values.index_select(-2, self.real)
+
     def parts(self, count: int) -> "list[Batch]":
         """The rows in `count` parts, without parts that have no target token; one at least."""
         if count == 1:

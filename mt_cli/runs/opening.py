@@ -71,6 +71,7 @@ def open_model(folder: Path) -> Run | ExportedModel:
         sha256=manifest.sha256,
         lengths=manifest.lengths,
         init_from=manifest.init_from,
+        distil_from=manifest.distil_from,
     )
 
 

@@ -63,7 +63,7 @@ class PreparedReference:
 
 @dataclass(frozen=True)
 class CheckpointReference:
-    """The checkpoint that a model was exported from, or whose weights a run started with."""
+    """A checkpoint that a model was exported from, or that a run started with or learns from."""
 
     folder: str
     """Of the run that it belongs to."""
@@ -97,6 +97,8 @@ class RunManifest(BaseModel):
     prepared: PreparedReference
     init_from: ParentReference | None = None
     """None for a run that started with random weights."""
+    distil_from: tuple[CheckpointReference, ...] = ()
+    """The teachers whose predictions are part of the labels."""
     exported_from: ExportReference | None = None
     """None for a run; otherwise the folder holds an `ExportedModel`."""
     lengths: TrainingLengths = TrainingLengths()
@@ -162,6 +164,7 @@ class Run(ModelFolder):
     """A run: checkpoints of a model, and everything that training and evaluation wrote."""
 
     init_from: ParentReference | None = None
+    distil_from: tuple[CheckpointReference, ...] = ()
 
     # The model
 
@@ -315,6 +318,7 @@ def create_run(
     prepared: Prepared,
     environment: Mapping[str, object],
     init_from: ParentReference | None = None,
+    distil_from: tuple[CheckpointReference, ...] = (),
     overwrite: bool = False,
 ) -> Run:
     """Create a run folder, whose lock the caller holds; raises as `check_place` does."""
@@ -327,6 +331,7 @@ def create_run(
         sha256={name: sha256_bytes(data) for name, data in files.items()},
         prepared=PreparedReference(str(prepared.folder), prepared.sha256),
         init_from=init_from,
+        distil_from=distil_from,
         lengths=prepared.manifest.lengths,
     )
     with built_beside(folder) as partial:
@@ -341,4 +346,5 @@ def create_run(
         sha256=manifest.sha256,
         lengths=manifest.lengths,
         init_from=init_from,
+        distil_from=distil_from,
     )

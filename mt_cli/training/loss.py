@@ -7,8 +7,9 @@ piece, n of them real, R tokens of a block.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ def batch_loss(
     *,
     label_smoothing: float,
     r_drop: float = 0.0,
+    teacher_labels: "TeacherLabels | None" = None,
 ) -> "Loss":
     """Loss of `model` on `batch`, teacher-forced, over real tokens only.
 
@@ -37,16 +39,15 @@ def batch_loss(
     src_ids = batch.src_ids.repeat(num_passes, 1)
     tgt_in = batch.tgt_in.repeat(num_passes, 1)
     hidden = model.hidden(src_ids, tgt_in)  # (passes·B, T, D)
-    hidden = hidden.view(num_passes, -1, hidden.shape[-1])
-    if batch.is_padded:
-        hidden = F.pad(hidden, (0, 0, 0, 1))
+    hidden = hidden.view(num_passes, -1, hidden.shape[-1])  # (passes, B·T, D)
     loss = linear_cross_entropy(
-        hidden.index_select(1, batch.real),
+        batch.at_real(hidden),
         model.output.weight,
         model.output.bias,
         batch.targets,
         label_smoothing=label_smoothing,
         r_drop=r_drop,
+        teacher_labels=teacher_labels,
     )
     if batch.is_padded:
         # Where the hidden vector is zero, all logits are: the loss is log V, and no weight has a
@@ -69,9 +70,43 @@ class Loss:
     """Sums over the tokens of a batch, kept as tensors so that nothing waits for the device."""
 
     minimized: Tensor
-    """Scalar: cross-entropy with smoothed labels, and R-Drop's penalty where that is on."""
+    """Scalar: cross-entropy with smoothed labels, of which teachers' predictions may be a part, and
+    R-Drop's penalty where that is on.
+    """
     nll: Tensor
     """Scalar: minus the log-probability of the tokens, in nats, without a gradient."""
+
+
+class TeacherLabels:
+    """What teachers predict for the M real tokens of a batch.
+
+    It is computed where it is needed: all of it would take as much memory as all logits.
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[Tensor],
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor | None],
+        *,
+        share: float,
+    ) -> None:
+        """Of each teacher: decoder output (M, D), output layer's weight (V, D) and bias (V,).
+
+        `share` of each label is their prediction.
+        """
+        self.share = share
+        self._teachers = list(zip(hidden, weights, biases, strict=True))
+
+    def of(self, piece: slice, size: int) -> Tensor:
+        """Mean probabilities (n, V), fp32, for the n tokens of a `piece`, computed as `size`."""
+        return reduce(torch.add, self._predictions(piece, size)) / len(self._teachers)
+
+    def _predictions(self, piece: slice, size: int) -> Iterator[Tensor]:
+        for hidden, weight, bias in self._teachers:
+            logits = pad_rows(hidden[piece], size) @ weight.mT
+            z = logits[: piece.stop - piece.start].float()
+            yield (z if bias is None else z + bias).softmax(-1)
 
 
 def linear_cross_entropy(
@@ -82,6 +117,7 @@ def linear_cross_entropy(
     *,
     label_smoothing: float,
     r_drop: float = 0.0,
+    teacher_labels: TeacherLabels | None = None,
 ) -> Loss:
     """Cross-entropy with smoothed labels (Szegedy et al. 2016, section 7).
 
@@ -89,10 +125,12 @@ def linear_cross_entropy(
     `weight` (V, D) transposed, multiplied in the type of `hidden`, plus `bias` (V,); `targets` are
     (tokens,). Each label is 1 - `label_smoothing` on its token plus `label_smoothing` spread evenly
     over all V. With `r_drop`, R-Drop's alpha, there are two passes, and the loss is half of the
-    paper's (Liang et al. 2021, equation 3), so it is as large as that of one pass.
+    paper's (Liang et al. 2021, equation 3), so it is as large as that of one pass. With
+    `teacher_labels`, their share of each label is what the teachers predict.
     """
+    needs_grad = torch.is_grad_enabled()
     loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, bias, targets, label_smoothing, r_drop, torch.is_grad_enabled()
+        hidden, weight, bias, targets, label_smoothing, r_drop, teacher_labels, needs_grad
     )
     return Loss(loss, nll)
 
@@ -116,9 +154,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         label_smoothing: float,
         r_drop: float,
+        teacher_labels: TeacherLabels | None,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
         """Loss and nll; only the loss has a gradient."""
+        share = 0.0 if teacher_labels is None else teacher_labels.share
+        label_smoothing *= 1 - share
         num_passes, num_tokens, D = hidden.shape
         V = len(weight)
         size = piece_size(num_tokens, most=PIECE_LOGITS[hidden.device.type] // (num_passes * V))
@@ -134,8 +175,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
             h = pad_rows(hidden[:, piece], size).flatten(0, 1)  # (passes·P, D)
             logits = (h @ low_weight.mT).view(num_passes, size, V)
             inverse_total = h.new_zeros(num_passes, size, 1, dtype=torch.float32)
+            predicted = None if teacher_labels is None else teacher_labels.of(piece, size)
             for rows in _blocks(logits[:, :n]):
-                block = _block(logits[:, rows], bias, targets[piece][rows], label_smoothing, r_drop)
+                labels = _Labels(
+                    targets[piece][rows],
+                    own_share=1 - share - label_smoothing,
+                    predicted=None if predicted is None else predicted[rows],
+                    predicted_share=share,
+                )
+                block = _block(logits[:, rows], bias, labels, r_drop)
                 loss += block.loss
                 nll += block.nll
                 if needs_grad:
@@ -208,6 +256,19 @@ def _blocks(logits: Tensor) -> Iterator[slice]:
 
 
 @dataclass(frozen=True)
+class _Labels:
+    """The labels of R tokens, without their uniform part."""
+
+    targets: Tensor
+    """(R,): the tokens themselves."""
+    own_share: float
+    """How much of each label is on its token."""
+    predicted: Tensor | None
+    """(R, V): the teachers' predictions, where there are any."""
+    predicted_share: float
+
+
+@dataclass(frozen=True)
 class _Block:
     """Loss and gradient of R tokens in all passes, without the uniform part of the labels."""
 
@@ -221,26 +282,29 @@ class _Block:
     """(passes, R, 1): see `_shifted_exps`."""
 
 
-def _block(
-    logits: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float, r_drop: float
-) -> _Block:
-    """The loss and gradient for `logits` (passes, R, V) plus `bias` (V,), with `targets` (R,).
+def _block(logits: Tensor, bias: Tensor | None, labels: _Labels, r_drop: float) -> _Block:
+    """The loss and gradient for `logits` (passes, R, V) plus `bias` (V,), with their `labels`.
 
     Overwrites fp32 logits.
     """
     z = logits.float()
     if bias is not None:
         z += bias
-    y = targets[:, None].expand(len(z), -1, -1)  # (passes, R, 1)
+    y = labels.targets[:, None].expand(len(z), -1, -1)  # (passes, R, 1)
     logit_y = z.gather(-1, y)
+    wanted = labels.own_share * logit_y  # the label's mean of the logits
+    if labels.predicted is not None:
+        wanted = wanted + labels.predicted_share * (labels.predicted * z).sum(-1, keepdim=True)
     difference = z[0] - z[1] if r_drop else None
     exps, total, logsumexp = _softmax(z) if z.is_cuda else _shifted_exps(z)
-    loss = (logsumexp - (1 - label_smoothing) * logit_y).sum()
+    loss = (logsumexp - wanted).sum()
     gradient = exps
     if difference is not None:
         penalty, gradient = r_drop_penalty_and_gradient(exps, total, difference, alpha=r_drop)
         loss += penalty
-    gradient.scatter_add_(-1, y, total * (label_smoothing - 1))
+    gradient.scatter_add_(-1, y, total * -labels.own_share)
+    if labels.predicted is not None:
+        gradient.addcmul_(total, labels.predicted, value=-labels.predicted_share)
     return _Block(loss, (logsumexp - logit_y).sum(), gradient, total)
 
 

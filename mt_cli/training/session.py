@@ -34,6 +34,7 @@ from mt_cli.runs.run import CHECKPOINTS, Run
 from mt_cli.training.distributed import World
 from mt_cli.training.meter import Meter
 from mt_cli.training.monitor import Monitor
+from mt_cli.training.other_runs import load_teachers
 from mt_cli.training.precision import FIRST_SCALE_LOG2
 from mt_cli.training.trackers import tracking
 from mt_cli.training.trainer import Progress, StepReport, Trainer
@@ -102,6 +103,7 @@ class Session:
             runtime=runtime,
             seed=seed,
             world=world,
+            teachers=load_teachers(run),
         )
         self._meter = Meter()
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)

@@ -27,8 +27,8 @@ from mt_cli.model.build import model_shapes, num_parameters
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import LOG, Run, check_place, create_run
 from mt_cli.training.distributed import World, joined_world
+from mt_cli.training.other_runs import fitting_parent, load_parent, references_to_teachers
 from mt_cli.training.session import Session, TimeLimit
-from mt_cli.training.start_from import fitting_parent, load_parent
 from mt_cli.training.trackers import check_tracker
 from mt_cli.training.trainer import MEMORY_HINT
 
@@ -43,9 +43,12 @@ FIXED_KEYS = (
     "training.accumulation",
     "training.optimizer",
     "training.best_by",
+    "training.distil_from",
     "runtime.seed",
 )
-"""What a run keeps from its first step: model, order of data, optimizer, and what is best by."""
+"""What a run keeps from its first step: model, order of data, optimizer, teachers, and what is best
+by.
+"""
 
 
 def train_run(
@@ -118,6 +121,7 @@ def train_run(
                 prepared=prepared,
                 environment=environment,
                 init_from=parent,
+                distil_from=references_to_teachers(config, prepared, run_dir=run_dir),
                 overwrite=overwrite,
             )
 

@@ -22,6 +22,7 @@ from mt_cli.data.encoded import EncodedSplit
 from mt_cli.machine.device import Runtime, seed_dropout
 from mt_cli.machine.memory import memory_errors_explained, release_memory
 from mt_cli.model.translation_model import TranslationModel
+from mt_cli.training.distillation import Teachers
 from mt_cli.training.distributed import World
 from mt_cli.training.graphs import CudaGraphs
 from mt_cli.training.loss import batch_loss
@@ -77,8 +78,12 @@ class Trainer:
         runtime: Runtime,
         seed: int,
         world: World | None = None,
+        teachers: Sequence[TranslationModel] = (),
     ) -> None:
-        """With a `world` of several processes, each takes its shard of every batch."""
+        """With a `world` of several processes, each takes its shard of every batch.
+
+        What `teachers` predict is part of the labels.
+        """
         self.model = model
         self.progress = Progress()
         self._split = split
@@ -90,6 +95,7 @@ class Trainer:
         self._parameters = list(model.parameters())
         self._optimizer = Optimizer(model, config, matmul_dtype=runtime.dtype)
         self._working = WorkingCopy(model, runtime.dtype)
+        self._teachers = Teachers(teachers, share=config.distil_share, runtime=runtime)
         self._scale = LossScale(runtime.dtype, device=runtime.device)
 
         update: UpdateFunction = self._update
@@ -152,6 +158,7 @@ class Trainer:
                     batch,
                     label_smoothing=self._config.label_smoothing,
                     r_drop=self._config.r_drop,
+                    teacher_labels=self._teachers.read(batch),
                 )
             with record_function("backward"):
                 # The gradient of a mean over the tokens of the update, so accumulation is exact.

@@ -1,4 +1,4 @@
-"""Starting a training with the weights of another run."""
+"""Other runs that a training needs: the one whose weights it starts with, and its teachers."""
 
 import json
 import logging
@@ -14,12 +14,15 @@ from mt_cli.config.schema import Config, ModelConfig
 from mt_cli.data.prepared import Prepared
 from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import sha256_bytes
+from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.checkpoint import read_weights, weights_sha256
 from mt_cli.runs.opening import open_run
-from mt_cli.runs.run import ParentReference, Run
+from mt_cli.runs.run import CheckpointReference, ParentReference, Run
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 
 log = logging.getLogger(__name__)
+
+# What a training starts with
 
 FREE_KEYS = ("backend", "dropout", "attention_dropout", "activation_dropout", "init")
 """Keys of [model] that do not change what trained weights compute."""
@@ -35,18 +38,13 @@ def fitting_parent(
             layers, or is the run that is to be replaced.
         DataError: it is damaged.
     """
-    if folder.resolve() == run_dir.resolve():
-        raise UsageError(
-            f"{folder}: a run cannot start with the one that it replaces; add --run DIR"
-        )
+    _check_is_another(folder, run_dir, to="start with")
     parent = open_run(folder)
     _check_same_model(config.model, parent)
     _check_same_tokenizer(prepared, parent)
-    checkpoint = parent.checkpoint_folder("best")
+    best = _reference_to_best(parent)
     return ParentReference(
-        folder=str(folder),
-        checkpoint=checkpoint.name,
-        sha256=weights_sha256(checkpoint),
+        **vars(best),
         encoder_layers=parent.config.model.encoder_layers,
         decoder_layers=parent.config.model.decoder_layers,
     )
@@ -68,20 +66,6 @@ def _check_same_model(config: ModelConfig, parent: Run) -> None:
         )
 
 
-def _check_same_tokenizer(prepared: Prepared, parent: Run) -> None:
-    """Make sure that both have one vocabulary; the languages may differ."""
-    options = replace(parent.tokenizers.options, lowercase=prepared.tokenizers.options.lowercase)
-    hashes = {}
-    for name, content in replace(prepared.tokenizers, options=options).to_files().items():
-        hashes[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
-    if hashes != parent.tokenizer_hashes:
-        raise UsageError(
-            f"{prepared.folder} was prepared with another tokenizer than that of {parent.folder}; "
-            f'write from_run = "{parent.folder}" into the config\'s [tokenizer], then prepare it '
-            "again"
-        )
-
-
 def load_parent(run: Run, model: nn.Module) -> None:
     """Fill `model` with the weights that `run` started with; from a deeper model, some layers'.
 
@@ -91,15 +75,7 @@ def load_parent(run: Run, model: nn.Module) -> None:
     reference = run.init_from
     assert reference is not None
     remedy = f"{run.folder} starts with them: put that right, or train anew with --init-from"
-    try:
-        parent = open_run(Path(reference.folder))
-        checkpoint = parent.checkpoint_folder(reference.checkpoint)
-        digest = weights_sha256(checkpoint)
-        weights = read_weights(checkpoint, parent.parameter_shapes)
-    except (DataError, UsageError) as error:
-        raise DataError(f"{error}; {remedy}") from error
-    if digest != reference.sha256:
-        raise DataError(f"{checkpoint}: not the weights that this run started with; {remedy}")
+    parent, weights = _read_referenced(reference, remedy=remedy)
     own = run.config.model
     theirs = parent.config.model
     kept = {
@@ -140,3 +116,95 @@ def weights_of_layers(
             there = f"backend.{stack}.layers.{layer}{name[found.end() :]}"
         taken[name] = weights[there]
     return taken
+
+
+# Teachers
+
+
+def references_to_teachers(
+    config: Config, prepared: Prepared, *, run_dir: Path
+) -> tuple[CheckpointReference, ...]:
+    """The best checkpoints of the runs that `training.distil_from` names, for a run in `run_dir`.
+
+    Raises:
+        UsageError: one has another tokenizer, or reads only shorter sentences, or is the run that
+            is to be replaced.
+        DataError: one is damaged.
+    """
+    references = []
+    for folder in config.training.distil_from or ():
+        _check_is_another(folder, run_dir, to="learn from")
+        teacher = open_run(folder)
+        _check_same_tokenizer(prepared, teacher)
+        longest, needed = teacher.config.model.max_len, config.model.max_len
+        if longest < needed:
+            raise UsageError(
+                f"{folder}: a teacher has to read what the model reads, but its model.max_len is "
+                f"{longest}, the config's {needed}"
+            )
+        references.append(_reference_to_best(teacher))
+    return tuple(references)
+
+
+def load_teachers(run: Run) -> list[TranslationModel]:
+    """The models that `run` learns from.
+
+    Raises:
+        DataError: one is not there any more, or not the same.
+    """
+    remedy = f"{run.folder} learns from it: put that right, or train anew"
+    models = []
+    for reference in run.distil_from:
+        teacher, weights = _read_referenced(reference, remedy=remedy)
+        model = teacher.build_model()
+        model.load_state_dict(weights, strict=False)  # tied weights are saved once
+        models.append(model)
+    return models
+
+
+# Both
+
+
+def _check_is_another(folder: Path, run_dir: Path, *, to: str) -> None:
+    if folder.resolve() == run_dir.resolve():
+        raise UsageError(f"{folder}: a run cannot {to} the one that it replaces; add --run DIR")
+
+
+def _reference_to_best(run: Run) -> CheckpointReference:
+    """Its best checkpoint, and which weights that has now."""
+    checkpoint = run.checkpoint_folder("best")
+    return CheckpointReference(str(run.folder), checkpoint.name, weights_sha256(checkpoint))
+
+
+def _read_referenced(
+    reference: CheckpointReference, *, remedy: str
+) -> tuple[Run, dict[str, Tensor]]:
+    """The run and the weights that `reference` names; the message of an error ends with `remedy`.
+
+    Raises:
+        DataError: they are not there any more, or not the same.
+    """
+    try:
+        run = open_run(Path(reference.folder))
+        checkpoint = run.checkpoint_folder(reference.checkpoint)
+        digest = weights_sha256(checkpoint)
+        weights = read_weights(checkpoint, run.parameter_shapes)
+    except (DataError, UsageError) as error:
+        raise DataError(f"{error}; {remedy}") from error
+    if digest != reference.sha256:
+        raise DataError(f"{checkpoint}: not the weights of when this run began; {remedy}")
+    return run, weights
+
+
+def _check_same_tokenizer(prepared: Prepared, other: Run) -> None:
+    """Make sure that both have one vocabulary; the languages may differ."""
+    options = replace(other.tokenizers.options, lowercase=prepared.tokenizers.options.lowercase)
+    hashes = {}
+    for name, content in replace(prepared.tokenizers, options=options).to_files().items():
+        hashes[f"{TOKENIZER_FOLDER}/{name}"] = sha256_bytes(content)
+    if hashes != other.tokenizer_hashes:
+        raise UsageError(
+            f"{prepared.folder} was prepared with another tokenizer than that of {other.folder}; "
+            f'write from_run = "{other.folder}" into the config\'s [tokenizer], then prepare it '
+            "again"
+        )

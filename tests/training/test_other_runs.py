@@ -1,6 +1,4 @@
-"""`train --init-from`: a run that goes on from another's weights, on other data or with fewer
-layers.
-"""
+"""Runs that others need: `train --init-from`, on other data or with fewer layers, and teachers."""
 
 import json
 import shutil
@@ -15,7 +13,7 @@ from workspace import Outcome, Workspace
 from mt_cli.runs.checkpoint import read_state
 from mt_cli.runs.opening import open_run
 from mt_cli.text import PAD_ID
-from mt_cli.training.start_from import kept_layers, weights_of_layers
+from mt_cli.training.other_runs import kept_layers, weights_of_layers
 
 FEW = ("--max-steps", "6", "--set", "training.validate_every=3", "--set", "training.peak_lr=1e-4")
 
@@ -118,7 +116,7 @@ def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Pa
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
     assert outcome.err.endswith(
-        ": not the weights that this run started with; runs/fine starts with them: put that "
+        ": not the weights of when this run began; runs/fine starts with them: put that "
         "right, or train anew with --init-from\n"
     )
 
@@ -237,3 +235,83 @@ def test_without_layers_that_change_nothing_the_model_computes_the_same(
     tgt = torch.tensor([[4, 5, 6], [7, 8, 9]])
     with torch.no_grad():
         torch.testing.assert_close(shallow(src, tgt), deep(src, tgt))
+
+
+# Teachers
+
+
+DISTIL = ("--set", 'training.distil_from="runs/tiny"')
+
+
+def test_run_learns_from_a_teacher_and_resumes_to_the_same_weights(
+    workspace: Workspace, folder: Path
+) -> None:
+    prepare(workspace, folder)
+    assert train(workspace, folder, *FEW).code == 0
+    plain = validations(folder / "runs" / "fine")
+    shutil.rmtree(folder / "runs" / "fine")
+    assert train(workspace, folder, *DISTIL, *FEW).code == 0
+    limited = ("--run", "runs/pieces", *DISTIL, *FEW, "--time-limit", "0.001s", "--no-validate")
+    assert train(workspace, folder, *limited).code == 0
+    resumed = train(workspace, folder, "--run", "runs/pieces", *DISTIL, *FEW, "--resume")
+    assert resumed.code == 0, resumed.err
+    runs = [open_run(folder / "runs" / name) for name in ("fine", "pieces")]
+    found = [[(v["step"], v["nll"]) for v in validations(run.folder)] for run in runs]
+    assert found[0] == found[1]
+    assert found[0] != [(v["step"], v["nll"]) for v in plain]
+    for run in runs:
+        (teacher,) = run.distil_from
+        assert (teacher.folder, run.config.training.distil_from) == (
+            "runs/tiny",
+            (Path(teacher.folder),),
+        )
+        assert f"| learnt from | runs/tiny, {teacher.checkpoint} |" in (
+            run.folder.joinpath("README.md").read_text()
+        )
+
+
+def test_another_or_a_missing_teacher_ends_a_resumed_training(
+    workspace: Workspace, folder: Path
+) -> None:
+    prepare(workspace, folder)
+    assert train(workspace, folder, *DISTIL, "--max-steps", 1).code == 0
+    outcome = train(workspace, folder, "--max-steps", 2, "--resume")
+    assert outcome.code == 2
+    assert "was started with training.distil_from" in outcome.err
+    again = (*DISTIL, "--max-steps", 2, "--resume")
+    teacher = folder / "runs" / "tiny"
+    teacher.rename(folder / "runs" / "moved")
+    outcome = train(workspace, folder, *again)
+    assert outcome.code == 3
+    assert "runs/fine learns from it: put that right, or train anew" in outcome.err
+    folder.joinpath("runs", "moved").rename(teacher)
+    assert train(workspace, folder, *again).code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (("--run", "runs/tiny", "--overwrite"), "cannot learn from the one that it replaces"),
+        (("--set", "model.max_len=300"), "a teacher has to read what the model reads"),
+        (("--set", 'training.distil_from=["runs/tiny", "runs/none"]'), "no such run folder"),
+        (("--set", "training.distil_share=1.5"), "training.distil_share"),
+    ],
+    ids=["itself", "longer", "missing", "share"],
+)
+def test_a_teacher_that_does_not_fit_is_refused(
+    workspace: Workspace, folder: Path, args: tuple[str, ...], reason: str
+) -> None:
+    prepare(workspace, folder)
+    outcome = train(workspace, folder, *DISTIL, *args)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert reason in outcome.err
+    assert open_run(folder / "runs" / "tiny").checkpoints
+
+
+def test_a_teacher_with_another_tokenizer_is_refused(workspace: Workspace, folder: Path) -> None:
+    text = folder.joinpath("fine.toml").read_text()
+    folder.joinpath("fine.toml").write_text(text.replace('from_run = "runs/tiny"\n', ""))
+    prepare(workspace, folder)
+    outcome = train(workspace, folder, *DISTIL, *FEW)
+    assert outcome.code == 2
+    assert "was prepared with another tokenizer than that of runs/tiny" in outcome.err
