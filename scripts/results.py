@@ -104,7 +104,7 @@ class Record:
     @property
     def parent(self) -> str:
         """The run that it began with, whatever that one's seed; empty for random weights."""
-        return re.sub(r"-seed\d+$", "", Path(self.init_from or "").name)
+        return parent_name(self.init_from)
 
     def minutes_to(self, bleu: float) -> str:
         """How long it trained, from random weights, until a validation found `bleu`."""
@@ -113,6 +113,11 @@ class Record:
                 if found >= bleu:
                     return f"{seconds / 60:.1f}"
         return "–"
+
+
+def parent_name(init_from: str | None) -> str:
+    """The name of a run that another one begins with, without its seed; empty for none."""
+    return re.sub(r"-seed\d+$", "", Path(init_from or "").name)
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -146,6 +151,9 @@ def take_record(folder: Path, config_name: str) -> Record:
     config = run.config.model_dump(mode="json", exclude_none=True)
     path = ROOT / "configs" / f"{config_name}.toml"
     published = load_config(path).model_dump(mode="json", exclude_none=True)
+    init_from = config["training"].get("init_from")
+    if init_from and parent_name(init_from) == parent_name(published["training"].get("init_from")):
+        published["training"]["init_from"] = init_from  # another seed of the same
     for name in ("data", "tokenizer", "model", "training"):
         if config[name] != published[name]:
             raise UsageError(f"{folder}: not made from {path}: another [{name}]")

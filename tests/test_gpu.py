@@ -65,7 +65,10 @@ def trainer_on(
     accumulation = 2 if graphs is None else 1
     config = TRAINING.model_copy(update={"r_drop": r_drop, "accumulation": accumulation})
     runtime = Runtime(device, precision, graphs=bool(graphs))
-    return Trainer(started, split_of(PAIRS), config, runtime=runtime, seed=1, teachers=teachers)
+    trainer = Trainer(started, split_of(PAIRS), config, runtime=runtime, seed=1)
+    if teachers:
+        trainer.learn_from(teachers)
+    return trainer
 
 
 def losses(trainer: Trainer, most: int | None = None) -> list[float]:
@@ -116,7 +119,7 @@ def test_captured_updates_have_the_losses_of_others(
 ) -> None:
     found = []
     for graphs in (False, device.type == "cuda"):
-        teachers = [tiny_model(seed=seed, d_model=32) for seed in range(num_teachers)]
+        teachers = [tiny_model(backend, d_model=32) for backend in BACKENDS[:num_teachers]]
         trainer = trainer_on(
             device, "scratch", precision=precision, graphs=graphs, r_drop=1.0, teachers=teachers
         )

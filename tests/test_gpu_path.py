@@ -159,10 +159,10 @@ def test_an_update_waits_for_nothing_and_leaves_nothing_on_the_cpu(
     copied_masks: list[tuple[int, ...]],
 ) -> None:
     config, runtime = TRAINING.model_copy(update=options), Runtime(META, precision)
-    teachers = [model_of()] if "distil_share" in options else []
-    reports = Trainer(
-        model_of(backend), split_of(PAIRS), config, runtime=runtime, seed=1, teachers=teachers
-    ).run()
+    trainer = Trainer(model_of(backend), split_of(PAIRS), config, runtime=runtime, seed=1)
+    if "distil_share" in options:
+        trainer.learn_from([model_of()])
+    reports = trainer.run()
     next(reports)
     with Watch() as watch:
         next(reports)

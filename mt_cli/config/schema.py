@@ -398,11 +398,11 @@ class TrainingConfig(Section):
     init_from: FilePath | None = None
     """A run whose best weights a new run starts with; its model is the same or has more layers."""
     distil_from: FilePaths | None = None
-    """Runs with the same tokenizer, the teachers, from whose predictions the model learns, word by
-    word (Kim and Rush 2016): a run, or a list. `tokenizer.from_run` takes their tokenizer.
+    """Teachers for word-level knowledge distillation (Hinton et al. 2015): a run, or a list. Their
+    tokenizer has to be this one's: name one of them as `tokenizer.from_run`.
     """
     distil_share: Share = 0.5
-    """How much of each label the teachers' predictions are; the rest is the text's."""
+    """Weight of the teachers' predictions in each label; the reference has the rest."""
     max_epochs: int = Field(default=12, ge=1, le=MAX_COUNT)
     """Passes over the training pairs."""
     max_steps: int | None = Field(default=None, ge=1, le=MAX_COUNT)

@@ -38,8 +38,9 @@ def card(run: Run) -> str:
     checkpoint = run.best_checkpoint
     kept = kept_scores(run, checkpoint=checkpoint)
     data = run.config.data
-    # The licence is known only for the bundled sample, trained from random weights.
-    is_sample = data.corpus == "sample" and not data.more and run.init_from is None
+    # The licence is known only for the bundled sample, where no other run has a part in it.
+    learnt_alone = run.init_from is None and not run.distil_from
+    is_sample = data.corpus == "sample" and not data.more and learnt_alone
     return render_markdown(
         files(__package__).joinpath("card.md"),
         mark=MARK,

@@ -9,7 +9,6 @@ piece, n of them real, R tokens of a block.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import torch
@@ -77,36 +76,36 @@ class Loss:
     """Scalar: minus the log-probability of the tokens, in nats, without a gradient."""
 
 
-class TeacherLabels:
-    """What teachers predict for the M real tokens of a batch.
+@dataclass(frozen=True)
+class TeacherOutput:
+    """What a teacher has computed for the M real tokens of a batch, up to its logits.
 
-    It is computed where it is needed: all of it would take as much memory as all logits.
+    They are computed where they are needed: all of them would take much memory.
     """
 
-    def __init__(
-        self,
-        hidden: Sequence[Tensor],
-        weights: Sequence[Tensor],
-        biases: Sequence[Tensor | None],
-        *,
-        share: float,
-    ) -> None:
-        """Of each teacher: decoder output (M, D), output layer's weight (V, D) and bias (V,).
+    hidden: Tensor
+    """(M, D): decoder output."""
+    weight: Tensor
+    """(V, D): of the output layer, in the type of `hidden`."""
+    bias: Tensor | None
+    """(V,)"""
 
-        `share` of each label is their prediction.
-        """
-        self.share = share
-        self._teachers = list(zip(hidden, weights, biases, strict=True))
+    def logits(self, piece: slice, size: int) -> Tensor:
+        """Logits (n, V) of the n tokens of a `piece`, multiplied as `size` tokens."""
+        logits = pad_rows(self.hidden[piece], size) @ self.weight.mT
+        if self.bias is not None:
+            logits += self.bias
+        return logits[: piece.stop - piece.start]
 
-    def of(self, piece: slice, size: int) -> Tensor:
-        """Mean probabilities (n, V), fp32, for the n tokens of a `piece`, computed as `size`."""
-        return reduce(torch.add, self._predictions(piece, size)) / len(self._teachers)
 
-    def _predictions(self, piece: slice, size: int) -> Iterator[Tensor]:
-        for hidden, weight, bias in self._teachers:
-            logits = pad_rows(hidden[piece], size) @ weight.mT
-            z = logits[: piece.stop - piece.start].float()
-            yield (z if bias is None else z + bias).softmax(-1)
+@dataclass(frozen=True)
+class TeacherLabels:
+    """The part of the labels that teachers predict."""
+
+    share: float
+    """Their weight in each label."""
+    outputs: Sequence[TeacherOutput]
+    """One or more; what they predict is the mean of their probabilities."""
 
 
 def linear_cross_entropy(
@@ -175,12 +174,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
             h = pad_rows(hidden[:, piece], size).flatten(0, 1)  # (passes·P, D)
             logits = (h @ low_weight.mT).view(num_passes, size, V)
             inverse_total = h.new_zeros(num_passes, size, 1, dtype=torch.float32)
-            predicted = None if teacher_labels is None else teacher_labels.of(piece, size)
+            teacher_logits = []
+            if teacher_labels is not None:
+                teacher_logits = [each.logits(piece, size) for each in teacher_labels.outputs]
             for rows in _blocks(logits[:, :n]):
                 labels = _Labels(
                     targets[piece][rows],
                     own_share=1 - share - label_smoothing,
-                    predicted=None if predicted is None else predicted[rows],
+                    predicted=_mean_softmax([each[rows] for each in teacher_logits]),
                     predicted_share=share,
                 )
                 block = _block(logits[:, rows], bias, labels, r_drop)
@@ -253,6 +254,16 @@ def _blocks(logits: Tensor) -> Iterator[slice]:
     num_passes, n, V = logits.shape
     size = max(1, BLOCK_LOGITS[logits.device.type] // (num_passes * V))
     return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))
+
+
+def _mean_softmax(logits: Sequence[Tensor]) -> Tensor | None:
+    """The mean of the softmax of each of `logits` (R, V), in fp32; None where there are none."""
+    if not logits:
+        return None
+    total = logits[0].float().softmax(-1)
+    for each in logits[1:]:
+        total += each.float().softmax(-1)
+    return total / len(logits)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from mt_cli.errors import DataError, UsageError
 from mt_cli.machine.files import sha256_bytes
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.checkpoint import read_weights, weights_sha256
-from mt_cli.runs.opening import open_run
+from mt_cli.runs.opening import open_run, open_run_between
 from mt_cli.runs.run import CheckpointReference, ParentReference, Run
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 
@@ -127,20 +127,21 @@ def references_to_teachers(
     """The best checkpoints of the runs that `training.distil_from` names, for a run in `run_dir`.
 
     Raises:
-        UsageError: one has another tokenizer, or reads only shorter sentences, or is the run that
-            is to be replaced.
+        UsageError: one has another tokenizer or direction, or reads only shorter sentences, or is
+            the run that is to be replaced.
         DataError: one is damaged.
     """
     references = []
     for folder in config.training.distil_from or ():
         _check_is_another(folder, run_dir, to="learn from")
-        teacher = open_run(folder)
+        teacher = open_run_between(
+            config.data.src_lang, config.data.tgt_lang, folder, asked_by="training.distil_from"
+        )
         _check_same_tokenizer(prepared, teacher)
-        longest, needed = teacher.config.model.max_len, config.model.max_len
-        if longest < needed:
+        if teacher.config.model.max_len < config.model.max_len:
             raise UsageError(
                 f"{folder}: a teacher has to read what the model reads, but its model.max_len is "
-                f"{longest}, the config's {needed}"
+                f"{teacher.config.model.max_len}, the config's {config.model.max_len}"
             )
         references.append(_reference_to_best(teacher))
     return tuple(references)
@@ -159,6 +160,7 @@ def load_teachers(run: Run) -> list[TranslationModel]:
         model = teacher.build_model()
         model.load_state_dict(weights, strict=False)  # tied weights are saved once
         models.append(model)
+        log.info("learns from %s, %s", reference.folder, reference.checkpoint)
     return models
 
 
@@ -192,7 +194,7 @@ def _read_referenced(
     except (DataError, UsageError) as error:
         raise DataError(f"{error}; {remedy}") from error
     if digest != reference.sha256:
-        raise DataError(f"{checkpoint}: not the weights of when this run began; {remedy}")
+        raise DataError(f"{checkpoint}: not the weights that it had when this run began; {remedy}")
     return run, weights
 
 

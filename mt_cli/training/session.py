@@ -103,7 +103,6 @@ class Session:
             runtime=runtime,
             seed=seed,
             world=world,
-            teachers=load_teachers(run),
         )
         self._meter = Meter()
         self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
@@ -114,6 +113,8 @@ class Session:
         if run.checkpoints:
             self._load_newest_checkpoint()
             self._last_kept_step = self._state.step
+        if run.distil_from and self._state.step < self._trainer.total_steps:
+            self._trainer.learn_from(load_teachers(run))
         self._elapsed_before_s = self._state.elapsed_s
         if world.is_first:
             truncate_metrics(run.metrics_path, after_step=self._last_kept_step)

@@ -78,12 +78,8 @@ class Trainer:
         runtime: Runtime,
         seed: int,
         world: World | None = None,
-        teachers: Sequence[TranslationModel] = (),
     ) -> None:
-        """With a `world` of several processes, each takes its shard of every batch.
-
-        What `teachers` predict is part of the labels.
-        """
+        """With a `world` of several processes, each takes its shard of every batch."""
         self.model = model
         self.progress = Progress()
         self._split = split
@@ -95,7 +91,7 @@ class Trainer:
         self._parameters = list(model.parameters())
         self._optimizer = Optimizer(model, config, matmul_dtype=runtime.dtype)
         self._working = WorkingCopy(model, runtime.dtype)
-        self._teachers = Teachers(teachers, share=config.distil_share, runtime=runtime)
+        self._teachers: Teachers | None = None
         self._scale = LossScale(runtime.dtype, device=runtime.device)
 
         update: UpdateFunction = self._update
@@ -110,6 +106,11 @@ class Trainer:
         self.epoch_ends: list[int] = []
         """The last update of each epoch that is trained in full."""
         self.total_steps = self._count_steps()
+
+    def learn_from(self, teachers: Sequence[TranslationModel]) -> None:
+        """Let what `teachers` predict be part of the labels from now on."""
+        share = self._config.distil_share
+        self._teachers = Teachers(teachers, share=share, runtime=self._runtime)
 
     def run(self) -> Iterator[StepReport]:
         """Make the updates that are left, one for each report.
@@ -153,12 +154,13 @@ class Trainer:
         sums = torch.zeros(2, device=self._device)
         for batch in batches:
             with record_function("forward"):
+                teacher_labels = self._teachers.labels(batch) if self._teachers else None
                 loss = batch_loss(
                     self._working.model,
                     batch,
                     label_smoothing=self._config.label_smoothing,
                     r_drop=self._config.r_drop,
-                    teacher_labels=self._teachers.read(batch),
+                    teacher_labels=teacher_labels,
                 )
             with record_function("backward"):
                 # The gradient of a mean over the tokens of the update, so accumulation is exact.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import results
-from damage import change_json
+from damage import change_json, rehash
 from results import BEGIN, END, PAGE, RECORDS, Record, main, page_part, read_records, take_record
 from sacrebleu import corpus_bleu
 from workspace import Workspace
@@ -117,6 +117,20 @@ def test_run_that_is_not_whole_is_refused(
 ) -> None:
     spoil(run)
     with pytest.raises(MtCliError, match=complaint):
+        take_record(run, "tiny")
+
+
+def test_a_seed_may_begin_with_a_seed_of_what_the_config_names(root: Path, run: Path) -> None:
+    def begin_with(config: bytes, name: str) -> bytes:
+        return config.replace(b"[training]\n", f'[training]\ninit_from = "{name}"\n'.encode())
+
+    published = root / "configs" / "tiny.toml"
+    published.write_bytes(begin_with(published.read_bytes(), "runs/base"))
+    own = run.joinpath("config.toml").read_bytes()
+    rehash(run, "config.toml", begin_with(own, "runs/base-seed2"))
+    assert take_record(run, "tiny").config["training"]["init_from"] == "runs/base-seed2"
+    rehash(run, "config.toml", begin_with(own, "runs/other"))
+    with pytest.raises(MtCliError, match=r"\[training\]"):
         take_record(run, "tiny")
 
 

@@ -14,7 +14,7 @@ from mt_cli.data.batching import BatchShape, collate
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training import loss as module
 from mt_cli.training.distillation import Teachers
-from mt_cli.training.loss import TeacherLabels, batch_loss, linear_cross_entropy
+from mt_cli.training.loss import TeacherLabels, TeacherOutput, batch_loss, linear_cross_entropy
 from mt_cli.training.trainer import Trainer
 
 N, D, V = 7, 5, 11
@@ -58,14 +58,15 @@ def test_value_nll_and_gradients_equal_those_of_torch(
 ) -> None:
     monkeypatch.setitem(module.PIECE_LOGITS, "cpu", piece)
     passes = 2 if r_drop else 1
-    hidden, weight, bias = (
-        numbers(*shape, seed=seed).requires_grad_()
-        for seed, shape in enumerate([(passes, N, D), (V, D), (V,)])
-    )
+    hidden = numbers(passes, N, D, seed=0).requires_grad_()
+    weight = numbers(V, D, seed=1).requires_grad_()
+    bias = numbers(V, seed=2).requires_grad_()
     targets = torch.arange(N)
-    parts = [(numbers(N, 3, seed=s), numbers(V, 3, seed=s + 50)) for s in range(num_teachers)]
-    biases = [None, numbers(V, seed=9)][:num_teachers]
-    given = TeacherLabels([h for h, _ in parts], [w for _, w in parts], biases, share=share)
+    outputs = [
+        TeacherOutput(numbers(N, 3, seed=3), numbers(V, 3, seed=4), None),
+        TeacherOutput(numbers(N, 4, seed=5), numbers(V, 4, seed=6), numbers(V, seed=7)),
+    ][:num_teachers]
+    given = TeacherLabels(share, outputs)
     loss = linear_cross_entropy(
         hidden,
         weight,
@@ -76,7 +77,7 @@ def test_value_nll_and_gradients_equal_those_of_torch(
         teacher_labels=given,
     )
 
-    predictions = [F.linear(h, w, b).softmax(-1) for (h, w), b in zip(parts, biases, strict=True)]
+    predictions = [F.linear(each.hidden, each.weight, each.bias).softmax(-1) for each in outputs]
     predicted = torch.stack(predictions).mean(0)
     labels = soft_labels(targets, predicted, share=share, smoothing=SMOOTHING)
     logits = F.linear(hidden, weight, bias)
@@ -97,12 +98,11 @@ def test_value_nll_and_gradients_equal_those_of_torch(
         torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-5)
 
 
-def test_a_hand_worked_case() -> None:
+def test_label_is_half_the_token_and_half_the_prediction() -> None:
     """Two words; the model's logits are 0 and log 3, the teacher's log 4 and 0, the token is 0."""
     weight = torch.tensor([[0.0], [1.0]])
-    teacher = TeacherLabels(
-        [torch.ones(1, 1)], [torch.tensor([[4.0], [1.0]]).log()], [None], share=0.5
-    )
+    output = TeacherOutput(torch.ones(1, 1), torch.tensor([[4.0], [1.0]]).log(), None)
+    teacher = TeacherLabels(0.5, [output])
     hidden = torch.full((1, 1, 1), 3.0).log().requires_grad_()
     loss = linear_cross_entropy(
         hidden, weight, None, torch.tensor([0]), label_smoothing=0.0, teacher_labels=teacher
@@ -121,7 +121,7 @@ def test_teachers_read_without_dropout_and_learn_nothing() -> None:
     teachers = teachers_of(teacher, share=1.0)
     student = randomised(tiny_model(seed=2))
     losses = [
-        batch_loss(student, batch, label_smoothing=0.1, teacher_labels=teachers.read(batch))
+        batch_loss(student, batch, label_smoothing=0.1, teacher_labels=teachers.labels(batch))
         for _ in range(2)
     ]
     assert losses[0].minimized == losses[1].minimized
@@ -134,7 +134,7 @@ def test_teachers_read_without_dropout_and_learn_nothing() -> None:
 def test_a_student_that_predicts_what_its_teacher_does_has_nothing_to_learn(backend: str) -> None:
     student, teacher = (randomised(tiny_model(backend)) for _ in range(2))
     batch = collate(SPLIT, [0, 1])
-    given = teachers_of(teacher, share=1.0).read(batch)
+    given = teachers_of(teacher, share=1.0).labels(batch)
     loss = batch_loss(student, batch, label_smoothing=0.1, teacher_labels=given)
     gradients = torch.autograd.grad(loss.minimized, list(student.parameters()))
     assert max(float(each.abs().max()) for each in gradients) < 1e-5
@@ -151,7 +151,7 @@ def test_padding_changes_nothing(r_drop: float) -> None:
     wider = collate(SPLIT, [0, 1], BatchShape(rows=5, src_width=6, tgt_width=9))
     losses = [
         batch_loss(
-            student, each, label_smoothing=0.1, r_drop=r_drop, teacher_labels=teachers.read(each)
+            student, each, label_smoothing=0.1, r_drop=r_drop, teacher_labels=teachers.labels(each)
         )
         for each in (batch, wider, batch.padded_to_bucket())
     ]
@@ -173,7 +173,8 @@ def test_trainer_learns_what_the_teacher_predicts(accumulation: int) -> None:
     for share in (0.0, 1.0):
         student, teacher = tiny_model(seed=2), randomised(tiny_model())
         own = config.model_copy(update={"distil_share": share})
-        trainer = Trainer(student, split_of(pairs), own, runtime=CPU, seed=1, teachers=[teacher])
+        trainer = Trainer(student, split_of(pairs), own, runtime=CPU, seed=1)
+        trainer.learn_from([teacher])
         assert len(list(trainer.run())) == trainer.total_steps
         distances.append(divergence(student.eval(), teacher, pairs))
     assert distances[1] < 0.5 * distances[0]
@@ -193,10 +194,12 @@ def divergence(
     return float(F.kl_div(own, wanted, log_target=True, reduction="batchmean"))
 
 
-def test_without_teachers_the_share_changes_nothing() -> None:
+def test_teachers_without_a_share_and_a_share_without_teachers_change_nothing() -> None:
     losses = []
-    for share in (0.0, 0.9):
+    for share, teachers in ((0.0, [randomised(tiny_model())]), (0.9, [])):
         config = CONFIG.model_copy(update={"distil_share": share})
         trainer = Trainer(tiny_model(), SPLIT, config, runtime=CPU, seed=1)
+        if teachers:
+            trainer.learn_from(teachers)
         losses.append([float(report.loss) for report in islice(trainer.run(), 4)])
-    assert losses[0] == losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)

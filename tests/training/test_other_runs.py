@@ -116,7 +116,7 @@ def test_weights_that_changed_since_are_refused(workspace: Workspace, folder: Pa
     outcome = train(workspace, folder, *FEW, "--resume")
     assert (outcome.code, outcome.out) == (3, b"")
     assert outcome.err.endswith(
-        ": not the weights of when this run began; runs/fine starts with them: put that "
+        ": not the weights that it had when this run began; runs/fine starts with them: put that "
         "right, or train anew with --init-from\n"
     )
 
@@ -261,10 +261,8 @@ def test_run_learns_from_a_teacher_and_resumes_to_the_same_weights(
     assert found[0] != [(v["step"], v["nll"]) for v in plain]
     for run in runs:
         (teacher,) = run.distil_from
-        assert (teacher.folder, run.config.training.distil_from) == (
-            "runs/tiny",
-            (Path(teacher.folder),),
-        )
+        assert teacher.folder == "runs/tiny"
+        assert run.config.training.distil_from == (Path("runs/tiny"),)
         assert f"| learnt from | runs/tiny, {teacher.checkpoint} |" in (
             run.folder.joinpath("README.md").read_text()
         )
@@ -284,6 +282,8 @@ def test_another_or_a_missing_teacher_ends_a_resumed_training(
     outcome = train(workspace, folder, *again)
     assert outcome.code == 3
     assert "runs/fine learns from it: put that right, or train anew" in outcome.err
+    finished = train(workspace, folder, *DISTIL, "--max-steps", 1, "--resume")
+    assert finished.code == 0, finished.err  # nothing is left to learn
     folder.joinpath("runs", "moved").rename(teacher)
     assert train(workspace, folder, *again).code == 0
 
@@ -306,6 +306,14 @@ def test_a_teacher_that_does_not_fit_is_refused(
     assert (outcome.code, outcome.out) == (2, b"")
     assert reason in outcome.err
     assert open_run(folder / "runs" / "tiny").checkpoints
+
+
+def test_a_teacher_of_the_other_direction_is_refused(workspace: Workspace, folder: Path) -> None:
+    swapped = ("--set", "data.src_lang=en", "--set", "data.tgt_lang=de")
+    assert workspace.call("prepare", "fine.toml", *swapped, cwd=folder).code == 0
+    outcome = train(workspace, folder, *DISTIL, *swapped, *FEW)
+    assert outcome.code == 2
+    assert "training.distil_from: runs/tiny translates from de to en" in outcome.err
 
 
 def test_a_teacher_with_another_tokenizer_is_refused(workspace: Workspace, folder: Path) -> None:
