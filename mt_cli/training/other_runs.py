@@ -3,7 +3,8 @@
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,7 +76,10 @@ def load_parent(run: Run, model: nn.Module) -> None:
     reference = run.init_from
     assert reference is not None
     remedy = f"{run.folder} starts with them: put that right, or train anew with --init-from"
-    parent, weights = _read_referenced(reference, remedy=remedy)
+    with _errors_ending(remedy):
+        parent = _referenced_run(reference)
+        checkpoint = parent.checkpoint_folder(reference.checkpoint)
+        weights = read_weights(checkpoint, parent.parameter_shapes)
     own = run.config.model
     theirs = parent.config.model
     kept = {
@@ -156,10 +160,9 @@ def load_teachers(run: Run) -> list[TranslationModel]:
     remedy = f"{run.folder} learns from it: put that right, or train anew"
     models = []
     for reference in run.distil_from:
-        teacher, weights = _read_referenced(reference, remedy=remedy)
-        model = teacher.build_model()
-        model.load_state_dict(weights, strict=False)  # tied weights are saved once
-        models.append(model)
+        with _errors_ending(remedy):
+            teacher = _referenced_run(reference)
+            models.append(teacher.load_model(checkpoint=reference.checkpoint))
         log.info("learns from %s, %s", reference.folder, reference.checkpoint)
     return models
 
@@ -178,24 +181,27 @@ def _reference_to_best(run: Run) -> CheckpointReference:
     return CheckpointReference(str(run.folder), checkpoint.name, weights_sha256(checkpoint))
 
 
-def _read_referenced(
-    reference: CheckpointReference, *, remedy: str
-) -> tuple[Run, dict[str, Tensor]]:
-    """The run and the weights that `reference` names; the message of an error ends with `remedy`.
+def _referenced_run(reference: CheckpointReference) -> Run:
+    """The run that `reference` names.
 
     Raises:
-        DataError: they are not there any more, or not the same.
+        UsageError: it or its checkpoint is not there any more.
+        DataError: it is damaged, or has other weights.
     """
+    run = open_run(Path(reference.folder))
+    checkpoint = run.checkpoint_folder(reference.checkpoint)
+    if weights_sha256(checkpoint) != reference.sha256:
+        raise DataError(f"{checkpoint}: not the weights that it had when this run began")
+    return run
+
+
+@contextmanager
+def _errors_ending(remedy: str) -> Iterator[None]:
+    """A context in which a fault of another run is a `DataError` that ends with `remedy`."""
     try:
-        run = open_run(Path(reference.folder))
-        checkpoint = run.checkpoint_folder(reference.checkpoint)
-        digest = weights_sha256(checkpoint)
-        weights = read_weights(checkpoint, run.parameter_shapes)
+        yield
     except (DataError, UsageError) as error:
         raise DataError(f"{error}; {remedy}") from error
-    if digest != reference.sha256:
-        raise DataError(f"{checkpoint}: not the weights that it had when this run began; {remedy}")
-    return run, weights
 
 
 def _check_same_tokenizer(prepared: Prepared, other: Run) -> None:

@@ -132,7 +132,8 @@ def test_teachers_read_without_dropout_and_learn_nothing() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_student_that_predicts_what_its_teacher_does_has_nothing_to_learn(backend: str) -> None:
-    student, teacher = (randomised(tiny_model(backend)) for _ in range(2))
+    student = randomised(tiny_model(backend))
+    teacher = randomised(tiny_model(backend))
     batch = collate(SPLIT, [0, 1])
     given = teachers_of(teacher, share=1.0).labels(batch)
     loss = batch_loss(student, batch, label_smoothing=0.1, teacher_labels=given)
@@ -171,7 +172,8 @@ def test_trainer_learns_what_the_teacher_predicts(accumulation: int) -> None:
     config = CONFIG.model_copy(update={"accumulation": accumulation, "max_epochs": 10})
     distances = []
     for share in (0.0, 1.0):
-        student, teacher = tiny_model(seed=2), randomised(tiny_model())
+        student = tiny_model(seed=2)
+        teacher = randomised(tiny_model())
         own = config.model_copy(update={"distil_share": share})
         trainer = Trainer(student, split_of(pairs), own, runtime=CPU, seed=1)
         trainer.learn_from([teacher])
@@ -187,11 +189,13 @@ def divergence(
 ) -> float:
     batch = collate(split_of(pairs), range(len(pairs)))
     with torch.no_grad():
-        own, wanted = (
-            model(batch.src_ids, batch.tgt_in).flatten(0, 1)[batch.real].log_softmax(-1)
-            for model in (student, teacher)
+        own = student(batch.src_ids, batch.tgt_in).flatten(0, 1)[batch.real]
+        wanted = teacher(batch.src_ids, batch.tgt_in).flatten(0, 1)[batch.real]
+    return float(
+        F.kl_div(
+            own.log_softmax(-1), wanted.log_softmax(-1), log_target=True, reduction="batchmean"
         )
-    return float(F.kl_div(own, wanted, log_target=True, reduction="batchmean"))
+    )
 
 
 def test_teachers_without_a_share_and_a_share_without_teachers_change_nothing() -> None:
