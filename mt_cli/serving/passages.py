@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mt_cli.text.subwords import SPACE_MARK
@@ -11,8 +11,27 @@ from mt_cli.translation.lines import Translation
 
 Stack = tuple[str, ...]
 """The tags that are open at a place, the outermost first."""
-TAG = re.compile(r"(<[^<>]*>)")
-TAG_NAME = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)")
+MARKUP = re.compile(
+    r"""(
+    <!--(?:.*?-->|.*)                                    # a comment; one without an end takes all
+    | <script(?=[\s/>]) (?:.*?</script\s*>|.*)
+    | <style(?=[\s/>]) (?:.*?</style\s*>|.*)
+    | <[!?] [^>]*+ >?                                    # such as a doctype
+    | </?[a-z] (?: =\s*+ (?:"[^"]*" | '[^']*' | (?!["'])) | [^=<>] )*+ >    # a tag
+    )""",
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
+"""What stands between texts, as browsers see it. What only resembles a tag is text."""
+TAG_NAME = re.compile(r"</?([A-Za-z][^\s/>]*)")
+UNTRANSLATED = re.compile(
+    r"""\s(?:translate\s*=\s*["']?no\b|class\s*=\s*(?:["'][^"']*\b)?notranslate\b)""", re.IGNORECASE
+)
+"""In the tag of an element that stays as it is."""
+ALONE = (
+    "", "area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "script", "source",
+    "style", "track", "wbr",
+)  # fmt: skip
+"""Elements that no end tag follows."""
 INLINE = (
     "a", "abbr", "b", "bdi", "big", "cite", "code", "del", "dfn", "em", "font", "i", "ins", "kbd",
     "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "tt",
@@ -128,13 +147,30 @@ def html_pieces(text: str) -> list[Piece]:
     """The passages of `text`, and its tags, except for those within a sentence."""
     pieces: list[Piece] = []
     run: list[str] = []  # texts, and between them tags within a sentence
-    for number, part in enumerate(TAG.split(text)):
-        if number % 2 and _name(part) not in INLINE:
+    for part, is_kept in _parts(text):
+        if is_kept:
             pieces += [*_pieces_of_run(run), part]
             run = []
         else:
             run.append(part)
     return pieces + _pieces_of_run(run)
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """Texts and markup of HTML in turn, and of each whether it stays as it is between sentences."""
+    untranslated = ""  # the name of an element, and how many of that name are open in it
+    depth = 0
+    for number, part in enumerate(MARKUP.split(text)):
+        is_markup = number % 2 == 1
+        name = _name(part) if is_markup else ""
+        is_kept = depth > 0 or (is_markup and name not in INLINE)
+        if depth and name == untranslated:
+            depth += -1 if part.startswith("</") else 1
+        elif not depth and name not in ALONE and UNTRANSLATED.search(part):
+            untranslated = name
+            depth = 1
+            is_kept = True
+        yield part, is_kept
 
 
 def _pieces_of_run(run: list[str]) -> list[Piece]:

@@ -1,12 +1,15 @@
 """The process that serves: where it listens, and how it begins and ends."""
 
+import asyncio
 import ipaddress
 import logging
 import socket
 from collections.abc import Callable
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mt_cli.errors import ResourceError
 from mt_cli.machine.atomic import reason_of
@@ -17,6 +20,46 @@ KEEP_ALIVE_S = 5
 FINISH_S = 30
 """How long requests that have begun may take after SIGTERM or Ctrl-C."""
 MAX_HEADER_BYTES = 1 << 14
+HEADER_S = 20
+"""How long the header of a request may take."""
+
+
+# The application has told what failed; a traceback may quote the request.
+logging.getLogger("uvicorn.error").addFilter(
+    lambda record: not record.getMessage().startswith("Exception in ASGI application")
+)
+
+
+class Protocol(H11Protocol):
+    """HTTP on one connection, which ends if the header of a request does not arrive in time."""
+
+    _header_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a header."""
+        super().connection_made(transport)
+        self._wait_for_header()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait no longer where `data` completes a header."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._header_timer is None:
+            self._wait_for_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_header(self) -> None:
+        self._header_timer = self.loop.call_later(HEADER_S, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -52,7 +95,7 @@ def serve_until_stopped(
     """Answer until SIGTERM or Ctrl-C; requests that have begun are finished."""
     config = uvicorn.Config(
         application,
-        http="h11",
+        http=Protocol,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mt_cli import __version__
+from mt_cli.machine.terminal import visible
 from mt_cli.runs.opening import models_named, open_models
 from mt_cli.runs.run import ExportedModel, Run
 from mt_cli.serving.batcher import ONE_TEXT, Batcher, BusyError, GoneError, Wanted
@@ -152,7 +154,9 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 async def _failed(_: Request, error: Exception) -> Response:
-    log.error("a request failed: %r", error)  # what an error says may quote no text
+    # Not what the error says, which may quote the request.
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    log.error("a request failed: %s in %s:%s", type(error).__name__, place.filename, place.lineno)
     return _json({"error": "the server failed; its log says why"}, status=500)
 
 
@@ -350,8 +354,9 @@ class _Api:
             code = given.get(name)
             if not isinstance(code, str):
                 raise HTTPException(400, f"Invalid request: missing {name} parameter")
-            if code.partition("-")[0].lower() != own and (name, code) != ("source", "auto"):
-                raise HTTPException(400, f"{code[:20]} is not supported as the {name}; {own} is")
+            if base_language(code) != own and (name, code) != ("source", "auto"):
+                shown = visible(code[:20])
+                raise HTTPException(400, f"{shown} is not supported as the {name}; {own} is")
 
 
 def _whole_number(value: object) -> int:

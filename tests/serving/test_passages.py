@@ -1,6 +1,8 @@
 """HTML in and out: tags stand around the words that were aligned to theirs."""
 
 import html
+import re
+import time
 from html.parser import HTMLParser
 
 import pytest
@@ -100,6 +102,47 @@ def test_tags_that_do_not_match_stay_between_the_passages(source: str) -> None:
     kept = "".join(piece.text if isinstance(piece, Passage) else piece for piece in pieces)
     assert kept == source
     assert not any(isinstance(piece, Passage) and piece.is_marked_within for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        '<p title="<img src=x onerror=f()>">[Hund]</p>',
+        '<img alt="Ein Hund > eine Katze" src=x><p>[Hund]</p>',
+        "<button onclick='if (a > \"b\") { f(); }'>[Hund]</button>",
+        "<p title=it's>[Hund]</p>",
+        "<b-x>[Hund]</b-x>",
+        "<!-- <b>Hund</b> > <img src=x onerror=f()> --><p>[Hund]</p>",
+        "<p>[Hund]<!-- Hund",
+        "<!DOCTYPE html><p>[Hund]",
+        "<style>p { color: red; } a > b { margin: 0 }</style><p>[Hund]</p>",
+        "<SCRIPT type=x>if (hund < 2) { f('<p>Hund</p>'); }</script ><p>[Hund]</p>",
+        "<script>Hund",
+        "<scripts>[Hund]</scripts>",
+        '<div class="a notranslate">Hund <div>Hund</div> Hund</div><div>[Hund]</div>',
+        "<b translate=no>Hund</b> [Hund]",
+        '<img translate="no" alt="">[Hund]',
+        "<p translate=yes>[Hund]</p>",
+        "[1 < 2 und <3]",
+        '[<p title="Hund]',
+    ],
+)
+def test_only_texts_are_translated(expected: str) -> None:
+    source = re.sub(r"[\[\]]", "", expected)
+    assert (
+        "".join(
+            f"[{piece.text}]" if isinstance(piece, Passage) else piece
+            for piece in html_pieces(source)
+        )
+        == expected
+    )
+
+
+@pytest.mark.parametrize("part", ["<a ", "<!--", '<a "', "<a =' <a =\" ", "<script>", "<!", "<p ="])
+def test_reading_html_takes_no_longer_a_character_where_there_is_more(part: str) -> None:
+    began = time.process_time()
+    assert html_pieces(part * 30_000)
+    assert time.process_time() - began < 10  # 0.1 s, and minutes if it were quadratic
 
 
 class Reader(HTMLParser):

@@ -134,6 +134,7 @@ def test_settings_and_health_are_answered(served: Served) -> None:
         ('{"q": [], "source": "de", "target": "en"}', JSON, 400),
         ('{"q": ["a", null], "source": "de", "target": "en"}', JSON, 400),
         ('{"q": "a", "source": "fr", "target": "en"}', JSON, 400),
+        ('{"q": "a", "source": "\\ud800", "target": "en"}', JSON, 400),
         ('{"q": "a", "source": "de"}', JSON, 400),
         ('{"q": "a", "source": "de", "target": "en", "alternatives": 99}', JSON, 400),
         ('{"q": "a", "source": "de", "target": "en", "alternatives": -1}', JSON, 400),
