@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from mt_cli.cli.app import app, command, new_app
-from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings
+from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings, parse_column
 from mt_cli.config.load import differences, dump_config, load_config
 from mt_cli.config.messages import explain
 from mt_cli.config.schema import Column, FilesConfig
@@ -163,11 +163,11 @@ def _parse_columns(text: str | None) -> tuple[Column | None, Column | None]:
     """The columns of both sides that `text`, such as `1,2` or `de,en`, names."""
     if text is None:
         return None, None
-    parts = [part.strip() for part in text.split(",")]
-    columns = [int(part) if part.isdecimal() and len(part) < 10 else part for part in parts]
-    if len(columns) != 2 or not all(columns) or not all(map(str.isprintable, parts)):
+    columns = text.split(",")
+    if len(columns) != 2:
         raise UsageError(f"--columns {text!r}: expected two, such as 1,2 or de,en")
-    return columns[0], columns[1]
+    src, tgt = columns
+    return parse_column(src.strip(), "--columns"), parse_column(tgt.strip(), "--columns")
 
 
 @command(group, "config show sample", "config show runs/sample --set decoding.beam_size=5")
@@ -203,7 +203,7 @@ def check(
         warnings = []
         try:
             warnings = check_config(load_config(path, settings or ()))
-        except ConfigError as error:
+        except (ConfigError, UsageError) as error:
             errors.append(str(error))
             wrong.append(str(path))
         found[str(path)] = {"errors": errors, "warnings": warnings}

@@ -17,7 +17,7 @@ from annotated_types import Ge
 
 from mt_cli.config.load import config_name, parse_setting
 from mt_cli.config.messages import command_line
-from mt_cli.config.schema import Backend, DecodingConfig, Device, Precision
+from mt_cli.config.schema import Backend, Column, DecodingConfig, Device, Precision
 from mt_cli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:  # torch is imported when something is translated
@@ -264,6 +264,14 @@ def expanded(command: Callable[..., T]) -> Callable[..., T]:
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     return call
+
+
+def parse_column(text: str, flag: str) -> Column:
+    """A column as a command line names it: its number from 1, or its name."""
+    column = int(text) if text.isdecimal() and len(text) < 10 else text
+    if not column or not text.isprintable():
+        raise UsageError(f"{flag}: expected a column's number from 1, or its name, found {text!r}")
+    return column
 
 
 def prepared_dir(config: Path) -> Path:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import DecodingFlags, OptionalModelPaths, OutputFlags, RerankingFlags
+from mt_cli.cli.flags import (
+    DecodingFlags,
+    OptionalModelPaths,
+    OutputFlags,
+    RerankingFlags,
+    parse_column,
+)
 from mt_cli.config.messages import command_line
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import UsageError
@@ -175,6 +181,7 @@ def translate(
             "--rerank-with gives one translation a line, as text; leave out --n-best, "
             "--with-score, --with-alignment, --sample and --json"
         )
+    of_table = None if column is None else parse_column(column, "--column")
     _check_runs(runs or [])
     from mt_cli.runs.opening import models_named, open_models
     from mt_cli.translation.documents import is_document, translate_document
@@ -190,7 +197,7 @@ def translate(
     from mt_cli.translation.translator import Translator
 
     models = open_models(models_named(runs or []))
-    if is_document(source, column):
+    if is_document(source, of_table):
         if output.is_detailed:
             raise UsageError(
                 "a table or a translation memory gets one translation a text; leave out --n-best, "
@@ -199,7 +206,7 @@ def translate(
         with open_target(target) as document:
             translator = Translator.of_models(models, options)
             of_model = models[0].config.data
-            translate_document(Path(source), column, translator, of_model, write=document.write)
+            translate_document(Path(source), of_table, translator, of_model, write=document.write)
         return
     with open_source(source, text=text) as lines_in, open_target(target) as lines_out:
         translator = Translator.of_models(models, options)

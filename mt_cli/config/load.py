@@ -197,4 +197,5 @@ def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
         table = tomllib.loads(f"value = {text.strip()}")
     except (ValueError, RecursionError):  # the text itself, so that shells need no inner quotes
         return keys, text.strip()
-    return keys, table["value"] if len(table) == 1 else text.strip()
+    is_nan = table["value"] != table["value"]  # no key takes it, but it is a language's code
+    return keys, text.strip() if is_nan or len(table) > 1 else table["value"]

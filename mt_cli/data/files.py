@@ -2,7 +2,6 @@
 
 import bz2
 import codecs
-import functools
 import gzip
 import io
 import lzma
@@ -10,8 +9,9 @@ import re
 import shlex
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
@@ -40,16 +40,20 @@ ZSTD_SKIPPED = rb"[\x50-\x5f]\x2a\x4d\x18"
 """Of a frame without text, with which some zstd files begin."""
 XZ = rb"\xfd7zXZ\x00"
 BZIP2 = rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)"
+PACKED = (
+    (GZIP, "a .gz file", "gunzip -c"),
+    (ZSTD + rb"|" + ZSTD_SKIPPED, "a .zst file", "zstd -dc"),
+    (XZ, "an .xz file", "xz -dc"),
+    (BZIP2, "a .bz2 file", "bzip2 -dc"),
+)
+"""How packed files begin, what they are, and what unpacks them."""
+FILTERED = (
+    (rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "UTF-32 text", "iconv -f utf-32 -t utf-8"),
+    (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "iconv -f utf-16 -t utf-8"),
+    *PACKED,
+)
+"""How files begin that a command turns into text, what they are, and the command."""
 KINDS = (
-    (
-        rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff",
-        "UTF-32 text; convert it: iconv -f utf-32 -t utf-8 {0} > NEW",
-    ),
-    (rb"\xff\xfe|\xfe\xff", "UTF-16 text; convert it: iconv -f utf-16 -t utf-8 {0} > NEW"),
-    (GZIP, "a .gz file; unpack it: gunzip -c {0}"),
-    (ZSTD, "a .zst file; unpack it: zstd -dc {0}"),
-    (XZ, "an .xz file; unpack it: xz -dc {0}"),
-    (BZIP2, "a .bz2 file; unpack it: bzip2 -dc {0}"),
     (
         rb"\x5d\x00\x00|\x04\x22\x4d\x18|\x1f\x9d|7z\xbc\xaf|Rar!\x1a",
         "packed (.lzma, .lz4, .Z, .7z or .rar); unpack it",
@@ -89,12 +93,25 @@ def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
         with read_errors_named(path):
             if path.is_dir() or not path.exists():
                 raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
-            file = stack.enter_context(path.open("rb", buffering=HEAD_BYTES))
-            content = stack.enter_context(unpacked(cast("io.BufferedReader", file)))
+            opened = stack.enter_context(path.open("rb", buffering=HEAD_BYTES))
+            file = cast("io.BufferedReader", opened)
+            unpack = unpacking_command(file.peek(10))
+            content = stack.enter_context(unpacked(file))
             head = content.peek(HEAD_BYTES)
-            check_is_text(head, str(path))
+            check_is_text(head, str(path), command=partial(piped, [path], unpack=unpack))
             if head.startswith(codecs.BOM_UTF8):
                 content.read(len(codecs.BOM_UTF8))
+        yield content
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
+    """The bytes of a file, unpacked if it is packed.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    with read_errors_named(path), path.open("rb") as file, unpacked(file) as content:
         yield content
 
 
@@ -113,22 +130,43 @@ def unpacked(file: io.BufferedReader) -> io.BufferedReader:
     return cast("io.BufferedReader", content)
 
 
-def check_is_text(head: bytes, name: str) -> None:
+def unpacking_command(head: bytes) -> str:
+    """The command that unpacks a file that begins with `head`; empty if it is not packed."""
+    for pattern, _, command in PACKED:
+        if re.match(pattern, head):
+            return command
+    return ""
+
+
+def piped(paths: Sequence[Path], command: str, *, unpack: str = "") -> str:
+    """A line for a shell that sends `paths` through `unpack` and `command` into a file NEW."""
+    names = shlex.join(map(str, paths))
+    if len(paths) == 1 and not unpack:
+        return f"{command} < {names} > NEW"
+    return f"{unpack or 'cat'} {names} | {command} > NEW"
+
+
+def check_is_text(head: bytes, name: str, *, command: Callable[[str], str] = str) -> None:
     """Make sure that what begins with `head` is text whose lines can be told apart.
+
+    `command` is how a shell sends all of it through a command.
 
     Raises:
         DataError: it is something else; the error says what.
     """
+    for pattern, kind, conversion in FILTERED:
+        if re.match(pattern, head):
+            raise DataError(f"{name}: {kind}; convert it: {command(conversion)}")
     for pattern, kind in KINDS:
         if re.match(pattern, head):
-            raise DataError(f"{name}: {kind.format(shlex.quote(name))}")
+            raise DataError(f"{name}: {kind}")
     if len(head) >= MIN_BYTES and head.count(0) > MAX_NULS * len(head):
         raise DataError(f"{name}: not text in UTF-8: it is full of NUL bytes, as UTF-16 is")
     lone_returns = len(re.findall(rb"\r(?![\r\n]|$)", head))
     if lone_returns > RETURNS_PER_LINE * head.count(b"\n"):
+        conversion = command(r"tr '\r' '\n'")
         raise DataError(
-            f"{name}: its lines end in CR alone, as on old Macs; convert it: tr '\\r' '\\n' < "
-            f"{name} > NEW"
+            f"{name}: its lines end in CR alone, as on old Macs; convert it: {conversion}"
         )
 
 
@@ -162,7 +200,7 @@ def text_lines(path: Path) -> Iterator[bytes]:
     At most `MAX_LINE` + 1 bytes of a line are read before it is refused.
     """
     with read_errors_named(path), open_text(path) as content:
-        pieces = iter(functools.partial(content.readline, MAX_LINE + 1), b"")
+        pieces = iter(partial(content.readline, MAX_LINE + 1), b"")
         for number, line in enumerate(pieces, start=1):
             if len(line) > MAX_LINE:
                 raise DataError(

@@ -7,14 +7,13 @@ translations into what was read: all else stays as it is, byte for byte.
 import codecs
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-from mt_cli.data.files import read_errors_named, unpacked
+from mt_cli.data.files import open_bytes
 from mt_cli.errors import DataError
 from mt_cli.text.language import base_language
 
@@ -45,14 +44,20 @@ class Unit:
     end: int = 0
 
     def text(self, column: str) -> str:
-        """The text in a language, or that of the side `src` or `tgt`; empty if there is none."""
+        """The text in a language, or that of the side `src` or `tgt`; empty if there is none.
+
+        Where there is none in `pt-PT`, it is that in `pt` or `pt-BR`.
+        """
         if column in ("src", "tgt"):
             texts = list(self.texts.values())
             return "".join(texts[:1] if column == "src" else texts[1:2])
-        for lang, text in self.texts.items():
-            if lang == column or base_language(lang) == base_language(column):
-                return text
-        return ""
+        of_language = [
+            lang
+            for lang, text in self.texts.items()
+            if text and base_language(lang) == base_language(column)
+        ]
+        of_language.sort(key=lambda lang: lang.lower() != column.lower())  # its own variant first
+        return self.texts[of_language[0]] if of_language else ""
 
     def source(self, lang: str) -> str:
         """The text to translate from `lang`."""
@@ -80,16 +85,9 @@ def texts_of(path: Path, column: str) -> Iterator[bytes]:
     Raises:
         DataError: it cannot be read.
     """
-    with open_markup(path) as content:
+    with open_bytes(path) as content:
         for unit in units_of(content, path):
             yield unit.text(column).encode()
-
-
-@contextmanager
-def open_markup(path: Path) -> Iterator[BufferedReader]:
-    """The bytes of a file, unpacked if it is packed."""
-    with read_errors_named(path), path.open("rb") as file, unpacked(file) as content:
-        yield content
 
 
 def units_of(content: BufferedReader, path: Path) -> Iterator[Unit]:
@@ -167,6 +165,8 @@ class _Reader:
             unit.texts[lang] = " ".join("".join(self._pieces).split())
             self._pieces = None
             self._closed = name
+        elif name == "seg-source":  # the source once more, cut into segments
+            self._closed = "source"
         elif name == unit.element:
             source = self._languages["source"]
             if name == "tu":
@@ -208,7 +208,7 @@ def translate_markup(
     src_lang, tgt_lang = languages
     num_sources = place = 0
     waiting: list[Unit] = []
-    with open_markup(path) as content, open_markup(path) as copy:
+    with open_bytes(path) as content, open_bytes(path) as copy:
         encoding = _encoding_of(content.peek(READ_BYTES))
 
         def put_translations() -> None:

@@ -361,7 +361,7 @@ def encode_split(
             job = partial(encode_pairs, tokenizers=tokenizers, max_len=max_len, tag=tag)
             groups = read_groups(text, label=f"encoding {part}")
             if is_train:
-                groups = _kept(groups, drops[part], dropped[part])
+                groups = _kept(groups, drops[part], dropped[part], part=part)
             for pairs in ordered_map(job, groups, workers=workers if is_train else 1):
                 if pairs.too_long:
                     dropped[part]["too long"] += pairs.too_long
@@ -378,15 +378,23 @@ def encode_split(
 
 
 def _kept(
-    groups: Iterable[list[RawPair]], drops: NDArray[np.uint8], dropped: Counter[str]
+    groups: Iterable[list[RawPair]], drops: NDArray[np.uint8], dropped: Counter[str], *, part: str
 ) -> Iterator[list[RawPair]]:
-    """Each group without the lines that `drops` has a reason for, which is counted."""
+    """Each group without the lines that `drops` has a reason for, which is counted.
+
+    Raises:
+        DataError: there are not as many lines as on the first reading.
+    """
     begin = 0
     for group in groups:
         codes = drops[begin : begin + len(group)].tolist()
         begin += len(group)
+        if len(codes) < len(group):
+            break
         dropped.update(REASONS[code] for code in codes if code)
         yield [pair for pair, code in zip(group, codes, strict=True) if not code]
+    if begin != len(drops):
+        raise DataError(f"the files of {part} changed while they were read; try again")
 
 
 def encode_pairs(

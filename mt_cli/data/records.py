@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from mt_cli.data.files import kind_of, open_text, read_errors_named, read_text, text_lines
 from mt_cli.errors import DataError, ResourceError
@@ -34,16 +35,23 @@ def _json_values(path: Path, key: str) -> Iterator[str]:
         if record is None:
             yield ""
             continue
-        found = record
         try:
-            for part in key.split("."):
-                found = found[part]  # type: ignore[index]
+            found = _value(record, key)
         except (LookupError, TypeError):
             keys = _keys_of(record) if isinstance(record, dict) else ["no object"]
             raise _no_key(f"{path}: {place}", key, keys) from None
         if not isinstance(found, str):
             raise DataError(f"{path}: {place}: what is under the key {key!r} is no text")
         yield found
+
+
+def _value(record: Any, key: str) -> object:  # noqa: ANN401
+    """What is under `key`, or under the keys that its dots separate."""
+    if key in record:
+        return record[key]
+    for part in key.split("."):
+        record = record[part]
+    return record
 
 
 def _json_records(path: Path) -> Iterator[tuple[str, object]]:

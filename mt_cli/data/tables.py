@@ -2,12 +2,14 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from mt_cli.config.schema import Column
-from mt_cli.data.files import MAX_LINE, kind_of, text_lines
+from mt_cli.data.files import MAX_LINE, kind_of, open_bytes, text_lines
 from mt_cli.errors import DataError
 from mt_cli.text.normalize import decode_line, normalize, strip_line_end
 
@@ -19,6 +21,17 @@ MOSTLY = 0.9
 """Share of cells in quotes from which on all are."""
 
 
+class Row(NamedTuple):
+    """A row of a table."""
+
+    cells: list[bytes]
+    raw: bytes
+    """Its line as it stands in the file, or its lines."""
+
+
+NO_ROW = Row([], b"")
+
+
 def cells_of(path: Path, column: Column) -> Iterator[bytes]:
     """The cells of a column, by its number from 1, or by its name in the first line.
 
@@ -27,14 +40,14 @@ def cells_of(path: Path, column: Column) -> Iterator[bytes]:
     """
     rows = enumerate(rows_of(path), 1)
     if isinstance(column, str):
-        _, head = next(rows, (0, []))
+        _, head = next(rows, (0, NO_ROW))
         column = _number_of(column, head, path)
-    for number, cells in rows:
-        yield _cell(cells, column, f"{path}: line {number}")
+    for number, row in rows:
+        yield _cell(row, column, f"{path}: line {number}")
 
 
-def _number_of(column: str, head: list[bytes], path: Path) -> int:
-    names = [normalize(decode_line(name)) for name in head]
+def _number_of(column: str, head: Row, path: Path) -> int:
+    names = [normalize(decode_line(name)) for name in head.cells]
     if column not in names:
         raise DataError(
             f"{path}: no column is called {column!r}; its first line: {', '.join(names):.80}"
@@ -42,32 +55,48 @@ def _number_of(column: str, head: list[bytes], path: Path) -> int:
     return names.index(column) + 1
 
 
-def _cell(cells: list[bytes], number: int, where: str) -> bytes:
-    if not any(cells):
+def _cell(row: Row, number: int, where: str) -> bytes:
+    """A cell of `row`. Line ends inside of it become spaces."""
+    if not any(row.cells):
         return b""
-    if len(cells) < number:
-        raise DataError(f"{where}: expected at least {number} columns, found {len(cells)}")
-    return cells[number - 1]
+    if len(row.cells) < number:
+        raise DataError(f"{where}: expected at least {number} columns, found {len(row.cells)}")
+    return b" ".join(row.cells[number - 1].splitlines())
 
 
-def rows_of(path: Path) -> Iterator[list[bytes]]:
-    """The cells of each row of a .tsv or .csv file; of quoted ones, what the quotes hold."""
+def rows_of(path: Path) -> Iterator[Row]:
+    """The rows of a .tsv or .csv file; of quoted cells, what the quotes hold.
+
+    Raises:
+        DataError: the file cannot be read, or is no table.
+    """
     if kind_of(path) == "csv":
         yield from _csv_rows(path)
         return
     has_quotes = has_quoted_cells(path)
     for line in text_lines(path):
         cells = strip_line_end(line).split(b"\t")
-        yield [_unquoted(cell) for cell in cells] if has_quotes else cells
+        yield Row([_unquoted(cell) for cell in cells] if has_quotes else cells, line)
 
 
-def _csv_rows(path: Path) -> Iterator[list[bytes]]:
-    """The rows of a .csv file. Line ends inside of a cell become spaces."""
+def _csv_rows(path: Path) -> Iterator[Row]:
+    read: list[bytes] = []
+
+    def lines() -> Iterator[str]:
+        for line in text_lines(path):
+            read.append(line)
+            yield line.decode("utf-8", "surrogateescape")
+
+    for cells in _parsed(lines(), delimiter_of(path), path):
+        yield Row([cell.encode("utf-8", "surrogateescape") for cell in cells], b"".join(read))
+        read.clear()
+
+
+def _parsed(lines: Iterable[str], delimiter: str, path: Path) -> Iterator[list[str]]:
+    """The cells of each row, which takes several lines where a quoted cell has line ends."""
     csv.field_size_limit(MAX_LINE)
-    lines = (line.decode("utf-8", "surrogateescape") for line in text_lines(path))
     try:
-        for row in csv.reader(lines, delimiter=delimiter_of(path), skipinitialspace=True):
-            yield [" ".join(cell.splitlines()).encode("utf-8", "surrogateescape") for cell in row]
+        yield from csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
     except csv.Error as error:
         raise DataError(f"{path}: not a table ({error})") from error
 
@@ -77,14 +106,14 @@ def delimiter_of(path: Path) -> str:
     if kind_of(path) == "tsv":
         return "\t"
     head = [line.decode(errors="replace") for line in islice(text_lines(path), DELIMITER_LINES)]
-    return max("\t;,", key=lambda mark: _num_like_the_first(head, mark))
 
+    def num_like_the_first(delimiter: str) -> int:
+        """Rows with as many cells as the first, if it has several: a table's delimiter has most."""
+        rows = list(_parsed(head, delimiter, path))
+        width = len(rows[0]) if rows else 0
+        return sum(len(row) == width for row in rows) if width > 1 else 0
 
-def _num_like_the_first(lines: list[str], delimiter: str) -> int:
-    """Rows with as many cells as the first, if it has several: a table's delimiter has most."""
-    rows = list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
-    width = len(rows[0]) if rows else 0
-    return sum(len(row) == width for row in rows) if width > 1 else 0
+    return max("\t;,", key=num_like_the_first)
 
 
 def has_quoted_cells(path: Path) -> bool:
@@ -128,7 +157,7 @@ def header_of(path: Path) -> list[str]:
     num_rows = 0
     num_like_names = 0
     for row in islice(rows_of(path), QUOTED_LINES):
-        cells = [normalize(decode_line(cell)) for cell in row]
+        cells = [normalize(decode_line(cell)) for cell in row.cells]
         if num_rows == 0:
             first = cells
             if not _looks_like_names(first):
@@ -159,31 +188,40 @@ def translate_table(
 ) -> None:
     """Write the table with the translations of `column` in one more column, called `name`.
 
+    What it has already stays as it is, byte for byte.
+
     Raises:
         DataError: it cannot be read, or has no such column.
     """
     if kind_of(path) not in ("tsv", "csv"):
         raise DataError(f"{path}: not a table; a column is translated of a .csv or .tsv file")
+    with open_bytes(path) as content:
+        has_mark = content.peek(len(BOM_UTF8)).startswith(BOM_UTF8)
+    if has_mark:
+        write(BOM_UTF8)  # a spreadsheet needs it
     delimiter = delimiter_of(path)
     is_plain = kind_of(path) == "tsv" and not has_quoted_cells(path)
     rows = enumerate(rows_of(path), 1)
     if isinstance(column, str) or header_of(path):
-        _, head = next(rows, (0, []))
+        _, head = next(rows, (0, NO_ROW))
         if isinstance(column, str):
             column = _number_of(column, head, path)
-        write(_table_row([*head, name.encode()], delimiter, is_plain=is_plain))
+        write(_longer(head, name, delimiter, is_plain=is_plain))
     for portion in iter(lambda: list(islice(rows, rows_together)), []):
-        texts = [_cell(cells, column, f"{path}: line {number}") for number, cells in portion]
+        texts = [_cell(row, column, f"{path}: line {number}") for number, row in portion]
         translations = translate([decode_line(text) for text in texts])
-        for (_, cells), translation in zip(portion, translations, strict=True):
-            write(_table_row([*cells, translation.encode()], delimiter, is_plain=is_plain))
+        for (_, row), translation in zip(portion, translations, strict=True):
+            write(_longer(row, translation, delimiter, is_plain=is_plain))
 
 
-def _table_row(cells: list[bytes], delimiter: str, *, is_plain: bool) -> bytes:
-    """A line of a table; plain cells stand as they are, others in quotes where they need them."""
-    if is_plain:
-        return delimiter.encode().join(cells) + b"\n"
-    line = io.StringIO()
-    decoded = [cell.decode("utf-8", "surrogateescape") for cell in cells]
-    csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(decoded)
-    return line.getvalue().encode("utf-8", "surrogateescape")
+def _longer(row: Row, text: str, delimiter: str, *, is_plain: bool) -> bytes:
+    """`row` with one more cell, in quotes if it needs them and is not `is_plain`."""
+    content = strip_line_end(row.raw)
+    if not content:
+        return row.raw
+    end = row.raw[len(content) :]
+    if not is_plain:
+        cell = io.StringIO()
+        csv.writer(cell, delimiter=delimiter, lineterminator="").writerow(["", text])
+        return content + cell.getvalue().encode() + end
+    return content + f"{delimiter}{text}".encode() + end

@@ -2,7 +2,7 @@
 
 from mt_cli.config.schema import TRAIN, Config
 from mt_cli.data.corpora import find_corpus
-from mt_cli.errors import MtCliError, ResourceError
+from mt_cli.errors import ConfigError, MtCliError, ResourceError, UsageError
 from mt_cli.new_config.corpus_size import count_tokens, measure
 from mt_cli.runs.opening import run_with_tokenizer
 from mt_cli.training.warnings import warnings_before
@@ -12,6 +12,9 @@ def check_config(config: Config) -> list[str]:
     """Warnings for a training of `config`; a sample of the corpus is tokenized to find them.
 
     A corpus that is not downloaded yet gives none.
+
+    Raises:
+        ConfigError, UsageError: it cannot be used.
     """
     try:
         parent = run_with_tokenizer(config)
@@ -20,6 +23,8 @@ def check_config(config: Config) -> list[str]:
         count = count_tokens(config, corpus, size, None if parent is None else parent.tokenizers)
     except ResourceError:  # a corpus that is fetched later
         return []
+    except (ConfigError, UsageError):
+        raise
     except MtCliError as error:
         return [str(error)]
     training = config.training

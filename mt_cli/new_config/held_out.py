@@ -46,12 +46,15 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
     held_out = hashes[sorted(split_of)]
     is_repeated = np.isin(hashes[:, 0], held_out[:, 0]) | np.isin(hashes[:, 1], held_out[:, 1])
     counts: Counter[str] = Counter()
+    changed = DataError(f"{corpus.src}: changed while it was read; try again")
     with ExitStack() as stack:
         opened = {}
         for name, (src_path, tgt_path) in files.items():
             src_file = stack.enter_context(src_path.open("wb"))
             opened[name] = (src_file, stack.enter_context(tgt_path.open("wb")))
         for i, (src, tgt) in enumerate(corpus.pairs()):
+            if i == len(hashes):
+                raise changed
             if not is_filled[i]:
                 name = EMPTY
             elif i in split_of:
@@ -63,6 +66,8 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
                 src_file, tgt_file = opened[name]
                 src_file.write(strip_line_end(src) + b"\n")
                 tgt_file.write(strip_line_end(tgt) + b"\n")
+    if counts.total() < len(hashes):
+        raise changed
     if not counts[TRAIN]:
         raise DataError(
             f"{corpus.src}: every pair repeats a held-out one; nothing is left to train on"

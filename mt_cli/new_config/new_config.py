@@ -28,6 +28,7 @@ from mt_cli.machine.atomic import (
     write_atomically,
 )
 from mt_cli.machine.lock import locked
+from mt_cli.machine.terminal import visible
 from mt_cli.new_config.corpus_size import TokenCount, count_tokens, measure
 from mt_cli.new_config.held_out import EMPTY, REPEATED, cut_off
 from mt_cli.new_config.recipes import Tables, model_tables, recipe_for, training_table
@@ -98,6 +99,8 @@ def _check_output(output: Path, *, overwrite: bool) -> None:
         check_utf8(output)
     except ValueError as error:
         raise UsageError(f"{output}: {error}") from error
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder; name a file, such as {output / 'mine.toml'}")
     if output.exists() and not overwrite:
         raise UsageError(f"{output} exists; --overwrite replaces it, --output names another")
 
@@ -238,4 +241,4 @@ def _header(
         f"  {command_line('train', place)}",
         f"  {command_line('evaluate', Path('runs') / place.stem, '--split', 'test')}",
     ]
-    return "".join(f"# {line}\n" for line in lines)
+    return "".join(f"# {visible(line)}\n" for line in lines)

@@ -11,8 +11,8 @@ MIN_PROBABILITY = 0.9
 CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 """A language, and perhaps its script or region: de, hsb, zh-TW, sr_Latn (RFC 5646)."""
 NO_LANGUAGES = (
-    "bpe", "csv", "dat", "hyp", "lc", "log", "low", "new", "out", "raw", "ref", "sgm", "src", "tab",
-    "tc", "tgt", "tok", "trg", "tsv", "txt", "xml",
+    "bpe", "csv", "dat", "doc", "hyp", "lc", "log", "low", "md", "new", "out", "raw", "ref", "sgm",
+    "src", "tab", "tc", "tgt", "tmx", "tok", "trg", "tsv", "txt", "xlf", "xml",
 )  # fmt: skip
 """Usual endings of files that look like codes of languages."""
 TWO_LETTERS = {

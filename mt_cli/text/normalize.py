@@ -49,8 +49,10 @@ def unescaped(raw: bytes) -> bytes:
 
 def _character(entity: re.Match[bytes]) -> bytes:
     text = entity[0].decode()
-    is_known = text[1] == "#" or text[1:] in html5
-    return html.unescape(text).encode() if is_known else entity[0]
+    if text[1] != "#" and text[1:] not in html5:
+        return entity[0]
+    character = html.unescape(text)
+    return b" " if character.isspace() else character.encode()  # a line stays one line
 
 
 def is_valid_utf8(raw: bytes) -> bool:

@@ -27,6 +27,8 @@ SOFT_START = re.compile(r"(?<=[.!?…] )[^\W_]")
 """What may begin a sentence without a capital letter: a digit, or a small letter."""
 LONG_WORD = re.compile(r"[^\W\d_]{5}[.!?…]+ $")
 """Before a small letter, it ends a sentence: few abbreviations are as long."""
+LONGEST_END = 200
+"""Characters in which the end of a sentence is told, so that long lines take no longer each."""
 CLAUSE_END = re.compile(r"[,;:–،؛၊][\"”“’»«)\]]* |[，；：、]")
 SPACE = re.compile(" ")
 
@@ -46,7 +48,9 @@ def split_sentences(text: str, lang: str) -> list[str]:
     beginning = ""
     for piece, following in pairwise([*pieces, " "]):
         beginning += piece
-        if any(map(str.isalpha, beginning)) and _is_end(beginning, following, language):
+        if any(map(str.isalpha, beginning)) and _is_end(
+            beginning[-LONGEST_END:], following, language
+        ):
             sentences.append(beginning)
             beginning = ""
     if sentences:  # marks without words belong to what precedes
@@ -62,10 +66,13 @@ def _with_capitals(text: str) -> str:
 
     def capital(found: re.Match[str]) -> str:
         letter = found[0]
+        upper = letter.upper()
+        before = text[max(0, found.start() - LONGEST_END) : found.start()]
         if letter.isdigit():
-            return letter if text.endswith("str. ", 0, found.start()) else "X"
-        is_start = is_lower or LONG_WORD.search(text, 0, found.start())
-        return letter.upper() if is_start and len(letter.upper()) == 1 else letter
+            return letter if before.endswith("str. ") else "X"
+        if upper == letter or len(upper) > 1:
+            return letter
+        return upper if is_lower or LONG_WORD.search(before) else letter
 
     return SOFT_START.sub(capital, text)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from mt_cli.config.schema import DataConfig
+from mt_cli.config.schema import Column, DataConfig
 from mt_cli.data.files import named_kind
 from mt_cli.data.markup import translate_markup
 from mt_cli.data.tables import translate_table
@@ -13,14 +13,14 @@ from mt_cli.translation.translator import Translator
 TEXTS_TOGETHER = 2048
 
 
-def is_document(name: str, column: str | None) -> bool:
+def is_document(name: str, column: Column | None) -> bool:
     """Whether the file `name` is translated as a whole, and not line by line."""
     return column is not None or named_kind(Path(name)) == "xml"
 
 
 def translate_document(
     path: Path,
-    column: str | None,
+    column: Column | None,
     translator: Translator,
     data: DataConfig,
     *,
@@ -49,7 +49,7 @@ def translate_document(
         else:
             translate_table(
                 path,
-                int(column) if column.isdecimal() else column,
+                column,
                 write=write,
                 translate=translate,
                 name=data.tgt_lang,

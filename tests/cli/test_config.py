@@ -153,7 +153,10 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
             ("a.tsv", "--train", *PAIR),
             "training pairs are named by --train or by FILE; give one of them",
         ),
-        (("a.tsv", "--columns", "0,1"), "--columns '0,1': expected two, such as 1,2 or de,en"),
+        (
+            ("a.tsv", "--columns", "0,1"),
+            "--columns: expected a column's number from 1, or its name, found '0'",
+        ),
         (("--train", ",", "corpus.en", "-o", "x.toml"), "--train: src: expected a path"),
         (("--columns", "de,en", "-o", "x.toml"), "describe files; name some with --train SRC TGT"),
         (("--src-lang", "es", "-o", "x.toml"), "describe files"),

@@ -448,6 +448,8 @@ def test_a_table_gets_one_more_column(
         (["-i", "none.jsonl", "--column", "2"], "not a table"),
         (["-i", "none.tmx", "--n-best", "2"], "--n-best"),
         (["--column", "2"], "no such file"),
+        (["-i", "none.csv", "--column", "0"], "a column's number from 1"),
+        (["-i", "none.csv", "--column", ""], "a column's number from 1"),
     ],
 )
 def test_a_document_that_cannot_be_translated_is_named(

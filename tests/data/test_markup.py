@@ -75,6 +75,40 @@ def test_texts_of_a_memory_are_read_by_language_and_side(tmp_path: Path, encodin
     assert [text.decode() for text in texts_of(path, "tgt")] == english
 
 
+def test_the_own_variant_of_a_language_is_read_first(tmp_path: Path) -> None:
+    tuvs = [("pt-BR", "um trem"), ("pt-PT", "um comboio"), ("en-US", ""), ("en-GB", "a train")]
+    tuv = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
+    unit = f"<tu>{''.join(tuv.format(*each) for each in tuvs)}</tu>"
+    path = write(tmp_path / "m.tmx", f"<tmx><body>{unit}</body></tmx>")
+    expected = {
+        "pt-PT": b"um comboio",
+        "pt-br": b"um trem",
+        "pt": b"um trem",
+        "pt-AO": b"um trem",
+        "en": b"a train",
+        "en-US": b"a train",
+    }
+    assert {lang: next(texts_of(path, lang)) for lang in expected} == expected
+
+
+def test_a_translated_memory_needs_no_more_translations(tmp_path: Path) -> None:
+    unit = '<tu><tuv xml:lang="de"><seg>Ja</seg></tuv><tuv xml:lang="en-US"><seg/></tuv></tu>'
+    path = write(tmp_path / "m.tmx", f"<tmx><body>{unit}</body></tmx>")
+    once = translated(path)
+    assert once.count(b"&lt;Ja&gt;") == 1
+    path.write_bytes(once)
+    assert translated(path) == once
+
+
+def test_a_target_stands_behind_the_segments_of_the_source(tmp_path: Path) -> None:
+    segments = '<seg-source><mrk mtype="seg" mid="1">Ja.</mrk></seg-source>'
+    for target in ("", '<target state="new"/>'):
+        unit = f"<trans-unit><source>Ja.</source>{segments}{target}</trans-unit>"
+        path = write(tmp_path / "a.xlf", f"<xliff><file><body>{unit}</body></file></xliff>")
+        put = f"{segments}<target>&lt;Ja.&gt;</target></trans-unit>"
+        assert translated(path).decode().count(put) == 1
+
+
 def test_a_packed_memory_is_a_corpus(tmp_path: Path) -> None:
     path = tmp_path / "m.tmx.gz"
     path.write_bytes(gzip.compress(TMX.replace("ENCODING", "utf-8").encode()))

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mt_cli.data.tables import cells_of, header_of, rows_of
+from mt_cli.config.schema import Column
+from mt_cli.data.files import MAX_LINE
+from mt_cli.data.tables import cells_of, header_of, rows_of, translate_table
+from mt_cli.errors import DataError
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -20,7 +23,7 @@ def write(path: Path, data: bytes) -> Path:
 
 
 def rows_in(path: Path) -> list[list[str]]:
-    return [[cell.decode() for cell in row] for row in rows_of(path)]
+    return [[cell.decode() for cell in row.cells] for row in rows_of(path)]
 
 
 def as_excel_writes(rows: Sequence[Sequence[str]], *, delimiter: str = "\t") -> bytes:
@@ -108,7 +111,69 @@ def test_any_table_comes_back_from_a_csv(
 
 def test_a_line_end_within_a_cell_of_a_csv_becomes_a_space(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", b'"Ein Hund.\r\nEr bellt.",A dog.\n"Eine\nKatze",A cat.\n')
-    assert rows_in(path) == [["Ein Hund. Er bellt.", "A dog."], ["Eine Katze", "A cat."]]
+    assert list(cells_of(path, 1)) == [b"Ein Hund. Er bellt.", b"Eine Katze"]
+    assert list(cells_of(path, 2)) == [b"A dog.", b"A cat."]
+
+
+@pytest.mark.parametrize("text", ["a\rb,c\n", f"a,{'b' * (MAX_LINE + 1)}\n"])
+def test_what_is_no_table_is_named(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "a.csv", text.encode())
+    with pytest.raises(DataError, match=r"a\.csv"):
+        list(rows_of(path))
+
+
+def test_a_long_cell_is_read(tmp_path: Path) -> None:
+    long = b"b" * (MAX_LINE - 10)
+    path = write(tmp_path / "a.csv", b"a," + long + b"\n")
+    assert list(cells_of(path, 2)) == [long]
+
+
+def translated(path: Path, column: Column) -> bytes:
+    """The table that is written where a translation is the text in capitals."""
+    written: list[bytes] = []
+    translate_table(
+        path,
+        column,
+        write=written.append,
+        translate=lambda texts: [text.upper() for text in texts],
+        name="en",
+        rows_together=2,
+    )
+    return b"".join(written)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(cells | quotable_cells, cells | quotable_cells | st.just("a\nb"))),
+    st.sampled_from([",", ";"]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+)
+def test_a_translated_table_keeps_what_it_had(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[str, str]],
+    delimiter: str,
+    end: str,
+    quotes_all: bool,
+) -> None:
+    data = as_csv([("de", "x"), *rows], delimiter=delimiter, end=end, quotes_all=quotes_all)
+    path = write(tmp_path_factory.getbasetemp() / "kept.csv", data)
+    found = list(rows_of(path))
+    write(path, translated(path, "de"))
+    longer = list(rows_of(path))
+    assert [row.cells[:-1] for row in longer] == [row.cells for row in found]
+    for was, now in zip(found, longer, strict=True):
+        assert now.raw.startswith(was.raw.removesuffix(end.encode()))
+        assert now.raw.endswith(end.encode())
+
+
+def test_spaces_and_empty_lines_of_a_translated_table_stay(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b'de, en\r\nein,  "b, c"\r\n\r\nzwei, d')
+    assert translated(path, "de") == b'de, en,en\r\nein,  "b, c",EIN\r\n\r\nzwei, d,ZWEI'
+    path = write(tmp_path / "b.csv", codecs.BOM_UTF8 + b"ein Hund geht,b\n")
+    assert translated(path, 1) == codecs.BOM_UTF8 + b"ein Hund geht,b,EIN HUND GEHT\n"
+    path = write(tmp_path / "a.tsv", b"ein\tb\n\nzwei\tc\n")
+    assert translated(path, 1) == b"ein\tb\tEIN\n\nzwei\tc\tZWEI\n"
 
 
 def test_columns_of_packed_tables_have_names_or_numbers(tmp_path: Path) -> None:

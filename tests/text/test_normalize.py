@@ -2,13 +2,21 @@
 
 import html
 import unicodedata
+from html.entities import html5
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mt_cli.config.schema import CapitalsReading
-from mt_cli.text.normalize import decode_line, is_normal, normalize, read_capitals, unescaped
+from mt_cli.text.normalize import (
+    decode_line,
+    is_normal,
+    normalize,
+    read_capitals,
+    split_lines,
+    unescaped,
+)
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()))
 ZWNJ, ZWJ = "\u200c", "\u200d"
@@ -110,6 +118,13 @@ def test_entities_are_read_as_characters_and_nothing_else_is(
     line: str, expected: str | None
 ) -> None:
     assert unescaped(line.encode()).decode() == (line if expected is None else expected)
+
+
+def test_a_line_of_entities_stays_a_line() -> None:
+    entities = [f"&#{code};" for code in range(10, 0x3000)] + [f"&{name}" for name in html5]
+    line = " ".join(entities).encode()
+    assert split_lines(unescaped(line)) == [decode_line(unescaped(line))]
+    assert unescaped(b"a&#10;b&#13;&NewLine;c") == b"a b  c"
 
 
 def test_normalize_lowercases_on_request() -> None:
