@@ -17,7 +17,7 @@ from typing import Literal, cast
 
 from mt_cli.errors import DataError
 from mt_cli.machine.files import MAX_TEXT_BYTES
-from mt_cli.text.normalize import decode_line
+from mt_cli.text.normalize import decode_line, split_lines
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdError, ZstdFile
@@ -192,6 +192,23 @@ def read_text(path: Path) -> bytes:
     if len(data) > MAX_TEXT_BYTES:
         raise DataError(f"{path}: more than {MAX_TEXT_BYTES:,} bytes; split it into smaller files")
     return data
+
+
+def scored_lines(content: bytes, path: Path) -> list[str]:
+    """The lines of the `content` of `path`, all of which are UTF-8: other bytes change scores.
+
+    Raises:
+        DataError: one is not.
+    """
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}: line {number} is not UTF-8; convert the file, if it is in Windows' encoding "
+            "with: iconv -f cp1252 -t utf-8"
+        ) from error
+    return split_lines(content)
 
 
 def text_lines(path: Path) -> Iterator[bytes]:

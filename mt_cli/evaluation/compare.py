@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from mt_cli.config.load import differences
 from mt_cli.data.encoded import lines_path
-from mt_cli.data.files import read_text
+from mt_cli.data.files import read_text, scored_lines
 from mt_cli.errors import DataError, UsageError
 from mt_cli.evaluation.evaluate import System
 from mt_cli.evaluation.scoring import MAX_RESAMPLED, RESAMPLES, sentence_chrf
@@ -20,7 +20,7 @@ from mt_cli.evaluation.symptoms import symptoms
 from mt_cli.evaluation.test_sets import EvalChoice, EvalSet
 from mt_cli.runs.opening import open_prepared_of
 from mt_cli.runs.run import ExportedModel, ModelFolder, Run
-from mt_cli.text.normalize import decode_line, normalize, split_lines
+from mt_cli.text.normalize import decode_line, normalize
 from mt_cli.translation.lines import check_aligned
 from mt_cli.translation.options import DecodingOptions
 
@@ -285,7 +285,7 @@ def _direction(model: ModelFolder) -> str:
 
 
 def _read_hyps(path: Path, test_set: EvalSet) -> list[str]:
-    hyps = split_lines(read_text(path))
+    hyps = scored_lines(read_text(path), path)
     check_aligned(path, hyps, f"the reference of '{test_set.name}'", test_set.refs)
     return hyps
 

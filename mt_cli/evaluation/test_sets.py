@@ -9,11 +9,11 @@ from typing import get_args
 
 from mt_cli.config.schema import DataConfig, NoiseKind
 from mt_cli.data.corpora import find_corpus
-from mt_cli.data.files import read_text
+from mt_cli.data.files import read_text, scored_lines
 from mt_cli.errors import DataError, MtCliError, UsageError
 from mt_cli.machine.files import MANIFEST, sha256_bytes
 from mt_cli.text.noise import noisy_test_set
-from mt_cli.text.normalize import decode_line, split_lines
+from mt_cli.text.normalize import decode_line
 from mt_cli.translation.lines import check_aligned
 
 MAX_STEM = 50
@@ -107,13 +107,13 @@ class EvalChoice:
                 "runs need something to translate; name the sources of --ref with --src FILE"
             )
         ref = read_text(self.ref)
-        refs = split_lines(ref)
+        refs = scored_lines(ref, self.ref)
         if not refs:
             raise DataError(f"{self.ref}: empty; there is nothing to score")
         if self.src is None:
             return EvalSet("files", [], refs, kept_as="files")
         src = read_text(self.src)
-        sources = split_lines(src)
+        sources = scored_lines(src, self.src)
         check_aligned(self.ref, refs, str(self.src), sources)
         stem = re.sub(r"[^\w.-]+", "_", self.src.stem).lstrip(".")
         stem = stem.encode()[:MAX_STEM].decode(errors="ignore")

@@ -60,6 +60,8 @@ hypotheses.
 """
 SLOT_COPIES = 3
 """Of the translation's keys and values: the old are still there while their room is doubled."""
+ATTENTION_COPIES = 3
+"""Of the attention of all beams to all slots: its mask, its scores and its weights."""
 ENCODER_COPIES = 16
 """Arrays as large as the encoder's output that it holds at most."""
 MIN_SENTENCES = 8
@@ -317,6 +319,9 @@ class Searcher(Engine):
             keys_and_values = 2 * model.decoder_layers * (slots + copies * longest)
             encoder = ENCODER_COPIES * copies * longest
             numbers += (keys_and_values + encoder) * model.output.weight.shape[1]
+            if self.sampling is None:  # each beam may see the slots of all
+                seen = hyps_each**2 * self.limit(longest)
+                numbers += (1 + ATTENTION_COPIES * model.num_heads) * seen
         return NUMBER_BYTES * numbers + self._memory_of_choices(hyps_each)
 
     def _batches(

@@ -81,6 +81,20 @@ def test_file_of_another_length_exits_3_with_both_numbers(
     assert " 30;" in outcome.err
 
 
+@pytest.mark.parametrize("place", ["system", "--ref"])
+def test_files_in_another_encoding_are_not_scored(
+    workspace: Workspace, tmp_path: Path, place: str
+) -> None:
+    right = tmp_path / "utf-8.en"
+    right.write_text("Zwölf Hunde.\nZwei.\n", encoding="utf-8")
+    wrong = tmp_path / "latin-1.en"
+    wrong.write_text("Zwei.\nZwölf Hunde.\n", encoding="latin-1")
+    files = [right, wrong, "--ref", right] if place == "system" else [right, right, "--ref", wrong]
+    outcome = workspace.call("compare", *files)
+    assert (outcome.code, outcome.out) == (3, b"")
+    assert f"{wrong}: line 2 is not UTF-8" in outcome.err
+
+
 def test_translations_are_made_once_and_then_taken_as_kept(
     workspace: Workspace, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,17 +176,27 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
             ("--train", *PAIR, "-o", "x\udcf1.toml"),
             "not UTF-8, and a config cannot hold it; rename",
         ),
+        (("--train", *PAIR, "-o", ".", "--overwrite"), "is a folder; name a file"),
+        (("--train", *PAIR, "-o", "text", "--overwrite"), "text is a folder; name a file"),
+        (("a.tmx", "-o", "x.toml"), "a.tmx: cannot tell the language from its name"),
     ],
 )
 def test_new_says_what_is_missing(
     call: Call, folder: Path, args: tuple[str, ...], complaint: str
 ) -> None:
     folder.joinpath("short.es").write_text("Hola.\n")
+    folder.joinpath("text").mkdir(exist_ok=True)
     outcome = call("new", *args)
     assert outcome.code in (2, 3)
     assert complaint in outcome.err
     assert not folder.joinpath("x.toml").exists()
     assert not folder.joinpath("x-corpus").exists()
+    assert not folder.joinpath("text-corpus").exists()
+
+
+def test_a_config_of_an_odd_name_can_be_read(call: Call, folder: Path) -> None:
+    assert call("new", "--train", *PAIR, "-o", "odd\nname.toml").code == 0
+    assert load_config(folder / "odd\nname.toml").data.src_lang == "es"
 
 
 # show
@@ -230,6 +240,13 @@ def test_check_of_a_wrong_config_exits_2_and_checks_the_others(call: Call, folde
     assert "unknown key 'd_modle'; did you mean 'd_model'?" in found["wrong.toml"]["errors"][0]
     assert found["sample"] == {"errors": [], "warnings": []}
     assert outcome.err == "error: 1 of 2 configs cannot be used: wrong.toml\n"
+
+
+def test_check_of_a_config_that_prepare_would_refuse_exits_2(call: Call) -> None:
+    outcome = call("check", "sample", "--set", "tokenizer.vocab_size=100")
+    assert outcome.code == 2
+    assert "  error: " in outcome.text
+    assert "tokenizer.vocab_size 100" in outcome.text
 
 
 # diff

@@ -285,6 +285,7 @@ def test_keys_must_agree(tables: dict[str, object], words: list[str]) -> None:
         ("training.max_epochs=3", {"training": {"max_epochs": 3}}),
         ("training.peak_lr = 1e-4", {"training": {"peak_lr": 1e-4}}),
         ("model.norm=post", {"model": {"norm": "post"}}),
+        ("data.src_lang=nan", {"data": {"src_lang": "nan"}}),  # Min Nan
         ('model.norm="post"', {"model": {"norm": "post"}}),
         ("model.final_norm=false", {"model": {"final_norm": False}}),
         ("training.betas=[0.9, 0.98]", {"training": {"betas": [0.9, 0.98]}}),

@@ -1,6 +1,7 @@
 """Preparing a corpus: what its folder holds, what prepares it again, and what is refused."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,6 +145,33 @@ def test_workers_change_no_byte(corpus: Corpus, monkeypatch: pytest.MonkeyPatch)
     alone = hashes(corpus.out)
     corpus.prepare(config, workers=2, force=True)
     assert hashes(corpus.out) == alone
+
+
+@pytest.mark.parametrize("pairs", [PAIRS, PAIRS[:-4]], ids=["longer", "shorter"])
+def test_a_corpus_that_changes_meanwhile_is_refused(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, pairs: list[tuple[str, str]]
+) -> None:
+    encode = prepare.encode_split
+
+    def change_and_encode(*args: object, **options: object) -> dict[str, Counter[str]]:
+        corpus.write("train", pairs)
+        return encode(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(prepare, "encode_split", change_and_encode)
+    with pytest.raises(DataError, match="train changed while"):
+        corpus.prepare()
+    assert not corpus.out.exists()
+
+
+@pytest.mark.parametrize("unescape", [False, True])
+def test_lines_of_a_test_set_are_as_many_as_its_pairs(corpus: Corpus, unescape: bool) -> None:
+    corpus.write("test", [("Der Hund.", "The&#10;dog."), ("Der Ball.", "The&NewLine;ball.")])
+    tables = corpus.config().model_dump(mode="json", exclude_none=True)
+    tables["data"]["unescape"] = unescape
+    corpus.prepare(parse_config(tables))
+    lines = open_prepared(corpus.out).lines("test", "tgt")
+    expected = ["The dog.", "The ball."] if unescape else ["The&#10;dog.", "The&NewLine;ball."]
+    assert lines == expected
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

@@ -76,6 +76,15 @@ def test_what_is_wrong_with_an_array_is_named(tmp_path: Path, text: str, named: 
         read(path, "de")
 
 
+def test_a_key_may_have_dots_itself(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text.de": "eins", "text": {"de": "zwei"}}\n{"text": {"de": "drei"}}\n')
+    assert read(path, "text.de") == ["eins", "drei"]
+    table = pyarrow.table({"text.de": ["eins"], "text.en": ["one"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", "text.de") == ["eins"]
+
+
 # Parquet
 
 texts = st.lists(st.tuples(st.text(max_size=8), st.none() | st.text(max_size=8)), max_size=8)

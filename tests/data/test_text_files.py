@@ -6,6 +6,8 @@ import importlib
 import lzma
 import os
 import re
+import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -126,6 +128,19 @@ REFUSED = {
     "CR alone": b"Ein Hund\rzwei Hunde\r",
     "NUL bytes": bytes(1000),
 }
+
+
+@pytest.mark.parametrize("kind", ["UTF-16 of Windows", "UTF-32", "CR alone"])
+@every_packing
+def test_the_command_that_is_advised_makes_a_text(tmp_path: Path, kind: str, packing: str) -> None:
+    if packing == ".zst" and shutil.which("zstd") is None:
+        pytest.skip("zstd is not installed")
+    path = write(tmp_path / "my corpus.de", REFUSED[kind], packing=packing)
+    with pytest.raises(DataError) as caught:
+        read_text(path)
+    command = str(caught.value).partition("convert it: ")[2]
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert read_text(tmp_path / "NEW").splitlines()[0].startswith(b"Ein Hund")
 
 
 @pytest.mark.parametrize(("kind", "packing"), [*((kind, "") for kind in REFUSED), ("zip", ".gz")])

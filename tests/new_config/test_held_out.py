@@ -1,6 +1,7 @@
 """Held-out pairs: training sees nothing of them, and the choice depends on the text alone."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,23 @@ def test_every_pair_is_in_one_split(tmp_path: Path) -> None:
     assert len(found) == len(set(found))
     assert all(counts[name] == len(read(tmp_path / "cut", name)) for name in SPLITS)
     assert (counts["val"], counts["test"]) == (20, 20)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_corpus_that_changes_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: int
+) -> None:
+    first = spanish.pairs(100)
+    second = spanish.pairs(100 + change)
+    readings = iter([first, second])
+
+    def read_once(_: ParallelText) -> Iterator[tuple[bytes, bytes]]:
+        for src, tgt in next(readings):
+            yield src.encode(), tgt.encode()
+
+    monkeypatch.setattr(ParallelText, "pairs", read_once)
+    with pytest.raises(DataError, match="changed while it was read"):
+        cut(tmp_path / "cut", first)
 
 
 def test_nothing_of_a_held_out_pair_stays_in_training(tmp_path: Path) -> None:

@@ -185,6 +185,12 @@ def test_first_batches_of_large_models_fit_into_free_memory(
     assert max(sizes) == pytest.approx(2 * small, abs=1)
 
 
+def test_many_beams_take_memory_for_what_each_sees_of_the_others() -> None:
+    searcher = searcher_of()
+    mask_per_head = 4 * 1000**2 * searcher.limit(9) * searcher.models[0].num_heads  # in fp32
+    assert searcher._memory_of_sentence(9, hyps_each=1000, copies=1) > mask_per_head
+
+
 def failing(
     monkeypatch: pytest.MonkeyPatch, error: Exception, *, where: Callable[[int], bool]
 ) -> None:
