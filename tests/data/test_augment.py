@@ -41,7 +41,7 @@ def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
             "more": {"second": {"src": "more.de", "tgt": "more.en"}},
             "augment": augment,
         }
-        return parse_config({"data": data, "tokenizer": {"kind": "spacy", "min_freq": 1}})
+        return parse_config({"data": data, "tokenizer": {"kind": "bpe", "vocab_size": 300}})
 
     return make
 
