@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mt_cli.config.schema import TRAIN, DataConfig
 from mt_cli.data.corpora import Corpus, ParallelText, RawPair, SideFiles, is_trained_on
-from mt_cli.data.files import named_kind, piped, unpacking_command
+from mt_cli.data.files import named_kind, piped
 from mt_cli.data.filter import KEPT, drop_reason, text_options
 from mt_cli.data.tables import header_of
 from mt_cli.errors import DataError
@@ -225,9 +225,7 @@ def _check_encoding(side: SideFiles, invalid: Sequence[int], num_lines: int, lan
     line = next(islice(side.lines(), invalid[0] - 1, None))
     try:
         shown = normalize(line.decode(encoding))[:LINE]
-        with side.paths[0].open("rb") as file:
-            unpack = unpacking_command(file.read(10))
-        conversion = piped(side.paths, f"iconv -f {encoding} -t utf-8", unpack=unpack)
+        conversion = piped(side.paths, f"iconv -f {encoding} -t utf-8")
         advice = f"if line {invalid[0]} should be {shown!r}, convert it: {conversion}"
     except UnicodeDecodeError:
         advice = "find out in which encoding it is, and convert it to UTF-8 with iconv"

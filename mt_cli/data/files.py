@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -93,12 +93,10 @@ def open_text(path: Path) -> Iterator[io.BufferedIOBase]:
         with read_errors_named(path):
             if path.is_dir() or not path.exists():
                 raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
-            opened = stack.enter_context(path.open("rb", buffering=HEAD_BYTES))
-            file = cast("io.BufferedReader", opened)
-            unpack = unpacking_command(file.peek(10))
-            content = stack.enter_context(unpacked(file))
+            file = stack.enter_context(path.open("rb", buffering=HEAD_BYTES))
+            content = stack.enter_context(unpacked(cast("io.BufferedReader", file)))
             head = content.peek(HEAD_BYTES)
-            check_is_text(head, str(path), command=partial(piped, [path], unpack=unpack))
+            check_is_text(head, path)
             if head.startswith(codecs.BOM_UTF8):
                 content.read(len(codecs.BOM_UTF8))
         yield content
@@ -130,33 +128,42 @@ def unpacked(file: io.BufferedReader) -> io.BufferedReader:
     return cast("io.BufferedReader", content)
 
 
-def unpacking_command(head: bytes) -> str:
-    """The command that unpacks a file that begins with `head`; empty if it is not packed."""
-    for pattern, _, command in PACKED:
-        if re.match(pattern, head):
-            return command
+def piped(paths: Sequence[Path], command: str) -> str:
+    """A line for a shell that sends the text of `paths` through `command` into a file NEW."""
+    if len(paths) == 1 and not _unpacking_command(paths[0]):
+        return f"{command} < {shlex.quote(str(paths[0]))} > NEW"
+    readers = [f"{_unpacking_command(path) or 'cat'} < {shlex.quote(str(path))}" for path in paths]
+    reader = readers[0] if len(readers) == 1 else f"({'; '.join(readers)})"
+    return f"{reader} | {command} > NEW"
+
+
+def _unpacking_command(path: Path) -> str:
+    """The command that unpacks `path`; empty if it is not packed, or no file that stays."""
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        for pattern, _, command in PACKED:
+            if re.match(pattern, head):
+                return command
     return ""
 
 
-def piped(paths: Sequence[Path], command: str, *, unpack: str = "") -> str:
-    """A line for a shell that sends `paths` through `unpack` and `command` into a file NEW."""
-    names = shlex.join(map(str, paths))
-    if len(paths) == 1 and not unpack:
-        return f"{command} < {names} > NEW"
-    return f"{unpack or 'cat'} {names} | {command} > NEW"
-
-
-def check_is_text(head: bytes, name: str, *, command: Callable[[str], str] = str) -> None:
+def check_is_text(head: bytes, path: Path | None) -> None:
     """Make sure that what begins with `head` is text whose lines can be told apart.
 
-    `command` is how a shell sends all of it through a command.
+    It is in `path`, or on standard input.
 
     Raises:
         DataError: it is something else; the error says what.
     """
-    for pattern, kind, conversion in FILTERED:
+    name = "standard input" if path is None else str(path)
+
+    def whole(command: str) -> str:
+        return command if path is None else piped([path], command)
+
+    for pattern, kind, command in FILTERED:
         if re.match(pattern, head):
-            raise DataError(f"{name}: {kind}; convert it: {command(conversion)}")
+            raise DataError(f"{name}: {kind}; convert it: {whole(command)}")
     for pattern, kind in KINDS:
         if re.match(pattern, head):
             raise DataError(f"{name}: {kind}")
@@ -164,10 +171,8 @@ def check_is_text(head: bytes, name: str, *, command: Callable[[str], str] = str
         raise DataError(f"{name}: not text in UTF-8: it is full of NUL bytes, as UTF-16 is")
     lone_returns = len(re.findall(rb"\r(?![\r\n]|$)", head))
     if lone_returns > RETURNS_PER_LINE * head.count(b"\n"):
-        conversion = command(r"tr '\r' '\n'")
-        raise DataError(
-            f"{name}: its lines end in CR alone, as on old Macs; convert it: {conversion}"
-        )
+        command = whole(r"tr '\r' '\n'")
+        raise DataError(f"{name}: its lines end in CR alone, as on old Macs; convert it: {command}")
 
 
 @contextmanager
@@ -205,8 +210,8 @@ def scored_lines(content: bytes, path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path}: line {number} is not UTF-8; convert the file, if it is in Windows' encoding "
-            "with: iconv -f cp1252 -t utf-8"
+            f"{path}: line {number} is not UTF-8; if it is in the encoding of Windows, convert it: "
+            f"{piped([path], 'iconv -f cp1252 -t utf-8')}"
         ) from error
     return split_lines(content)
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from mt_cli.data.files import kind_of, open_text, read_errors_named, read_text, text_lines
 from mt_cli.errors import DataError, ResourceError
@@ -45,13 +44,14 @@ def _json_values(path: Path, key: str) -> Iterator[str]:
         yield found
 
 
-def _value(record: Any, key: str) -> object:  # noqa: ANN401
+def _value(record: object, key: str) -> object:
     """What is under `key`, or under the keys that its dots separate."""
-    if key in record:
+    if isinstance(record, dict) and key in record:
         return record[key]
+    found = record
     for part in key.split("."):
-        record = record[part]
-    return record
+        found = found[part]  # type: ignore[index]
+    return found
 
 
 def _json_records(path: Path) -> Iterator[tuple[str, object]]:

@@ -4,6 +4,7 @@ import csv
 import io
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -109,11 +110,15 @@ def delimiter_of(path: Path) -> str:
 
     def num_like_the_first(delimiter: str) -> int:
         """Rows with as many cells as the first, if it has several: a table's delimiter has most."""
-        rows = list(_parsed(head, delimiter, path))
+        try:
+            rows = list(_parsed(head, delimiter, path))
+        except DataError:
+            return 0
         width = len(rows[0]) if rows else 0
         return sum(len(row) == width for row in rows) if width > 1 else 0
 
-    return max("\t;,", key=num_like_the_first)
+    likeliest = max("\t;,", key=num_like_the_first)
+    return likeliest if num_like_the_first(likeliest) else ","
 
 
 def has_quoted_cells(path: Path) -> bool:
@@ -201,25 +206,28 @@ def translate_table(
         write(BOM_UTF8)  # a spreadsheet needs it
     delimiter = delimiter_of(path)
     is_plain = kind_of(path) == "tsv" and not has_quoted_cells(path)
+    width = len(next(rows_of(path), NO_ROW).cells)
+    longer = partial(_longer, width=width, delimiter=delimiter, is_plain=is_plain)
     rows = enumerate(rows_of(path), 1)
     if isinstance(column, str) or header_of(path):
         _, head = next(rows, (0, NO_ROW))
         if isinstance(column, str):
             column = _number_of(column, head, path)
-        write(_longer(head, name, delimiter, is_plain=is_plain))
+        write(longer(head, name))
     for portion in iter(lambda: list(islice(rows, rows_together)), []):
         texts = [_cell(row, column, f"{path}: line {number}") for number, row in portion]
         translations = translate([decode_line(text) for text in texts])
         for (_, row), translation in zip(portion, translations, strict=True):
-            write(_longer(row, translation, delimiter, is_plain=is_plain))
+            write(longer(row, translation))
 
 
-def _longer(row: Row, text: str, delimiter: str, *, is_plain: bool) -> bytes:
-    """`row` with one more cell, in quotes if it needs them and is not `is_plain`."""
-    content = strip_line_end(row.raw)
+def _longer(row: Row, text: str, *, width: int, delimiter: str, is_plain: bool) -> bytes:
+    """`row` with one more cell behind `width` ones, in quotes if it needs them."""
+    content = row.raw.rstrip(b"\r\n")
     if not content:
         return row.raw
     end = row.raw[len(content) :]
+    content += delimiter.encode() * (width - len(row.cells))
     if not is_plain:
         cell = io.StringIO()
         csv.writer(cell, delimiter=delimiter, lineterminator="").writerow(["", text])

@@ -13,20 +13,22 @@ Stack = tuple[str, ...]
 """The tags that are open at a place, the outermost first."""
 MARKUP = re.compile(
     r"""(
-    <!--(?:.*?-->|.*)                                    # a comment; one without an end takes all
-    | <script(?=[\s/>]) (?:.*?</script\s*>|.*)
-    | <style(?=[\s/>]) (?:.*?</style\s*>|.*)
-    | <[!?] [^>]*+ >?                                    # such as a doctype
-    | </?[a-z] (?: =\s*+ (?:"[^"]*" | '[^']*' | (?!["'])) | [^=<>] )*+ >    # a tag
+    # a comment
+    <!--(?:-?>|.*?--!?>|.*)
+    | <!\[CDATA\[.*?\]\]>
+    | <script(?=[\s/>]) (?:.*?</script(?=[\s/>])[^>]*+>|.*)
+    | <style(?=[\s/>]) (?:.*?</style(?=[\s/>])[^>]*+>|.*)
+    # such as a doctype
+    | (?:<[!?]|</(?![a-z])(?=.)) [^>]*+ >?
+    # a tag
+    | </?[a-z] (?: =\s*+ (?:"[^"]*(?:"|\Z) | '[^']*(?:'|\Z) | (?!["'])) | [^=>] )*+ (?:>|\Z)
     )""",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-"""What stands between texts, as browsers see it. What only resembles a tag is text."""
+"""What stands between texts, as browsers see it: what has no end takes all that follows."""
 TAG_NAME = re.compile(r"</?([A-Za-z][^\s/>]*)")
-UNTRANSLATED = re.compile(
-    r"""\s(?:translate\s*=\s*["']?no\b|class\s*=\s*(?:["'][^"']*\b)?notranslate\b)""", re.IGNORECASE
-)
-"""In the tag of an element that stays as it is."""
+ATTRIBUTE = re.compile(r"""([^\s=>"'/]+)(?:\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s>"']+)))?""")
+"""Of a tag: its name and its value, in quotes or without."""
 ALONE = (
     "", "area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "script", "source",
     "style", "track", "wbr",
@@ -144,7 +146,10 @@ def plain_pieces(text: str) -> list[Piece]:
 
 
 def html_pieces(text: str) -> list[Piece]:
-    """The passages of `text`, and its tags, except for those within a sentence."""
+    """The passages of `text`, and what stands between them.
+
+    That is all its markup, except for tags within a sentence, and what is not translated.
+    """
     pieces: list[Piece] = []
     run: list[str] = []  # texts, and between them tags within a sentence
     for part, is_kept in _parts(text):
@@ -166,11 +171,24 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
         is_kept = depth > 0 or (is_markup and name not in INLINE)
         if depth and name == untranslated:
             depth += -1 if part.startswith("</") else 1
-        elif not depth and name not in ALONE and UNTRANSLATED.search(part):
+        elif not depth and name not in ALONE and _is_untranslated(part):
             untranslated = name
             depth = 1
             is_kept = True
         yield part, is_kept
+
+
+def _is_untranslated(tag: str) -> bool:
+    """Whether the element that `tag` begins stays as it is."""
+    if tag.startswith("</") or "translate" not in tag.lower():
+        return False
+    for name, *values in ATTRIBUTE.findall(tag.lower()):
+        value = "".join(values)
+        if name == "translate" and value == "no":
+            return True
+        if name == "class" and "notranslate" in value.split():
+            return True
+    return False
 
 
 def _pieces_of_run(run: list[str]) -> list[Piece]:

@@ -24,13 +24,7 @@ HEADER_S = 20
 """How long the header of a request may take."""
 
 
-# The application has told what failed; a traceback may quote the request.
-logging.getLogger("uvicorn.error").addFilter(
-    lambda record: not record.getMessage().startswith("Exception in ASGI application")
-)
-
-
-class Protocol(H11Protocol):
+class TimedProtocol(H11Protocol):
     """HTTP on one connection, which ends if the header of a request does not arrive in time."""
 
     _header_timer: asyncio.TimerHandle | None = None
@@ -43,7 +37,8 @@ class Protocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Wait no longer where `data` completes a header."""
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
+        is_answered = self.conn.our_state is h11.DONE  # which a body may still follow
+        if self.conn.their_state is not h11.IDLE and not is_answered:
             self._stop_waiting()
         elif self._header_timer is None:
             self._wait_for_header()
@@ -89,13 +84,20 @@ def address_of(listener: socket.socket) -> str:
     return address
 
 
+def hide_tracebacks() -> None:
+    """Keep from the log what may quote a request; the application has told what failed."""
+    logging.getLogger("uvicorn.error").addFilter(
+        lambda record: not record.getMessage().startswith("Exception in ASGI application")
+    )
+
+
 def serve_until_stopped(
     application: Starlette, listener: socket.socket, *, on_ready: Callable[[], None]
 ) -> None:
     """Answer until SIGTERM or Ctrl-C; requests that have begun are finished."""
     config = uvicorn.Config(
         application,
-        http=Protocol,
+        http=TimedProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -107,6 +109,8 @@ def serve_until_stopped(
         timeout_graceful_shutdown=FINISH_S,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
+
+    hide_tracebacks()
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

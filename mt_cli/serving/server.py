@@ -155,8 +155,11 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 async def _failed(_: Request, error: Exception) -> Response:
     # Not what the error says, which may quote the request.
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    log.error("a request failed: %s in %s:%s", type(error).__name__, place.filename, place.lineno)
+    places = [
+        f"{Path(place.filename).name}:{place.lineno}"
+        for place in traceback.extract_tb(error.__traceback__)
+    ]
+    log.error("a request failed: %s at %s", type(error).__name__, " > ".join(places))
     return _json({"error": "the server failed; its log says why"}, status=500)
 
 

@@ -46,13 +46,14 @@ def split_sentences(text: str, lang: str) -> list[str]:
         return [text] if text else []
     sentences: list[str] = []
     beginning = ""
+    has_words = False
     for piece, following in pairwise([*pieces, " "]):
         beginning += piece
-        if any(map(str.isalpha, beginning)) and _is_end(
-            beginning[-LONGEST_END:], following, language
-        ):
+        has_words = has_words or any(map(str.isalpha, piece))
+        if has_words and _is_end(beginning[-LONGEST_END:], following, language):
             sentences.append(beginning)
             beginning = ""
+            has_words = False
     if sentences:  # marks without words belong to what precedes
         sentences[-1] += beginning
     elif beginning.strip():

@@ -63,7 +63,7 @@ def line_chunks(
         with read_errors_named(Path(name)):
             data = source.read1(most * BYTES_OF_LINE)
         if is_first:
-            check_is_text(data, "standard input")
+            check_is_text(data, None)
             is_first = False
         has_more = bool(data)
         *lines, unfinished = (unfinished + data).split(b"\n")

@@ -146,7 +146,7 @@ def translated(path: Path, column: Column) -> bytes:
 @given(
     st.lists(st.tuples(cells | quotable_cells, cells | quotable_cells | st.just("a\nb"))),
     st.sampled_from([",", ";"]),
-    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["\n", "\r\n", "\r\r\n"]),
     st.booleans(),
 )
 def test_a_translated_table_keeps_what_it_had(
@@ -170,6 +170,12 @@ def test_a_translated_table_keeps_what_it_had(
 def test_spaces_and_empty_lines_of_a_translated_table_stay(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", b'de, en\r\nein,  "b, c"\r\n\r\nzwei, d')
     assert translated(path, "de") == b'de, en,en\r\nein,  "b, c",EIN\r\n\r\nzwei, d,ZWEI'
+    path = write(tmp_path / "r.csv", b"de,en,x\nein\n")
+    assert translated(path, "de") == b"de,en,x,en\nein,,,EIN\n"
+    path = write(tmp_path / "o.csv", b"de\nein\n")
+    assert translated(path, "de") == b"de,en\nein,EIN\n"
+    path = write(tmp_path / "q.csv", b'id,de\n1,"ein.\rzwei."\n')
+    assert translated(path, "de") == b'id,de,en\n1,"ein.\rzwei.",EIN. ZWEI.\n'
     path = write(tmp_path / "b.csv", codecs.BOM_UTF8 + b"ein Hund geht,b\n")
     assert translated(path, 1) == codecs.BOM_UTF8 + b"ein Hund geht,b,EIN HUND GEHT\n"
     path = write(tmp_path / "a.tsv", b"ein\tb\n\nzwei\tc\n")

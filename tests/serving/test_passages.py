@@ -123,8 +123,15 @@ def test_tags_that_do_not_match_stay_between_the_passages(source: str) -> None:
         "<b translate=no>Hund</b> [Hund]",
         '<img translate="no" alt="">[Hund]',
         "<p translate=yes>[Hund]</p>",
+        "<p <img src=x onerror=f()>[Hund]</p>",
+        "</ <img src=x onerror=f()>[Hund]",
+        '<p title="<img src=x onerror=f()>Hund',
+        "<!--><p>[Hund]</p><!-- a --!>[Hund]<!--->[Hund]",
+        "<svg><![CDATA[ > ]]></svg>[Hund]",
+        "<script>1</script x>[Hund]",
+        '<p class="notranslate-x" title="a translate=no">[Hund]</p>',
+        "<p>[a]</p translate=no><p>[Hund]</p>",
         "[1 < 2 und <3]",
-        '[<p title="Hund]',
     ],
 )
 def test_only_texts_are_translated(expected: str) -> None:
@@ -138,7 +145,9 @@ def test_only_texts_are_translated(expected: str) -> None:
     )
 
 
-@pytest.mark.parametrize("part", ["<a ", "<!--", '<a "', "<a =' <a =\" ", "<script>", "<!", "<p ="])
+@pytest.mark.parametrize(
+    "part", ["<a ", "<!--", '<a "', "<a =' <a =\" ", "<script>", "<!", "<p =", '<a ="" ="', "</ "]
+)
 def test_reading_html_takes_no_longer_a_character_where_there_is_more(part: str) -> None:
     began = time.process_time()
     assert html_pieces(part * 30_000)

@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from mt_cli.serving import process
-from mt_cli.serving.process import Protocol
+from mt_cli.serving.process import TimedProtocol, hide_tracebacks
 from mt_cli.serving.server import _failed
 
 HEADER_S = 0.4
@@ -39,11 +39,12 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
             routes=[Route("/{path}", _answer, methods=["POST"])],
             exception_handlers={Exception: _failed},
         ),
-        http=Protocol,
+        http=TimedProtocol,
         lifespan="off",
         log_config=None,
     )
     server = uvicorn.Server(config)
+    hide_tracebacks()
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
     thread.start()
@@ -63,6 +64,17 @@ def test_a_connection_without_a_whole_header_is_closed(
         while connection.recv(1000):
             pass
         assert HEADER_S / 2 < time.monotonic() - began < 8
+
+
+def test_a_connection_whose_body_comes_after_the_answer_is_closed(
+    address: tuple[str, int],
+) -> None:
+    with closing(socket.create_connection(address, timeout=10)) as connection:
+        connection.sendall(HEAD.replace(b"/echo", b"/no/where"))
+        assert connection.recv(1000).startswith(b"HTTP/1.1 404")
+        connection.sendall(b"H")
+        while connection.recv(1000):
+            pass
 
 
 def test_a_slow_body_and_a_second_request_are_answered(address: tuple[str, int]) -> None:
@@ -85,5 +97,6 @@ def test_a_failure_is_logged_without_what_it_quotes(
         connection.sendall(HEAD.replace(b"/echo HTTP", b"/fail HTTP") + b"Hund")
         assert connection.recv(1000).startswith(b"HTTP/1.1 500")
     (record,) = [each for each in caplog.records if each.levelno >= logging.ERROR]
-    assert "ValueError in " in record.getMessage()
+    assert "ValueError at " in record.getMessage()
+    assert "test_process.py:" in record.getMessage()
     assert "Hund" not in caplog.text

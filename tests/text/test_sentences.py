@@ -1,6 +1,7 @@
 """Splitting what is too long: everything fits, nothing is lost, and sentences come first."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +31,16 @@ def split(text: str, longest: int, *, lang: str = "de", together: int = 1) -> li
 
 def without_space(text: str) -> str:
     return "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "part", ["Der Hund geht. ", "es gibt z. b. das. ", "A. ", "1! ", "(1) [2]. ", "... ", "。"]
+)
+def test_a_long_line_takes_no_longer_a_character(part: str) -> None:
+    text = normalize(part * (200_000 // len(part)))
+    began = time.process_time()
+    assert split_sentences(text, "de")
+    assert time.process_time() - began < 10  # 0.2 s, and minutes if it were quadratic
 
 
 @settings(max_examples=50)
