@@ -107,38 +107,38 @@ def test_tags_that_do_not_match_stay_between_the_passages(source: str) -> None:
 @pytest.mark.parametrize(
     "expected",
     [
-        '<p title="<img src=x onerror=f()>">[Hund]</p>',
-        '<img alt="Ein Hund > eine Katze" src=x><p>[Hund]</p>',
-        "<button onclick='if (a > \"b\") { f(); }'>[Hund]</button>",
-        "<p title=it's>[Hund]</p>",
-        "<b-x>[Hund]</b-x>",
-        "<!-- <b>Hund</b> > <img src=x onerror=f()> --><p>[Hund]</p>",
-        "<p>[Hund]<!-- Hund",
-        "<!DOCTYPE html><p>[Hund]",
-        "<style>p { color: red; } a > b { margin: 0 }</style><p>[Hund]</p>",
-        "<SCRIPT type=x>if (hund < 2) { f('<p>Hund</p>'); }</script ><p>[Hund]</p>",
+        '<p title="<img src=x onerror=f()>">«Hund»</p>',
+        '<img alt="Ein Hund > eine Katze" src=x><p>«Hund»</p>',
+        "<button onclick='if (a > \"b\") { f(); }'>«Hund»</button>",
+        "<p title=it's>«Hund»</p>",
+        "<b-x>«Hund»</b-x>",
+        "<!-- <b>Hund</b> > <img src=x onerror=f()> --><p>«Hund»</p>",
+        "<p>«Hund»<!-- Hund",
+        "<!DOCTYPE html><p>«Hund»",
+        "<style>p { color: red; } a > b { margin: 0 }</style><p>«Hund»</p>",
+        "<SCRIPT type=x>if (hund < 2) { f('<p>Hund</p>'); }</script ><p>«Hund»</p>",
         "<script>Hund",
-        "<scripts>[Hund]</scripts>",
-        '<div class="a notranslate">Hund <div>Hund</div> Hund</div><div>[Hund]</div>',
-        "<b translate=no>Hund</b> [Hund]",
-        '<img translate="no" alt="">[Hund]',
-        "<p translate=yes>[Hund]</p>",
-        "<p <img src=x onerror=f()>[Hund]</p>",
-        "</ <img src=x onerror=f()>[Hund]",
+        "<scripts>«Hund»</scripts>",
+        '<div class="a notranslate">Hund <div>Hund</div> Hund</div><div>«Hund»</div>',
+        "<b translate=no>Hund</b> «Hund»",
+        '<img translate="no" alt="">«Hund»',
+        "<p translate=yes>«Hund»</p>",
+        "<p <img src=x onerror=f()>«Hund»</p>",
+        "</ <img src=x onerror=f()>«Hund»",
         '<p title="<img src=x onerror=f()>Hund',
-        "<!--><p>[Hund]</p><!-- a --!>[Hund]<!--->[Hund]",
-        "<svg><![CDATA[ > ]]></svg>[Hund]",
-        "<script>1</script x>[Hund]",
-        '<p class="notranslate-x" title="a translate=no">[Hund]</p>',
-        "<p>[a]</p translate=no><p>[Hund]</p>",
-        "[1 < 2 und <3]",
+        "<!--><p>«Hund»</p><!-- a --!>«Hund»<!--->«Hund»",
+        "<svg><![CDATA[ > ]]></svg>«Hund»",
+        "<script>1</script x>«Hund»",
+        '<p class="notranslate-x" title="a translate=no">«Hund»</p>',
+        "<p>«a»</p translate=no><p>«Hund»</p>",
+        "«1 < 2 und <3»",
     ],
 )
 def test_only_texts_are_translated(expected: str) -> None:
-    source = re.sub(r"[\[\]]", "", expected)
+    source = re.sub("[«»]", "", expected)
     assert (
         "".join(
-            f"[{piece.text}]" if isinstance(piece, Passage) else piece
+            f"«{piece.text}»" if isinstance(piece, Passage) else piece
             for piece in html_pieces(source)
         )
         == expected
