@@ -35,22 +35,21 @@ MIN_BYTES = 16
 RETURNS_PER_LINE = 50
 """Carriage returns for each line end from which on they are the line ends."""
 GZIP = rb"\x1f\x8b"
-ZSTD = rb"\x28\xb5\x2f\xfd"
-ZSTD_SKIPPED = rb"[\x50-\x5f]\x2a\x4d\x18"
-"""Of a frame without text, with which some zstd files begin."""
+ZSTD = rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"
+"""Also a frame without text, with which some zstd files begin."""
 XZ = rb"\xfd7zXZ\x00"
 BZIP2 = rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)"
 PACKED = (
-    (GZIP, "a .gz file", "gunzip -c"),
-    (ZSTD + rb"|" + ZSTD_SKIPPED, "a .zst file", "zstd -dc"),
-    (XZ, "an .xz file", "xz -dc"),
-    (BZIP2, "a .bz2 file", "bzip2 -dc"),
+    (GZIP, "a .gz file", "gunzip -c", lambda file: gzip.GzipFile(fileobj=file)),
+    (ZSTD, "a .zst file", "zstd -dc", ZstdFile),
+    (XZ, "an .xz file", "xz -dc", lzma.LZMAFile),
+    (BZIP2, "a .bz2 file", "bzip2 -dc", bz2.BZ2File),
 )
-"""How packed files begin, what they are, and what unpacks them."""
+"""How packed files begin, what they are, and the command and the class that unpack them."""
 FILTERED = (
     (rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "UTF-32 text", "iconv -f utf-32 -t utf-8"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "iconv -f utf-16 -t utf-8"),
-    *PACKED,
+    *((pattern, kind, command) for pattern, kind, command, _ in PACKED),
 )
 """How files begin that a command turns into text, what they are, and the command."""
 KINDS = (
@@ -115,17 +114,11 @@ def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
 
 def unpacked(file: io.BufferedReader) -> io.BufferedReader:
     """`file`, or its unpacked content; all of these classes have the methods of a reader."""
-    magic = file.peek(10)
-    content: object = file
-    if re.match(GZIP, magic):
-        content = gzip.GzipFile(fileobj=file)
-    elif re.match(ZSTD, magic) or re.match(ZSTD_SKIPPED, magic):
-        content = ZstdFile(file)
-    elif re.match(XZ, magic):
-        content = lzma.LZMAFile(file)  # noqa: SIM115 — the caller closes it
-    elif re.match(BZIP2, magic):
-        content = bz2.BZ2File(file)
-    return cast("io.BufferedReader", content)
+    head = file.peek(HEAD_BYTES)
+    for pattern, _, _, reader in PACKED:
+        if re.match(pattern, head):
+            return cast("io.BufferedReader", reader(file))
+    return file
 
 
 def piped(paths: Sequence[Path], command: str) -> str:
@@ -142,7 +135,7 @@ def _unpacking_command(path: Path) -> str:
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
-        for pattern, _, command in PACKED:
+        for pattern, _, command, _ in PACKED:
             if re.match(pattern, head):
                 return command
     return ""

@@ -6,6 +6,7 @@ import gzip
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -89,22 +90,26 @@ cells = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_
 quotable_cells = st.lists(st.sampled_from(['"', ",", ";", "a", " "])).map("".join)
 
 
+def dialects(*ends: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Ways of `as_csv` to write a table."""
+    return st.fixed_dictionaries(
+        {
+            "delimiter": st.sampled_from([",", ";"]),
+            "end": st.sampled_from(ends),
+            "quotes_all": st.booleans(),
+        }
+    )
+
+
 @settings(max_examples=50)
-@given(
-    st.lists(st.tuples(cells | quotable_cells, cells | quotable_cells)),
-    st.sampled_from([",", ";"]),
-    st.sampled_from(["\n", "\r\n"]),
-    st.booleans(),
-)
+@given(st.lists(st.tuples(cells | quotable_cells, cells | quotable_cells)), dialects("\n", "\r\n"))
 def test_any_table_comes_back_from_a_csv(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[tuple[str, str]],
-    delimiter: str,
-    end: str,
-    quotes_all: bool,
+    dialect: dict[str, Any],
 ) -> None:
     table = [("de", "en"), *rows]
-    data = as_csv(table, delimiter=delimiter, end=end, quotes_all=quotes_all)
+    data = as_csv(table, **dialect)
     path = write(tmp_path_factory.getbasetemp() / "any.csv", data)
     assert spaces_alike(rows_in(path)) == spaces_alike(table)
 
@@ -145,26 +150,23 @@ def translated(path: Path, column: Column) -> bytes:
 @settings(max_examples=50)
 @given(
     st.lists(st.tuples(cells | quotable_cells, cells | quotable_cells | st.just("a\nb"))),
-    st.sampled_from([",", ";"]),
-    st.sampled_from(["\n", "\r\n", "\r\r\n"]),
-    st.booleans(),
+    dialects("\n", "\r\n", "\r\r\n"),
 )
 def test_a_translated_table_keeps_what_it_had(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[tuple[str, str]],
-    delimiter: str,
-    end: str,
-    quotes_all: bool,
+    dialect: dict[str, Any],
 ) -> None:
-    data = as_csv([("de", "x"), *rows], delimiter=delimiter, end=end, quotes_all=quotes_all)
+    data = as_csv([("de", "x"), *rows], **dialect)
+    end = dialect["end"].encode()
     path = write(tmp_path_factory.getbasetemp() / "kept.csv", data)
     found = list(rows_of(path))
     write(path, translated(path, "de"))
     longer = list(rows_of(path))
     assert [row.cells[:-1] for row in longer] == [row.cells for row in found]
     for was, now in zip(found, longer, strict=True):
-        assert now.raw.startswith(was.raw.removesuffix(end.encode()))
-        assert now.raw.endswith(end.encode())
+        assert now.raw.startswith(was.raw.removesuffix(end))
+        assert now.raw.endswith(end)
 
 
 def test_spaces_and_empty_lines_of_a_translated_table_stay(tmp_path: Path) -> None:
