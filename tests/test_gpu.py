@@ -88,7 +88,7 @@ def test_a_resumed_training_is_bitwise_the_uninterrupted_one(
     before = losses(first, 7)
     second = trainer_on(device, backend, precision=precision, **DROPPING)
     second.model.load_state_dict(first.model.state_dict())
-    second.restore(first.progress, first.state_dict())
+    second.restore(first.step, first.state_dict())
     assert before + losses(second) == expected
     torch.testing.assert_close(second.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
 

@@ -141,12 +141,13 @@ def beam_search(
     check_every = STEPS_BETWEEN_CHECKS[max_lens.device.type]
     for length in range(_longest(max_lens)):
         logits = step(ids, state).float().flatten(0, 1)  # (M·N, V)
+        # Each (M·N, beam_size)
         log_probs, next_ids = top_log_probs(
             logits,
             beam_size,
             forbidden=forbidden_ids(length),
             banned=rules.repeated_ids(search.hyps),
-        )  # each (M·N, beam_size)
+        )
         shape = (*ids.shape, beam_size)
         parents, ids = search.extend(log_probs.view(shape), next_ids.view(shape))
         if (length + 1) % check_every == 0:
@@ -174,9 +175,8 @@ class _Beams:
         self._eos_id = eos_id
         self._rows = torch.arange(B, device=device)  # (M,): which sentence each is
         self._limits = max_lens  # (M,)
-        self._num_live = torch.full(
-            (B,), beam_size, device=device
-        )  # (M,): beams that have not ended
+        # (M,): beams that have not ended
+        self._num_live = torch.full((B,), beam_size, device=device)
         self._ranks = torch.arange(beam_size, device=device)
         self._log_probs = torch.zeros(B, 1, device=device)  # (M, N): of live beams, -inf for others
         self._ids = torch.empty(B, 1, 0, dtype=torch.long, device=device)  # (M, N, T)
@@ -213,9 +213,8 @@ class _Beams:
     def drop_finished(self) -> Tensor:
         """Drop the sentences that are done; returns the places (M,) of those that are not."""
         ended, _ = self._ended_scores[self._rows].topk(self._n_best)  # (M, n_best)
-        upper_bound = self._log_probs.max(-1).values / wu_length_penalty(
-            self._limits, self._alpha
-        )  # (M,)
+        longest_penalty = wu_length_penalty(self._limits, self._alpha)
+        upper_bound = self._log_probs.max(-1).values / longest_penalty  # (M,)
         kept = _compacted_rows(upper_bound > ended[:, -1])
         if len(kept) < len(self._rows):
             self._rows = self._rows[kept]

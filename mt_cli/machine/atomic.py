@@ -59,9 +59,8 @@ def write_errors_named(path: Path) -> Iterator[None]:
         if shortage(error) == MEMORY:
             raise
         first = error
-        while isinstance(
-            first.__context__, OSError
-        ):  # to close a file that could not be written fails too
+        # To close a file that could not be written fails too.
+        while isinstance(first.__context__, OSError):
             first = first.__context__
         remedy = (
             "free some of it"

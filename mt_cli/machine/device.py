@@ -198,9 +198,8 @@ def _own_cuda_device() -> torch.device:
             "torchrun, or unset it"
         )
     own, found = int(local_rank), torch.cuda.device_count()
-    if found == 1 and os.environ.get(
-        "CUDA_VISIBLE_DEVICES"
-    ):  # the launcher shows each process one GPU
+    # Some launchers show each process one GPU.
+    if found == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):
         own = 0
     if own >= found:
         raise ResourceError(
@@ -215,9 +214,8 @@ def _keep_freed_memory() -> None:
     if platform.libc_ver()[0] != "glibc":
         return
     mallopt = ctypes.CDLL(None).mallopt
-    if any(
-        mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS
-    ):  # until one is accepted
+    # Until one is accepted:
+    if any(mallopt(M_MMAP_THRESHOLD, threshold) for threshold in MMAP_THRESHOLDS):
         # Set only with the other: alone, it would freeze the mmap threshold at 128 KiB, which is
         # worse.
         mallopt(M_TRIM_THRESHOLD, INT_MAX)

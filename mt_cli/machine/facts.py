@@ -52,9 +52,8 @@ def processor_name() -> str:
     with contextlib.suppress(OSError):
         for line in CPU_INFO.read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
-            if (
-                name.strip() in ("model name", "Model") and value.strip()
-            ):  # on PCs, and on most ARM boards
+            # The first is that of PCs, the other that of most ARM boards.
+            if name.strip() in ("model name", "Model") and value.strip():
                 return " ".join(value.split())
     return platform.processor() or platform.machine() or "unknown processor"
 

@@ -29,16 +29,22 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         for number in self._previous:
-            signal.signal(number, self._remember)
+            signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _remember(self, number: int, frame: FrameType | None) -> None:
+    def remember(self, number: int) -> None:
+        """Count signal `number`, which another process received, as this one's first."""
         if self.received is None:
-            self.received, self._received_at = number, time.monotonic()
+            self.received = number
+            self._received_at = time.monotonic()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received is None:
+            self.remember(number)
         elif time.monotonic() - self._received_at > SAME_S:
             self.__exit__()
             signal.raise_signal(number)

@@ -44,10 +44,8 @@ def ordered_map(
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:
-            with (
-                _start_errors_explained(),
-                _interrupts_held(),
-            ):  # a worker that is just starting cannot handle them
+            # A worker that is just starting cannot handle interrupts.
+            with _start_errors_explained(), _interrupts_held():
                 waiting.append(cast("Future[Result]", executor.submit(_do_job, item)))
             if len(waiting) >= workers * WAITING_PER_WORKER:
                 yield waiting.popleft().result()

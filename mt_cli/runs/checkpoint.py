@@ -36,13 +36,14 @@ class CheckpointState:
     """Where training stood."""
 
     step: Count
-    epoch: Count
-    update_of_epoch: Count
     best_score: float | None = None
     """Score of the best checkpoint so far; higher is better."""
     best_nll: float | None = None
     """Its loss on val, by which equal scores are told apart."""
     best_step: Count | None = None
+    score_to_beat: float | None = None
+    """Best score for which training did not stop to be scored: patience counts from it."""
+    nll_to_beat: float | None = None
     validations_without_gain: Count = 0
     elapsed_s: Annotated[float, Field(ge=0, strict=True)] = 0.0
     """Seconds of training, earlier sessions included."""

@@ -204,7 +204,8 @@ class Run(ModelFolder):
     def checkpoints(self) -> list[str]:
         """Names of the existing checkpoints, oldest first."""
         names = (path.name for path in self.folder.glob(f"{CHECKPOINTS}/*"))
-        return sorted(name for name in names if CHECKPOINT_NAME.fullmatch(name))
+        found = [name for name in names if CHECKPOINT_NAME.fullmatch(name)]
+        return sorted(found, key=lambda name: (len(name), name))  # from 10^8 on, a digit more
 
     @property
     def best_checkpoint(self) -> str | None:
@@ -237,7 +238,7 @@ class Run(ModelFolder):
         The last one is the newest: a process may have been killed before it wrote the pointer.
         """
         if name == "last":
-            return max(self.checkpoints, default=None)
+            return self.checkpoints[-1] if self.checkpoints else None
         path = self.folder / f"{name}.txt"
         return read_file(path).strip().decode(errors="replace") if path.exists() else None
 

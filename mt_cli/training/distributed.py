@@ -53,9 +53,8 @@ class World:
         """Replace each of `tensors`, of any shape, by its sum over all processes."""
         if self.size == 1:
             return
-        flat = torch.cat(
-            [tensor.flatten() for tensor in tensors]
-        )  # one message instead of hundreds
+        # One message instead of hundreds.
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
         with _missing_peers_explained():
             dist.all_reduce(flat, group=self.tensor_group)
         totals = torch.split(flat, [tensor.numel() for tensor in tensors])
@@ -101,6 +100,15 @@ class World:
         if not self.broadcast_bool(True):
             raise ResourceError("the first process could not begin; it says why")
         return by_others()
+
+    def maximum(self, value: int) -> int:
+        """The largest `value` of all processes; each waits for the others."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor(value)
+        with _missing_peers_explained():
+            dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return int(tensor)
 
     def announce_end(self) -> None:
         """Tell the others to end; it does not matter if they have ended already."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mt_cli.data.batching import Batch, to_device
+from mt_cli.errors import OutOfMemoryError
 from mt_cli.training.retry import UpdateFunction
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class CudaGraphs:
         stream = torch.cuda.current_stream()
         try:
             self._captured[shapes] = self._capture(inputs)
-        except (MemoryError, RuntimeError) as error:
+        except (MemoryError, RuntimeError, OutOfMemoryError) as error:
             self._can_capture = False
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             log.warning(

@@ -138,10 +138,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """What is known as fused linear cross-entropy.
 
     With p = softmax(z) and smoothed label q, the loss is -Σ q log p, and its gradient with respect
-    to z is p - q. exp(z - max z) is left unnormalized: dividing it by its sum would be another pass
-    over all logits. The vectors of size D computed from it are divided instead. The uniform part of
-    q, ε/V on every token, needs no logits: the mean of z over V is h times the mean row of the
-    weight, plus the mean bias.
+    to z is p - q. The uniform part of q, ε/V on every token, needs no logits: the mean of z over V
+    is h times the mean row of the weight, plus the mean bias.
     """
 
     @staticmethod
@@ -173,7 +171,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
             n = piece.stop - begin
             h = pad_rows(hidden[:, piece], size).flatten(0, 1)  # (passes·P, D)
             logits = (h @ low_weight.mT).view(num_passes, size, V)
-            inverse_total = h.new_zeros(num_passes, size, 1, dtype=torch.float32)
             teacher_logits = []
             if teacher_labels is not None:
                 teacher_logits = [each.logits(piece, size) for each in teacher_labels.outputs]
@@ -188,20 +185,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 loss += block.loss
                 nll += block.nll
                 if needs_grad:
-                    torch.reciprocal(block.total, out=inverse_total[:, rows])
-                    if bias is not None:
-                        grad_bias += (block.gradient.mT @ inverse_total[:, rows]).sum(0).squeeze(1)
                     logits[:, rows] = block.gradient
+                    if bias is not None:
+                        grad_bias += block.gradient.sum((0, 1))
             means = (h @ mean_row).view(num_passes, size)[:, :n]  # of the logits, without the bias
             loss -= label_smoothing * means.sum(dtype=torch.float32)
             if needs_grad:
+                logits[:, n:] = 0.0  # what fills the piece has no loss
                 gradient = logits.flatten(0, 1)  # (passes·P, V)
-                product = (gradient @ low_weight).view(num_passes, size, D) * inverse_total
-                torch.sub(
-                    product[:, :n], mean_row, alpha=label_smoothing, out=grad_hidden[:, piece]
-                )
-                divided = torch.mul(h, inverse_total.view(-1, 1), out=torch.empty_like(h))
-                _add_product(grad_weight, gradient.mT, divided)
+                product = (gradient @ low_weight).view(num_passes, size, D)
+                grad_hidden[:, piece] = product[:, :n] - label_smoothing * mean_row
+                _add_product(grad_weight, gradient.mT, h)
         if bias is not None:
             loss.sub_(bias.mean(), alpha=label_smoothing * num_passes * num_tokens)
             grad_bias.sub_(label_smoothing / V * num_passes * num_tokens)
@@ -288,56 +282,31 @@ class _Block:
     nll: Tensor
     """Scalar, as `loss`."""
     gradient: Tensor
-    """(passes, R, V), fp32: of `loss` with respect to the logits, multiplied by `total`."""
-    total: Tensor
-    """(passes, R, 1): see `_shifted_exps`."""
+    """(passes, R, V), fp32: of `loss` with respect to the logits."""
 
 
 def _block(logits: Tensor, bias: Tensor | None, labels: _Labels, r_drop: float) -> _Block:
-    """The loss and gradient for `logits` (passes, R, V) plus `bias` (V,), with their `labels`.
-
-    Overwrites fp32 logits.
-    """
+    """The loss and gradient for `logits` (passes, R, V) plus `bias` (V,), with their `labels`."""
     z = logits.float()
     if bias is not None:
-        z += bias
+        z = z + bias
+    p = z.softmax(-1)
+    # Faster than z.logsumexp(-1): the likeliest token's log-probability is its logit minus this.
+    logsumexp = z.amax(-1, keepdim=True) - p.amax(-1, keepdim=True).log()  # (passes, R, 1)
     y = labels.targets[:, None].expand(len(z), -1, -1)  # (passes, R, 1)
     logit_y = z.gather(-1, y)
     wanted = labels.own_share * logit_y  # the label's mean of the logits
     if labels.predicted is not None:
         wanted = wanted + labels.predicted_share * (labels.predicted * z).sum(-1, keepdim=True)
-    difference = z[0] - z[1] if r_drop else None
-    exps, total, logsumexp = _softmax(z) if z.is_cuda else _shifted_exps(z)
     loss = (logsumexp - wanted).sum()
-    gradient = exps
-    if difference is not None:
-        penalty, gradient = r_drop_penalty_and_gradient(exps, total, difference, alpha=r_drop)
+    gradient = p
+    if r_drop:
+        penalty, gradient = r_drop_penalty_and_gradient(z, p, alpha=r_drop)
         loss += penalty
-    gradient.scatter_add_(-1, y, total * -labels.own_share)
+    gradient.scatter_add_(-1, y, torch.full_like(logit_y, -labels.own_share))
     if labels.predicted is not None:
-        gradient.addcmul_(total, labels.predicted, value=-labels.predicted_share)
-    return _Block(loss, (logsumexp - logit_y).sum(), gradient, total)
-
-
-def _shifted_exps(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """exp(z - c) of the logits `z` (passes, R, V), its sum over V, and log Σ exp z.
-
-    Overwrites `z`. c is max z, so that exp cannot overflow.
-    """
-    peak = z.amax(-1, keepdim=True)
-    exps = z.sub_(peak).exp_()
-    total = exps.sum(-1, keepdim=True)
-    return exps, total, total.log() + peak
-
-
-def _softmax(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As `_shifted_exps`, with log Σ exp z for c, so that the sum is 1.
-
-    For a GPU, where it is one kernel: time goes by how often all logits are read and written.
-    """
-    peak, place = z.max(-1, keepdim=True)
-    p = z.softmax(-1)
-    return p, torch.ones_like(peak), peak - p.gather(-1, place).log()
+        gradient.sub_(labels.predicted, alpha=labels.predicted_share)
+    return _Block(loss, (logsumexp - logit_y).sum(), gradient)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
@@ -348,9 +317,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total += a @ b
 
 
-def r_drop_penalty_and_gradient(
-    exps: Tensor, total: Tensor, difference: Tensor, *, alpha: float
-) -> tuple[Tensor, Tensor]:
+def r_drop_penalty_and_gradient(z: Tensor, p: Tensor, *, alpha: float) -> tuple[Tensor, Tensor]:
     """R-Drop's penalty, and the gradient of cross-entropy and penalty, with respect to the logits.
 
     Let z and z' be the logits of the passes and p and p' their softmax. Equation 3 of the paper is
@@ -359,15 +326,13 @@ def r_drop_penalty_and_gradient(
     m) + p - p'), where q is the label and m the mean of z - z' under p. For z', exchange both
     passes.
 
-    Takes `exps` (2, R, V), which is p times `total` (2, R, 1), and `difference` (R, V), which is z
-    - z'. Returns a scalar, a sum over the tokens, and (2, R, V): the gradient, without q, also
-    times `total`.
+    Takes `z` and `p` (2, R, V). Returns a scalar, a sum over the tokens, and (2, R, V): the
+    gradient, without q.
     """
-    gradient = exps * difference
-    mean = gradient.sum(-1, keepdim=True) / total  # of z - z', under p and under p'
     half = alpha / 2
-    ratio = total / total.flip(0)
-    for own, other, sign in ((0, 1, 1), (1, 0, -1)):
-        gradient[own].mul_(sign * half).addcmul_(exps[own], 1 + half - sign * half * mean[own])
-        gradient[own].addcmul_(exps[other], ratio[own], value=-half)
+    gradient = p * (z[0] - z[1])
+    mean = gradient.sum(-1, keepdim=True)  # (2, R, 1): of z - z', under p and under p'
+    for own, other, sign in ((0, 1, half), (1, 0, -half)):
+        gradient[own].mul_(sign).addcmul_(p[own], 1 + half - sign * mean[own])
+        gradient[own].sub_(p[other], alpha=half)
     return half * (mean[0] - mean[1]).sum(), gradient

@@ -139,7 +139,7 @@ class Meter:
         }
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from what `tensors()` returned; raises as `copy_into` does."""
+        """Continue from what `state_dict()` returned; raises as `copy_into` does."""
         copy_into(self.state_dict(), tensors)
 
     def _read_reports(self) -> None:

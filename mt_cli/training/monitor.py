@@ -66,7 +66,7 @@ class Monitor:
             "training",
             unit="updates",
             total=trainer.total_steps,
-            initial=trainer.progress.step,
+            initial=trainer.step,
         )
         # A bar shows each step; elsewhere people read the lines.
         self._step_level = logging.INFO if self._bar.disable else logging.DEBUG
@@ -92,7 +92,7 @@ class Monitor:
         """Say what is about to be trained, on what, and how much of it there is."""
         trainer = self._trainer
         training = self._run.config.training
-        step = trainer.progress.step
+        step = trainer.step
 
         device = describe_processor()
         if runtime.device.type == "cuda":
@@ -167,14 +167,13 @@ class Monitor:
 
     def write_status(self, state: str, checkpoint: CheckpointState, *, best_by: str) -> None:
         """Write status.json: where training stands; `train --json` prints the same in the end."""
-        progress = self._trainer.progress
         write_json(
             self._run.folder / STATUS,
             {
                 "state": state,
-                "step": progress.step,
+                "step": self._trainer.step,
                 "total_steps": self._trainer.total_steps,
-                "epoch": progress.epoch,
+                "epoch": self._trainer.epoch,
                 "best_step": checkpoint.best_step,
                 "best_score": checkpoint.best_score,
                 "best_by": best_by,
@@ -258,7 +257,7 @@ class Monitor:
 
     def _left_s(self) -> float | None:
         """Seconds to the end, with validations once one was timed; None before that is known."""
-        step = self._trainer.progress.step
+        step = self._trainer.step
         total = self._trainer.total_steps
         if not self._meter.has_estimate and step < total:
             return None

@@ -127,7 +127,7 @@ class Optimizer:
         return found
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the state that `tensors()` returned; raises as `copy_into` does."""
+        """Restore the state that `state_dict()` returned; raises as `copy_into` does."""
         copy_into(self.state_dict(), tensors)
 
 
@@ -140,9 +140,8 @@ def orthogonal(matrices: Tensor, *, matmul_dtype: torch.dtype = torch.float32) -
     is_tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if is_tall else matrices
     norms = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
-    x = (x / (norms + 1e-7)).to(
-        matmul_dtype
-    )  # fp16 would lose a small gradient before it is divided
+    # Divided first: fp16 would lose a small gradient.
+    x = (x / (norms + 1e-7)).to(matmul_dtype)
     for _ in range(5):
         square = x @ x.mT
         factor = torch.baddbmm(square, square, square, beta=-4.775, alpha=2.0315)

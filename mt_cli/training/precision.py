@@ -91,7 +91,7 @@ class LossScale:
         return {"scale:factor": self.factor, "scale:since_change": self._since_change}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from what `tensors()` returned; after another precision, start afresh."""
+        """Continue from what `state_dict()` returned; after another precision, start afresh."""
         copy_into(self.state_dict(), {**self.state_dict(), **tensors})
 
 

@@ -6,10 +6,10 @@ Decides when to validate, save and stop.
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Never
 
@@ -37,7 +37,7 @@ from mt_cli.training.monitor import Monitor
 from mt_cli.training.other_runs import load_teachers
 from mt_cli.training.precision import FIRST_SCALE_LOG2
 from mt_cli.training.trackers import tracking
-from mt_cli.training.trainer import Progress, StepReport, Trainer
+from mt_cli.training.trainer import StepReport, Trainer
 from mt_cli.training.validator import Validation, Validator
 from mt_cli.training.warnings import warning_after, warnings_before
 
@@ -105,12 +105,12 @@ class Session:
             world=world,
         )
         self._meter = Meter()
-        self._state = CheckpointState(step=0, epoch=0, update_of_epoch=0)
+        self._state = CheckpointState(step=0)
         self._best_validation: Validation | None = None
         """This session's best, or its first if none was best."""
         # Without a checkpoint, step 0 is validated again, so its record goes too.
         self._last_kept_step = -1
-        if run.checkpoints:
+        if run.checkpoints and world.is_first:  # the trainer gives the others what it loads
             self._load_newest_checkpoint()
             self._last_kept_step = self._state.step
         if run.distil_from and self._state.step < self._trainer.total_steps:
@@ -133,9 +133,9 @@ class Session:
             num_processes=self._world.size,
             num_train=len(self._prepared.split("train")),
         )
-        if self._trainer.progress.step == 0:
+        if self._trainer.step == 0:
             self._warn_before()
-        if self._trainer.progress.step >= self._trainer.total_steps:
+        if self._trainer.step >= self._trainer.total_steps:
             log.info(
                 "nothing is left to train; to train longer, raise training.max_epochs or max_steps"
             )
@@ -155,35 +155,54 @@ class Session:
         self._write_status(reason)
         if reason != "time_limit":
             self._warn_after()
-        step = self._trainer.progress.step
+        step = self._trainer.step
         log.info("%s  step %d  elapsed %.0f s", reason, step, self._elapsed_s())
         self._monitor.log_end()
 
     def loop(self, signals: StopSignals) -> str:
         """Train until the end; returns the reason, which only the first process knows."""
-        if self._run.init_from is not None and self._state.best_step is None:
-            self._world.after_first(self._validate, _do_nothing)
-        if self._is_out_of_patience():
-            return "early_stop"
-        self._meter.resume()
+        reason = self._decide(self._before_first_update)
+        if reason is not None:
+            return reason
         for report in self._trainer.run():
-            reason = None
             if self._is_due(report) and not self._trainer.has_same_state_everywhere():
                 log.warning(
                     "the processes' weights have drifted apart; all continue with the first one's"
                 )
                 self._trainer.broadcast_state()
-            if self._world.is_first:
-                try:
-                    reason = self._after_update(report, signals)
-                except BaseException:
-                    self._world.announce_end()
-                    raise
-            if not self._world.broadcast_bool(reason is None):
-                return reason or ""
+            signal_number = self._world.maximum(signals.received or 0)
+            if signal_number and self._world.is_first:
+                signals.remember(signal_number)
+            reason = self._decide(partial(self._after_update, report, signals))
+            if reason is not None:
+                return reason
         return "finished"
 
+    def _decide(self, reason_to_end: Callable[[], str | None]) -> str | None:
+        """What `reason_to_end` says in the first process; None is to go on.
+
+        The others learn only whether there is a reason.
+        """
+        reason: str | None = ""
+        if self._world.is_first:
+            try:
+                reason = reason_to_end()
+            except BaseException:
+                self._world.announce_end()
+                raise
+        goes_on = self._world.broadcast_bool(reason is None)
+        return None if goes_on else reason
+
     # When to validate, save and stop
+
+    def _before_first_update(self) -> str | None:
+        """Validate what another run has given this one; returns the reason to end, if any."""
+        if self._run.init_from is not None and self._state.best_step is None:
+            self._validate()
+        if self._is_out_of_patience():
+            return "early_stop"
+        self._meter.resume()
+        return None
 
     def _after_update(self, report: StepReport, signals: StopSignals) -> str | None:
         """Log, validate and save what is due after an update; returns the reason to end, if any."""
@@ -228,16 +247,15 @@ class Session:
         began_at = time.monotonic()
         total = len(self._validator.sources)
         with progress_shown("validating", unit="lines", total=total) as on_progress:
-            validation = self._validator.validate(
-                self._trainer.progress.step, on_progress=on_progress
-            )
+            validation = self._validator.validate(self._trainer.step, on_progress=on_progress)
         validation_s = time.monotonic() - began_at
         guessing = math.log(self._run.tokenizers.tgt.vocab_size)
         if not validation.nll <= DIVERGED * guessing:  # so written, it covers NaN
             self._give_up(
                 f"the loss on val is {validation.nll:.1f}, a uniform guess has {guessing:.1f}"
             )
-        is_best = self._is_best(validation)
+        state = self._state
+        is_best = self._is_better(validation, than=state.best_score, nll=state.best_nll)
         self._remember(validation, is_best=is_best, is_extra=is_extra)
         self._monitor.log_validation(validation, is_best=is_best, validation_s=validation_s)
         self._save()
@@ -250,37 +268,37 @@ class Session:
             return validation.bleu.score
         return -validation.nll
 
-    def _is_best(self, validation: Validation) -> bool:
-        """Whether no earlier validation was better. If BLEU is equal, the lower loss wins."""
-        state = self._state
-        if state.best_score is None:
+    def _is_better(self, validation: Validation, *, than: float | None, nll: float | None) -> bool:
+        """Whether it beats the score `than`, if there is one. Of equals, the lower loss wins."""
+        if than is None:
             return True
         score = self._score(validation)
-        if score == state.best_score and state.best_nll is not None:
-            return validation.nll < state.best_nll
-        return score > state.best_score
+        if score == than and nll is not None:
+            return validation.nll < nll
+        return score > than
 
     def _remember(self, validation: Validation, *, is_best: bool, is_extra: bool) -> None:
+        score, nll = self._score(validation), validation.nll
         if is_best or self._best_validation is None:
             self._best_validation = validation
         if is_best:
             self._state = replace(
-                self._state,
-                best_score=self._score(validation),
-                best_nll=validation.nll,
-                best_step=validation.step,
-                validations_without_gain=0,
+                self._state, best_score=score, best_nll=nll, best_step=validation.step
             )
-        elif not is_extra:
-            without_gain = self._state.validations_without_gain + 1
-            self._state = replace(self._state, validations_without_gain=without_gain)
+        if is_extra:
+            return
+        without_gain = self._state.validations_without_gain + 1
+        to_beat = self._state.score_to_beat
+        if self._is_better(validation, than=to_beat, nll=self._state.nll_to_beat):
+            without_gain = 0
+            self._state = replace(self._state, score_to_beat=score, nll_to_beat=nll)
+        self._state = replace(self._state, validations_without_gain=without_gain)
 
     # Checkpoints
 
     def _save(self) -> None:
         self._check_finite()
-        progress = asdict(self._trainer.progress)
-        self._state = replace(self._state, **progress, elapsed_s=self._elapsed_s())
+        self._state = replace(self._state, step=self._trainer.step, elapsed_s=self._elapsed_s())
         name = checkpoint_name(self._state.step)
         save_checkpoint(
             self._run.folder / CHECKPOINTS / name,
@@ -338,8 +356,7 @@ class Session:
         tensors = read_training_tensors(folder, shapes)
         self.model.load_state_dict(read_weights(folder, shapes), strict=False)
         try:
-            progress = Progress(state.step, state.epoch, state.update_of_epoch)
-            self._trainer.restore(progress, tensors)
+            self._trainer.restore(state.step, tensors)
             self._meter.load_state_dict(tensors)
         except KeyError as error:
             raise DataError(f"{folder}: its training state lacks {error}") from error
@@ -373,14 +390,14 @@ class Session:
         kept = "there is no checkpoint yet"
         if self._run.checkpoints:
             kept = "the last good checkpoint is kept"
-        step = self._trainer.progress.step
+        step = self._trainer.step
         advice = "lower training.peak_lr or raise training.warmup_steps"
         if step == 0:
             advice = "the model of training.init_from does not suit these data"
         raise DivergedError(f"step {step}: {found}; {kept}; {advice}")
 
     def _stop(self, signal_number: int) -> Never:
-        step = self._trainer.progress.step
+        step = self._trainer.step
         if self._state.step != step:
             self._save()
         self._write_status("stopped")
@@ -428,7 +445,3 @@ class Session:
 
     def _elapsed_s(self) -> float:
         return self._elapsed_before_s + self._time_limit.elapsed_s()
-
-
-def _do_nothing() -> None:
-    pass

@@ -6,7 +6,8 @@ Owns everything that changes during training, and saves and restores it. Letters
 `batching`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -55,17 +56,6 @@ class StepReport:
     """Scalar: 1 if the loss or the gradient was not finite and nothing was updated, else 0."""
 
 
-@dataclass
-class Progress:
-    """Where training stands: enough to find the next batch."""
-
-    step: int = 0
-    epoch: int = 0
-    """Epochs completed."""
-    update_of_epoch: int = 0
-    """Updates of the current epoch already made."""
-
-
 class Trainer:
     """Updates `model` on `split` as `config` says; iterate over `run()`."""
 
@@ -81,7 +71,8 @@ class Trainer:
     ) -> None:
         """With a `world` of several processes, each takes its shard of every batch."""
         self.model = model
-        self.progress = Progress()
+        self.step = 0
+        """Updates made so far; the next batch follows from it alone."""
         self._split = split
         self._config = config
         self._runtime = runtime
@@ -117,29 +108,21 @@ class Trainer:
 
         Every process begins where the first one stands, with its weights and its state.
         """
-        progress = self.progress
-        progress.step = self._world.broadcast_int(progress.step)
-        progress.epoch = self._world.broadcast_int(progress.epoch)
-        progress.update_of_epoch = self._world.broadcast_int(progress.update_of_epoch)
+        self.step = self._world.broadcast_int(self.step)
         self.broadcast_state()
-        while progress.step < self.total_steps:
-            epoch = progress.epoch + 1
-            updates = islice(
-                self._planned_updates(epoch=progress.epoch), progress.update_of_epoch, None
-            )
-            for batches, is_last in _with_is_last(updates):
-                if progress.step == self.total_steps:
-                    return
-                report = self._collate_and_update(batches, epoch=epoch, is_end_of_epoch=is_last)
-                progress.step += 1
-                progress.update_of_epoch += 1
-                if is_last:
-                    progress.epoch = epoch
-                    progress.update_of_epoch = 0
+        while self.step < self.total_steps:
+            epoch = self.epoch
+            begin = self.epoch_ends[epoch - 1] if epoch else 0
+            updates = self._planned_updates(epoch=epoch)
+            for batches in islice(updates, self.step - begin, self.total_steps - begin):
+                report = self._collate_and_update(batches, epoch=epoch + 1)
+                self.step = report.step
                 yield report
-            # Changes nothing, unless a resumed epoch has fewer updates than when it was saved.
-            progress.epoch = epoch
-            progress.update_of_epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        """Epochs completed."""
+        return bisect_right(self.epoch_ends, self.step)
 
     def _update(
         self, batches: Sequence[Batch], lr: float | Tensor, per_token: float | Tensor
@@ -179,11 +162,9 @@ class Trainer:
             self._scale.update(overflowed=skipped)
         return torch.cat([sums, torch.stack([grad_norm, skipped])])
 
-    def _collate_and_update(
-        self, planned: Sequence[PlannedBatch], *, epoch: int, is_end_of_epoch: bool
-    ) -> StepReport:
+    def _collate_and_update(self, planned: Sequence[PlannedBatch], *, epoch: int) -> StepReport:
         """Collate this process's shards of the `planned` batches, update, and report."""
-        step = self.progress.step + 1
+        step = self.step + 1
         lr = learning_rate(
             step,
             schedule=self._config.schedule,
@@ -207,7 +188,7 @@ class Trainer:
         return StepReport(
             step=step,
             epoch=epoch,
-            is_end_of_epoch=is_end_of_epoch,
+            is_end_of_epoch=step in self.epoch_ends,
             lr=lr,
             tgt_tokens=tgt_tokens,
             loss=loss / tgt_tokens,
@@ -218,7 +199,7 @@ class Trainer:
 
     def _seed_dropout(self) -> None:
         """Let dropout depend on the update alone, so that resuming needs no generator's state."""
-        entropy = (self._seed, self.progress.step + 1, self._world.rank)
+        entropy = (self._seed, self.step + 1, self._world.rank)
         seed = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1)
         seed_dropout(int(seed))
 
@@ -240,8 +221,8 @@ class Trainer:
         """What the next update depends on besides the weights, by name: the optimizer's state."""
         return {**self._optimizer.state_dict(), **self._scale.state_dict()}
 
-    def restore(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from a saved `progress` and the `tensors()` saved with it.
+    def restore(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Continue after update `step`, with the `state_dict()` that was saved then.
 
         The weights saved with them have to be in `model` already.
 
@@ -249,7 +230,7 @@ class Trainer:
             KeyError: a tensor is missing.
             ValueError: one has another shape.
         """
-        self.progress = progress
+        self.step = step
         self._optimizer.load_state_dict(tensors)
         self._scale.load_state_dict(tensors)
 
@@ -288,15 +269,3 @@ class Trainer:
                 count += 1
             self.epoch_ends.append(count)
         return count
-
-
-def _with_is_last(
-    updates: Iterable[list[PlannedBatch]],
-) -> Iterator[tuple[list[PlannedBatch], bool]]:
-    """Each of `updates`, with whether it is the last."""
-    iterator = iter(updates)
-    current = next(iterator, None)
-    while current is not None:
-        following = next(iterator, None)
-        yield current, following is None
-        current = following

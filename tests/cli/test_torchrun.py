@@ -178,17 +178,20 @@ def test_others_end_where_one_is_killed(
     assert workspace.call(*resume).code == 0
 
 
+@pytest.mark.parametrize("first_has_it", [True, False], ids=["for all", "for the second"])
 def test_a_signal_saves_once_and_ends_all(
-    workspace: Workspace, tmp_path: Path, start_second: Start
+    workspace: Workspace, tmp_path: Path, start_second: Start, first_has_it: bool
 ) -> None:
+    """A launcher sends it to all; where one of several machines is taken away, only some get it."""
     run = tmp_path / "run"
     second = start_second("--run", run, *ENDLESS)
 
-    def signal_all() -> None:  # as a launcher does
-        for pid in (os.getpid(), second.pid):
-            os.kill(pid, signal.SIGTERM)
+    def signal_them() -> None:
+        second.send_signal(signal.SIGTERM)
+        if first_has_it:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    after_updates(run, 5, signal_all)
+    after_updates(run, 5, signal_them)
     outcome = workspace.call("train", "tiny.toml", "--run", run, *ENDLESS)
     assert outcome.code == 128 + signal.SIGTERM
     assert ending(second) == (0, "", "")
@@ -226,7 +229,7 @@ def test_replicas_that_drift_apart_are_told_of_and_made_equal(
 
     def spoiled(trainer: Trainer, *given: Any) -> torch.Tensor:  # noqa: ANN401
         measured = update(trainer, *given)
-        if trainer.progress.step == 30:  # in this process alone
+        if trainer.step == 30:  # in this process alone
             with torch.no_grad():
                 next(trainer.model.parameters())[0, 0] += 1e-6
         return measured

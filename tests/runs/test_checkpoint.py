@@ -24,7 +24,7 @@ from mt_cli.runs.checkpoint import (
 )
 from mt_cli.training.trainer import Trainer
 
-STATE = CheckpointState(step=7, epoch=2, update_of_epoch=3)
+STATE = CheckpointState(step=7)
 TENSORS = {"random:cpu": torch.arange(9, dtype=torch.uint8), "x:step": torch.tensor(3.0)}
 FILES = ["manifest.json", "model.safetensors", "state.json", "state.safetensors"]
 SHAPES = {name: tuple(each.shape) for name, each in tiny_model().named_parameters()}

@@ -97,6 +97,13 @@ def trained(run: Run) -> Run:
     return run
 
 
+def test_the_newest_checkpoint_has_the_highest_number(run: Run) -> None:
+    for step in (100_000_000, 99_999_999):
+        add_checkpoint(run, step)
+    assert run.checkpoints == ["step-99999999", "step-100000000"]
+    assert run.pointer("last") == "step-100000000"
+
+
 @pytest.mark.parametrize(
     ("name", "folder"),
     [("best", "step-00000100"), ("last", "step-00000200"), ("step-00000150", "step-00000150")],

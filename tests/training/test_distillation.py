@@ -39,11 +39,9 @@ def soft_labels(targets: Tensor, predicted: Tensor, *, share: float, smoothing: 
     return (1 - share) * smoothed + share * predicted
 
 
-@pytest.fixture(params=["cpu", "gpu"])
-def few_logits_at_a_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a CPU and as on a GPU, in several pieces of several blocks."""
-    if request.param == "gpu":
-        monkeypatch.setattr(module, "_shifted_exps", module._softmax)
+@pytest.fixture
+def few_logits_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several pieces of several blocks."""
     monkeypatch.setattr(module, "PIECE_STEP", 2)
     monkeypatch.setitem(module.BLOCK_LOGITS, "cpu", 3 * V)
 

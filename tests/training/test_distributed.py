@@ -39,6 +39,7 @@ def test_one_process_is_a_world_of_its_own() -> None:
         assert world.broadcast_bool(True)
         assert not world.broadcast_bool(False)
         assert world.broadcast_int(7) == 7
+        assert world.maximum(7) == 7
 
 
 def test_a_process_that_never_comes_is_not_waited_for_for_ever(
@@ -106,9 +107,10 @@ def test_where_one_process_fails_all_end(has_gpus: bool) -> None:
     [
         lambda: LEFT_ALONE.all_reduce([torch.ones(1)]),
         lambda: LEFT_ALONE.broadcast_bool(True),
+        lambda: LEFT_ALONE.maximum(1),
         lambda: LEFT_ALONE.after_first(lambda: 1, lambda: 2),
     ],
-    ids=["all_reduce", "broadcast", "after_first"],
+    ids=["all_reduce", "broadcast", "maximum", "after_first"],
 )
 def test_others_that_are_gone_are_told_of(act: Callable[[], object]) -> None:
     with pytest.raises(ResourceError, match="--resume"):

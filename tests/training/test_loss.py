@@ -29,15 +29,10 @@ def operands(
     return hidden, weight, bias, torch.randint(vocab_size, (num_tokens,), generator=generator)
 
 
-@pytest.fixture(autouse=True, scope="module", params=["cpu", "gpu"])
-def small_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Few as the tokens here are, they make several pieces, and a piece several blocks.
-
-    They are computed as on a CPU, and as on a GPU.
-    """
+@pytest.fixture(autouse=True, scope="module")
+def small_pieces() -> Iterator[None]:
+    """Few as the tokens here are, they make several pieces, and a piece several blocks."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        if request.param == "gpu":
-            monkeypatch.setattr(module, "_shifted_exps", module._softmax)
         monkeypatch.setattr(module, "PIECE_STEP", 2)
         monkeypatch.setitem(module.BLOCK_LOGITS, "cpu", 3 * V)
         yield

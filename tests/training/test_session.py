@@ -11,10 +11,15 @@ from pathlib import Path
 
 import pytest
 from damage import rehash
+from tiny import CPU
 from workspace import Outcome, Workspace
 
+from mt_cli.data.prepared import open_prepared
+from mt_cli.errors import DataError
 from mt_cli.evaluation.scoring import score_bleu
 from mt_cli.runs.opening import open_run
+from mt_cli.training.distributed import World
+from mt_cli.training.session import Session, TimeLimit
 from mt_cli.training.validator import Validation, Validator
 
 EACH_UPDATE = ("--set", "training.validate_every=1", "--set", "training.log_every=1")
@@ -99,6 +104,40 @@ def test_patience_counts_validations_in_a_row_and_holds_after_a_resume(
     assert train(workspace, run, *EACH_UPDATE, *patient, "--resume").code == 0
     again = status(run)
     assert (again["state"], again["step"], again["best_step"]) == ("early_stop", 5, 3)
+
+
+def test_a_validation_at_a_time_limit_does_not_use_up_patience(
+    workspace: Workspace, tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An uninterrupted training compares update 4 with 2, so a resumed one does so too."""
+    script(bleu=[0.0, 29.0, 30.2, 30.1, 0.0, 30.15])
+    run = tmp_path / "run"
+    flags = ("--set", "training.validate_every=2", "--set", "training.patience=1")
+    steps = iter([1, 1, 2, 2, 3, 3])
+    with monkeypatch.context() as patch:  # each update asks twice
+        patch.setattr(TimeLimit, "left_s", lambda _: 2.5 - next(steps))
+        assert train(workspace, run, *flags, "--max-steps", 6, "--time-limit", "1h").code == 0
+    assert (status(run)["state"], status(run)["step"]) == ("time_limit", 3)
+    assert train(workspace, run, *flags, "--max-steps", 6, "--resume").code == 0
+    ended = status(run)
+    assert (ended["state"], ended["step"], ended["best_step"]) == ("finished", 6, 3)
+
+
+def test_only_the_first_process_reads_checkpoints(workspace: Workspace, tmp_path: Path) -> None:
+    """The others get what it read, so all begin alike, however late one of them comes."""
+    folder = workspace.copy_run(tmp_path / "run")
+    for checkpoint in folder.glob("checkpoints/*/model.safetensors"):
+        checkpoint.unlink()
+    run = open_run(folder)
+    prepared = open_prepared(workspace.prepared, run.config)
+
+    def begin(world: World) -> Session:
+        limit = TimeLimit(began_at=0.0, seconds=None, validates_at_end=True)
+        return Session(run, prepared, CPU, world, environment={}, time_limit=limit)
+
+    begin(World(rank=1, size=2))
+    with pytest.raises(DataError, match=r"model\.safetensors"):
+        begin(World(rank=0, size=2))
 
 
 def test_without_an_interval_each_epoch_ends_with_a_validation(

@@ -1,7 +1,6 @@
 """The trainer: that it learns, what an update is, and that it resumes exactly."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
@@ -20,7 +19,7 @@ from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.training.distributed import World
 from mt_cli.training.loss import Loss, batch_loss
 from mt_cli.training.schedule import learning_rate
-from mt_cli.training.trainer import Progress, StepReport, Trainer
+from mt_cli.training.trainer import StepReport, Trainer
 from mt_cli.training.validator import mean_nll
 
 Pairs = list[tuple[list[int], list[int]]]
@@ -271,11 +270,11 @@ def test_a_resumed_training_has_exactly_the_losses_of_one_that_never_stopped(
     torch.testing.assert_close(weights, trainer.model.state_dict(), rtol=0, atol=0)
 
 
-def saved(trainer: Trainer) -> tuple[Progress, dict[str, Tensor], dict[str, Tensor]]:
-    """Progress, tensors and the weights of `trainer`, as a checkpoint would keep them."""
+def saved(trainer: Trainer) -> tuple[int, dict[str, Tensor], dict[str, Tensor]]:
+    """The step, tensors and the weights of `trainer`, as a checkpoint would keep them."""
     tensors = {name: tensor.clone() for name, tensor in trainer.state_dict().items()}
     weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
-    return replace(trainer.progress), tensors, weights
+    return trainer.step, tensors, weights
 
 
 @pytest.mark.parametrize("tokens_per_batch", [1, 40, 10_000])

@@ -155,9 +155,8 @@ def test_what_is_made_is_kept_and_what_was_stopped_goes_on(
     made.with_name("report.json").unlink()
     made.rename(made.with_name(back_translation.UNFINISHED))
     first = whole.index(b"\n") + 1
-    made.with_name(back_translation.UNFINISHED).write_bytes(
-        whole[: first + 3]
-    )  # killed in the second line
+    killed_in_the_second_line = whole[: first + 3]
+    made.with_name(back_translation.UNFINISHED).write_bytes(killed_in_the_second_line)
     assert make_pairs(config)["mono"].files.tgt[0].read_bytes() == whole
     assert translated == FILLED[1:]
 
