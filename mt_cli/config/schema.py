@@ -139,7 +139,8 @@ MAX_WIDTH = 1 << 20
 MAX_LAYERS = 1000
 MAX_LENGTH = 1 << 16
 MAX_COUNT = (1 << 31) - 1
-MAX_THREADS = 1 << 16
+MAX_THREADS = 1 << 10
+MAX_FLOAT = 1e6
 
 
 class ColumnsConfig(Section):
@@ -209,7 +210,7 @@ class FilterConfig(Section):
     """Leave out pairs that repeat an earlier pair of the same files."""
     copies: bool = False
     """Leave out pairs whose two sides are the same."""
-    max_ratio: float = Field(default=0.0, ge=0)
+    max_ratio: float = Field(default=0.0, ge=0, le=MAX_FLOAT)
     """Leave out pairs whose longer side has more than this many times the characters of the
     shorter; 0 is off.
     """
@@ -417,23 +418,23 @@ class TrainingConfig(Section):
     """
     betas: Decays = (0.9, 0.98)
     """Decay of Adam's two running means; Muon's one decays by 0.95."""
-    eps: float = Field(default=1e-9, gt=0)
+    eps: float = Field(default=1e-9, gt=0, le=MAX_FLOAT)
     """Added to Adam's denominator."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, le=MAX_FLOAT)
     """Decay of matrices; vectors and embeddings are left alone."""
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
     """After the warm-up: 1/sqrt(step) (Noam), a cosine down to zero, or level."""
-    peak_lr: float = Field(default=1e-3, gt=0)
+    peak_lr: float = Field(default=1e-3, gt=0, le=MAX_FLOAT)
     """Learning rate at the end of the warm-up."""
     warmup_steps: CountOrShare = 0.1
     """Updates of linear rise; below 1, their share of all updates: 0.1 is a tenth."""
     label_smoothing: Probability = 0.1
     """Probability mass spread uniformly over the vocabulary (Szegedy et al. 2016)."""
-    r_drop: float = Field(default=0.0, ge=0)
+    r_drop: float = Field(default=0.0, ge=0, le=MAX_FLOAT)
     """Alpha of R-Drop (Liang et al. 2021): each batch passes twice, and both passes must agree, for
     2 to 2.5 times the time; 0 is off.
     """
-    clip_norm: float = Field(default=1.0, ge=0)
+    clip_norm: float = Field(default=1.0, ge=0, le=MAX_FLOAT)
     """Largest norm of an update's gradient; 0 is no limit."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """What follows an update whose loss or gradient is NaN or infinite (it never changes the

@@ -1,9 +1,12 @@
 """`[data.augment]`: noisy copies of training pairs, so that a model holds for what people type."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mt_cli.config.schema import MORE, TRAIN, DataConfig
 from mt_cli.data.corpora import Corpus, ParallelText, RawPair
@@ -11,37 +14,49 @@ from mt_cli.text.noise import joined, make_noise
 from mt_cli.text.normalize import decode_line
 
 MAX_JOINED = 3
+NO_DROPS: Mapping[str, NDArray[np.uint8]] = {}
 
 
 @dataclass(frozen=True)
 class NoisyPairs:
     """Noisy copies of the pairs of some `parts` of a corpus.
 
-    Which pairs are copied, and how, depends on the seed, the part and the line alone.
+    Which pairs are copied, and how, depends on the seed, the part and the line alone. Of a pair
+    that is left out, nothing is copied.
     """
 
-    parts: Sequence[ParallelText]
+    parts: Mapping[str, ParallelText]
+    drops: Mapping[str, NDArray[np.uint8]]
+    """By part, for each line: 0 if its pair is kept. Of other parts, all pairs are copied."""
     data: DataConfig
 
     @staticmethod
-    def of(corpus: Corpus, data: DataConfig) -> "NoisyPairs | None":
-        """What `[data.augment]` adds to `corpus`; None if it is off."""
+    def of(
+        corpus: Corpus, data: DataConfig, *, drops: Mapping[str, NDArray[np.uint8]] = NO_DROPS
+    ) -> "NoisyPairs | None":
+        """What `[data.augment]` adds to `corpus`; None if it is off.
+
+        Parts that are not made yet are not in `corpus`, and not copied.
+        """
         if not data.augment.shares:
             return None
         names = [name if name == TRAIN else f"{MORE}{name}" for name in data.augment.parts]
-        return NoisyPairs([corpus[name] for name in names], data)
+        return NoisyPairs({name: corpus[name] for name in names if name in corpus}, drops, data)
 
     def __str__(self) -> str:
-        return f"noisy copies of {', '.join(map(str, self.parts))}"
+        return f"noisy copies of {', '.join(map(str, self.parts.values()))}"
 
     def pairs(self) -> Iterator[RawPair]:
         """The copies, as raw lines."""
-        for number, part in enumerate(self.parts):
-            yield from self._copies(part, seed=f"{self.data.augment.seed} {number}")
+        for number, name in enumerate(self.parts):
+            yield from self._copies(name, seed=f"{self.data.augment.seed} {number}")
 
-    def _copies(self, part: ParallelText, *, seed: str) -> Iterator[RawPair]:
+    def _copies(self, name: str, *, seed: str) -> Iterator[RawPair]:
         latest: deque[RawPair] = deque(maxlen=MAX_JOINED)
-        for number, pair in enumerate(part.pairs()):
+        drops = self.drops.get(name)
+        for number, pair in enumerate(self.parts[name].pairs()):
+            if drops is not None and drops[number]:
+                continue
             latest.append(pair)
             rng = Random(f"{seed} {number}")
             for kind, share in self.data.augment.shares.items():

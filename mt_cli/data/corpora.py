@@ -291,7 +291,15 @@ def _existing(corpus: Corpus) -> Corpus:
 
 
 def _check_exist(paths: Iterable[Path]) -> None:
-    if missing := dict.fromkeys(str(path) for path in paths if not path.is_file()):
+    missing: dict[str, None] = {}  # a set in the order of what is asked
+    for path in paths:
+        if path.is_dir():
+            raise DataError(f"{path}: is a folder, not a file")
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path}: is read several times; write what it gives to a file first")
+        if not path.exists():
+            missing[str(path)] = None
+    if missing:
         raise DataError(f"no such file: {', '.join(missing)} (paths are relative to {Path.cwd()})")
 
 

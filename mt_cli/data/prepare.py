@@ -228,10 +228,8 @@ class _Builder:
         workers: int,
     ) -> None:
         self._config = config
+        self._corpus = corpus
         self._parts: dict[str, PairSource] = dict(corpus)
-        noisy = NoisyPairs.of(corpus, config.data)
-        if noisy is not None:
-            self._parts[AUGMENT] = noisy
         self._folder = folder
         self._made = made
         self._workers = workers
@@ -240,11 +238,13 @@ class _Builder:
     def build(self, given: Tokenizers | None, inputs: dict[str, str]) -> CorpusReport:
         """Fill the folder; without `given` tokenizers, they are learned."""
         options = text_options(self._config.data)
-        for name, text in self._parts.items():
-            learns = name == TRAIN and given is None
-            self._statistics[name] = _scan(
-                self._config, text, name, keeps_pairs=learns, workers=self._workers
-            )
+        for name in self._corpus:
+            self._scan(name, keeps_pairs=name == TRAIN and given is None)
+        drops = {name: each.drops for name, each in self._statistics.items()}
+        noisy = NoisyPairs.of(self._corpus, self._config.data, drops=drops)
+        if noisy is not None:
+            self._parts[AUGMENT] = noisy
+            self._scan(AUGMENT)
         if given is None:
             pairs = self._statistics[TRAIN].pairs
             tokenizers = learn_tokenizers(pairs, self._config.tokenizer, options)
@@ -267,6 +267,15 @@ class _Builder:
         lengths = TrainingLengths.of(open_split(self._folder, TRAIN), num_sentences)
         complete_prepared(self._folder, self._config, inputs=inputs, report=report, lengths=lengths)
         return report
+
+    def _scan(self, name: str, *, keeps_pairs: bool = False) -> None:
+        self._statistics[name] = _scan(
+            self._config,
+            self._parts[name],
+            name,
+            keeps_pairs=keeps_pairs,
+            workers=self._workers,
+        )
 
     def _encode(self, name: str, tokenizers: Tokenizers) -> dict[str, SplitReport]:
         """Write the split `name`; returns the report on each of its parts."""

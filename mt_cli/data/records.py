@@ -39,9 +39,9 @@ def _json_values(path: Path, key: str) -> Iterator[str]:
         except (LookupError, TypeError):
             keys = _keys_of(record) if isinstance(record, dict) else ["no object"]
             raise _no_key(f"{path}: {place}", key, keys) from None
-        if not isinstance(found, str):
+        if not isinstance(found, str | None):
             raise DataError(f"{path}: {place}: what is under the key {key!r} is no text")
-        yield found
+        yield found or ""
 
 
 def _value(record: object, key: str) -> object:

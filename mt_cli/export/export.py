@@ -5,6 +5,7 @@ The template of the exported README.md is export.md.
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,7 +18,13 @@ from mt_cli.export.argos import check_fits_argos, pack_for_argos
 from mt_cli.export.ctranslate2_model import write_model
 from mt_cli.export.proof import Proof, prove
 from mt_cli.export.run_copy import copy_run
-from mt_cli.machine.atomic import built_beside, check_replaceable, write_atomically, write_json
+from mt_cli.machine.atomic import (
+    built_beside,
+    check_replaceable,
+    has_files,
+    write_atomically,
+    write_json,
+)
 from mt_cli.machine.files import MANIFEST, sha256_of_files
 from mt_cli.machine.lock import locked
 from mt_cli.machine.memory import memory_errors_explained
@@ -144,7 +151,7 @@ def _check_request(
     check_replaceable(
         folder,
         is_wanted=overwrite,
-        own_files=OWN_FILES_OF_COPY if to == "run" else OWN_FILES,
+        is_own=partial(has_files, names=OWN_FILES_OF_COPY if to == "run" else OWN_FILES),
         kind="an exported model",
         ways_out="--overwrite replaces an exported model, or name another folder",
     )

@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
 from pathlib import Path
@@ -207,9 +207,9 @@ def is_free(folder: Path) -> bool:
 
 
 def check_replaceable(
-    folder: Path, *, is_wanted: bool, own_files: Sequence[str], kind: str, ways_out: str
+    folder: Path, *, is_wanted: bool, is_own: Callable[[Path], bool], kind: str, ways_out: str
 ) -> None:
-    """Make sure that `folder` is free, or may be replaced: it is `kind`, known by its `own_files`.
+    """Make sure that `folder` is free, or may be replaced: it is `kind`, as `is_own` can tell.
 
     Raises:
         UsageError: it is something else, or the folder that the user is in, or `is_wanted` is off;
@@ -219,7 +219,7 @@ def check_replaceable(
     if not is_free(folder):
         if not is_wanted:
             raise UsageError(f"{folder} exists; {ways_out}")
-        if not all((folder / name).is_file() for name in own_files):
+        if not is_own(folder):
             raise UsageError(
                 f"{folder} exists and is not {kind}, so nothing replaces it; name another"
             )
@@ -227,6 +227,11 @@ def check_replaceable(
         raise UsageError(
             f"{folder}: a new folder would take the place of the one you are in; name another"
         )
+
+
+def has_files(folder: Path, names: Iterable[str]) -> bool:
+    """Whether `folder` has files of all these `names`."""
+    return all((folder / name).is_file() for name in names)
 
 
 def check_outside(folder: Path, inputs: Iterable[Path], *, way_out: str) -> None:

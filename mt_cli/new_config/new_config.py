@@ -191,12 +191,11 @@ def _cut_off(
     if src == tgt:
         src, tgt = "src", "tgt"
     names = {split: (f"{split}.{src}", f"{split}.{tgt}") for split in (TRAIN, *missing)}
-    own_files = [*sum(names.values(), ())]
     check_replaceable(
         folder,
         is_wanted=overwrite,
-        own_files=own_files,
-        kind=f"a folder of {', '.join(own_files)}",
+        is_own=_was_cut_off,
+        kind="a folder of splits that were cut off",
         ways_out="--overwrite replaces it, --output names another place",
     )
     check_outside(folder, files_of(corpus).values(), way_out="name another place with --output")
@@ -214,6 +213,14 @@ def _cut_off(
     for split, (src_name, tgt_name) in names.items():
         cut_files[split] = FilesConfig(src=(folder / src_name,), tgt=(folder / tgt_name,))
     return cut_files, sizes
+
+
+def _was_cut_off(folder: Path) -> bool:
+    """Whether `folder` has two files of splits or more, whichever those were, and nothing else."""
+    if not folder.is_dir():
+        return False
+    stems = [path.stem for path in folder.iterdir()]
+    return stems.count(TRAIN) == 2 and all(stem in (TRAIN, VAL, TEST) for stem in stems)
 
 
 def _total_steps(config: Config, count: TokenCount) -> int:

@@ -12,7 +12,7 @@ Torch is imported only when a model is built: an exported model does without it.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +26,7 @@ from mt_cli.errors import DataError, Option, UsageError
 from mt_cli.machine.atomic import (
     built_beside,
     check_replaceable,
+    has_files,
     remove,
     write_atomically,
     write_json,
@@ -301,12 +302,11 @@ def check_place(folder: Path, *, overwrite: bool) -> None:
             folder.
     """
     # Prepared folders have a manifest too, and exported models both of the others.
-    own_files = (MANIFEST, RUN_CONFIG, ENVIRONMENT)
-    is_run = all((folder / name).is_file() for name in own_files)
+    is_run = partial(has_files, names=(MANIFEST, RUN_CONFIG, ENVIRONMENT))
     check_replaceable(
         folder,
-        is_wanted=overwrite or not is_run,
-        own_files=own_files,
+        is_wanted=overwrite or not is_run(folder),
+        is_own=is_run,
         kind="a run folder",
         ways_out="--resume goes on with it, --overwrite starts anew, --run names another",
     )

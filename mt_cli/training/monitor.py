@@ -218,10 +218,13 @@ class Monitor:
         )
         if elapsed > LOAD_AFTER_S and not self._has_warned_of_load and is_overloaded():
             self._has_warned_of_load = True
+            advice = ""
+            if (threads := torch.get_num_threads()) > 1:
+                advice = f"; fewer threads may be faster: --threads {threads // 2}"
             log.warning(
                 "more programs want to compute than this machine has cores, which makes training "
-                "several times slower; fewer threads may be faster: --threads %d",
-                max(1, torch.get_num_threads() // 2),
+                "several times slower%s",
+                advice,
             )
 
     def log_validation(self, validation: Validation, *, is_best: bool, validation_s: float) -> None:

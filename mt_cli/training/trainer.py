@@ -22,6 +22,7 @@ from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, collate, plan_
 from mt_cli.data.encoded import EncodedSplit
 from mt_cli.machine.device import Runtime, seed_dropout
 from mt_cli.machine.memory import memory_errors_explained, release_memory
+from mt_cli.machine.progress import progress_shown
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.distillation import Teachers
 from mt_cli.training.distributed import World
@@ -261,11 +262,14 @@ class Trainer:
     def _count_steps(self) -> int:
         """Count the updates of all epochs, which differ by a few, and collect batch shapes."""
         count = 0
-        for epoch in range(self._config.max_epochs):
-            for update in self._planned_updates(epoch=epoch):
-                if count == self._config.max_steps:
-                    return count
-                self.shapes.update(batch.shape for batch in update)
-                count += 1
-            self.epoch_ends.append(count)
+        max_epochs = self._config.max_epochs
+        with progress_shown("planning", unit="epochs", total=max_epochs) as on_planned:
+            for epoch in range(max_epochs):
+                for update in self._planned_updates(epoch=epoch):
+                    if count == self._config.max_steps:
+                        return count
+                    self.shapes.update(batch.shape for batch in update)
+                    count += 1
+                self.epoch_ends.append(count)
+                on_planned(1)
         return count

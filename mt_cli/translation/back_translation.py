@@ -7,6 +7,7 @@ that loop, which would teach looping.
 import json
 import logging
 import re
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from mt_cli.data.corpora import (
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.machine.atomic import sync, write_atomically, write_json
 from mt_cli.machine.device import fast_bf16
-from mt_cli.machine.files import read_json, sha256_bytes, sha256_file
+from mt_cli.machine.files import read_json, sha256_bytes
 from mt_cli.machine.lock import locked
 from mt_cli.machine.progress import progress_shown
 from mt_cli.runs.checkpoint import weights_sha256
@@ -93,10 +94,11 @@ def _key(line: str) -> str:
 def _made(
     name: str, more: MorePairsConfig, text: SideFiles, run: Run, held_out: set[str]
 ) -> TranslatedPairs:
+    lines = [line for line in map(decode_line, text.lines()) if normalize(line)]
+    given = [line for line in lines if _key(line) not in held_out]
+    num_held_out = len(lines) - len(given)
     inputs = {
-        "text": [sha256_file(path) for path in text.paths],
-        "column": text.column,
-        "held_out": sha256_bytes("\n".join(sorted(held_out)).encode()),
+        "given": sha256_bytes("\n".join(given).encode()),
         "weights": weights_sha256(run.checkpoint_folder("best")),
         "tokenizer": run.tokenizer_hashes,
         "by": more.translate_by,
@@ -105,7 +107,7 @@ def _made(
     folder = FOLDER / f"{name}-{sha256_bytes(json.dumps(inputs).encode())[:12]}"
     if not (folder / REPORT).exists():
         with locked(folder):
-            _make(folder, name, text, run, more, held_out)
+            _make(folder, name, given, num_held_out, run, more)
     given, made = ((folder / each,) for each in (GIVEN, MADE))
     src, tgt = (given, made) if text.side == "src" else (made, given)
     left_out = read_json(folder / REPORT).get("held_out")
@@ -115,13 +117,15 @@ def _made(
 
 
 def _make(
-    folder: Path, name: str, text: SideFiles, run: Run, more: MorePairsConfig, held_out: set[str]
+    folder: Path,
+    name: str,
+    given: Sequence[str],
+    num_held_out: int,
+    run: Run,
+    more: MorePairsConfig,
 ) -> None:
-    """Fill `folder`, whose lock the caller holds."""
-    lines = [line for line in map(decode_line, text.lines()) if normalize(line)]
-    given = [line for line in lines if _key(line) not in held_out]
+    """Fill `folder`, whose lock the caller holds, with the lines `given` and their translations."""
     write_atomically(folder / GIVEN, "".join(f"{line}\n" for line in given).encode())
-    num_held_out = len(lines) - len(given)
     if num_held_out:
         log.info("%s: %d lines are left out, which val or a test has", name, num_held_out)
     unfinished = folder / UNFINISHED

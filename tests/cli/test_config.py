@@ -139,6 +139,20 @@ def test_new_never_overwrites_unless_told_to(call: Call, folder: Path) -> None:
     assert call(*command, "--overwrite").code == 0
 
 
+def test_new_replaces_what_it_cut_off_whichever_splits_and_languages_that_had(
+    call: Call, folder: Path
+) -> None:
+    command = ("new", "--train", *PAIR, "-o", "mine.toml", "--overwrite")
+    assert call(*command, "--test", *PAIR).code == 0
+    assert call(*command, "--tgt-lang", "fr").code == 0
+    assert sorted(path.name for path in folder.glob("mine-corpus/*")) == [
+        f"{split}.{lang}" for split in ("test", "train", "val") for lang in ("es", "fr")
+    ]
+    folder.joinpath("mine-corpus/notes.txt").touch()
+    assert call(*command).code == 2
+    assert folder.joinpath("mine-corpus/notes.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
@@ -247,6 +261,33 @@ def test_check_of_a_config_that_prepare_would_refuse_exits_2(call: Call) -> None
     assert outcome.code == 2
     assert "  error: " in outcome.text
     assert "tokenizer.vocab_size 100" in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("training.init_from=runs/nothing", "runs/nothing"),
+        ("training.distil_from=runs/nothing", "runs/nothing"),
+        ('data.more.x={src = "corpus.es", translate_with = "runs/nothing"}', "runs/nothing"),
+        ('data.more.x={src = "no.es", translate_with = "runs/nothing"}', "no.es"),
+        ("data.files.val.src=no.es", "no.es"),
+        ("data.files.val.src=short.es", "short.es"),
+    ],
+)
+def test_check_names_what_is_not_there_and_sides_that_do_not_align(
+    call: Call, folder: Path, setting: str, named: str
+) -> None:
+    folder.joinpath("short.es").write_text("Un perro.\n")
+    outcome = call("check", "recipe.toml", "--set", setting)
+    assert outcome.code == 0, outcome.err
+    assert any(named in line for line in outcome.lines if line.startswith("  warning: "))
+
+
+def test_check_of_noise_for_pairs_that_a_run_will_make(call: Call, workspace: Workspace) -> None:
+    more = f'data.more.x={{src = "corpus.es", translate_with = "{workspace.run}"}}'
+    noise = 'data.augment={lower = 0.5, parts = ["train", "x"]}'
+    outcome = call("check", "recipe.toml", "--set", more, "--set", noise)
+    assert outcome.code == 0, outcome.err
 
 
 # diff

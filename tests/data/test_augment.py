@@ -1,5 +1,6 @@
 """`[data.augment]`: noisy copies as one more part of the training pairs."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,6 +106,27 @@ def test_copies_are_a_portion_of_training_and_counted(configure: Configure, tmp_
     lines = lines_path(tmp_path / "out", "train", "src").read_text(encoding="utf-8").splitlines()
     assert len(lines) == NUM_PAIRS + 10 + count
     assert lines[-count:] == [src for src, _ in copies(config)]
+
+
+def test_nothing_is_copied_of_a_pair_that_is_left_out(configure: Configure, tmp_path: Path) -> None:
+    everything = copies(configure(lower=0.5, join=0.5))
+    lines = Path("train.en").read_text(encoding="utf-8").splitlines()
+    dropped = ["" if number % 5 == 0 else line for number, line in enumerate(lines)]
+    Path("train.en").write_text("\n".join(dropped) + "\n", encoding="utf-8")
+    config = configure(lower=0.5, join=0.5)
+    prepare_corpus(config, out=tmp_path / "out")
+    pairs = [
+        lines_path(tmp_path / "out", "train", side).read_text(encoding="utf-8").splitlines()
+        for side in ("src", "tgt")
+    ]
+    made = list(zip(*pairs, strict=True))[NUM_PAIRS * 4 // 5 + 10 :]
+    assert len(made) > 20
+    for src, tgt in made:
+        numbers = re.findall(r"\d+", src)
+        assert numbers == re.findall(r"\d+", tgt)
+        assert all(int(number) % 5 for number in numbers)
+    lowered = [pair for pair in made if pair[0].islower()]
+    assert set(lowered) <= set(everything)  # the same ones as before
 
 
 def test_group_size_and_workers_change_no_copy(

@@ -109,7 +109,7 @@ def test_values_of_jsonl_have_keys(tmp_path: Path) -> None:
         ("a.jsonl", JSONL, {}, "line 1: .*'src'.*de, translation"),
         ("a.jsonl", JSONL, {"src_column": "translation.fr", "tgt_column": "de"}, "line 2"),
         ("a.jsonl", '"de"\n', {}, "line 1: .*'src'"),
-        ("a.jsonl", '{"src": null}\n', {}, "line 1: .*'src'"),
+        ("a.jsonl", '{"src": 3}\n', {}, "line 1: .*'src'"),
         ("a.jsonl", "{]\n", {}, "line 1: .*JSON"),
         ("a.jsonl", '{"a":' * 100_000, {}, "line 1: .*JSON"),
     ],

@@ -55,8 +55,8 @@ def test_an_array_has_the_texts_of_the_lines(tmp_path: Path, indent: int | None)
 
 def test_a_line_without_a_record_has_no_text(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text('{"de": "eins"}\n\nnull\n{"de": "zwei"}\n')
-    assert read(path, "de") == ["eins", "", "", "zwei"]
+    path.write_text('{"de": "eins"}\n\nnull\n{"de": null}\n{"de": "zwei"}\n')
+    assert read(path, "de") == ["eins", "", "", "", "zwei"]
 
 
 @pytest.mark.parametrize(

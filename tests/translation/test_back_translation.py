@@ -87,6 +87,17 @@ def test_prepare_trains_on_them_and_counts_what_is_held_out(
     assert json.loads(again.out)["is_new"] is False
 
 
+@pytest.mark.usefixtures("folder")
+def test_text_that_is_read_otherwise_is_translated_again(workspace: Workspace) -> None:
+    Path("mono.de").write_text("Ein H&auml;ndler.\n", encoding="utf-8")
+    config_of(workspace)
+    found = {}
+    for unescape in ("false", "true"):
+        config = load_config(Path("more.toml"), [f"data.unescape={unescape}"])
+        found[unescape] = make_pairs(config)["mono"].files.src[0].read_text(encoding="utf-8")
+    assert found == {"false": "Ein H&auml;ndler.\n", "true": "Ein Händler.\n"}
+
+
 def test_a_part_that_is_called_as_a_split_leaves_the_split_alone(
     workspace: Workspace, folder: Path
 ) -> None:
