@@ -26,7 +26,8 @@ def evaluate(
 ) -> None:
     """Translate test sets and score them with sacreBLEU.
 
-    Prints a line for each split and metric: the score and sacreBLEU's signature.
+    Prints a table on a terminal, and elsewhere a line for each split and metric: the score and
+    sacreBLEU's signature.
     """
     from mt_cli.evaluation.evaluate import evaluate_runs
 

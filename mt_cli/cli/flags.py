@@ -44,7 +44,7 @@ ModelPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN...",
-        help="A run folder such as runs/sample, or an exported model; several form an ensemble.",
+        help="A run folder such as runs/sample, or an exported model; several runs: an ensemble.",
     ),
 ]
 OptionalModelPaths = Annotated[
@@ -52,7 +52,7 @@ OptionalModelPaths = Annotated[
     typer.Argument(
         metavar="[RUN]...",
         help="A run folder such as runs/sample, an exported model, or multi30k-tiny, the model "
-        "that comes along; several form an ensemble.",
+        "that comes along; several runs form an ensemble.",
     ),
 ]
 Settings = Annotated[

@@ -81,7 +81,10 @@ class LimitFlags:
         typer.Option(metavar="TIME", help="Stop, saved, after 90s, 10m, 1h30m or 00:10:00."),
     ] = None
     validate: Annotated[
-        bool, typer.Option("--validate/--no-validate", help="Score the model at a time limit too.")
+        bool,
+        typer.Option(
+            "--validate/--no-validate", help="Where --time-limit ends training, score the model."
+        ),
     ] = True
 
 

@@ -85,7 +85,7 @@ def open_run(folder: Path) -> Run:
     model = open_model(folder)
     if isinstance(model, ExportedModel):
         raise UsageError(
-            f"{folder}: an exported model, which translate, evaluate and compare take; "
+            f"{folder}: an exported model, which translate, evaluate, compare and serve take; "
             "here, name the run that it was exported from"
         )
     return model
