@@ -59,34 +59,35 @@ class Batch:
     """(B, S), each row ends in `</s>`."""
     tgt_ids: Tensor
     """(B, T+1), each row between `<s>` and `</s>`."""
-    real: Tensor
+    tgt_places: Tensor
     """(M,): places of real tokens in `tgt_out`, flattened; found on the CPU, so as not to wait for
     a GPU.
     """
     targets: Tensor
     """(M,): the tokens at these places."""
 
-    is_padded: bool = False
-    """Whether `real` and `targets` are padded; places that are not real lie past `tgt_out`."""
+    has_spare_targets: bool = False
+    """Whether `tgt_places` and `targets` are padded; spare places lie past `tgt_out`."""
 
     @classmethod
     def of(cls, src_ids: Tensor, tgt_ids: Tensor) -> "Batch":
         """The batch of `src_ids` (B, S) and `tgt_ids` (B, T+1)."""
         tgt_out = tgt_ids[:, 1:].flatten()
-        real = (tgt_out != PAD_ID).nonzero().squeeze(1)
-        return cls(src_ids, tgt_ids, real, tgt_out[real])
+        tgt_places = (tgt_out != PAD_ID).nonzero().squeeze(1)
+        return cls(src_ids, tgt_ids, tgt_places, tgt_out[tgt_places])
 
-    def padded_to_bucket(self) -> "Batch":
-        """Pad `real` and `targets` to a bucket size, so that few shapes occur."""
-        missing = (0, bucket_size(len(self.real)) - len(self.real))
-        real = F.pad(self.real, missing, value=self.tgt_out.numel())
-        return replace(self, real=real, targets=F.pad(self.targets, missing), is_padded=True)
+    def with_targets_padded(self) -> "Batch":
+        """Pad `tgt_places` and `targets` to a bucket size, so that few shapes occur."""
+        missing = (0, bucket_size(len(self.tgt_places)) - len(self.tgt_places))
+        tgt_places = F.pad(self.tgt_places, missing, value=self.tgt_out.numel())
+        targets = F.pad(self.targets, missing)
+        return replace(self, tgt_places=tgt_places, targets=targets, has_spare_targets=True)
 
-    def at_real(self, values: Tensor) -> Tensor:
-        """The rows (…, M, D) of `values` (…, B·T, D) at the places `real`; zero where one pads."""
-        if self.is_padded:
+    def select_targets(self, values: Tensor) -> Tensor:
+        """The rows (…, M, D) of `values` (…, B·T, D) at `tgt_places`; zero at a spare one."""
+        if self.has_spare_targets:
             values = F.pad(values, (0, 0, 0, 1))
-        return values.index_select(-2, self.real)
+        return values.index_select(-2, self.tgt_places)
 
     def parts(self, count: int) -> "list[Batch]":
         """The rows in `count` parts, without parts that have no target token; one at least."""
@@ -108,7 +109,7 @@ class Batch:
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """All of them."""
-        return self.src_ids, self.tgt_ids, self.real, self.targets
+        return self.src_ids, self.tgt_ids, self.tgt_places, self.targets
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on `device`, in one copy."""
@@ -116,10 +117,12 @@ class Batch:
             return self
         sizes = [tensor.numel() for tensor in self.tensors]
         flat = to_device(torch.cat([tensor.flatten() for tensor in self.tensors]), device)
-        src_ids, tgt_ids, real, targets = torch.split(flat, sizes)
+        src_ids, tgt_ids, tgt_places, targets = torch.split(flat, sizes)
         src_ids = src_ids.view(self.src_ids.shape)
         tgt_ids = tgt_ids.view(self.tgt_ids.shape)
-        return replace(self, src_ids=src_ids, tgt_ids=tgt_ids, real=real, targets=targets)
+        return replace(
+            self, src_ids=src_ids, tgt_ids=tgt_ids, tgt_places=tgt_places, targets=targets
+        )
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

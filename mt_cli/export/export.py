@@ -28,7 +28,7 @@ from mt_cli.machine.atomic import (
 from mt_cli.machine.files import MANIFEST, sha256_of_files
 from mt_cli.machine.lock import locked
 from mt_cli.machine.memory import memory_errors_explained
-from mt_cli.model.transformer import Positions
+from mt_cli.model.transformer import PositionalEncoding
 from mt_cli.runs.checkpoint import STATE, weights_sha256
 from mt_cli.runs.opening import open_model, open_prepared_of, open_run
 from mt_cli.runs.run import (
@@ -168,7 +168,7 @@ def _convert(
     model = run.load_model(checkpoint=checkpoint, backend="scratch")
     if to == "argos":  # which splits no long sentences: CTranslate2 would fail where positions end
         max_len = max(CTRANSLATE2_MAX_INPUT, model.max_len)
-        positions = Positions(max_len, run.config.model.d_model, is_learned=False)
+        positions = PositionalEncoding(max_len, run.config.model.d_model, is_learned=False)
         model.src_positions = positions
         model.tgt_positions = positions
     write_model(

@@ -8,7 +8,7 @@ length or queries, D d_model, F d_ff, H heads, K head size (D = H·K).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -43,9 +43,8 @@ def as_bias(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """
     *others, keys = mask.shape
     row = math.ceil(keys / BIAS_ALIGNMENT) * BIAS_ALIGNMENT
-    padded = torch.empty(*others, row, dtype=dtype, device=mask.device)
-    bias = padded[..., :keys]
-    return torch.log(mask, out=bias)  # log 1 = 0, log 0 = -inf
+    bias = torch.zeros(*others, row, dtype=dtype, device=mask.device)[..., :keys]
+    return bias.masked_fill_(~mask, -math.inf)
 
 
 # Positions (3.5)
@@ -64,7 +63,7 @@ def sinusoids(max_len: int, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (max_len, D)
 
 
-class Positions(nn.Module):
+class PositionalEncoding(nn.Module):
     """Adds a vector for each position: fixed sinusoids or learned parameters."""
 
     def __init__(self, max_len: int, d_model: int, *, is_learned: bool) -> None:
@@ -219,30 +218,31 @@ class DecoderLayer(Layer):
 # Encoder and decoder
 
 
-class Stack(nn.Module):
-    """Layers one after the other, and an optional final norm."""
+class Encoder(nn.Module):
+    """Encoder layers one after the other, and a final norm where the config has one."""
 
-    def __init__(self, layers: Sequence[nn.Module], config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.norm = nn.LayerNorm(config.d_model) if config.final_norm else nn.Identity()
 
-    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
-        """`x` (B, T, D) through all layers, each of which takes `others` too: (B, T, D)."""
+    def forward(self, x: Tensor, src_bias: Tensor) -> Tensor:
+        """`x` (B, S, D) under `src_bias` (B, 1, 1, S): the memory (B, S, D)."""
         for layer in self.layers:
-            x = layer(x, *others)
+            x = layer(x, src_bias)
         return self.norm(x)
 
 
-class Encoder(Stack):
-    """All encoder layers; see `EncoderLayer`."""
+class Decoder(nn.Module):
+    """Decoder layers one after the other, and a final norm where the config has one."""
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__([EncoderLayer(config) for _ in range(config.encoder_layers)], config)
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.norm = nn.LayerNorm(config.d_model) if config.final_norm else nn.Identity()
 
-
-class Decoder(Stack):
-    """All decoder layers; see `DecoderLayer`."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__([DecoderLayer(config) for _ in range(config.decoder_layers)], config)
+    def forward(self, x: Tensor, memory: Tensor, tgt_bias: Tensor, src_bias: Tensor) -> Tensor:
+        """`x` (B, T, D) and `memory` (B, S, D) to (B, T, D); biases as of `DecoderLayer`."""
+        for layer in self.layers:
+            x = layer(x, memory, tgt_bias, src_bias)
+        return self.norm(x)

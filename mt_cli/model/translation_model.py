@@ -14,7 +14,7 @@ from mt_cli.config.schema import ModelConfig
 from mt_cli.model.backend import DecoderState, TransformerBackend
 from mt_cli.model.cpu_kernels import Dropout
 from mt_cli.model.scratch_backend import ScratchBackend
-from mt_cli.model.transformer import Positions, padding_mask
+from mt_cli.model.transformer import PositionalEncoding, padding_mask
 from mt_cli.text import PAD_ID
 
 NORMAL_STD = 0.02
@@ -52,8 +52,8 @@ class TranslationModel(nn.Module):
         if config.tie != "all":
             self.tgt_embedding = _embedding(tgt_vocab_size, D)
         is_learned = config.positions == "learned"
-        self.src_positions = Positions(config.max_len, D, is_learned=is_learned)
-        self.tgt_positions = Positions(config.max_len, D, is_learned=is_learned)
+        self.src_positions = PositionalEncoding(config.max_len, D, is_learned=is_learned)
+        self.tgt_positions = PositionalEncoding(config.max_len, D, is_learned=is_learned)
         self.dropout = Dropout(config.dropout)
         # Cast, because each backend accepts only its own type of state.
         self.backend = cast("TransformerBackend", _build_backend(config))
@@ -103,7 +103,7 @@ class TranslationModel(nn.Module):
         tgt = self.tgt_embedding(ids) * self.scale + position  # (B, N, D)
         return self.output(self.backend.step(tgt, state))
 
-    def _embed(self, embedding: nn.Embedding, positions: Positions, ids: Tensor) -> Tensor:
+    def _embed(self, embedding: nn.Embedding, positions: PositionalEncoding, ids: Tensor) -> Tensor:
         self._check_length(ids.shape[1])
         out: Tensor = self.dropout(positions(embedding(ids) * self.scale))
         return out.to(self.dtype)

@@ -33,6 +33,6 @@ class Teachers:
         outputs = []
         for model, weight in zip(self._models, self._weights, strict=True):
             hidden = model.hidden(batch.src_ids, batch.tgt_in)  # (B, T, D)
-            hidden = batch.at_real(hidden.flatten(0, 1))
+            hidden = batch.select_targets(hidden.flatten(0, 1))
             outputs.append(TeacherOutput(hidden, weight, model.output.bias))
         return TeacherLabels(self._share, outputs)

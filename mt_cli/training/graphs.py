@@ -47,7 +47,7 @@ class CudaGraphs:
         """What the update returns; several batches, which are rare, are not captured."""
         if len(batches) != 1:
             return self._update(batches, lr, per_token)
-        batch = batches[0].padded_to_bucket()
+        batch = batches[0].with_targets_padded()
         device = batch.src_ids.device
         numbers = to_device(torch.tensor([lr, per_token]), device)
         inputs = [*batch.tensors, numbers]
@@ -64,9 +64,9 @@ class CudaGraphs:
         return captured.output.clone()  # before the next replay overwrites it
 
     def _compute(self, inputs: Sequence[Tensor]) -> Tensor:
-        src_ids, tgt_ids, real, targets, numbers = inputs
+        src_ids, tgt_ids, tgt_places, targets, numbers = inputs
         lr, per_token = numbers.unbind()
-        batch = Batch(src_ids, tgt_ids, real, targets, is_padded=True)
+        batch = Batch(src_ids, tgt_ids, tgt_places, targets, has_spare_targets=True)
         return self._update([batch], lr, per_token)
 
     def _try_to_capture(self, shapes: tuple[torch.Size, ...], inputs: Sequence[Tensor]) -> None:

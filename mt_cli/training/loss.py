@@ -40,7 +40,7 @@ def batch_loss(
     hidden = model.hidden(src_ids, tgt_in)  # (passes·B, T, D)
     hidden = hidden.view(num_passes, -1, hidden.shape[-1])  # (passes, B·T, D)
     loss = linear_cross_entropy(
-        batch.at_real(hidden),
+        batch.select_targets(hidden),
         model.output.weight,
         model.output.bias,
         batch.targets,
@@ -48,10 +48,12 @@ def batch_loss(
         r_drop=r_drop,
         teacher_labels=teacher_labels,
     )
-    if batch.is_padded:
+    if batch.has_spare_targets:
         # Where the hidden vector is zero, all logits are: the loss is log V, and no weight has a
         # gradient.
-        spare = (batch.real == batch.tgt_out.numel()).sum() * math.log(len(model.output.weight))
+        spare = (batch.tgt_places == batch.tgt_out.numel()).sum() * math.log(
+            len(model.output.weight)
+        )
         loss = Loss(loss.minimized - spare, loss.nll - spare)
     return loss
 

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor
@@ -43,6 +43,17 @@ class Reading:
         )
 
 
+@dataclass
+class Totals:
+    """Sums over the updates since some moment; skipped updates count as such only."""
+
+    loss: float = 0.0
+    nll: float = 0.0
+    tgt_tokens: float = 0.0
+    skipped: float = 0.0
+    seconds: float = 0.0
+
+
 class Meter:
     """Sums up step reports; its clock runs from `resume` to `pause`, during updates only.
 
@@ -50,13 +61,13 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        # One row since the last log line and one since the last validation: loss, nll, tokens,
-        # and skipped updates, (2, 4). Their seconds are (2,).
-        self._sums = torch.zeros(2, 4, dtype=torch.float64)
-        self._seconds = torch.zeros(2, dtype=torch.float64)
-        # (3,): norm of the last gradient that counted, skips in a row, and all skips before those
-        # since the last log line.
-        self._last = torch.zeros(3, dtype=torch.float64)
+        self._since_log = Totals()
+        self._since_validation = Totals()
+        self._grad_norm = 0.0
+        """Of the last update that was not skipped."""
+        self._skipped_in_a_row = 0.0
+        self._skipped_before_log = 0.0
+        """Skipped updates before those since the last log line."""
         self._report: StepReport | None = None
         self._unread: list[StepReport] = []
         self._counted_to: float | None = None
@@ -101,46 +112,53 @@ class Meter:
     def num_skipped(self) -> tuple[int, int]:
         """Updates that were not finite: since the last log line, and in a row until now."""
         self._read_reports()
-        return int(self._sums[0, 3]), int(self._last[1])
+        return int(self._since_log.skipped), int(self._skipped_in_a_row)
 
     def read(self, *, since_validation: bool = False) -> Reading | None:
         """Means since the last reading of the kind, weighted by tokens; None if nothing counted."""
         self._read_reports()
-        row = int(since_validation)
-        loss, nll, tokens, skipped = self._sums[row].tolist()
-        if self._report is None or not tokens:
+        totals = self._since_validation if since_validation else self._since_log
+        if self._report is None or not totals.tgt_tokens:
             return None
         self._count_seconds()
-        grad_norm, _, skipped_before = self._last.tolist()
         reading = Reading(
             step=self._report.step,
             epoch=self._report.epoch,
-            loss=loss / tokens,
-            nll=nll / tokens,
+            loss=totals.loss / totals.tgt_tokens,
+            nll=totals.nll / totals.tgt_tokens,
             lr=self._report.lr,
-            grad_norm=grad_norm,
-            tgt_tokens_per_s=tokens / float(self._seconds[row]),
-            skipped=int(skipped_before + skipped),
+            grad_norm=self._grad_norm,
+            tgt_tokens_per_s=totals.tgt_tokens / totals.seconds,
+            skipped=int(self._skipped_before_log + self._since_log.skipped),
         )
-        self._sums[row] = 0.0
-        self._seconds[row] = 0.0
-        if not since_validation:
-            self._last[2] += skipped
+        if since_validation:
+            self._since_validation = Totals()
+        else:
+            self._skipped_before_log += totals.skipped
+            self._since_log = Totals()
         return reading
 
     def state_dict(self) -> dict[str, Tensor]:
         """All that has been summed up and not yet been logged, by name, for a checkpoint."""
         self._read_reports()
         self._count_seconds()
-        return {
-            "meter:sums": self._sums,
-            "meter:seconds": self._seconds,
-            "meter:last": self._last,
+        skips = (self._skipped_in_a_row, self._skipped_before_log)
+        numbers = {
+            "meter:since_log": astuple(self._since_log),
+            "meter:since_validation": astuple(self._since_validation),
+            "meter:grad_norm": (self._grad_norm,),
+            "meter:skips": skips,
         }
+        return {name: torch.tensor(each, dtype=torch.float64) for name, each in numbers.items()}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from what `state_dict()` returned; raises as `copy_into` does."""
-        copy_into(self.state_dict(), tensors)
+        saved = self.state_dict()
+        copy_into(saved, tensors)
+        self._since_log = Totals(*saved["meter:since_log"].tolist())
+        self._since_validation = Totals(*saved["meter:since_validation"].tolist())
+        self._grad_norm = saved["meter:grad_norm"].item()
+        self._skipped_in_a_row, self._skipped_before_log = saved["meter:skips"].tolist()
 
     def _read_reports(self) -> None:
         """Add what the unread reports hold."""
@@ -151,20 +169,24 @@ class Meter:
             measured += [report.loss, report.nll, report.grad_norm, report.skipped]
         rows = torch.stack(measured).view(-1, 4).tolist()  # waits once
         for report, (loss, nll, grad_norm, skipped) in zip(self._unread, rows, strict=True):
-            if skipped:
-                self._sums[:, 3] += 1
-                self._last[1] += 1
-            else:
-                mean = torch.tensor([loss, nll, 1.0, 0.0], dtype=torch.float64)
-                self._sums += mean * report.tgt_tokens
-                self._last[0] = grad_norm
-                self._last[1] = 0
+            self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
+            if not skipped:
+                self._grad_norm = grad_norm
+            for totals in (self._since_log, self._since_validation):
+                if skipped:
+                    totals.skipped += 1
+                else:
+                    totals.loss += loss * report.tgt_tokens
+                    totals.nll += nll * report.tgt_tokens
+                    totals.tgt_tokens += report.tgt_tokens
         self._unread.clear()
 
     def _count_seconds(self) -> None:
         """Add the seconds since the last count, if the clock runs."""
         if self._counted_to is not None:
             now = time.perf_counter()
-            self._seconds += now - self._counted_to
-            self._session_s += now - self._counted_to
+            elapsed_s = now - self._counted_to
+            self._since_log.seconds += elapsed_s
+            self._since_validation.seconds += elapsed_s
+            self._session_s += elapsed_s
             self._counted_to = now

@@ -95,10 +95,10 @@ def _made(
     name: str, more: MorePairsConfig, text: SideFiles, run: Run, held_out: set[str]
 ) -> TranslatedPairs:
     lines = [line for line in map(decode_line, text.lines()) if normalize(line)]
-    given = [line for line in lines if _key(line) not in held_out]
-    num_held_out = len(lines) - len(given)
+    kept = [line for line in lines if _key(line) not in held_out]
+    num_held_out = len(lines) - len(kept)
     inputs = {
-        "given": sha256_bytes("\n".join(given).encode()),
+        "given": sha256_bytes("\n".join(kept).encode()),
         "weights": weights_sha256(run.checkpoint_folder("best")),
         "tokenizer": run.tokenizer_hashes,
         "by": more.translate_by,
@@ -107,7 +107,7 @@ def _made(
     folder = FOLDER / f"{name}-{sha256_bytes(json.dumps(inputs).encode())[:12]}"
     if not (folder / REPORT).exists():
         with locked(folder):
-            _make(folder, name, given, num_held_out, run, more)
+            _make(folder, name, kept, num_held_out, run, more)
     given, made = ((folder / each,) for each in (GIVEN, MADE))
     src, tgt = (given, made) if text.side == "src" else (made, given)
     left_out = read_json(folder / REPORT).get("held_out")

@@ -147,7 +147,7 @@ def test_rows_left_over_hold_one_source_token_and_no_target() -> None:
     batch = collate(split_of([([5, 6], [7])]), [0], BatchShape(rows=3, src_width=4, tgt_width=2))
     assert batch.src_ids.tolist() == [[5, 6, 3, 0], [3, 0, 0, 0], [3, 0, 0, 0]]
     assert batch.tgt_ids.tolist() == [[2, 7, 3], [0, 0, 0], [0, 0, 0]]
-    assert batch.real.tolist() == [0, 1]
+    assert batch.tgt_places.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

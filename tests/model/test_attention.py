@@ -11,7 +11,7 @@ from mt_cli.config.schema import ModelConfig
 from mt_cli.model.cached_decoder import SIMD_FLOATS, pad_bias, pad_keys
 from mt_cli.model.transformer import (
     MultiHeadAttention,
-    Positions,
+    PositionalEncoding,
     as_bias,
     attention_weights,
     causal_mask,
@@ -154,6 +154,6 @@ def test_sinusoids_equal_the_formula_of_the_paper(position: int, column: int) ->
 
 
 def test_waves_are_neither_parameters_nor_saved() -> None:
-    positions = Positions(5, 4, is_learned=False)
+    positions = PositionalEncoding(5, 4, is_learned=False)
     assert list(positions.parameters()) == []
     assert positions.state_dict() == {}

@@ -137,7 +137,7 @@ def test_a_student_that_predicts_what_its_teacher_does_has_nothing_to_learn(back
     loss = batch_loss(student, batch, label_smoothing=0.1, teacher_labels=given)
     gradients = torch.autograd.grad(loss.minimized, list(student.parameters()))
     assert max(float(each.abs().max()) for each in gradients) < 1e-5
-    log_p = teacher(batch.src_ids, batch.tgt_in).flatten(0, 1)[batch.real].log_softmax(-1)
+    log_p = teacher(batch.src_ids, batch.tgt_in).flatten(0, 1)[batch.tgt_places].log_softmax(-1)
     entropy = -(log_p.exp() * log_p).sum()
     torch.testing.assert_close(loss.minimized, entropy)
 
@@ -152,7 +152,7 @@ def test_padding_changes_nothing(r_drop: float) -> None:
         batch_loss(
             student, each, label_smoothing=0.1, r_drop=r_drop, teacher_labels=teachers.labels(each)
         )
-        for each in (batch, wider, batch.padded_to_bucket())
+        for each in (batch, wider, batch.with_targets_padded())
     ]
     parameters = list(student.parameters())
     expected = torch.autograd.grad(losses[0].minimized, parameters)
@@ -187,8 +187,8 @@ def divergence(
 ) -> float:
     batch = collate(split_of(pairs), range(len(pairs)))
     with torch.no_grad():
-        own = student(batch.src_ids, batch.tgt_in).flatten(0, 1)[batch.real]
-        wanted = teacher(batch.src_ids, batch.tgt_in).flatten(0, 1)[batch.real]
+        own = student(batch.src_ids, batch.tgt_in).flatten(0, 1)[batch.tgt_places]
+        wanted = teacher(batch.src_ids, batch.tgt_in).flatten(0, 1)[batch.tgt_places]
     return float(
         F.kl_div(
             own.log_softmax(-1), wanted.log_softmax(-1), log_target=True, reduction="batchmean"

@@ -279,7 +279,7 @@ def test_empty_rows_and_wider_padding_change_nothing(backend: str, alpha: float)
 def test_targets_that_only_pad_a_batch_change_nothing(tie: str) -> None:
     model = randomised(tiny_model(tie=tie, output_bias=False))
     batch = collate(split_of([([5, 6, 7], [4] * 6), ([8], [9, 10, 4])]), [0, 1])
-    padded = batch.padded_to_bucket()
+    padded = batch.with_targets_padded()
     assert len(padded.targets) > len(batch.targets)
     of_batch, of_padded = (batch_loss(model, b, label_smoothing=0.1) for b in (batch, padded))
     assert_close((of_padded.minimized, of_padded.nll), (of_batch.minimized, of_batch.nll))
