@@ -140,7 +140,7 @@ MAX_LAYERS = 1000
 MAX_LENGTH = 1 << 16
 MAX_COUNT = (1 << 31) - 1
 MAX_THREADS = 1 << 10
-MAX_FLOAT = 1e30  # fp32 has a little more
+MAX_FLOAT = 1e38  # fp32 has a little more
 
 
 class ColumnsConfig(Section):
