@@ -19,8 +19,8 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.tokenizers import Tokenizers
+from mt_cli.translation.halving import Halving
 from mt_cli.translation.options import DecodingOptions
-from mt_cli.translation.searcher import Halving
 
 log = logging.getLogger(__name__)
 

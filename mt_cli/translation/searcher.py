@@ -1,12 +1,10 @@
 """`Searcher`: source ids in, hypotheses out, in batches of like length on every core."""
 
-import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
 from functools import partial
-from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -22,13 +20,7 @@ from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.search import beam_search, greedy_search, sample_search
 from mt_cli.errors import Option, OutOfMemoryError
 from mt_cli.machine.device import Runtime
-from mt_cli.machine.memory import (
-    GIB,
-    NUMBER_BYTES,
-    free_memory_of,
-    memory_errors_explained,
-    release_memory,
-)
+from mt_cli.machine.memory import GIB, free_memory_of, memory_errors_explained
 from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.cpu_kernels import transpose_weights_
@@ -37,14 +29,12 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.translation.engine import CrossAttention, Engine
+from mt_cli.translation.halving import UNLIMITED, Halving
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.search_memory import SearchSize
 
-log = logging.getLogger(__name__)
-
-Item = TypeVar("Item")
 Found = TypeVar("Found")
-UNLIMITED = 1 << 62
 MAX_HYPS = {"cpu": 420, "cuda": 8192, "mps": 8192}
 """Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches
 (measured).
@@ -52,18 +42,6 @@ MAX_HYPS = {"cpu": 420, "cuda": 8192, "mps": 8192}
 MAX_SENTENCES = {"cpu": 256, "cuda": 8192, "mps": 8192}
 MAX_TOKENS = {"cpu": 1 << 12, "cuda": 1 << 18, "mps": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
-LOGITS_COPIES = 4
-"""Arrays as large as the logits that a step of a search holds at most."""
-BYTES_PER_CONTINUATION = 60
-"""Of memory, for each continuation of each hypothesis; a beam looks at as many as it has
-hypotheses.
-"""
-SLOT_COPIES = 3
-"""Of the translation's keys and values: the old are still there while their room is doubled."""
-ATTENTION_COPIES = 3
-"""Of the attention of all beams to all slots: its mask, its scores and its weights."""
-ENCODER_COPIES = 16
-"""Arrays as large as the encoder's output that it holds at most."""
 MIN_SENTENCES = 8
 """Fewest sentences of a batch that is split so that every core has one."""
 MIN_HYPS = 64
@@ -142,7 +120,7 @@ class Searcher(Engine):
 
     def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
         """What greedy search finds for each of `sources`."""
-        return self._in_batches(sources, self._greedy, hyps_each=1, on_done=on_done)
+        return self._in_batches(sources, self._greedy, self._size(hyps_each=1), on_done=on_done)
 
     def n_best(
         self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
@@ -150,11 +128,14 @@ class Searcher(Engine):
         """The `n_best` best hypotheses of each of `sources`, the best first."""
         if self.sampling is None:
             beams = partial(self._beams, n_best=n_best)
-            return self._in_batches(
-                sources, beams, hyps_each=self.config.beam_size, on_done=on_done
-            )
+            size = self._size(hyps_each=self.config.beam_size)
+            return self._in_batches(sources, beams, size, on_done=on_done)
         samples = partial(self._samples, n_best=n_best, sampling=self.sampling)
-        return self._in_batches(sources, samples, hyps_each=n_best, copies=n_best, on_done=on_done)
+        size = self._size(hyps_each=n_best, is_sampling=True)
+        return self._in_batches(sources, samples, size, on_done=on_done)
+
+    def _size(self, *, hyps_each: int, is_sampling: bool = False) -> SearchSize:
+        return SearchSize(self.models, self.limit, hyps_each, is_sampling)
 
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`."""
@@ -162,7 +143,7 @@ class Searcher(Engine):
         pairs = list(zip(sources, hyps, strict=True))
         longer = [max(pair, key=len) for pair in pairs]
         found: dict[int, CrossAttention] = {}
-        for batch in self._batches(longer, hyps_each=1, copies=1, workers=1):
+        for batch in self._batches(longer, self._size(hyps_each=1), workers=1):
             of_batch = self._halving.map(
                 self._cross_attention, [pairs[i] for i in batch], longest=len(longer[batch[0]]) + 1
             )
@@ -231,9 +212,8 @@ class Searcher(Engine):
         self,
         sources: Sequence[Ids],
         search: Callable[[list[Ids]], list[Found]],
+        size: SearchSize,
         *,
-        hyps_each: int,
-        copies: int = 1,
         on_done: OnDone | None,
     ) -> list[Found]:
         """What `search` finds for each of `sources`: one thread per core, each with its batches.
@@ -242,18 +222,11 @@ class Searcher(Engine):
         are never split, and nobody waits.
         """
         workers = self._threads if self.runtime.device.type == "cpu" else 1
-        memory = self._free_memory(hyps_each)
+        memory = self._free_memory(size)
         if sources:
             longest = max(len(ids) for ids in sources) + 1
-            of_one = self._memory_of_sentence(longest, hyps_each=hyps_each, copies=copies)
-            workers = max(1, min(workers, memory // of_one))
-        batches = self._batches(
-            sources,
-            hyps_each=hyps_each,
-            copies=copies,
-            workers=workers,
-            memory=memory // workers,
-        )
+            workers = max(1, min(workers, memory // size.memory_of_sentence(longest)))
+        batches = self._batches(sources, size, workers=workers, memory=memory // workers)
 
         def search_in_parts(group: list[Ids]) -> list[Found]:
             return self._halving.map(search, group, longest=max(map(len, group)) + 1)
@@ -284,7 +257,7 @@ class Searcher(Engine):
                 future.cancel()
             wait(futures)
 
-    def _free_memory(self, hyps_each: int) -> int:
+    def _free_memory(self, size: SearchSize) -> int:
         """Bytes that a search may take.
 
         Raises:
@@ -293,68 +266,46 @@ class Searcher(Engine):
         free = free_memory_of(self.runtime.device)
         if free is None:
             return UNLIMITED
-        needed = self._memory_of_choices(hyps_each)
-        if hyps_each > 1 and needed > free:
-            option = "n_best" if self.sampling is not None else "beam_size"
+        needed = size.memory_of_choices()
+        if size.hyps_each > 1 and needed > free:
+            option = "n_best" if size.is_sampling else "beam_size"
             raise OutOfMemoryError(
-                f"{hyps_each:,} hypotheses of a sentence take about {needed / GIB:,.1f} GiB, and "
-                f"{free / GIB:,.1f} GiB are free; lower ",
+                f"{size.hyps_each:,} hypotheses of a sentence take about {needed / GIB:,.1f} GiB, "
+                f"and {free / GIB:,.1f} GiB are free; lower ",
                 Option(option),
             )
         return free
 
-    def _memory_of_choices(self, hyps_each: int) -> int:
-        """Bytes in which a step chooses the next tokens of a sentence's hypotheses."""
-        vocab_size = len(self.models[0].output.weight)
-        bytes_each = LOGITS_COPIES * NUMBER_BYTES * vocab_size
-        if self.sampling is None and hyps_each > 1:
-            bytes_each += BYTES_PER_CONTINUATION * hyps_each
-        return hyps_each * bytes_each
-
-    def _memory_of_sentence(self, longest: int, *, hyps_each: int, copies: int) -> int:
-        """Bytes that the search for a source of `longest` tokens takes, by a generous estimate."""
-        slots = SLOT_COPIES * hyps_each * self.limit(longest)
-        numbers = 0
-        for model in self.models:
-            keys_and_values = 2 * model.decoder_layers * (slots + copies * longest)
-            encoder = ENCODER_COPIES * copies * longest
-            numbers += (keys_and_values + encoder) * model.output.weight.shape[1]
-            if self.sampling is None:  # each beam may see the slots of all
-                seen = hyps_each**2 * self.limit(longest)
-                numbers += (1 + ATTENTION_COPIES * model.num_heads) * seen
-        return NUMBER_BYTES * numbers + self._memory_of_choices(hyps_each)
-
     def _batches(
         self,
         sources: Sequence[Ids],
+        size: SearchSize,
         *,
-        hyps_each: int,
-        copies: int,
         workers: int,
         memory: int = UNLIMITED,
     ) -> list[list[int]]:
         """The places of all `sources`, like lengths together, which wastes no padding.
 
-        `copies` is how often the search reads each source. A batch takes at most `memory` bytes.
+        A batch takes at most `memory` bytes.
         """
         device = self.runtime.device.type
         largest = self.config.batch_size
         if not largest:
-            largest = min(MAX_SENTENCES[device], max(1, MAX_HYPS[device] // hyps_each))
+            largest = min(MAX_SENTENCES[device], max(1, MAX_HYPS[device] // size.hyps_each))
         fair_share = math.ceil(len(sources) / workers)
         largest = min(largest, max(MIN_SENTENCES, fair_share))
-        smallest = max(MIN_SENTENCES, MIN_HYPS // hyps_each)
+        smallest = max(MIN_SENTENCES, MIN_HYPS // size.hyps_each)
         # The longest come first, so that memory runs out early.
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
         batches: list[list[int]] = []
         while order:
             longest = len(sources[order[0]]) + 1
             share = math.ceil(len(order) / workers)
-            by_tokens = MAX_TOKENS[device] // (longest * copies)
-            of_one = self._memory_of_sentence(longest, hyps_each=hyps_each, copies=copies)
-            size = max(1, min(largest, max(smallest, share), by_tokens, memory // of_one))
-            batches.append(order[:size])
-            order = order[size:]
+            by_tokens = MAX_TOKENS[device] // (longest * size.copies)
+            by_memory = memory // size.memory_of_sentence(longest)
+            count = max(1, min(largest, max(smallest, share), by_tokens, by_memory))
+            batches.append(order[:count])
+            order = order[count:]
         return batches
 
     @contextmanager
@@ -370,45 +321,3 @@ class Searcher(Engine):
 
 def _with_ends(sources: Sequence[Ids]) -> Tensor:
     return pad_ids([np.append(ids, EOS_ID) for ids in sources])
-
-
-class Halving:
-    """Does work on whole batches while they fit; remembers, and warns once, where they do not."""
-
-    def __init__(self, device: torch.device, *, if_single: Sequence[str | Option]) -> None:
-        """`if_single` is what to tell if a batch of one does not fit."""
-        self._device = device
-        self._if_single = if_single
-        self._lock = Lock()  # several threads search
-        self._most_tokens = UNLIMITED
-        """Half of the least that did not fit: items times the length of the longest."""
-
-    def map(
-        self, work: Callable[[list[Item]], list[Found]], batch: list[Item], *, longest: int = 1
-    ) -> list[Found]:
-        """What `work` finds for each item of `batch`, in order; the `longest` has so many tokens.
-
-        Raises:
-            OutOfMemoryError: a single item does not fit.
-        """
-        found: list[Found] = []
-        while len(found) < len(batch):
-            most = max(1, self._most_tokens // longest)
-            part = batch[len(found) : len(found) + most]
-            hint = self._if_single
-            if len(part) > 1:
-                hint = ["lower ", Option("batch_size"), f" (now {len(part)})"]
-            try:
-                with memory_errors_explained(*hint):
-                    found += work(part)
-                continue
-            except OutOfMemoryError as error:
-                if len(part) == 1:
-                    raise
-                with self._lock:
-                    is_first = self._most_tokens == UNLIMITED
-                    self._most_tokens = min(self._most_tokens, len(part) * longest // 2)
-                if is_first:
-                    log.warning("%s; smaller batches are slower", error.with_flags())
-            release_memory(self._device)  # here, because an exception holds what its calls held
-        return found

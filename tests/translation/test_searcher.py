@@ -21,7 +21,9 @@ from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
-from mt_cli.translation.searcher import Halving, Searcher
+from mt_cli.translation.halving import Halving
+from mt_cli.translation.search_memory import SearchSize
+from mt_cli.translation.searcher import Searcher
 
 FORBIDDEN = (PAD_ID, BOS_ID)
 MODEL = randomised(tiny_model(decoder_layers=3, output_bias=True), seed=24, std=0.4)
@@ -188,7 +190,8 @@ def test_first_batches_of_large_models_fit_into_free_memory(
 def test_many_beams_take_memory_for_what_each_sees_of_the_others() -> None:
     searcher = searcher_of()
     mask_per_head = 4 * 1000**2 * searcher.limit(9) * searcher.models[0].num_heads  # in fp32
-    assert searcher._memory_of_sentence(9, hyps_each=1000, copies=1) > mask_per_head
+    size = SearchSize(searcher.models, searcher.limit, hyps_each=1000)
+    assert size.memory_of_sentence(9) > mask_per_head
 
 
 def failing(
