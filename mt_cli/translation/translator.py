@@ -17,18 +17,16 @@ from mt_cli.config.schema import Backend, Device
 from mt_cli.decoding.hypothesis import Ids
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import Option, UsageError
-from mt_cli.machine.terminal import visible
 from mt_cli.runs.opening import open_models
 from mt_cli.runs.run import ExportedModel, Run
-from mt_cli.text import SPECIALS, UNK_ID
-from mt_cli.text.language import other_language, sentence_space
+from mt_cli.text import UNK_ID
+from mt_cli.text.language import sentence_space
 from mt_cli.text.normalize import normalize, read_capitals
 from mt_cli.text.sentences import split_sentences, split_text
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
 from mt_cli.translation.engine import Engine
 from mt_cli.translation.lines import (
-    ADDRESS,
     Line,
     Part,
     Translation,
@@ -39,6 +37,7 @@ from mt_cli.translation.lines import (
     read_line,
 )
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
+from mt_cli.translation.source_side import SourceSide
 
 if TYPE_CHECKING:
     from mt_cli.model.translation_model import TranslationModel
@@ -47,14 +46,6 @@ if TYPE_CHECKING:
     from mt_cli.translation.searcher import Searcher
 
 log = logging.getLogger(__name__)
-MIN_LETTERS = 5
-"""Shortest line, in letters, that is checked for unknown letters."""
-MIN_TEXT = 20
-"""Shortest line, in characters, whose language is guessed."""
-MIN_LINES = 2
-"""Fewest such lines for a guess: loading the identifier takes as long as translating one."""
-MAX_LINES = 100
-"""Most lines whose language is guessed."""
 FEW_CUT = 3
 """Fewer translations that reached their maximum length are no reason for a warning."""
 SMALL_SHARE_CUT = 0.01
@@ -330,35 +321,11 @@ class Translator:
 
         `first_line` is the number of the first.
         """
-        options = self._tokenizers.options
-        texts = [normalize(line, lowercase=options.lowercase) for line in lines]
-        long = [text for text in texts if len(text) >= MIN_TEXT][:MAX_LINES]
-        if len(long) >= MIN_LINES:
-            others = [other_language(text, options.src_lang) for text in long]
-            found = [other for other in others if other]
-            if len(found) > len(long) / 2:
-                return (
-                    f"the text looks like {', '.join(dict.fromkeys(found))}; the model translates "
-                    f"{options.src_lang}"
-                )
-        for number, text in enumerate(texts, first_line):
-            if self._known_letters.issuperset(text):  # nearly every line, at a glance
-                continue
-            letters = [letter for letter in text if letter.isalpha()]
-            unknown = [letter for letter in letters if letter not in self._known_letters]
-            if len(letters) >= MIN_LETTERS and len(unknown) > len(letters) / 2:
-                return (
-                    f"line {number}: the model does not know most letters of {visible(text)[:60]!r}"
-                )
-        return None
+        return self._source_side.warning(lines, first_line=first_line)
 
     @cached_property
-    def _known_letters(self) -> frozenset[str]:
-        letters = {" "}
-        for entry in self._tokenizers.src.entries[len(SPECIALS) :]:
-            if not entry.startswith("<0x"):
-                letters.update(entry)
-        return frozenset(letters)
+    def _source_side(self) -> SourceSide:
+        return SourceSide(self._tokenizers)
 
     # Looking inside
 
@@ -438,18 +405,7 @@ class Translator:
 
     def _read(self, lines: Iterable[str]) -> list[Line]:
         """`lines` normalized, each without what is copied."""
-        return [read_line(line, knows=self._knows) for line in self._normalized(lines)]
-
-    def _knows(self, copied: str) -> bool:
-        """Whether the vocabulary has such addresses or symbols."""
-        if ADDRESS.fullmatch(copied):
-            return self._knows_addresses
-        return self._known_letters.issuperset(copied)
-
-    @cached_property
-    def _knows_addresses(self) -> bool:
-        entries = self._tokenizers.src.entries[len(SPECIALS) :]
-        return any(sign in entry for entry in entries for sign in ("http", "www", "@"))
+        return [read_line(line, knows=self._source_side.knows) for line in self._normalized(lines)]
 
     def _split(self, lines: Sequence[Line]) -> list[list[Part]]:
         """The parts of each of `lines` that the model can take: usually one; none without words."""
