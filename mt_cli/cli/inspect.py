@@ -54,11 +54,15 @@ def inspect(
             "--shapes", help="Send a sentence through the model and show its tensors' shapes."
         ),
     ] = False,
-    text: Annotated[str, typer.Option(metavar="TEXT", help="Sentence to look at.")] = SENTENCE,
+    text: Annotated[
+        str | None, typer.Option(metavar="TEXT", help=f"Sentence to look at, such as {SENTENCE!r}.")
+    ] = None,
     checkpoint: Checkpoint = "best",
 ) -> None:
     """Show a run, or a sentence inside its model."""
     if not shapes and drawing.attention is None:
+        if text is not None:
+            raise UsageError("--text: a sentence is shown by --shapes, or by --attention FILE")
         from mt_cli.evaluation.inspect import describe_run, facts_as_text
 
         facts = describe_run(run, checkpoint=checkpoint)
@@ -74,6 +78,7 @@ def inspect(
 
     if drawing.attention is not None:
         check_ending(drawing.attention, ENDINGS)
+    text = SENTENCE if text is None else text
     if "\n" in text:
         raise UsageError("one sentence is looked at; give one line with --text")
     translator = Translator.load(run, checkpoint=checkpoint, device="cpu")

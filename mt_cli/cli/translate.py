@@ -182,6 +182,14 @@ def translate(
             "--with-score, --with-alignment, --sample and --json"
         )
     of_table = None if column is None else parse_column(column, "--column")
+    if of_table is not None and (source == "-" or text is not None):
+        raise UsageError("--column translates a column of a file; name the file with -i")
+    packing = Path(target).suffix
+    if packing in (".gz", ".zst", ".xz", ".bz2"):
+        raise UsageError(
+            f"{target}: translations are written as plain text; name a file without {packing}, or "
+            f"send them to a program that packs"
+        )
     _check_runs(runs or [])
     from mt_cli.runs.opening import models_named, open_models
     from mt_cli.translation.documents import is_document, translate_document

@@ -212,7 +212,10 @@ def compare_systems(
     if first is not None:
         check_same_direction([system.run for system in systems.values()])
     test_sets = _test_sets(choice, first)
-    if len(systems) < len(set(paths)) and len(test_sets) > 1:
+    has_files = len(systems) < len(set(paths))
+    if has_files and choice.noise:
+        raise UsageError("--noise needs runs: a file holds the translations of one test set")
+    if has_files and len(test_sets) > 1:
         names = ", ".join(each.name for each in test_sets)
         raise UsageError(
             f"a file holds the translations of one split; say of which with --split: {names}"

@@ -36,6 +36,7 @@ from mt_cli.model.build import num_parameters
 from mt_cli.pictures.curves import compose, curves_of, labels_of
 from mt_cli.pictures.figures import compose_panels, render
 from mt_cli.runs.checkpoint import MODEL, weights_sha256
+from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import ENVIRONMENT, STATUS, Run
 from mt_cli.translation.attention import AttentionMaps
@@ -116,10 +117,7 @@ def _run_facts(run: Run, system: System, name: str) -> Facts:
     """What a run is, how it was made and with what."""
     checkpoint = system.checkpoint
     weights = weights_sha256(run.checkpoint_folder(checkpoint))
-    try:
-        curves = curves_of(run)
-    except DataError:  # an exported copy may have none
-        curves = None
+    curves = curves_of(run) if read_metrics(run.metrics_path) else None  # a copy may have none
     settings = {key: own for key, (_, own) in differences(Config(), run.config).items()}
     data = run.config.data
     return {

@@ -225,9 +225,11 @@ class Run(ModelFolder):
             if target in names:
                 return target
         if name == "best" and target is not None:
+            remedy = "restore the folder checkpoints from a copy, or train anew"
+            if names:
+                remedy = f"found {', '.join(names)}; write the name of one into it"
             raise DataError(
-                f"{self.folder / 'best.txt'}: names {target!r}, which is not there; found "
-                f"{', '.join(names) or 'none'}; write the name of one into it"
+                f"{self.folder / 'best.txt'}: names {target!r}, which is not there; {remedy}"
             )
         found = [each for each in POINTERS if self.pointer(each) in names] + names
         hint = f"it has {', '.join(found)}" if found else "training saved none yet"

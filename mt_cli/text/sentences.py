@@ -16,7 +16,8 @@ ORDINAL_DOT = (
 ORDINAL = re.compile(r"(?:^|\W)(?:\d{1,2}|[IVX]{1,5})\.\s*$")
 INITIAL = re.compile(r"(?:^|\s)[^\W\d_]\.\s*$")
 """A single letter, as in `M. Dupont`."""
-ADDRESS = re.compile(r"(?:www\.|://|@|/)\S*$")
+ADDRESS = re.compile(r"www\.|://|@|/")
+"""What no word has."""
 CJK = r"[\u3040-\u9fff]"
 HARD_END = re.compile(
     r"(?<=[。！？｡।॥؟۔។៕།༎။።])(?![”’»」』）\s])"
@@ -89,8 +90,9 @@ def _is_end(sentence: str, following: str, language: str) -> bool:
     if re.search(rf"{CJK}.$", sentence):
         return True
     if sentence[-1] in ".!?":  # without a space: `läuft.Zwei`, but not `z.B.` or an address
+        last_word = sentence.rsplit(maxsplit=1)[-1]
         starts_anew = following[:1].isupper() and following[1:2].islower()
-        return starts_anew and sentence[-4:-1].isalpha() and not ADDRESS.search(sentence)
+        return starts_anew and sentence[-4:-1].isalpha() and not ADDRESS.search(last_word)
     return True
 
 

@@ -14,7 +14,10 @@ from mt_cli.text.tokenizers import Tokenizers
 log = logging.getLogger(__name__)
 
 
-ADDRESS = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+\.\S+")
+ADDRESS = re.compile(
+    r"(?:https?://|www\.)\S+"
+    r"|(?<!\S)\S[^\s@]*+@\S[^\s.]*+\.\S+"  # possessive, or a long word takes cubic time
+)
 """A web or an e-mail address."""
 SYMBOL = "\u2190-\u2bff\U0001f000-\U0001faff"
 """Arrows, signs and emoji."""

@@ -81,6 +81,12 @@ def test_file_of_another_length_exits_3_with_both_numbers(
     assert " 30;" in outcome.err
 
 
+def test_noise_needs_runs(workspace: Workspace, ref: Path) -> None:
+    outcome = compare(workspace, ref, ref, "--ref", ref, "--noise", "lower")
+    assert outcome.code == 2
+    assert "--noise" in outcome.err
+
+
 @pytest.mark.parametrize("place", ["system", "--ref"])
 def test_files_in_another_encoding_are_not_scored(
     workspace: Workspace, tmp_path: Path, place: str

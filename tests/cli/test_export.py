@@ -107,7 +107,7 @@ def test_wrong_use_is_named_and_exits_2(
     ("command", "named"),
     [
         ("inspect EXPORTED", "exported from"),
-        ("inspect EXPORTED --text Hund", "exported from"),
+        ("inspect EXPORTED --shapes --text Hund", "exported from"),
         ("inspect EXPORTED --attention new.png", "only translates"),
         ("doctor EXPORTED", "exported from"),
         ("plot EXPORTED -o new.png", "exported from"),

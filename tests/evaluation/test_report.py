@@ -88,3 +88,16 @@ def test_two_runs_are_compared_as_compare_does(
 def test_wrong_use_exits_2(workspace: Workspace, args: list[str]) -> None:
     outcome = workspace.call("report", *args)
     assert (outcome.code, outcome.out) == (2, b"")
+
+
+def test_damaged_metrics_are_told_of(workspace: Workspace, tmp_path: Path) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train"\n')
+    outcome = workspace.call("report", run, "-o", tmp_path / "page.html")
+    assert outcome.code == 3
+    assert "metrics.jsonl" in outcome.err
+
+
+def test_a_sentence_that_nothing_looks_at_exits_2(workspace: Workspace) -> None:
+    assert workspace.call("inspect", workspace.run, "--text", "Ein Hund.").code == 2

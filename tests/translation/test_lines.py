@@ -1,6 +1,13 @@
-"""Parts of a line, joined again."""
+"""Parts of a line, joined again, and what is copied of a line."""
 
-from mt_cli.translation.lines import Translation, joined
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mt_cli.translation.lines import ADDRESS, Translation, has_words, joined, read_line
 
 DOG = Translation("A dog.", -1.5, ("A", "dog", "."), ("Ein", "Hund", "."), ((0, 0), (1, 1), (2, 2)))
 CAT = Translation("Cats!", -0.5, ("Cats", "!"), ("Die", "Katzen", "hier", "!"), ((1, 0), (3, 1)))
@@ -24,3 +31,22 @@ def test_part_without_tokens_still_counts_in_the_source() -> None:
     whole = joined([NOTHING, DOG], space=" ")
     assert whole.text == "A dog."
     assert whole.alignment == ((1, 0), (2, 1), (3, 2))
+
+
+SIMPLE_ADDRESS = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+\.\S+")
+"""What an address is, with a pattern that takes cubic time."""
+
+
+@given(st.text(alphabet="a@./: \u200d😀", max_size=30) | st.text(max_size=20))
+def test_addresses_are_those_of_the_simple_pattern(text: str) -> None:
+    found = [each.span() for each in ADDRESS.finditer(text)]
+    assert found == [each.span() for each in SIMPLE_ADDRESS.finditer(text)]
+
+
+@pytest.mark.parametrize("piece", ["@", "a@", "name@host,", "a@b.", "漢", "www.", "😀"])
+def test_a_long_word_takes_linear_time(piece: str) -> None:
+    text = piece * (20_000 // len(piece))
+    began_at = time.process_time()
+    read_line(text, knows=lambda _: False)
+    has_words(text)
+    assert time.process_time() - began_at < 2  # with cubic time, hours
