@@ -188,7 +188,7 @@ def translate(
     if packing in (".gz", ".zst", ".xz", ".bz2"):
         raise UsageError(
             f"{target}: translations are written as plain text; name a file without {packing}, or "
-            f"send them to a program that packs"
+            "send them to a program that packs"
         )
     _check_runs(runs or [])
     from mt_cli.runs.opening import models_named, open_models

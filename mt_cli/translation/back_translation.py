@@ -22,7 +22,7 @@ from mt_cli.data.corpora import (
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.machine.atomic import sync, write_atomically, write_json
 from mt_cli.machine.device import fast_bf16
-from mt_cli.machine.files import read_json, sha256_bytes
+from mt_cli.machine.files import sha256_bytes
 from mt_cli.machine.lock import locked
 from mt_cli.machine.progress import progress_shown
 from mt_cli.runs.checkpoint import weights_sha256
@@ -110,10 +110,7 @@ def _made(
             _make(folder, name, kept, num_held_out, run, more)
     given, made = ((folder / each,) for each in (GIVEN, MADE))
     src, tgt = (given, made) if text.side == "src" else (made, given)
-    left_out = read_json(folder / REPORT).get("held_out")
-    return TranslatedPairs(
-        FilesConfig(src=src, tgt=tgt), left_out if isinstance(left_out, int) else 0
-    )
+    return TranslatedPairs(FilesConfig(src=src, tgt=tgt), num_held_out)
 
 
 def _make(
