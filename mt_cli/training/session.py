@@ -17,20 +17,14 @@ import torch
 from torch import Tensor
 
 from mt_cli.data.prepared import Prepared
-from mt_cli.errors import DataError, DivergedError, MtCliError, StoppedError
+from mt_cli.errors import DivergedError, MtCliError, StoppedError
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.progress import progress_shown
 from mt_cli.machine.signals import StopSignals
-from mt_cli.runs.checkpoint import (
-    CheckpointState,
-    checkpoint_name,
-    read_state,
-    read_training_tensors,
-    read_weights,
-    save_checkpoint,
-)
+from mt_cli.runs.checkpoint import CheckpointState
 from mt_cli.runs.metrics import truncate_metrics
-from mt_cli.runs.run import CHECKPOINTS, Run
+from mt_cli.runs.run import Run
+from mt_cli.training.checkpointer import Checkpointer
 from mt_cli.training.distributed import World
 from mt_cli.training.meter import Meter
 from mt_cli.training.monitor import Monitor
@@ -105,13 +99,14 @@ class Session:
             world=world,
         )
         self._meter = Meter()
+        self._checkpointer = Checkpointer(run, self._trainer, self._meter)
         self._state = CheckpointState(step=0)
         self._best_validation: Validation | None = None
         """This session's best, or its first if none was best."""
         # Without a checkpoint, step 0 is validated again, so its record goes too.
         self._last_kept_step = -1
         if run.checkpoints and world.is_first:  # the trainer gives the others what it loads
-            self._load_newest_checkpoint()
+            self._state = self._checkpointer.load_newest()
             self._last_kept_step = self._state.step
         if run.distil_from and self._state.step < self._trainer.total_steps:
             self._trainer.learn_from(load_teachers(run))
@@ -294,75 +289,10 @@ class Session:
             self._state = replace(self._state, score_to_beat=score, nll_to_beat=nll)
         self._state = replace(self._state, validations_without_gain=without_gain)
 
-    # Checkpoints
-
     def _save(self) -> None:
         self._check_finite()
         self._state = replace(self._state, step=self._trainer.step, elapsed_s=self._elapsed_s())
-        name = checkpoint_name(self._state.step)
-        save_checkpoint(
-            self._run.folder / CHECKPOINTS / name,
-            dict(self.model.named_parameters()),
-            tensors={**self._trainer.state_dict(), **self._meter.state_dict()},
-            state=self._state,
-        )
-        self._point_to_checkpoints(last=name)
-        self._run.remove_unused_checkpoints(last=name)
-
-    def _point_to_checkpoints(self, *, last: str) -> None:
-        if self._state.best_step is not None:
-            self._run.point("best", to=checkpoint_name(self._state.best_step))
-        self._run.point("last", to=last)
-
-    def _load_newest_checkpoint(self) -> None:
-        """Continue from the newest checkpoint that can be used.
-
-        Raises:
-            DataError: none is complete, with finite weights.
-        """
-        run = self._run
-        failures: list[str] = []
-        for name in reversed(run.checkpoints):
-            try:
-                state = self._load(name)
-            except DataError as error:
-                failures.append(str(error))
-                continue
-            for failure in failures:
-                log.warning("%s", failure)
-            if failures:
-                log.warning("training continues from %s, the newest usable checkpoint", name)
-            if state.best_step is None or checkpoint_name(state.best_step) not in run.checkpoints:
-                state = replace(state, best_score=None, best_nll=None, best_step=None)
-            self._state = state
-            if self._world.is_first:  # a kill may have kept this from being done
-                self._point_to_checkpoints(last=name)
-                if not failures:
-                    run.remove_unused_checkpoints(last=name)
-            if state.step > self._trainer.total_steps:
-                log.warning(
-                    "the run is at step %d, past the %d asked for",
-                    state.step,
-                    self._trainer.total_steps,
-                )
-            return
-        raise DataError(f"{failures[0]}; no other checkpoint can be used: train anew")
-
-    def _load(self, name: str) -> CheckpointState:
-        """Fill the model, the trainer and the meter from the checkpoint `name`."""
-        folder = self._run.folder / CHECKPOINTS / name
-        shapes = self._run.parameter_shapes
-        state = read_state(folder)
-        tensors = read_training_tensors(folder, shapes)
-        self.model.load_state_dict(read_weights(folder, shapes), strict=False)
-        try:
-            self._trainer.restore(state.step, tensors)
-            self._meter.load_state_dict(tensors)
-        except KeyError as error:
-            raise DataError(f"{folder}: its training state lacks {error}") from error
-        except ValueError as error:
-            raise DataError(f"{folder}: {error}") from error
-        return state
+        self._checkpointer.save(self._state)
 
     # What ends a training
 
