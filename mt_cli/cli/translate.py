@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,11 +21,12 @@ from mt_cli.config.messages import command_line
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import UsageError
 from mt_cli.machine.progress import progress_shown
-from mt_cli.machine.terminal import json_text, write_bytes
+from mt_cli.machine.terminal import json_text
 
 if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.translation.lines import Translation
     from mt_cli.translation.options import DecodingOptions
+    from mt_cli.translation.streams import Target
     from mt_cli.translation.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -173,9 +174,7 @@ def translate(
     object that holds all N. Without -i and --text, lines are read from stdin; Ctrl-D ends them. Of
     a .tmx, .xlf or .xliff file, units without a translation get one.
     """
-    options = decoding.options()
-    options = reranking.added_to(options)
-    options = sampling.added_to(options)
+    options = sampling.added_to(reranking.added_to(decoding.options()))
     if options.reranking is not None and (output.is_detailed or sampling.sample):
         raise UsageError(
             "--rerank-with gives one translation a line, as text; leave out --n-best, "
@@ -184,24 +183,10 @@ def translate(
     of_table = None if column is None else parse_column(column, "--column")
     if of_table is not None and (source == "-" or text is not None):
         raise UsageError("--column translates a column of a file; name the file with -i")
-    packing = Path(target).suffix
-    if packing in (".gz", ".zst", ".xz", ".bz2"):
-        raise UsageError(
-            f"{target}: translations are written as plain text; name a file without {packing}, or "
-            "send them to a program that packs"
-        )
     _check_runs(runs or [])
     from mt_cli.runs.opening import models_named, open_models
     from mt_cli.translation.documents import is_document, translate_document
-    from mt_cli.translation.streams import (
-        LINES_FOR_GPU,
-        LINES_TOGETHER,
-        count_lines,
-        line_chunks,
-        open_source,
-        open_target,
-        typed_lines,
-    )
+    from mt_cli.translation.streams import count_lines, open_source, open_target, portions
     from mt_cli.translation.translator import Translator
 
     models = open_models(models_named(runs or []))
@@ -222,28 +207,36 @@ def translate(
         if is_typed:
             lang = models[0].config.data.src_lang
             log.info("type a sentence (%s) and press Enter; Ctrl-D ends", lang)
-        most = LINES_FOR_GPU if translator.engine.device == "cuda" else LINES_TOGETHER
-        chunks = typed_lines(lines_in) if is_typed else line_chunks(lines_in, most=most)
         # If lines are typed or shown, the translations themselves show the progress.
         has_no_bar = is_typed or lines_out.file.isatty()
+        num_lines = count_lines(lines_in)
         with progress_shown(
-            "translating", unit="lines", total=count_lines(lines_in), is_hidden=has_no_bar
+            "translating", unit="lines", total=num_lines, is_hidden=has_no_bar
         ) as on_progress:
-            first_line = 1
-            warning = None
-            for lines in chunks:
-                written = output.lines_of(translator, lines, on_progress=on_progress)
-                data = "".join(f"{line}\n" for line in written).encode()
-                if target == "-":
-                    write_bytes(data)
-                else:
-                    lines_out.write(data)
-                # Warn once, and after the output, which nobody should have to wait for.
-                if warning is None:
-                    warning = translator.input_warning(lines, first_line=first_line)
-                    _log_warning(warning)
-                first_line += len(lines)
-        _log_warning(translator.take_limit_warning())
+            sources = portions(lines_in, for_gpu=translator.engine.device == "cuda")
+            _translate_portions(sources, lines_out, translator, output, on_progress=on_progress)
+
+
+def _translate_portions(
+    portions: Iterable[Sequence[str]],
+    lines_out: "Target",
+    translator: "Translator",
+    output: TranslationFlags,
+    *,
+    on_progress: Callable[[int], None],
+) -> None:
+    """Translate portions of lines one after the other, and write what `output` asks for."""
+    first_line = 1
+    warning = None
+    for lines in portions:
+        written = output.lines_of(translator, lines, on_progress=on_progress)
+        lines_out.write("".join(f"{line}\n" for line in written).encode())
+        # Warn once, and after the output, which nobody should have to wait for.
+        if warning is None:
+            warning = translator.input_warning(lines, first_line=first_line)
+            _log_warning(warning)
+        first_line += len(lines)
+    _log_warning(translator.take_limit_warning())
 
 
 def _log_warning(warning: str | None) -> None:

@@ -9,11 +9,11 @@ import re
 import shlex
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
+from typing import BinaryIO, Literal, NamedTuple, cast
 
 from mt_cli.errors import DataError
 from mt_cli.machine.files import MAX_TEXT_BYTES
@@ -39,17 +39,32 @@ ZSTD = rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"
 """Also a frame without text, with which some zstd files begin."""
 XZ = rb"\xfd7zXZ\x00"
 BZIP2 = rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)"
-PACKED = (
-    (GZIP, "a .gz file", "gunzip -c", lambda file: gzip.GzipFile(fileobj=file)),
-    (ZSTD, "a .zst file", "zstd -dc", ZstdFile),
-    (XZ, "an .xz file", "xz -dc", lzma.LZMAFile),
-    (BZIP2, "a .bz2 file", "bzip2 -dc", bz2.BZ2File),
+
+
+class Packing(NamedTuple):
+    """A way to pack a file."""
+
+    ending: str
+    """Of the file's name, with its dot."""
+    beginning: bytes
+    """A pattern of the file's first bytes."""
+    command: str
+    """What unpacks its input, in a shell."""
+    open: Callable[[BinaryIO], object]
+    """Gives a file that unpacks."""
+
+
+PACKINGS = (
+    Packing(".gz", GZIP, "gunzip -c", lambda file: gzip.GzipFile(fileobj=file)),
+    Packing(".zst", ZSTD, "zstd -dc", ZstdFile),
+    Packing(".xz", XZ, "xz -dc", lzma.LZMAFile),
+    Packing(".bz2", BZIP2, "bzip2 -dc", bz2.BZ2File),
 )
-"""How packed files begin, what they are, and the command and the class that unpack them."""
+PACKED_ENDINGS = frozenset(packing.ending for packing in PACKINGS)
 FILTERED = (
     (rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "UTF-32 text", "iconv -f utf-32 -t utf-8"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "iconv -f utf-16 -t utf-8"),
-    *((pattern, kind, command) for pattern, kind, command, _ in PACKED),
+    *((packing.beginning, f"packed as {packing.ending}", packing.command) for packing in PACKINGS),
 )
 """How files begin that a command turns into text, what they are, and the command."""
 KINDS = (
@@ -115,10 +130,8 @@ def open_bytes(path: Path) -> Iterator[io.BufferedReader]:
 def unpacked(file: io.BufferedReader) -> io.BufferedReader:
     """`file`, or its unpacked content; all of these classes have the methods of a reader."""
     head = file.peek(HEAD_BYTES)
-    for pattern, _, _, reader in PACKED:
-        if re.match(pattern, head):
-            return cast("io.BufferedReader", reader(file))
-    return file
+    packing = _packing_of(head)
+    return file if packing is None else cast("io.BufferedReader", packing.open(file))
 
 
 def piped(paths: Sequence[Path], command: str) -> str:
@@ -135,10 +148,18 @@ def _unpacking_command(path: Path) -> str:
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
-        for pattern, _, command, _ in PACKED:
-            if re.match(pattern, head):
-                return command
+        packing = _packing_of(head)
+        if packing is not None:
+            return packing.command
     return ""
+
+
+def _packing_of(head: bytes) -> Packing | None:
+    """How a file that begins with `head` is packed; None if it is not."""
+    for packing in PACKINGS:
+        if re.match(packing.beginning, head):
+            return packing
+    return None
 
 
 def check_is_text(head: bytes, path: Path | None) -> None:

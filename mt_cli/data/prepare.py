@@ -37,6 +37,7 @@ from mt_cli.data.encoded import (
     open_split,
     write_split,
 )
+from mt_cli.data.files import PACKED_ENDINGS
 from mt_cli.data.filter import REASONS, text_options
 from mt_cli.data.lengths import TrainingLengths
 from mt_cli.data.prepared import Prepared, complete_prepared, open_prepared
@@ -209,8 +210,8 @@ def _num_workers(corpus: Corpus, workers: int) -> int:
     if not workers:
         num_bytes = 0
         for path in set(files_of(corpus).values()):
-            packing = 3 if path.suffix in (".gz", ".zst") else 1
-            num_bytes += packing * path.stat().st_size
+            unpacked_share = 3 if path.suffix in PACKED_ENDINGS else 1
+            num_bytes += unpacked_share * path.stat().st_size
         workers = usable_cores() if num_bytes >= MIN_BYTES_FOR_WORKERS else 1
     return min(workers, MAX_WORKERS)
 

@@ -1,7 +1,6 @@
 """`config new`: a config that suits a corpus."""
 
 import logging
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from mt_cli.config.schema import (
 )
 from mt_cli.data.checks import log_problems
 from mt_cli.data.corpora import Corpus, files_of, find_corpus
+from mt_cli.data.files import PACKED_ENDINGS
 from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.errors import MtCliError, UsageError
 from mt_cli.machine.atomic import (
@@ -167,7 +167,9 @@ def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -
 
 def _language_of(path: Path, column: Column | None) -> str | None:
     """The language in a column's name, as `translation.es`, or in a file's, as `train.es.gz`."""
-    name = column if isinstance(column, str) else re.sub(r"\.(gz|zst|xz|bz2)$", "", path.name)
+    name = path.stem if path.suffix in PACKED_ENDINGS else path.name
+    if isinstance(column, str):
+        name = column
     return language_named(name)
 
 

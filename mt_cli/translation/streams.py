@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from mt_cli.data.files import DAMAGE, check_is_text, open_text, read_errors_named
+from mt_cli.data.files import DAMAGE, PACKED_ENDINGS, check_is_text, open_text, read_errors_named
 from mt_cli.errors import ResourceError, UsageError
 from mt_cli.machine.atomic import replaced, write_errors_named
-from mt_cli.machine.terminal import is_terminal, print_stderr
+from mt_cli.machine.terminal import is_terminal, print_stderr, write_bytes
 from mt_cli.text.normalize import decode_line, is_valid_utf8
 
 log = logging.getLogger(__name__)
@@ -23,26 +23,23 @@ log = logging.getLogger(__name__)
 PROMPT = "> "
 MAX_WARNINGS = 3
 """Of lines that are not UTF-8; for more, only their number."""
-
-
 FIRST_LINES = 128
 """Few, so that the first translations come soon; each later portion is twice as large."""
-
-
 LINES_TOGETHER = 2048
 """Enough that sorting by length fills batches evenly, few enough that memory stays small."""
-
-
 LINES_FOR_GPU = 16_384
 """Enough for two batches."""
-
-
 SHELL_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/(?:self|thread-self))/fd/(\d+)")
 """Names of what a shell has opened for this program, as in `-o /dev/stdout >> file`."""
-
-
 BYTES_OF_LINE = 128
 """More than most lines have."""
+
+
+def portions(source: io.BufferedIOBase, *, for_gpu: bool) -> Iterator[list[str]]:
+    """The lines of `source` in portions to be translated; a terminal's come one by one."""
+    if source.isatty():
+        return typed_lines(source)
+    return line_chunks(source, most=LINES_FOR_GPU if for_gpu else LINES_TOGETHER)
 
 
 def line_chunks(
@@ -154,24 +151,27 @@ def count_lines(source: io.BufferedIOBase) -> int | None:
 class Target:
     """Where translations go."""
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
+    def __init__(self, file: BinaryIO, path: Path | None) -> None:
+        """Without a `path`, `file` is standard output."""
         self.file = file
         self._path = path
         self.num_lines = 0
 
     def write(self, data: bytes) -> None:
         """Write whole lines at once."""
-        with write_errors_named(self._path):
-            self.file.write(data)
-            self.file.flush()
+        if self._path is None:
+            write_bytes(data)
+        else:
+            with write_errors_named(self._path):
+                self.file.write(data)
+                self.file.flush()
         self.num_lines += data.count(b"\n")
 
-    def keep(self) -> None:
-        """Keep what is written of a file that will not be completed, in one of another name."""
-        kept = self._path.with_name(f"{self._path.name}.partial")
+    def keep_as(self, path: Path) -> None:
+        """Keep what is written of a file that will not be completed in the file `path`."""
         with suppress(OSError):
-            shutil.copyfile(self.file.name, kept)
-            log.warning("%d translated lines are kept in %s", self.num_lines, kept)
+            shutil.copyfile(self.file.name, path)
+            log.warning("%d translated lines are kept in %s", self.num_lines, path)
 
 
 @contextmanager
@@ -181,13 +181,18 @@ def open_target(name: str) -> Iterator[Target]:
     if name == "-":
         if sys.stdout is None:
             raise ResourceError("standard output is closed; name a file with --output")
-        yield Target(sys.stdout.buffer, path)
+        yield Target(sys.stdout.buffer, None)
         return
     file = _open_in_place(path)
     if file is not None:
         with file:
             yield Target(file, path)
         return
+    if path.suffix in PACKED_ENDINGS:
+        raise UsageError(
+            f"{name}: translations are written as plain text; name a file without {path.suffix}, "
+            "or send them to a program that packs"
+        )
     # Of a link, the file is replaced and not the link.
     place = path.resolve() if path.is_symlink() else path
     with write_errors_named(path):
@@ -198,7 +203,7 @@ def open_target(name: str) -> Iterator[Target]:
             yield target
         except BaseException:
             if target.num_lines:
-                target.keep()
+                target.keep_as(path.with_name(f"{path.name}.partial"))
             raise
 
 
