@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -143,21 +143,39 @@ def _search_option(key: str, metavar: str | None = None) -> Any:  # noqa: ANN401
 
 
 @dataclass(frozen=True)
-class DecodingFlags:
-    """How runs are decoded; `--set` gives the keys of `[decoding]` that have no flag."""
+class SearchFlags:
+    """What a search looks for; `--set` gives the keys of `[decoding]` that have no flag."""
 
     beam_size: Annotated[int | None, _search_option("beam_size", "N")] = None
     length_penalty: Annotated[float | None, _search_option("length_penalty", "A")] = None
     no_repeat_ngram: Annotated[int | None, _search_option("no_repeat_ngram", "N")] = None
     replace_unk: Annotated[bool | None, _search_option("replace_unk")] = None
-    batch_size: Annotated[int | None, _search_option("batch_size", "N")] = None
-    precision: Annotated[Precision | None, _search_option("precision")] = None
     decoding_settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="decoding.KEY=VALUE", help="Any other key of the config's [decoding]."
         ),
     ] = None
+
+    def settings(self) -> dict[str, object]:
+        """The keys of `[decoding]` that `--set` gives."""
+        search: dict[str, object] = {}
+        for setting in self.decoding_settings or ():
+            path, value = parse_setting(setting)
+            if path[:-1] != ("decoding",):
+                raise ConfigError(
+                    f"--set {setting!r}: expected decoding.KEY=VALUE, such as decoding.min_len=3"
+                )
+            search[path[-1]] = value
+        return search
+
+
+@dataclass(frozen=True)
+class ModelFlags:
+    """Which checkpoint computes, and how."""
+
+    batch_size: Annotated[int | None, _search_option("batch_size", "N")] = None
+    precision: Annotated[Precision | None, _search_option("precision")] = None
     backend: Annotated[
         Backend,
         typer.Option(help="Layers to decode with: our cached ones, or nn.Transformer (slow)."),
@@ -168,16 +186,13 @@ class DecodingFlags:
 
     def options(self) -> "DecodingOptions":
         """The options that these flags give."""
+        return self._options({})
+
+    def _options(self, settings: Mapping[str, object]) -> "DecodingOptions":
+        """These options and the keys of `[decoding]` in `settings`."""
         from mt_cli.translation.options import DecodingOptions
 
-        search: dict[str, object] = {}
-        for setting in self.decoding_settings or ():
-            path, value = parse_setting(setting)
-            if path[:-1] != ("decoding",):
-                raise ConfigError(
-                    f"--set {setting!r}: expected decoding.KEY=VALUE, such as decoding.min_len=3"
-                )
-            search[path[-1]] = value
+        search = dict(settings)
         for key in DecodingConfig.model_fields:
             value = getattr(self, key, None)
             if value is not None:
@@ -190,6 +205,15 @@ class DecodingFlags:
             search=search,
             owns_process=True,
         )
+
+
+@dataclass(frozen=True)
+class DecodingFlags(ModelFlags, SearchFlags):  # so the help begins with the search
+    """How runs are decoded."""
+
+    def options(self) -> "DecodingOptions":
+        """The options that these flags give."""
+        return self._options(self.settings())
 
 
 @dataclass(frozen=True)

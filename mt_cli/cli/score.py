@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mt_cli.cli.app import app, command
-from mt_cli.cli.flags import DecodingFlags, OutputFlags, RunPaths
+from mt_cli.cli.flags import ModelFlags, OutputFlags, RunPaths
 from mt_cli.errors import UsageError
 from mt_cli.machine.progress import progress_shown
 from mt_cli.machine.terminal import is_terminal, json_text, print_lines
@@ -20,7 +20,7 @@ def score(
     tgt: Annotated[
         str, typer.Option(metavar="FILE", help="Their translations, line by line; - is stdin.")
     ],
-    decoding: DecodingFlags,
+    model: ModelFlags,
     output: OutputFlags,
     normalize: Annotated[
         bool,
@@ -35,7 +35,7 @@ def score(
 
     Natural logarithms, line by line.
     """
-    options = decoding.options()
+    options = model.options()
     from mt_cli.runs.opening import open_runs
     from mt_cli.translation.lines import check_aligned
     from mt_cli.translation.scorer import PairScorer

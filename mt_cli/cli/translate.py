@@ -180,6 +180,8 @@ def translate(
             "--rerank-with gives one translation a line, as text; leave out --n-best, "
             "--with-score, --with-alignment, --sample and --json"
         )
+    if text is not None and source != "-":
+        raise UsageError("give either --text or --input, not both")
     of_table = None if column is None else parse_column(column, "--column")
     if of_table is not None and (source == "-" or text is not None):
         raise UsageError("--column translates a column of a file; name the file with -i")

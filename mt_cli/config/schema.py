@@ -292,6 +292,12 @@ class DataConfig(Section):
     max_len: int = Field(default=128, ge=1, le=MAX_LENGTH)
     """Training pairs with a side of more tokens are dropped; other splits keep every line."""
 
+    def tag_of(self, part: str) -> str:
+        """The word before each source line of a part such as `train+back`; empty if it has none."""
+        if not part.startswith(MORE) or part == AUGMENT:
+            return ""
+        return self.more[part.removeprefix(MORE)].tag
+
     def _problems(self) -> Iterator[str]:
         missing = [name for name in (TRAIN, VAL) if name not in self.splits]
         if missing:

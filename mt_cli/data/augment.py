@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.schema import MORE, TRAIN, DataConfig
-from mt_cli.data.corpora import Corpus, ParallelText, RawPair
+from mt_cli.data.corpora import Corpus, ParallelText, RawPair, tagged
 from mt_cli.text.noise import joined, make_noise
 from mt_cli.text.normalize import decode_line
 
@@ -19,7 +19,7 @@ NO_DROPS: Mapping[str, NDArray[np.uint8]] = {}
 
 @dataclass(frozen=True)
 class NoisyPairs:
-    """Noisy copies of the pairs of some `parts` of a corpus.
+    """Noisy copies of the pairs of some `parts` of a corpus, with the tags of these parts.
 
     Which pairs are copied, and how, depends on the seed, the part and the line alone. Of a pair
     that is left out, nothing is copied.
@@ -54,6 +54,7 @@ class NoisyPairs:
     def _copies(self, name: str, *, seed: str) -> Iterator[RawPair]:
         latest: deque[RawPair] = deque(maxlen=MAX_JOINED)
         drops = self.drops.get(name)
+        tag = self.data.tag_of(name)
         for number, pair in enumerate(self.parts[name].pairs()):
             if drops is not None and drops[number]:
                 continue
@@ -65,13 +66,13 @@ class NoisyPairs:
                 if kind == "join":
                     count = rng.randint(2, MAX_JOINED)
                     if len(latest) >= count:
-                        yield self._joined(list(latest)[-count:])
+                        yield self._joined(list(latest)[-count:], tag=tag)
                 else:
                     src, tgt = pair
                     text = make_noise(decode_line(src), kind, self.data.src_lang, rng)
-                    yield text.encode(), tgt
+                    yield tagged(text.encode(), tag), tgt
 
-    def _joined(self, pairs: Sequence[RawPair]) -> RawPair:
+    def _joined(self, pairs: Sequence[RawPair], *, tag: str) -> RawPair:
         src = joined([decode_line(src) for src, _ in pairs], self.data.src_lang)
         tgt = joined([decode_line(tgt) for _, tgt in pairs], self.data.tgt_lang)
-        return src.encode(), tgt.encode()
+        return tagged(src.encode(), tag), tgt.encode()

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt_cli.data.encoded import EncodedSplit, Sentences
-from mt_cli.data.order import Permutation, WeightedPermutation
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 
 POOL_BATCHES = 100
@@ -137,17 +136,17 @@ def plan_epoch(
 ) -> Iterator[PlannedBatch]:
     """Plan an epoch: batches of pairs of similar length, in random order within a pool.
 
-    Every pair comes once. If the split has portions, each pair comes as often as the share of its
-    portion says. A batch holds at most `tokens_per_batch` tokens a side, padding and `</s>`
-    included; a longer pair is a batch of its own. Widths are bucket sizes, or `max_width`, which no
-    pair may exceed. Memory does not grow with the corpus: one pool is planned at a time.
+    Pairs come as often as `shuffled` says. A batch holds at most `tokens_per_batch` tokens a side,
+    padding and `</s>` included; a longer pair is a batch of its own. Widths are bucket sizes, or
+    `max_width`, which no pair may exceed. One pool is planned at a time: of the whole corpus, only
+    the order of its pairs is in memory.
     """
-    order = _order_of(split, rng)
+    order = shuffled(split.portions or [(len(split), 1.0)], rng)
     mean_length = 1 + max(len(side.ids) for side in (split.src, split.tgt)) / max(1, len(split))
     pool_size = max(1, int(POOL_BATCHES * tokens_per_batch / mean_length))
     is_small = len(order) < pool_size
     for begin in range(0, len(order), pool_size):
-        pool = order.slice(begin, begin + pool_size)
+        pool = order[begin : begin + pool_size]
         src_widths = bucket_sizes(split.src.lengths_of(pool) + 1)
         tgt_widths = bucket_sizes(split.tgt.lengths_of(pool) + 1)
         # The narrower side is at most one size below the wider one: that halves the number of
@@ -166,12 +165,19 @@ def plan_epoch(
             yield batches[i]
 
 
-def _order_of(split: EncodedSplit, rng: np.random.Generator) -> Permutation | WeightedPermutation:
-    if not split.portions:
-        return Permutation(len(split), rng)
-    return WeightedPermutation(
-        [size for size, _ in split.portions], [share for _, share in split.portions], rng
-    )
+def shuffled(portions: Sequence[tuple[int, float]], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Numbers of consecutive `portions`, each (size, share), in a random order.
+
+    Each number comes as often as the share of its portion says. If that is not a whole number, some
+    come once more than the rest. A portion that is not empty gives at least one number.
+    """
+    drawn = []
+    begin = 0
+    for size, share in portions:
+        count = max(min(size, 1), round(size * share))
+        drawn.append(begin + np.resize(rng.permutation(size), count))
+        begin += size
+    return rng.permutation(np.concatenate(drawn))
 
 
 def _group(

@@ -142,6 +142,11 @@ Corpus = Mapping[str, ParallelText]
 """Splits by name, in the config's order, then added training pairs as `train+<name>`."""
 
 
+def tagged(src: bytes, tag: str) -> bytes:
+    """The source line `src` with the word `tag` before it, if there is one."""
+    return f"{tag} ".encode() + src if tag else src
+
+
 def is_trained_on(name: str) -> bool:
     """Whether split `name` is for training: the corpus's pairs, or pairs that the config adds."""
     return name == TRAIN or name.startswith(MORE)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mt_cli.config.schema import AUGMENT, MORE, TRAIN, Config, FilterConfig
+from mt_cli.config.schema import AUGMENT, MORE, TRAIN, Config, DataConfig, FilterConfig
 from mt_cli.data.augment import NoisyPairs
 from mt_cli.data.checks import log_problems, warn_of_known_sources
 from mt_cli.data.corpora import (
@@ -28,6 +28,7 @@ from mt_cli.data.corpora import (
     find_corpus,
     is_trained_on,
     pinned_hashes,
+    tagged,
 )
 from mt_cli.data.encoded import (
     EncodedPairs,
@@ -57,9 +58,7 @@ from mt_cli.machine.limits import usable_cores
 from mt_cli.machine.lock import locked
 from mt_cli.machine.workers import ordered_map
 from mt_cli.text.normalize import (
-    decode_line,
     hash_texts,
-    normalize,
     strip_line_end,
 )
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers, learn_tokenizers
@@ -171,7 +170,7 @@ def preview_filter(
     """What `[data.filter]` would leave out of each part that is trained on; prepares nothing."""
     corpus = find_corpus(config.data, source=source, offline=offline)
     log.info("%s", log_problems(corpus, config.data))
-    warn_of_leaks(corpus)
+    warn_of_leaks(corpus, config.data)
     workers = _num_workers(corpus, workers)
     found = {}
     for name in corpus:
@@ -180,11 +179,12 @@ def preview_filter(
     return found
 
 
-def warn_of_leaks(corpus: Corpus) -> None:
+def warn_of_leaks(corpus: Corpus, data: DataConfig) -> None:
     """Warn of held-out splits of which more than a few sources are in training."""
+    options = text_options(data)
     sources = {}
     for name, split in corpus.items():
-        texts = (normalize(decode_line(src)) for src, _ in split.pairs())
+        texts = (normalized(src, options) for src, _ in split.pairs())
         sources[name] = np.unique(hash_texts(filter(None, texts)))
     trained_on = [hashes for name, hashes in sources.items() if is_trained_on(name)]
     for name, hashes in sources.items():
@@ -366,9 +366,12 @@ def encode_split(
 
     def encoded() -> Iterator[EncodedPairs]:
         for part, text in parts.items():
-            more = config.data.more.get(part.removeprefix(MORE))
-            tag = more.tag if more is not None and part != TRAIN else ""
-            job = partial(encode_pairs, tokenizers=tokenizers, max_len=max_len, tag=tag)
+            job = partial(
+                encode_pairs,
+                tokenizers=tokenizers,
+                max_len=max_len,
+                tag=config.data.tag_of(part),
+            )
             groups = read_groups(text, label=f"encoding {part}")
             if is_train:
                 groups = _kept(groups, drops[part], dropped[part], part=part)
@@ -412,14 +415,12 @@ def encode_pairs(
 ) -> EncodedPairs:
     """Normalize and encode `raw` lines, with or without their line ends.
 
-    Pairs with a side of more than `max_len` ids are dropped; with None, every pair is kept. `tag`
-    is a word put before each source.
+    Pairs with a side of more than `max_len` ids are dropped; with None, every pair is kept. The
+    word `tag` comes before each source.
     """
     lines = [(strip_line_end(src), strip_line_end(tgt)) for src, tgt in raw]
-    sources = [normalized(src, tokenizers.options) for src, _ in lines]
+    sources = [normalized(tagged(src, tag), tokenizers.options) for src, _ in lines]
     targets = [normalized(tgt, tokenizers.options) for _, tgt in lines]
-    if tag:
-        sources = [f"{tag} {source}" for source in sources]
     all_src = tokenizers.src.encode(sources)
     all_tgt = tokenizers.tgt.encode(targets)
     src_ids = []

@@ -67,7 +67,13 @@ def logged_to(path: Path) -> Iterator[None]:
 def has_listener(level: int = logging.INFO) -> bool:
     """Whether messages of `level` reach a person, and not only a file.
 
-    INFO does not with `--quiet`, nor where `mt_cli` is used as a library.
+    INFO does not with `--quiet`, where `mt_cli` is used as a library, or where another process
+    reports.
     """
-    handlers = logging.getLogger("mt_cli").handlers
-    return any(h.level <= level and not isinstance(h, logging.FileHandler) for h in handlers)
+    package = logging.getLogger("mt_cli")
+    if not package.isEnabledFor(level):
+        return False
+    for handler in package.handlers:
+        if handler.level <= level and not isinstance(handler, logging.FileHandler):
+            return True
+    return False

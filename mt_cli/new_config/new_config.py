@@ -73,7 +73,7 @@ def new_config(
         corpus = find_corpus(data)
         given = {name: pair for name, pair in corpus.items() if name in files}
         examples = log_problems(given, data)
-        warn_of_leaks(given)
+        warn_of_leaks(given, data)
         missing = [name for name in (VAL, TEST) if name not in files]
         if missing:
             cut_files, cut_sizes = _cut_off(

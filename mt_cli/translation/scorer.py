@@ -73,7 +73,7 @@ class PairScorer:
         with memory_errors_explained("the model does not fit"):
             models = []
             for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
-                models.append(run.load_model(checkpoint=name, backend="scratch"))
+                models.append(run.load_model(checkpoint=name, backend=options.backend))
             return cls(models, runs[0].tokenizers, runtime=runtime, batch_size=config.batch_size)
 
     def score(

@@ -122,8 +122,6 @@ def _prompted(source: io.BufferedIOBase) -> bytes:
 def open_source(name: str, *, text: str | None = None) -> AbstractContextManager[io.BufferedIOBase]:
     """The bytes to translate: `text` if given, else the file `name`, where `-` is stdin."""
     if text is not None:
-        if name != "-":
-            raise UsageError("give either --text or --input, not both")
         return io.BytesIO(text.encode("utf-8", "surrogateescape") + b"\n")
     if name == "-":
         if sys.stdin is None:

@@ -450,6 +450,7 @@ def test_a_table_gets_one_more_column(
         (["--column", "2"], "-i"),
         (["--column", "2", "--text", "Ein Hund."], "-i"),
         (["--text", "Ein Hund.", "-o", "out.gz"], "out.gz"),
+        (["--text", "Ein Hund.", "-i", "memory.tmx"], "--text"),
         (["-i", "none.csv", "--column", "0"], "a column's number from 1"),
         (["-i", "none.csv", "--column", ""], "a column's number from 1"),
     ],

@@ -146,3 +146,14 @@ def test_another_augmentation_prepares_again(configure: Configure, tmp_path: Pat
     assert prepare_corpus(configure(lower=0.5), out=tmp_path / "out").is_new
     assert not prepare_corpus(configure(lower=0.5), out=tmp_path / "out").is_new
     assert prepare_corpus(configure(lower=0.6), out=tmp_path / "out").is_new
+
+
+def test_copies_of_tagged_pairs_have_the_tag(configure: Configure) -> None:
+    config = configure(parts=["second"], lower=1.0, join=1.0)
+    more = config.data.more["second"].model_copy(update={"tag": "<back>"})
+    data = config.data.model_copy(update={"more": {"second": more}})
+    noisy = NoisyPairs.of(find_corpus(data), data)
+    assert noisy is not None
+    sources = [src.decode() for src, _ in noisy.pairs()]
+    assert len(sources) > 10
+    assert all(src.startswith("<back> ") and src.count("<back>") == 1 for src in sources)

@@ -1,5 +1,6 @@
 """Batches: sizes in few steps, each pair once within the budget, and teacher forcing."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from mt_cli.data.batching import (
     collate,
     pad_ids,
     plan_epoch,
+    shuffled,
 )
 
 pair_lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
@@ -159,6 +161,29 @@ def test_rows_are_padded_on_the_right(
     sequences: list[list[int]], expected: list[list[int]]
 ) -> None:
     assert pad_ids(sequences).tolist() == expected
+
+
+portion_lists = st.lists(
+    st.tuples(st.integers(0, 40), st.sampled_from([0.25, 0.5, 1.0, 1.5, 3.0])),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=40)
+@given(portion_lists, st.integers(0, 5))
+def test_each_portion_comes_as_often_as_its_share_says(
+    portions: list[tuple[int, float]], seed: int
+) -> None:
+    counts = Counter(shuffled(portions, np.random.default_rng(seed)).tolist())
+    begin = 0
+    for size, share in portions:
+        of_portion = [counts[i] for i in range(begin, begin + size)]
+        assert sum(of_portion) == max(min(size, 1), round(size * share))
+        # None comes a second time before all have come once.
+        assert set(of_portion) <= {int(share), int(share) + 1}
+        begin += size
+    assert counts.keys() <= set(range(begin))
 
 
 def test_an_epoch_holds_of_each_portion_what_its_share_says() -> None:

@@ -49,10 +49,13 @@ def write(
 def told(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
     """Checks a corpus; gives the warnings, a line each."""
 
-    def check(corpus: dict[str, ParallelText], src_lang: str = "de") -> str:
+    def check(
+        corpus: dict[str, ParallelText], src_lang: str = "de", *, lowercase: bool = False
+    ) -> str:
         caplog.clear()
-        log_problems(corpus, DataConfig(src_lang=src_lang, tgt_lang="en"))
-        warn_of_leaks(corpus)
+        data = DataConfig(src_lang=src_lang, tgt_lang="en", lowercase=lowercase)
+        log_problems(corpus, data)
+        warn_of_leaks(corpus, data)
         warnings = [each for each in caplog.records if each.levelno >= logging.WARNING]
         return "\n".join(each.message for each in warnings)
 
@@ -232,6 +235,10 @@ def test_held_out_sources_that_training_has_too_are_told_with_their_number(
     known = [line.replace(" ", "  ") for line in de[:4]]
     corpus["val"] = write(tmp_path, "val", val_de[:96] + known, val_en)
     assert re.fullmatch(r"val: 4 of its 100 .*", told(corpus))
+    upper = [line.upper() for line in known]
+    corpus["val"] = write(tmp_path, "val", val_de[:96] + upper, val_en)
+    assert told(corpus) == ""
+    assert re.fullmatch(r"val: 4 of its 100 .*", told(corpus, lowercase=True))
     corpus["val"] = write(tmp_path, "val", val_de[:97] + known[:3], val_en)
     assert told(corpus) == ""
 

@@ -289,3 +289,12 @@ def test_a_tag_among_words_is_refused() -> None:
     table = {"src": "a", "tgt": "b", "tag": "x"}
     with pytest.raises(ConfigError, match=r"data\.more\.forward\.tag"):
         parse_config({"data": {"more": {"forward": table}}, "tokenizer": {"kind": "spacy"}})
+
+
+def test_a_held_out_split_has_no_tag_though_more_pairs_have_its_name(corpus: Corpus) -> None:
+    made = more_pairs(corpus, "made", PAIRS[:2], tag="synthetisch")
+    corpus.prepare(config_with(corpus, val=made))
+    prepared = open_prepared(corpus.out)
+    val = prepared.split("val").src
+    decoded = prepared.tokenizers.src.decode([val[i].tolist() for i in range(len(val))])
+    assert not any("synthetisch" in text for text in decoded)

@@ -59,6 +59,15 @@ def test_nothing_is_shown_where_nothing_is_wanted(
     assert capsys.readouterr() == ("", "")
 
 
+def test_nothing_is_shown_where_another_process_reports(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_logging(is_quiet=False, is_verbose=False)
+    logging.getLogger("mt_cli").setLevel(logging.ERROR)  # as `train_run` does
+    advance(clock, total=200)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_terminal_has_a_bar_that_goes_and_no_lines(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
