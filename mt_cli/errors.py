@@ -103,6 +103,3 @@ class StoppedError(MtCliError):
         super().__init__(message)
         self.signal_number = signal_number
         self.exit_code = 128 + signal_number
-
-
-# What the machine ran out of, as an exception of Python or of a library says it

@@ -73,7 +73,7 @@ def inspect(
     from mt_cli.evaluation.inspect import shapes_as_text
     from mt_cli.model.shapes import trace_shapes
     from mt_cli.pictures.figures import check_ending
-    from mt_cli.translation.attention import ENDINGS
+    from mt_cli.translation.attention import ENDINGS, Attention
     from mt_cli.translation.translator import Translator
 
     if drawing.attention is not None:
@@ -86,7 +86,7 @@ def inspect(
     document: dict[str, object] = {"source": pair.source, "translation": pair.translation}
     lines = []
     if drawing.attention is not None:
-        maps = translator.attention(text).maps(
+        maps = Attention.of(translator.model, pair).maps(
             drawing.attention_of, layer=drawing.layer, head=drawing.head
         )
         maps.write(drawing.attention)

@@ -493,14 +493,6 @@ class DecodingConfig(Section):
     translated differently in another batch or on another machine.
     """
 
-    def max_len(self, src_length: int, *, trained_factor: float) -> int:
-        """Most tokens of the translation of `src_length` tokens, if the model has room for them.
-
-        `trained_factor` stands for a `max_len_factor` that is not set.
-        """
-        factor = trained_factor if self.max_len_factor is None else self.max_len_factor
-        return int(factor * src_length) + self.max_len_extra
-
 
 class RuntimeConfig(Section):
     """`[runtime]`: on what it runs."""

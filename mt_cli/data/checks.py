@@ -254,15 +254,19 @@ def find_problems(sample: SplitSample, *, src_lang: str, tgt_lang: str) -> Itera
     yield from _swapped_sides(sample, src_lang, tgt_lang)
 
 
-def _share_of(
-    pairs: Sequence[Pair], max_share: float, has_problem: Callable[[Pair], object]
-) -> tuple[str, str] | None:
-    """The share of `pairs` with a problem and some of their lines; None if it is normal."""
-    lines = [pair.line for pair in pairs if has_problem(pair)]
-    if len(lines) < max(MIN_LINES, max_share * len(pairs)):
-        return None
+def _where_common(
+    sample: SplitSample, max_share: float, has_problem: Callable[[Pair], object], problem: str
+) -> Iterator[str]:
+    """The `problem`, if more than `max_share` of the pairs have it.
+
+    In it, `{share}` stands for how many pairs do. Some of their lines follow.
+    """
+    lines = [pair.line for pair in sample.pairs if has_problem(pair)]
+    if len(lines) < max(MIN_LINES, max_share * len(sample.pairs)):
+        return
+    share = f"{len(lines) / len(sample.pairs):.0%} of the"
     shown = ", ".join(str(line) for line in lines[:3])
-    return f"{len(lines) / len(pairs):.0%} of the", f" (lines {shown} …)"
+    yield f"{sample.files}: {problem.format(share=share)} (lines {shown} …)"
 
 
 def _left_out_by(sample: SplitSample, setting: str) -> str:
@@ -270,22 +274,23 @@ def _left_out_by(sample: SplitSample, setting: str) -> str:
 
 
 def _equal_sides(sample: SplitSample) -> Iterator[str]:
-    found = _share_of(sample.pairs, MAX_EQUAL, lambda pair: pair.src == pair.tgt)
-    if found is not None:
-        share, lines = found
-        advice = _left_out_by(sample, "copies = true")
-        yield f"{sample.files}: {share} pairs have the same text on both sides{advice}{lines}"
+    advice = _left_out_by(sample, "copies = true")
+    yield from _where_common(
+        sample,
+        MAX_EQUAL,
+        lambda pair: pair.src == pair.tgt,
+        f"{{share}} pairs have the same text on both sides{advice}",
+    )
 
 
 def _tabs_and_headers(sample: SplitSample) -> Iterator[str]:
     """Columns that were taken for text, and their names that were taken for a pair."""
-    found = _share_of(sample.pairs, MAX_TABS, lambda pair: pair.has_tab)
-    if found is not None:
-        share, lines = found
-        yield (
-            f"{sample.files}: {share} pairs have a tab; files of columns are named .tsv, or have a "
-            f"src_column{lines}"
-        )
+    yield from _where_common(
+        sample,
+        MAX_TABS,
+        lambda pair: pair.has_tab,
+        "{share} pairs have a tab; files of columns are named .tsv, or have a src_column",
+    )
     for side in (sample.files.src, sample.files.tgt):
         path = side.paths[0]
         names = header_of(path) if side.column is None and named_kind(path) else []
@@ -307,27 +312,27 @@ def _markup(sample: SplitSample) -> Iterator[str]:
     def looks_tokenized(pair: Pair) -> bool:
         return is_tokenized(pair.src) or is_tokenized(pair.tgt)
 
-    found = _share_of(sample.pairs, MAX_MARKUP, has_markup)
-    if found is not None:
-        share, lines = found
-        yield (
-            f"{sample.files}: {share} pairs have markup such as &uuml;, &apos; or <b>, which a "
-            "model learns as if it were text; [data] unescape = true reads &…; as characters, tags "
-            f"have to be taken out{lines}"
-        )
-    found = _share_of(sample.pairs, MAX_TOKENIZED, looks_tokenized)
-    if found is not None:
-        share, lines = found
-        yield (
-            f"{sample.files}: {share} pairs look tokenized, with a space before the last mark; "
-            f"text that people type does not: detokenize it{lines}"
-        )
-    found = _share_of(sample.pairs, MAX_UNREACHABLE, lambda pair: not pair.is_reachable)
-    if found is not None and not sample.is_trained_on:
-        share, lines = found
-        yield (
-            f"{sample.files}: {share} targets are not in Unicode's NFC or hold invisible "
-            f"characters, which no translation has: scores will be too low{lines}"
+    yield from _where_common(
+        sample,
+        MAX_MARKUP,
+        has_markup,
+        "{share} pairs have markup such as &uuml;, &apos; or <b>, which a model learns as if it "
+        "were text; [data] unescape = true reads &…; as characters, tags have to be taken out",
+    )
+    yield from _where_common(
+        sample,
+        MAX_TOKENIZED,
+        looks_tokenized,
+        "{share} pairs look tokenized, with a space before the last mark; text that people type "
+        "does not: detokenize it",
+    )
+    if not sample.is_trained_on:
+        yield from _where_common(
+            sample,
+            MAX_UNREACHABLE,
+            lambda pair: not pair.is_reachable,
+            "{share} targets are not in Unicode's NFC or hold invisible characters, which no "
+            "translation has: scores will be too low",
         )
 
 
@@ -335,13 +340,13 @@ def _repeated_pairs(sample: SplitSample) -> Iterator[str]:
     first_line: dict[tuple[str, str], int] = {}
     for pair in sample.pairs:
         first_line.setdefault((pair.src, pair.tgt), pair.line)
-    found = _share_of(
-        sample.pairs, MAX_REPEATED, lambda pair: first_line[pair.src, pair.tgt] != pair.line
+    advice = _left_out_by(sample, "duplicates = true")
+    yield from _where_common(
+        sample,
+        MAX_REPEATED,
+        lambda pair: first_line[pair.src, pair.tgt] != pair.line,
+        f"{{share}} pairs repeat others{advice}",
     )
-    if found is not None:
-        share, lines = found
-        advice = _left_out_by(sample, "duplicates = true")
-        yield f"{sample.files}: {share} pairs repeat others{advice}{lines}"
 
 
 def _misaligned(pairs: Sequence[Pair]) -> str | None:
@@ -392,13 +397,14 @@ def _unlike_lengths(sample: SplitSample) -> Iterator[str]:
     for pair, is_one in zip(sample.pairs, is_unlike.tolist(), strict=True):
         if is_one:
             unlike_lines.add(pair.line)
-    found = _share_of(sample.pairs, MAX_UNLIKE, lambda pair: pair.line in unlike_lines)
-    if found is not None:
-        share, lines = found
-        yield (
-            f"{sample.files}: in {share} pairs, one side is {MAX_LENGTH_RATIO:g} times longer than "
-            f"the other suggests{_left_out_by(sample, 'max_ratio')}{lines}"
-        )
+    advice = _left_out_by(sample, "max_ratio")
+    yield from _where_common(
+        sample,
+        MAX_UNLIKE,
+        lambda pair: pair.line in unlike_lines,
+        f"in {{share}} pairs, one side is {MAX_LENGTH_RATIO:g} times longer than the other "
+        f"suggests{advice}",
+    )
 
 
 def _swapped_sides(sample: SplitSample, src_lang: str, tgt_lang: str) -> Iterator[str]:

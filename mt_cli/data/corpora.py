@@ -306,10 +306,3 @@ def _check_exist(paths: Iterable[Path]) -> None:
             missing[str(path)] = None
     if missing:
         raise DataError(f"no such file: {', '.join(missing)} (paths are relative to {Path.cwd()})")
-
-
-# Downloads: files whose size and sha256 are known, and nothing else
-
-
-# Multi30k: where its files come from and what they must hash to. They have no licence file, so they
-# are downloaded and never redistributed.

@@ -175,7 +175,7 @@ def preview_filter(
     found = {}
     for name in corpus:
         if is_trained_on(name):
-            found[name] = _scan(config, corpus[name], name, workers=workers)
+            found[name] = scan_part(config, corpus[name], name, workers=workers)
     return found
 
 
@@ -192,9 +192,10 @@ def warn_of_leaks(corpus: Corpus, data: DataConfig) -> None:
             warn_of_known_sources(name, count_common(hashes, trained_on), of=len(hashes))
 
 
-def _scan(
+def scan_part(
     config: Config, text: PairSource, name: str, *, keeps_pairs: bool = False, workers: int
 ) -> SplitStatistics:
+    """Count what is in `text`, the part `name`, and what `[data.filter]` leaves out of it."""
     filtered = config.data.filter if is_trained_on(name) else FilterConfig()
     job = partial(
         scan_pairs,
@@ -270,7 +271,7 @@ class _Builder:
         return report
 
     def _scan(self, name: str, *, keeps_pairs: bool = False) -> None:
-        self._statistics[name] = _scan(
+        self._statistics[name] = scan_part(
             self._config,
             self._parts[name],
             name,

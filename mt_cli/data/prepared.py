@@ -189,6 +189,3 @@ def complete_prepared(
         lengths=lengths,
     )
     write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
-
-
-# A split's files

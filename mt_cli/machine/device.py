@@ -239,6 +239,3 @@ def fast_bf16() -> str:
         return "AMX"
     may_use = is_unlimited or any(name in most for name in ("BF16", "FP16", "AVX10", "AMX"))
     return "BF16" if torch.cpu._is_avx512_bf16_supported() and may_use else ""
-
-
-# Memory

@@ -107,6 +107,3 @@ def _end_with_parent() -> None:
 def _do_job(item: object) -> object:
     assert _job is not None
     return _job(item)
-
-
-# Signals that ask for an end

@@ -105,24 +105,30 @@ class CachedLayer:
         self._project_query = _linear(cross_attn.in_proj_weight[:D], cross_attn.in_proj_bias[:D])
         self._linear1 = _linear(layer.linear1.weight, layer.linear1.bias)
         self._activation = layer.activation
+        # The last linear map of each sublayer, added to the residual.
+        self._add_past = _adding(self_attn.out_proj)
+        self._add_memory = _adding(cross_attn.out_proj)
+        self._add_feed_forward = _adding(layer.linear2)
+        self._norm1 = _norm(layer.norm1)
+        self._norm2 = _norm(layer.norm2)
+        self._norm3 = _norm(layer.norm3)
         self._is_pre_norm = layer.is_pre_norm
-        # Of each sublayer: its norm, itself without its last linear map, and that map added to the
-        # residual. Plain functions: bound methods would make a reference cycle that keeps the
-        # tensors alive.
-        self._sublayers = (
-            (_norm(layer.norm1), type(self)._attend_to_past, _residual(self_attn.out_proj)),
-            (_norm(layer.norm2), type(self)._attend_to_memory, _residual(cross_attn.out_proj)),
-            (_norm(layer.norm3), type(self)._feed_forward_hidden, _residual(layer.linear2)),
-        )
 
     def step(self, x: Tensor, state: CachedState) -> Tensor:
         """Output (R, D) at the position to which `state` has advanced; overwrites `x` (R, D)."""
-        for norm, sublayer, add in self._sublayers:
-            if self._is_pre_norm:
-                x = add(x, sublayer(self, norm(x), state))
-            else:
-                x = norm(add(x, sublayer(self, x, state)))
-        return x
+        x = self._add_past(x, self._attend_to_past(self._before(self._norm1, x), state))
+        x = self._after(self._norm1, x)
+        x = self._add_memory(x, self._attend_to_memory(self._before(self._norm2, x), state))
+        x = self._after(self._norm2, x)
+        x = self._add_feed_forward(x, self._feed_forward_hidden(self._before(self._norm3, x)))
+        return self._after(self._norm3, x)
+
+    def _before(self, norm: TensorFunction, x: Tensor) -> Tensor:
+        """What a sublayer takes: `x` (R, D), normalized if the norm comes first."""
+        return norm(x) if self._is_pre_norm else x
+
+    def _after(self, norm: TensorFunction, x: Tensor) -> Tensor:
+        return x if self._is_pre_norm else norm(x)
 
     def keep(self, sources: Tensor, targets: Tensor, *, num_sentences: int, used: int) -> None:
         """Copy sentences `sources` (P,) over `targets` (P,), then keep the first ones."""
@@ -153,8 +159,8 @@ class CachedLayer:
         q = self._project_query(x).view(B, N, self.num_heads, -1)
         return _attention(q, self._cross_k, self._cross_v, state.src_bias_per_head)
 
-    def _feed_forward_hidden(self, x: Tensor, _state: CachedState) -> Tensor:
-        return self._activation(self._linear1(x))  # (R, F); the residual applies linear2
+    def _feed_forward_hidden(self, x: Tensor) -> Tensor:
+        return self._activation(self._linear1(x))  # (R, F)
 
     def _make_room(self, shown: int, *, filled: int) -> None:
         """Allocate at least `shown` slots; the first `filled` hold a key."""
@@ -214,7 +220,7 @@ def _linear(weight: Tensor, bias: Tensor) -> TensorFunction:
     return lambda x: torch.addmm(bias, x, transposed)
 
 
-def _residual(linear: nn.Linear) -> Residual:
+def _adding(linear: nn.Linear) -> Residual:
     """Adds `linear` of its second argument to its first, which is overwritten."""
     if torch.is_autocast_enabled(linear.weight.device.type):  # it converts no tensor in place
         function = _linear(linear.weight, linear.bias)

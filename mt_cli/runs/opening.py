@@ -108,9 +108,14 @@ def open_run_between(src_lang: str, tgt_lang: str, folder: Path, *, asked_by: st
 
 def open_runs(folders: Sequence[Path]) -> list[Run]:
     """Open runs that work together as an ensemble: they have one tokenizer."""
-    if not folders:
-        raise UsageError("no run is named; name one at least")
     runs = [open_run(folder) for folder in folders]
+    _check_ensemble(runs)
+    return runs
+
+
+def _check_ensemble(runs: Sequence[Run]) -> None:
+    if not runs:
+        raise UsageError("no run is named; name one at least")
     first = runs[0]
     for other in runs[1:]:
         if other.tokenizer_hashes != first.tokenizer_hashes:
@@ -118,7 +123,6 @@ def open_runs(folders: Sequence[Path]) -> list[Run]:
                 f"{other.folder}: its vocabulary is not that of {first.folder}; only runs of the "
                 "same tokenizer can translate together"
             )
-    return runs
 
 
 def models_named(folders: Sequence[Path]) -> list[Path]:
@@ -143,16 +147,20 @@ def models_named(folders: Sequence[Path]) -> list[Path]:
 
 def open_models(folders: Sequence[Path]) -> list[Run] | list[ExportedModel]:
     """Open runs as an ensemble, or one exported model."""
+    runs = []
     for folder in folders:
         model = open_model(folder)
-        if isinstance(model, ExportedModel):
-            if len(folders) > 1:
-                raise UsageError(
-                    f"{folder}: an exported model translates alone; an ensemble needs the runs "
-                    "themselves"
-                )
+        if isinstance(model, Run):
+            runs.append(model)
+        elif len(folders) == 1:
             return [model]
-    return open_runs(folders)
+        else:
+            raise UsageError(
+                f"{folder}: an exported model translates alone; an ensemble needs the runs "
+                "themselves"
+            )
+    _check_ensemble(runs)
+    return runs
 
 
 def runs_trained_on(prepared: Path, *, among: Path = Path("runs")) -> list[Path]:

@@ -177,19 +177,21 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if teacher_labels is not None:
                 teacher_logits = [each.logits(piece, size) for each in teacher_labels.outputs]
             for rows in _blocks(logits[:, :n]):
-                labels = _Labels(
+                of_block, gradient = _loss_and_gradient(
+                    logits[:, rows],
+                    bias,
                     targets[piece][rows],
                     own_share=1 - share - label_smoothing,
                     predicted=_mean_softmax([each[rows] for each in teacher_logits]),
                     predicted_share=share,
+                    r_drop=r_drop,
                 )
-                block = _block(logits[:, rows], bias, labels, r_drop)
-                loss += block.loss
-                nll += block.nll
+                loss += of_block.minimized
+                nll += of_block.nll
                 if needs_grad:
-                    logits[:, rows] = block.gradient
+                    logits[:, rows] = gradient
                     if bias is not None:
-                        grad_bias += block.gradient.sum((0, 1))
+                        grad_bias += gradient.sum((0, 1))
             means = (h @ mean_row).view(num_passes, size)[:, :n]  # of the logits, without the bias
             loss -= label_smoothing * means.sum(dtype=torch.float32)
             if needs_grad:
@@ -262,53 +264,42 @@ def _mean_softmax(logits: Sequence[Tensor]) -> Tensor | None:
     return total / len(logits)
 
 
-@dataclass(frozen=True)
-class _Labels:
-    """The labels of R tokens, without their uniform part."""
+def _loss_and_gradient(
+    logits: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    own_share: float,
+    predicted: Tensor | None,
+    predicted_share: float,
+    r_drop: float,
+) -> tuple[Loss, Tensor]:
+    """The loss of R tokens without the uniform part of their labels, summed over tokens and passes.
 
-    targets: Tensor
-    """(R,): the tokens themselves."""
-    own_share: float
-    """How much of each label is on its token."""
-    predicted: Tensor | None
-    """(R, V): the teachers' predictions, where there are any."""
-    predicted_share: float
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Loss and gradient of R tokens in all passes, without the uniform part of the labels."""
-
-    loss: Tensor
-    """Scalar, a sum over tokens and passes."""
-    nll: Tensor
-    """Scalar, as `loss`."""
-    gradient: Tensor
-    """(passes, R, V), fp32: of `loss` with respect to the logits."""
-
-
-def _block(logits: Tensor, bias: Tensor | None, labels: _Labels, r_drop: float) -> _Block:
-    """The loss and gradient for `logits` (passes, R, V) plus `bias` (V,), with their `labels`."""
+    Logits are `logits` (passes, R, V) plus `bias` (V,). Each label is `own_share` on its token, of
+    `targets` (R,), and `predicted_share` of `predicted` (R, V), what teachers predict. Returns also
+    the gradient with respect to the logits, (passes, R, V) in fp32.
+    """
     z = logits.float()
     if bias is not None:
         z = z + bias
     p = z.softmax(-1)
     # Faster than z.logsumexp(-1): the likeliest token's log-probability is its logit minus this.
     logsumexp = z.amax(-1, keepdim=True) - p.amax(-1, keepdim=True).log()  # (passes, R, 1)
-    y = labels.targets[:, None].expand(len(z), -1, -1)  # (passes, R, 1)
+    y = targets[:, None].expand(len(z), -1, -1)  # (passes, R, 1)
     logit_y = z.gather(-1, y)
-    wanted = labels.own_share * logit_y  # the label's mean of the logits
-    if labels.predicted is not None:
-        wanted = wanted + labels.predicted_share * (labels.predicted * z).sum(-1, keepdim=True)
+    wanted = own_share * logit_y  # the label's mean of the logits
+    if predicted is not None:
+        wanted = wanted + predicted_share * (predicted * z).sum(-1, keepdim=True)
     loss = (logsumexp - wanted).sum()
     gradient = p
     if r_drop:
         penalty, gradient = r_drop_penalty_and_gradient(z, p, alpha=r_drop)
         loss += penalty
-    gradient.scatter_add_(-1, y, torch.full_like(logit_y, -labels.own_share))
-    if labels.predicted is not None:
-        gradient.sub_(labels.predicted, alpha=labels.predicted_share)
-    return _Block(loss, (logsumexp - logit_y).sum(), gradient)
+    gradient.scatter_add_(-1, y, torch.full_like(logit_y, -own_share))
+    if predicted is not None:
+        gradient.sub_(predicted, alpha=predicted_share)
+    return Loss(loss, (logsumexp - logit_y).sum()), gradient
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # an optional package
     from ctranslate2 import AsyncTranslationResult, TranslationResult
 
 log = logging.getLogger(__name__)
-ENGINE = "ctranslate2"
 MAX_SENTENCES = {"cpu": 64, "cuda": 128}
 LIMITS_TOGETHER = 32
 """Limits of greedy search that differ by less than this share a batch, which has one limit."""

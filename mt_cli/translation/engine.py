@@ -54,8 +54,10 @@ class Engine(ABC):
 
     def limit(self, src_length: int) -> int:
         """Most ids of the translation of `src_length` ids."""
-        max_len = self.config.max_len(src_length, trained_factor=self.lengths.max_len_factor)
-        return min(max_len, self.longest_sentence)
+        factor = self.config.max_len_factor
+        if factor is None:
+            factor = self.lengths.max_len_factor
+        return min(int(factor * src_length) + self.config.max_len_extra, self.longest_sentence)
 
     def best(self, sources: Sequence[Ids], *, on_done: OnDone | None = None) -> list[list[int]]:
         """The best hypothesis of each of `sources`."""
