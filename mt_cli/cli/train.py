@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,9 @@ from mt_cli.config.messages import command_line
 from mt_cli.config.schema import PrecisionChoice
 from mt_cli.errors import DataError, PreparedDataError, StoppedError, UsageError
 from mt_cli.machine.terminal import print_result
+
+if TYPE_CHECKING:  # torch is imported when something is trained
+    from mt_cli.training.train import Start
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,14 @@ class StartFlags:
     def may_resume(self) -> bool:
         """Whether an existing run is continued."""
         return self.resume or self.auto_resume
+
+    def how(self) -> "Start":
+        """How `train_run` is to start."""
+        if self.resume:
+            return "resume"
+        if self.auto_resume:
+            return "auto_resume"
+        return "overwrite" if self.overwrite else "new"
 
     def check(self) -> None:
         """Refuse flags that contradict each other.
@@ -164,9 +175,7 @@ def train(
             loaded,
             run_dir=run or Path("runs") / config_name(config),
             prepared_dir=data or prepared_dir(config),
-            resume=start.resume,
-            auto_resume=start.auto_resume,
-            overwrite=start.overwrite,
+            start=start.how(),
             validates_at_limit=limits.validate,
             time_limit_s=time_limit_s,
             config_path=config,

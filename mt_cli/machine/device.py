@@ -59,11 +59,14 @@ class Runtime:
         finally:
             torch.set_num_threads(before)
 
-    def without_gradients(self) -> contextlib.AbstractContextManager[object]:
-        """A context in which nothing is kept for a backward pass."""
+    @contextlib.contextmanager
+    def inference(self) -> Iterator[None]:
+        """Compute in this precision in the block, and keep nothing for a backward pass."""
         # Inference mode is a little faster, but in it `autocast` would convert every matrix at
         # every use.
-        return torch.inference_mode() if self.precision == "fp32" else torch.no_grad()
+        no_gradients = torch.inference_mode() if self.precision == "fp32" else torch.no_grad()
+        with no_gradients, self.autocast(), self.attention():
+            yield
 
     def attention(self) -> contextlib.AbstractContextManager[object]:
         """A context in which a GPU's attention runs in kernels that take any shape at once."""

@@ -6,9 +6,11 @@ Checks that config, data and run fit together before anything slow begins.
 import json
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, differences
@@ -50,32 +52,32 @@ FIXED_KEYS = (
 by.
 """
 
+Start = Literal["new", "resume", "auto_resume", "overwrite"]
+"""Make a new run; go on with one; go on with it if it exists and make it if not; or replace it."""
+
 
 def train_run(
     config: Config,
     *,
     run_dir: Path,
     prepared_dir: Path,
-    resume: bool = False,
-    auto_resume: bool = False,
-    overwrite: bool = False,
+    start: Start = "new",
     validates_at_limit: bool = True,
     time_limit_s: float | None = None,
     config_path: Path | None = None,
 ) -> Run | None:
     """Train `config`'s model on `prepared_dir` into `run_dir`.
 
-    `resume` continues where a run stopped; `auto_resume` does so if the run exists, and starts it
-    otherwise. Where a time limit ends training, the model is validated if `validates_at_limit`.
-    `config_path` is where `config` was read, for the log.
+    Where a time limit ends training, the model is validated if `validates_at_limit`. `config_path`
+    is where `config` was read, for the log.
 
     Returns the run, whose status.json says how training ended: `finished`, `early_stop` or
     `time_limit`. Where torchrun has started several processes they train together; all but the
     first return None.
 
     Raises:
-        UsageError: the run exists and neither `resume` nor `overwrite` is set, or `resume` finds
-            none; or the model is neither that of `training.init_from` nor one with fewer layers.
+        UsageError: the run exists and is to be new, or is to be resumed and does not exist; or the
+            model is neither that of `training.init_from` nor one with fewer layers.
         DataError: the data are not prepared, or not as `config` wants them. DivergedError: the loss
             is NaN or infinite. StoppedError: a signal came; the state is saved. ResourceError: out
             of memory, another process is gone, or what `runtime.track` names is not installed.
@@ -100,32 +102,12 @@ def train_run(
             "processes": world.size,
         }
         signals = stack.enter_context(StopSignals())  # of all processes, for the first to answer
-
-        def open_or_create() -> Run:
-            continues = resume or (auto_resume and (run_dir / MANIFEST).exists())
-            if resume:
-                open_run(run_dir)  # or nothing there is worth a lock
-            elif not continues:
-                check_place(run_dir, overwrite=overwrite)
-            stack.enter_context(locked(run_dir))
-            if continues or (auto_resume and (run_dir / MANIFEST).exists()):
-                return _resumed_run(run_dir, config, prepared)
-            parent = None
-            if config.training.init_from is not None:
-                parent = fitting_parent(
-                    config.training.init_from, config, prepared, run_dir=run_dir
-                )
-            return create_run(
-                run_dir,
-                config,
-                prepared=prepared,
-                environment=environment,
-                init_from=parent,
-                distil_from=references_to_teachers(config, prepared, run_dir=run_dir),
-                overwrite=overwrite,
-            )
-
-        run = world.after_first(open_or_create, lambda: open_run(run_dir))
+        run = world.after_first(
+            lambda: _open_or_create(
+                run_dir, config, prepared, environment, start=start, stack=stack
+            ),
+            lambda: open_run(run_dir),
+        )
         if world.is_first:
             stack.enter_context(logged_to(run.folder / LOG))
             stack.callback(write_card, run)
@@ -145,6 +127,41 @@ def train_run(
             return run
         session.loop(signals)
         return None
+
+
+def _open_or_create(
+    run_dir: Path,
+    config: Config,
+    prepared: Prepared,
+    environment: Mapping[str, object],
+    *,
+    start: Start,
+    stack: ExitStack,
+) -> Run:
+    """The run to be trained, whose lock `stack` holds from now on."""
+
+    def continues() -> bool:
+        return start == "resume" or (start == "auto_resume" and (run_dir / MANIFEST).exists())
+
+    if start == "resume":
+        open_run(run_dir)  # or nothing there is worth a lock
+    elif not continues():
+        check_place(run_dir, overwrite=start == "overwrite")
+    stack.enter_context(locked(run_dir))
+    if continues():  # another process may have made it meanwhile
+        return _resumed_run(run_dir, config, prepared)
+    parent = None
+    if config.training.init_from is not None:
+        parent = fitting_parent(config.training.init_from, config, prepared, run_dir=run_dir)
+    return create_run(
+        run_dir,
+        config,
+        prepared=prepared,
+        environment=environment,
+        init_from=parent,
+        distil_from=references_to_teachers(config, prepared, run_dir=run_dir),
+        overwrite=start == "overwrite",
+    )
 
 
 def _set_up(config: Config, world: World) -> Runtime:

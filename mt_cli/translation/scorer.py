@@ -135,13 +135,7 @@ class PairScorer:
         src_ids = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self._runtime.device)  # (B, S)
         tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(self._runtime.device)  # (B, T)
         tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(self._runtime.device)  # (B, T)
-        runtime = self._runtime
-        with (
-            runtime.limited(),
-            runtime.without_gradients(),
-            runtime.autocast(),
-            runtime.attention(),
-        ):
+        with self._runtime.limited(), self._runtime.inference():
             of_models = []
             for model in self._models:
                 logits = model(src_ids, tgt_in).float().flatten(0, 1)  # (B·T, V)

@@ -313,8 +313,7 @@ class Searcher(Engine):
         """The state of a search over `sources`, and the limit of each translation, (B,)."""
         src_ids = _with_ends(sources).to(self.runtime.device)
         self._model.eval()
-        runtime = self.runtime
-        with runtime.without_gradients(), runtime.autocast(), runtime.attention():
+        with self.runtime.inference():
             limits = [self.limit(len(ids)) for ids in sources]
             yield self._model.start(src_ids), torch.tensor(limits, device=src_ids.device)
 
