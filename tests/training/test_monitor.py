@@ -23,7 +23,7 @@ def test_a_lost_terminal_stops_a_training_and_saves_it(
         timeout=TIMEOUT_S,
         dimensions=(24, 80),
     )
-    child.expect("training: ")  # the bar
+    child.expect("val nll")  # the head of the table of validations: there is a checkpoint
     child.ptyproc.fileobj.close()  # the terminal is gone
     _, ended = os.waitpid(child.pid, 0)
     child.closed = True
