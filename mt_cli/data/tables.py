@@ -2,6 +2,7 @@
 
 import csv
 import io
+import logging
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -14,6 +15,7 @@ from mt_cli.data.files import MAX_LINE, kind_of, open_bytes, text_lines
 from mt_cli.errors import DataError
 from mt_cli.text.normalize import decode_line, normalize, strip_line_end
 
+log = logging.getLogger(__name__)
 QUOTED_LINES = 10_000
 """Lines from which is told whether a table has its cells in quotes."""
 DELIMITER_LINES = 50
@@ -81,25 +83,45 @@ def rows_of(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    read: list[bytes] = []
+    delimiter = delimiter_of(path)
+    read: list[bytes] = []  # the lines of a row
 
     def lines() -> Iterator[str]:
         for line in text_lines(path):
             read.append(line)
-            yield line.decode("utf-8", "surrogateescape")
+            yield _as_str(line)
 
-    for cells in _parsed(lines(), delimiter_of(path), path):
-        yield Row([cell.encode("utf-8", "surrogateescape") for cell in cells], b"".join(read))
-        read.clear()
-
-
-def _parsed(lines: Iterable[str], delimiter: str, path: Path) -> Iterator[list[str]]:
-    """The cells of each row, which takes several lines where a quoted cell has line ends."""
-    csv.field_size_limit(MAX_LINE)
+    first_line = 1
     try:
-        yield from csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+        for cells in _parsed(lines(), delimiter):
+            row = Row([cell.encode("utf-8", "surrogateescape") for cell in cells], b"".join(read))
+            if len(read) > 1 or row.raw.count(b'"') % 2:
+                # Perhaps a quote that nothing closes: it would swallow the rows that follow.
+                list(_parsed(map(_as_str, read), delimiter, is_strict=True))
+            yield row
+            first_line += len(read)
+            read.clear()
     except csv.Error as error:
-        raise DataError(f"{path}: not a table ({error})") from error
+        raise DataError(
+            f"{path}: line {first_line}: its cells cannot be told apart ({error}); a quote within "
+            "a quoted cell has to be doubled"
+        ) from error
+
+
+def _as_str(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")
+
+
+def _parsed(
+    lines: Iterable[str], delimiter: str, *, is_strict: bool = False
+) -> Iterator[list[str]]:
+    """The cells of each row, which takes several lines where a quoted cell has line ends.
+
+    Raises:
+        csv.Error: a cell is too long; or, if it `is_strict`, a quote closes where no cell ends.
+    """
+    csv.field_size_limit(MAX_LINE)
+    yield from csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=is_strict)
 
 
 def delimiter_of(path: Path) -> str:
@@ -111,8 +133,8 @@ def delimiter_of(path: Path) -> str:
     def num_like_the_first(delimiter: str) -> int:
         """Rows with as many cells as the first, if it has several: a table's delimiter has most."""
         try:
-            rows = list(_parsed(head, delimiter, path))
-        except DataError:
+            rows = list(_parsed(head, delimiter))
+        except csv.Error:
             return 0
         width = len(rows[0]) if rows else 0
         return sum(len(row) == width for row in rows) if width > 1 else 0
@@ -154,7 +176,7 @@ def _unquoted(cell: bytes) -> bytes:
 def header_of(path: Path) -> list[str]:
     """The cells of a table's first line if they look like names of columns, else none.
 
-    Names are short and without a full stop, where hardly any line below has such cells.
+    Names are short words without a full stop, where hardly any line below has such cells.
     """
     if kind_of(path) not in ("tsv", "csv"):
         return []
@@ -174,7 +196,8 @@ def header_of(path: Path) -> list[str]:
 
 def _looks_like_names(cells: list[str]) -> bool:
     def is_name(cell: str) -> bool:
-        return 0 < len(cell.split()) <= 2 and cell[-1] not in ".!?"
+        is_short = 0 < len(cell.split()) <= 2
+        return is_short and cell[-1] not in ".!?" and any(map(str.isalpha, cell))
 
     return len(cells) > 1 and all(is_name(cell) for cell in cells)
 
@@ -213,6 +236,8 @@ def translate_table(
         _, head = next(rows, (0, NO_ROW))
         if isinstance(column, str):
             column = _number_of(column, head, path)
+        else:
+            log.info("%s: its first line is taken for the names of its columns", path)
         write(longer(head, name))
     for portion in iter(lambda: list(islice(rows, rows_together)), []):
         texts = [_cell(row, column, f"{path}: line {number}") for number, row in portion]

@@ -14,14 +14,24 @@ from mt_cli.text.tokenizers import Tokenizers
 log = logging.getLogger(__name__)
 
 
-ADDRESS = re.compile(
-    r"(?:https?://|www\.)\S+"
-    r"|(?<!\S)\S[^\s@]*+@\S[^\s.]*+\.\S+"  # possessive, or a long word takes cubic time
+BESIDE = r"\s<>\"\[\]{}„“”«»‹›（）「」『』《》，、。；！？"
+"""What ends an address: space and marks, of which parentheses may also stand within one."""
+URL = rf"""
+    (?<![a-z0-9+.-]) (?: [a-z] [a-z0-9+.-]*+ :// | www\. )
+    (?: [^()’{BESIDE}] | \( [^()’{BESIDE}]* \) )+"""
+EMAIL = rf"(?<! [^(){BESIDE}@] ) [^(){BESIDE}@]++ @ [^(){BESIDE}@.]++ \. [^(){BESIDE}]+"
+ADDRESSES = f"{URL} | {EMAIL}"
+ENCLOSED = " | ".join(
+    f"{begin} (?: {ADDRESSES} ) {end} [.,;:!?]*"
+    for begin, end in ("<>", '""', "„“", "«»", (r"\(", r"\)"), (r"\[", r"\]"))
 )
-"""A web or an e-mail address."""
+ADDRESS = re.compile(f"{ENCLOSED} | {ADDRESSES}", re.VERBOSE | re.IGNORECASE)
+"""A web or an e-mail address with the marks around it; a long word takes linear time."""
 SYMBOL = "\u2190-\u2bff\U0001f000-\U0001faff"
 """Arrows, signs and emoji."""
-COPIED = re.compile(f"{ADDRESS.pattern}|[{SYMBOL}][{SYMBOL}\u200d\ufe0f\u20e3]*")
+COPIED = re.compile(
+    f"{ADDRESS.pattern} | [{SYMBOL}][{SYMBOL}\u200d\ufe0f\u20e3]*", re.VERBOSE | re.IGNORECASE
+)
 """What is copied if the model cannot know it; a symbol with what joins it to others."""
 
 

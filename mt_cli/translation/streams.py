@@ -4,7 +4,6 @@ import io
 import logging
 import os
 import re
-import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -154,6 +153,7 @@ class Target:
         self.file = file
         self._path = path
         self.num_lines = 0
+        self._num_bytes = 0
 
     def write(self, data: bytes) -> None:
         """Write whole lines at once."""
@@ -164,11 +164,18 @@ class Target:
                 self.file.write(data)
                 self.file.flush()
         self.num_lines += data.count(b"\n")
+        self._num_bytes += len(data)
 
     def keep_as(self, path: Path) -> None:
-        """Keep what is written of a file that will not be completed in the file `path`."""
+        """Give what is written of a file that will not be completed the name `path`.
+
+        It is not copied, because the disk may be full.
+        """
         with suppress(OSError):
-            shutil.copyfile(self.file.name, path)
+            self.file.close()
+        with suppress(OSError):
+            os.truncate(self.file.name, self._num_bytes)  # without a part of a line
+            Path(self.file.name).replace(path)
             log.warning("%d translated lines are kept in %s", self.num_lines, path)
 
 
@@ -201,8 +208,18 @@ def open_target(name: str) -> Iterator[Target]:
             yield target
         except BaseException:
             if target.num_lines:
-                target.keep_as(path.with_name(f"{path.name}.partial"))
+                target.keep_as(_free_name(f"{path}.partial"))
             raise
+
+
+def _free_name(name: str) -> Path:
+    """`name`, or with a number after it if there is such a file."""
+    path = Path(name)
+    number = 1
+    while path.exists():
+        number += 1
+        path = Path(f"{name}{number}")
+    return path
 
 
 def _open_in_place(path: Path) -> BinaryIO | None:

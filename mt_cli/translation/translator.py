@@ -182,14 +182,14 @@ class Translator:
     def _translate_reranked(
         self, reranker: "Reranker", lines: Iterable[str], on_progress: OnProgress | None
     ) -> list[str]:
-        sources = self._normalized(lines)
+        sources = checked_lines(lines)
         chosen: list[str] = []
         for begin in range(0, len(sources), RERANKED_TOGETHER):
             portion = sources[begin : begin + RERANKED_TOGETHER]
             candidates = self.translate_n_best(
                 portion, n_best=self.engine.config.beam_size, on_progress=on_progress
             )
-            chosen += reranker.choose(portion, candidates)
+            chosen += reranker.choose(self._normalized(portion), candidates)
         return chosen
 
     def translate_n_best(
@@ -400,12 +400,19 @@ class Translator:
 
     def _normalized(self, lines: Iterable[str]) -> list[str]:
         """`lines` normalized, and lines in capitals as `decoding.capitals` says."""
-        reading = self.engine.config.capitals
-        return [read_capitals(normalize(line), reading) for line in checked_lines(lines)]
+        return [self._in_known_case(normalize(line)) for line in checked_lines(lines)]
+
+    def _in_known_case(self, text: str) -> str:
+        return read_capitals(text, self.engine.config.capitals)
 
     def _read(self, lines: Iterable[str]) -> list[Line]:
         """`lines` normalized, each without what is copied."""
-        return [read_line(line, knows=self._source_side.knows) for line in self._normalized(lines)]
+        read = []
+        for text in checked_lines(lines):
+            line = read_line(normalize(text), knows=self._source_side.knows)
+            # Now that addresses, whose case matters, are taken out:
+            read.append(replace(line, text=self._in_known_case(line.text)))
+        return read
 
     def _split(self, lines: Sequence[Line]) -> list[list[Part]]:
         """The parts of each of `lines` that the model can take: usually one; none without words."""

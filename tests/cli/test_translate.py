@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 from pathlib import Path
@@ -14,6 +15,8 @@ from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
 from mt_cli import Translator
 from mt_cli.decoding.sampling import Sampling
+from mt_cli.errors import ResourceError
+from mt_cli.translation.streams import open_target
 
 RUN = "runs/tiny"
 LINES = "Ein Hund.\n\nEin Mann schläft auf einer Bank.\n".encode()
@@ -123,8 +126,10 @@ def test_output_goes_to_a_file_which_may_be_the_input(
 def test_interrupted_translation_keeps_its_lines_beside_the_old_output(
     workspace: Workspace, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, kept = source.with_name("english.txt"), source.with_name("english.txt.partial")
-    target.write_text("precious\n")
+    target, kept = source.with_name("english.txt"), source.with_name("english.txt.partial2")
+    of_earlier = source.with_name("english.txt.partial")
+    for path in (target, of_earlier):
+        path.write_text("precious\n")
     source.write_text("Ein Hund.\n" * 200)  # comes in two portions
     translate_lines, portions = Translator.translate, iter([1])
 
@@ -138,8 +143,27 @@ def test_interrupted_translation_keeps_its_lines_beside_the_old_output(
     assert (outcome.code, outcome.out) == (130, b"")
     assert str(kept) in outcome.err
     assert 0 < len(kept.read_text().splitlines()) < 200
-    assert target.read_text() == "precious\n"
-    assert set(source.parent.iterdir()) == {source, target, kept}
+    assert target.read_text() == of_earlier.read_text() == "precious\n"
+    assert set(source.parent.iterdir()) == {source, target, of_earlier, kept}
+
+
+def test_a_full_disk_keeps_whole_lines(tmp_path: Path) -> None:
+    kept = tmp_path / "english.txt.partial"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write_lines() -> None:
+        with open_target(str(tmp_path / "english.txt")) as out:
+            out.write(b"One.\nTwo.\n")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (13, before[1]))  # like a full disk
+            out.write(b"Three.\n")
+
+    try:
+        with pytest.raises(ResourceError):
+            write_lines()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert kept.read_bytes() == b"One.\nTwo.\n"
+    assert list(tmp_path.iterdir()) == [kept]
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "."], ids=["missing", "a folder"])

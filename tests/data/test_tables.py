@@ -127,6 +127,23 @@ def test_what_is_no_table_is_named(tmp_path: Path, text: str) -> None:
         list(rows_of(path))
 
 
+@pytest.mark.parametrize(
+    "last",
+    ["3,Ein Mann lacht.\n", '3,"Ein Mann lacht."\n', "", '3,"Ein Mann lacht.'],
+    ids=["no other quote", "a quoted cell", "the end", "another at the end"],
+)
+def test_a_quote_that_nothing_closes_is_named_with_its_line(tmp_path: Path, last: str) -> None:
+    rows = f'id,text\n1,"Ein ""Hund"", der\nrennt."\n2,"Eine Katze\n{last}'
+    path = write(tmp_path / "a.csv", rows.encode())
+    with pytest.raises(DataError, match=r"a\.csv: line 4: "):
+        list(rows_of(path))
+
+
+def test_a_mark_of_inches_is_no_quote(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b'Ein 5" Rohr,A 5" pipe\nEin 6" Rohr,A pipe\n')
+    assert list(cells_of(path, 1)) == [b'Ein 5" Rohr', b'Ein 6" Rohr']
+
+
 def test_a_long_cell_is_read(tmp_path: Path) -> None:
     long = b"b" * (MAX_LINE - 10)
     path = write(tmp_path / "a.csv", b"a," + long + b"\n")
@@ -206,6 +223,7 @@ SHORT = [f"Hund {i}\tdog {i}" for i in range(200)]
         (["Der Hund bellt\tThe dog barks", *SENTENCES], []),
         (["Deutsch\t", *SENTENCES], []),
         (["Deutsch", *SENTENCES], []),
+        (["1\tHund", *SENTENCES], []),
         (["Deutsch\tEnglish", *SHORT[:2], *SENTENCES], ["Deutsch", "English"]),
         ([], []),
     ],

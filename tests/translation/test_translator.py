@@ -313,6 +313,7 @@ def test_lines_without_words_are_copied(translator: Translator, line: str) -> No
         ("Ein 🐶 Hund schläft.", "Ein Hund schläft.", "{} 🐶"),
         ("Ein Hund, info@example.org, schläft 😀", "Ein Hund, schläft", "{} info@example.org, 😀"),
         ("https://example.org/Ein_Hund ein Hund", "ein Hund", "https://example.org/Ein_Hund {}"),
+        ("EIN HUND, HTTPS://A.DE/ABC", "EIN HUND,", "{} HTTPS://A.DE/ABC"),
     ],
 )
 def test_addresses_and_symbols_that_a_model_cannot_know_are_copied(
