@@ -42,6 +42,10 @@ class Unit:
     begin: int = 0
     """Where a translation goes, in bytes; an empty one that stands there ends at `end`."""
     end: int = 0
+    empty_segs: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """In TMX, where the `seg` of a language begins and ends that has no text."""
+    target_lang: str = ""
+    """What an XLIFF file is to be translated into, where it says so."""
 
     def text(self, column: str) -> str:
         """The text in a language, or that of the side `src` or `tgt`; empty if there is none.
@@ -71,12 +75,16 @@ class Unit:
         """Whether it has a text in `lang`, or whatever language an XLIFF file is for."""
         return bool(self.text(lang if self.element == "tu" else "tgt"))
 
-    def translated(self, text: str, lang: str) -> str:
-        """The element that holds the translation `text` in `lang`."""
+    def with_translation(self, text: str, lang: str) -> tuple[int, int, str]:
+        """Where the translation `text` in `lang` goes, from byte to byte, and its element."""
         p = self.prefix
-        if self.element == "tu":
-            return f'<{p}tuv xml:lang="{lang}"><{p}seg>{escape(text)}</{p}seg></{p}tuv>'
-        return f"<{p}target>{escape(text)}</{p}target>"
+        if self.element != "tu":
+            return self.begin, self.end, f"<{p}target>{escape(text)}</{p}target>"
+        seg = f"<{p}seg>{escape(text)}</{p}seg>"
+        for empty, (begin, end) in self.empty_segs.items():
+            if base_language(empty) == base_language(lang):
+                return begin, end, seg
+        return self.begin, self.end, f'<{p}tuv xml:lang="{lang}">{seg}</{p}tuv>'
 
 
 def texts_of(path: Path, column: str) -> Iterator[bytes]:
@@ -127,6 +135,7 @@ class _Reader:
         self._num_hidden = 0
         self._closed = ""
         """The name of the text that has just ended; where, the next event tells."""
+        self._seg_begin = 0
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._note_end()
@@ -144,13 +153,17 @@ class _Reader:
         elif name == "header":
             self._languages = {"source": attributes.get("srclang", "*all*")}
         elif name in UNITS:
-            self._unit = Unit(name, prefix + colon)
+            target = self._languages.get("target", "target")
+            self._unit = Unit(
+                name, prefix + colon, target_lang="" if target == "target" else target
+            )
         elif name == "tuv":
             self._lang = attributes.get("xml:lang") or attributes.get("lang", "")
         elif name in TEXTS and self._unit is not None:
             self._pieces = []
+            self._seg_begin = self.parser.CurrentByteIndex
             if name == "target":
-                self._unit.begin = self.parser.CurrentByteIndex
+                self._unit.begin = self._seg_begin
 
     def _end(self, tag: str) -> None:
         self._note_end()
@@ -186,6 +199,8 @@ class _Reader:
             self._unit.end = self.parser.CurrentByteIndex
             if self._closed == "source":
                 self._unit.begin = self._unit.end
+            elif self._closed == "seg" and not self._unit.texts[self._lang]:
+                self._unit.empty_segs[self._lang] = (self._seg_begin, self._unit.end)
         self._closed = ""
 
     def _entity(self, *_: object) -> None:
@@ -215,15 +230,21 @@ def translate_markup(
             nonlocal place
             texts = translate([unit.source(src_lang) for unit in waiting])
             for unit, text in zip(waiting, texts, strict=True):
-                _copy(copy, write, unit.begin - place)
-                write(unit.translated(text, tgt_lang).encode(encoding, "xmlcharrefreplace"))
-                copy.read(unit.end - unit.begin)
-                place = unit.end
+                begin, end, element = unit.with_translation(text, tgt_lang)
+                _copy(copy, write, begin - place)
+                write(element.encode(encoding, "xmlcharrefreplace"))
+                copy.read(end - begin)
+                place = end
             waiting.clear()
 
         for unit in units_of(content, path):
             if not unit.source(src_lang):
                 continue
+            if unit.target_lang and base_language(unit.target_lang) != base_language(tgt_lang):
+                raise DataError(
+                    f"{path}: it is to be translated into {unit.target_lang}, and the model "
+                    f"translates into {tgt_lang}"
+                )
             num_sources += 1
             if not unit.is_translated(tgt_lang):
                 waiting.append(unit)

@@ -2,12 +2,13 @@
 
 import html
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mt_cli.text.subwords import SPACE_MARK
 from mt_cli.text.words import JOINER
-from mt_cli.translation.lines import Translation
+from mt_cli.translation.lines import ADDRESSES, COPIED, SYMBOL, Translation
 
 Stack = tuple[str, ...]
 """The tags that are open at a place, the outermost first."""
@@ -42,7 +43,9 @@ INLINE = (
 """Elements that stand within a sentence; others end it."""
 MAX_DEPTH = 16
 """Of tags within a sentence: they may be written again for every word."""
-WORD = re.compile(r"\w+")
+LINES_KEPT = ("pre", "textarea")
+"""Elements in which line ends are seen."""
+WORD = re.compile(rf"{ADDRESSES} | [{SYMBOL}]+ | \w+", re.VERBOSE | re.IGNORECASE)
 MAX_GAP = 64
 """Characters between two tokens of a text, such as those of an address, which is no token."""
 
@@ -54,11 +57,13 @@ class Passage:
     text: str
     stacks: tuple[Stack, ...] | None = None
     """Of each character of HTML; None of plain text."""
+    empty_elements: tuple[tuple[int, str], ...] = ()
+    """Elements without text, such as icons: the place in `text` before which each stands."""
 
     @property
     def is_marked_within(self) -> bool:
         """Whether tags stand between its words."""
-        return self.stacks is not None and len(set(self.stacks)) > 1
+        return bool(self.empty_elements) or len(set(self.stacks or ())) > 1
 
     def written(self, translation: Translation) -> str:
         """The text of `translation`; of HTML, each word in the tags of that it is aligned to.
@@ -71,30 +76,46 @@ class Passage:
             _, opening = _tags_between((), self.stacks[0])
             closing, _ = _tags_between(self.stacks[0], ())
             return opening + html.escape(translation.text, quote=False) + closing
-        wanted = self._stacks_of(translation)
+        places = self._source_places(translation)
+        empty_elements = deque(self.empty_elements)
         written = ""
         stack: Stack = ()
         end = 0
         for word in WORD.finditer(translation.text):
-            closing, opening = _tags_between(stack, wanted[word.start()])
-            marks = html.escape(translation.text[end : word.start()], quote=False)
-            written += closing + marks + opening + word[0]
-            stack = wanted[word.start()]
+            place = places[word.start()]
+            wanted = () if place is None else self.stacks[place]
+            closing, opening = _tags_between(stack, wanted)
+            written += closing + html.escape(translation.text[end : word.start()], quote=False)
+            while empty_elements and empty_elements[0][0] <= (place or 0):
+                written += empty_elements.popleft()[1]
+            written += opening + html.escape(word[0], quote=False)
+            stack = wanted
             end = word.end()
         closing, _ = _tags_between(stack, ())
-        return written + closing + html.escape(translation.text[end:], quote=False)
+        written += closing + html.escape(translation.text[end:], quote=False)
+        return written + "".join(markup for _, markup in empty_elements)
 
-    def _stacks_of(self, translation: Translation) -> list[Stack]:
-        """The tags of each character of `translation`; those of a token are all the same."""
-        assert self.stacks is not None
-        stacks: list[Stack] = [()] * len(translation.text)
+    def _source_places(self, translation: Translation) -> list[int | None]:
+        """The place in `text` of what each character of `translation` stands for, if it is known.
+
+        That of a token is the same for all its characters.
+        """
+        if translation.text == self.text:  # without a word in it, for example
+            return list(range(len(self.text)))
+        found: list[int | None] = [None] * len(translation.text)
         src_places = _places(translation.src_tokens, self.text)
         tgt_places = _places(translation.tokens, translation.text)
         for src, tgt in translation.alignment:
             begin, end = tgt_places[tgt]
             src_place, _ = src_places[src]
-            stacks[begin:end] = [self.stacks[src_place]] * (end - begin)
-        return stacks
+            found[begin:end] = [src_place] * (end - begin)
+        end = 0
+        for copied in COPIED.finditer(self.text):
+            begin = translation.text.find(copied[0], end)
+            if begin >= 0:
+                end = begin + len(copied[0])
+                found[begin:end] = range(copied.start(), copied.end())
+        return found
 
 
 def _places(tokens: Sequence[str], text: str) -> list[tuple[int, int]]:
@@ -165,6 +186,7 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
     """Texts and markup of HTML in turn, and of each whether it stays as it is between sentences."""
     untranslated = ""  # the name of an element, and how many of that name are open in it
     depth = 0
+    num_with_lines = 0  # elements that are open in which line ends stay
     for number, part in enumerate(MARKUP.split(text)):
         is_markup = number % 2 == 1
         name = _name(part) if is_markup else ""
@@ -175,7 +197,13 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
             untranslated = name
             depth = 1
             is_kept = True
-        yield part, is_kept
+        if name in LINES_KEPT:
+            num_with_lines = max(0, num_with_lines + (-1 if part.startswith("</") else 1))
+        if num_with_lines and not is_markup and not is_kept:
+            for line in re.split(r"(\n)", part):
+                yield line, line == "\n"
+        else:
+            yield part, is_kept
 
 
 def _is_untranslated(tag: str) -> bool:
@@ -191,25 +219,43 @@ def _is_untranslated(tag: str) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class _OpenElement:
+    """An element whose end tag has not come yet."""
+
+    tag: str
+    begin: int
+    """Of its text in that of the run."""
+    num_empty: int
+    """Elements without text before it."""
+
+
 def _pieces_of_run(run: list[str]) -> list[Piece]:
     """A passage of all texts of `run`; or one of each, if the tags between them do not match."""
     text = ""
     stacks: list[Stack] = []
-    stack: Stack = ()
+    opened: list[_OpenElement] = []
+    empty_elements: list[tuple[int, str]] = []
     for number, part in enumerate(run):
         if number % 2 == 0:
             plain = html.unescape(part)
             text += plain
-            stacks += [stack] * len(plain)
-        elif not part.startswith("</") and len(stack) < MAX_DEPTH:
-            stack = (*stack, part)
-        elif part.startswith("</") and stack and _name(stack[-1]) == _name(part):
-            stack = stack[:-1]
+            stacks += [tuple(element.tag for element in opened)] * len(plain)
+        elif not part.startswith("</"):
+            opened.append(_OpenElement(part, len(text), len(empty_elements)))
+            if len(opened) > MAX_DEPTH:
+                break
+        elif opened and _name(opened[-1].tag) == _name(part):
+            element = opened.pop()
+            if element.begin == len(text):
+                inside = "".join(markup for _, markup in empty_elements[element.num_empty :])
+                del empty_elements[element.num_empty :]
+                empty_elements.append((len(text), f"{element.tag}{inside}{part}"))
         else:
-            stack = (part,)  # which nothing closes
+            opened.append(_OpenElement(part, len(text), 0))  # which nothing closes
             break
-    if not stack and text.strip():
-        return _passage(text, stacks)
+    if not opened and text.strip():
+        return _passage(text, stacks, empty_elements)
     pieces: list[Piece] = []
     for number, part in enumerate(run):
         plain = html.unescape(part)
@@ -217,9 +263,28 @@ def _pieces_of_run(run: list[str]) -> list[Piece]:
     return pieces
 
 
-def _passage(text: str, stacks: Sequence[Stack]) -> list[Piece]:
-    """A passage between the white space around it."""
+def _passage(
+    text: str, stacks: Sequence[Stack], empty_elements: Sequence[tuple[int, str]] = ()
+) -> list[Piece]:
+    """A passage between what stands around it: white space, and elements without text."""
     words = text.strip()
     begin = text.index(words)
     end = begin + len(words)
-    return [text[:begin], Passage(re.sub(r"\s", " ", words), tuple(stacks[begin:end])), text[end:]]
+    stacks_of_words = tuple(stacks[begin:end])
+    before = [each for each in empty_elements if each[0] <= begin]
+    after = [each for each in empty_elements if each[0] >= end]
+    within = [(place - begin, markup) for place, markup in empty_elements if begin < place < end]
+    return [
+        _with_elements(text, 0, begin, before),
+        Passage(re.sub(r"\s", " ", words), stacks_of_words, tuple(within)),
+        _with_elements(text, end, len(text), after),
+    ]
+
+
+def _with_elements(text: str, begin: int, end: int, elements: Sequence[tuple[int, str]]) -> str:
+    """`text` from `begin` to `end`, with the `elements` in their places."""
+    written = ""
+    for place, markup in elements:
+        written += text[begin:place] + markup
+        begin = place
+    return written + text[begin:end]

@@ -1,6 +1,7 @@
 """Translation memories: what is read of them, and that only translations are put into them."""
 
 import gzip
+import re
 import resource
 from pathlib import Path
 from xml.etree import ElementTree
@@ -107,6 +108,24 @@ def test_a_target_stands_behind_the_segments_of_the_source(tmp_path: Path) -> No
         path = write(tmp_path / "a.xlf", f"<xliff><file><body>{unit}</body></file></xliff>")
         put = f"{segments}<target>&lt;Ja.&gt;</target></trans-unit>"
         assert translated(path).decode().count(put) == 1
+
+
+@pytest.mark.parametrize("empty", ["<seg></seg>", "<seg/>", "<seg> </seg><!-- a -->"])
+def test_an_empty_translation_in_a_memory_is_filled_in_its_place(
+    tmp_path: Path, empty: str
+) -> None:
+    unit = f'<tu><tuv xml:lang="en-US">{empty}</tuv><tuv xml:lang="de"><seg>Ja</seg></tuv></tu>'
+    memory = '<tmx><header srclang="de"/><body>UNITS</body></tmx>'
+    path = write(tmp_path / "a.tmx", memory.replace("UNITS", 3 * unit))
+    written = translated(path).decode()
+    filled = unit.replace(re.sub("<!--.*", "", empty), "<seg>&lt;Ja&gt;</seg>")
+    assert written == memory.replace("UNITS", 3 * filled)
+
+
+@pytest.mark.parametrize("text", [XLIFF.replace("en-US", "fr"), XLIFF_2.replace('"en"', '"fr"')])
+def test_a_file_for_another_language_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DataError, match=r"a\.xlf: .* fr, .* en"):
+        translated(write(tmp_path / "a.xlf", text))
 
 
 def test_a_packed_memory_is_a_corpus(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import html
 import re
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -74,6 +75,46 @@ def test_what_is_copied_beside_the_tokens_stands_outside_of_tags() -> None:
         alignment=found.alignment,
     )
     assert passage.written(found) == "A <b>dog</b> <i>barks</i> www.example.org/a"
+
+
+def test_what_is_copied_keeps_its_tags() -> None:
+    passage = passage_of('Ein <b>Hund</b> <a href="/">max@a.de</a> <i>bellt</i> <u>😀</u>')
+    found = translation("▁Ein ▁Hund ▁bellt", "▁A ▁dog ▁barks", "0-0 1-1 2-2")
+    found = replace(found, text=f"{found.text} max@a.de 😀")
+    assert passage.written(found) == (
+        'A <b>dog</b> <i>barks</i> <a href="/">max@a.de</a> <u>😀</u>'
+    )
+
+
+@pytest.mark.parametrize("source", ["<b>123</b> <i>456</i>", "(<a href='x'>max@a.de</a>)"])
+def test_a_text_without_words_keeps_its_tags(source: str) -> None:
+    passage = passage_of(source)
+    assert passage.written(Translation(passage.text, 0.0)) == source
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('<i class="dog"></i> Das Auto', '<i class="dog"></i> The car'),
+        ("<i class='dog'></i>Das Auto", "<i class='dog'></i>The car"),
+        ("Das <span><i></i></span><b>Auto</b>", "The <span><i></i></span><b>car</b>"),
+        ("Das Auto<sup></sup>", "The car<sup></sup>"),
+        ("<a id=x></a>", "<a id=x></a>"),
+    ],
+)
+def test_elements_without_text_stay(source: str, expected: str) -> None:
+    found = translation("▁Das ▁Auto", "▁The ▁car", "0-0 1-1")
+    written = "".join(
+        piece.written(found) if isinstance(piece, Passage) else piece
+        for piece in html_pieces(source)
+    )
+    assert written == expected
+
+
+def test_line_ends_stay_where_they_are_seen() -> None:
+    pieces = html_pieces("<pre>Ein\n<b>Hund</b>\n\n</pre>Eine\nKatze")
+    texts = [piece.text if isinstance(piece, Passage) else piece for piece in pieces]
+    assert "".join(texts) == "<pre>Ein\nHund\n\n</pre>Eine Katze"
 
 
 def test_words_of_a_word_model_are_found() -> None:
