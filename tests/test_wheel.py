@@ -93,7 +93,7 @@ def test_the_four_commands_of_the_wheel_need_an_empty_folder_and_nothing_of_posi
         "translate multi30k-tiny --text 'Ein Hund schläft.'",
         "translate --text 'Zwei Hunde schlafen.'",
         "prepare sample",
-        "train sample --max-steps 2 --device cpu --no-validate --set training.max_epochs=1",
+        "train sample --max-steps 2 --device cpu --set training.max_epochs=1",
         f"evaluate runs/sample --split val {short}",
         f"translate runs/sample --text 'Ein Hund.' {short}",
     )

@@ -91,7 +91,9 @@ class Program(TyperGroup):
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
             option = getattr(error, "option_name", None)
             if key := key_of_flag(str(option), known=where.split()[-1] in ("prepare", "train")):
-                message = f"no such option: {option}; use --set {key}=VALUE"
+                flag = f"--{key.rpartition('.')[2].replace('_', '-')}"
+                way = flag if flag in _flags_of(error) else f"--set {key}=VALUE"
+                message = f"no such option: {option}; use {way}"
             _fail(
                 f"error: {message[:1].lower()}{message[1:]}; see {where} --help",
                 UsageError.exit_code,
@@ -101,6 +103,12 @@ class Program(TyperGroup):
                 raise leaving.__context__ from None
             raise
         raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _flags_of(error: TyperException) -> set[str]:
+    """The flags of the command that was used in a wrong way."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    return {flag for parameter in getattr(command, "params", ()) for flag in parameter.opts}
 
 
 def key_of_flag(flag: str, *, known: bool) -> str | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.translation.options import DecodingOptions
 
 T = TypeVar("T")
+EXAMPLE = "decoding.min_len=3"
 
 ConfigPath = Annotated[
     Path,
@@ -117,7 +118,7 @@ class TestSetFlags:
     ] = None
 
     noise: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="KINDS",
             help="Score each test set also with noise in its sources: all, or some of lower, "
@@ -129,7 +130,8 @@ class TestSetFlags:
         """The choice that these flags give."""
         from mt_cli.evaluation.test_sets import EvalChoice
 
-        return EvalChoice.of(self.split or (), self.src, self.ref, self.data, self.noise or ())
+        noise = [kind for kinds in self.noise or () for kind in kinds.split(",")]
+        return EvalChoice.of(self.split or (), self.src, self.ref, self.data, noise)
 
 
 def _search_option(key: str, metavar: str | None = None) -> Any:  # noqa: ANN401 — Typer's own type
@@ -161,10 +163,10 @@ class SearchFlags:
         """The keys of `[decoding]` that `--set` gives."""
         search: dict[str, object] = {}
         for setting in self.decoding_settings or ():
-            path, value = parse_setting(setting)
+            path, value = parse_setting(setting, example=EXAMPLE)
             if path[:-1] != ("decoding",):
                 raise ConfigError(
-                    f"--set {setting!r}: expected decoding.KEY=VALUE, such as decoding.min_len=3"
+                    f"--set {setting!r}: expected decoding.KEY=VALUE, such as {EXAMPLE}"
                 )
             search[path[-1]] = value
         return search

@@ -60,6 +60,8 @@ def inspect(
     checkpoint: Checkpoint = "best",
 ) -> None:
     """Show a run, or a sentence inside its model."""
+    if drawing.attention is None and drawing != AttentionFlags():
+        raise UsageError("--attention-of, --layer and --head are options of --attention FILE")
     if not shapes and drawing.attention is None:
         if text is not None:
             raise UsageError("--text: a sentence is shown by --shapes, or by --attention FILE")

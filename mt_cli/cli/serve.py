@@ -7,7 +7,7 @@ import typer
 from mt_cli.cli.app import app, command
 from mt_cli.cli.flags import DecodingFlags, OptionalModelPaths, OutputFlags
 from mt_cli.errors import ResourceError
-from mt_cli.machine.terminal import print_lines
+from mt_cli.machine.terminal import print_result
 
 
 @command(
@@ -48,4 +48,8 @@ def serve(
     application = server.create_app(model, char_limit=char_limit, cors_origins=cors_origin or ())
     listener = process.listening_socket(host, port)
     address = process.address_of(listener)
-    process.serve_until_stopped(application, listener, on_ready=lambda: print_lines(address))
+
+    def tell() -> None:
+        print_result(address, {"address": address}, as_json=output.as_json)
+
+    process.serve_until_stopped(application, listener, on_ready=tell)

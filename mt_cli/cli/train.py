@@ -148,6 +148,8 @@ def train(
     too.
     """
     start.check()
+    if not limits.validate and limits.time_limit is None:
+        raise UsageError("--no-validate is an option of --time-limit; give that too")
     time_limit_s = None if limits.time_limit is None else parse_duration(limits.time_limit)
     all_settings = [*(settings or ()), *_flag_settings(start, limits, runtime)]
     loaded = load_config(config, all_settings)

@@ -181,8 +181,10 @@ def _with_overrides(tables: Mapping[str, object], overrides: Iterable[str]) -> d
     return merged
 
 
-def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
-    """Path and value of `section.key=value`.
+def parse_setting(
+    setting: str, *, example: str = "training.max_epochs=3"
+) -> tuple[tuple[str, ...], object]:
+    """Path and value of `section.key=value`, of which `example` is one that the user may give.
 
     Raises:
         ConfigError: it is no such text.
@@ -190,9 +192,7 @@ def parse_setting(setting: str) -> tuple[tuple[str, ...], object]:
     path, equals, text = setting.partition("=")
     keys = tuple(part.strip() for part in path.split("."))
     if not equals or len(keys) < 2 or not all(keys):
-        raise ConfigError(
-            f"--set {setting!r}: expected section.key=value, such as training.max_epochs=3"
-        )
+        raise ConfigError(f"--set {setting!r}: expected section.key=value, such as {example}")
     try:
         table = tomllib.loads(f"value = {text.strip()}")
     except (ValueError, RecursionError):  # the text itself, so that shells need no inner quotes

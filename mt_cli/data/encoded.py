@@ -2,7 +2,7 @@
 
 import errno
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -182,8 +182,9 @@ class _SideWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._ids, self._lines:
-            pass
+        for file in (self._ids, self._lines):
+            with suppress(OSError):  # the error that came first is the one to report
+                file.close()
 
     def write(self, sentences: Sentences, lines: Sequence[bytes]) -> None:
         self._ids.write(sentences.ids.astype(self._id_type, copy=False).tobytes())

@@ -88,7 +88,8 @@ KINDS = (
     ),
     (
         rb"(?:\xef\xbb\xbf)?<\?xml|<tmx|<!DOCTYPE",
-        "markup, which is read where the file's name ends in .tmx, .xlf or .xliff",
+        "markup, and lines of text are needed here; corpora and translate -i may be .tmx, .xlf or "
+        ".xliff",
     ),
 )
 """How files begin that are not lines of text in UTF-8, as patterns, and what they are."""
@@ -268,8 +269,10 @@ MAX_QUOTATION = 80
 
 def named_kind(path: Path) -> Kind | None:
     """What a file's name says that it is; None is lines of text."""
-    name = re.sub(r"\.(gz|zst|xz|bz2)$", "", path.name.lower())
-    return ENDINGS.get(Path(name).suffix)
+    path = Path(path.name.lower())
+    if path.suffix in PACKED_ENDINGS:
+        path = path.with_suffix("")
+    return ENDINGS.get(path.suffix)
 
 
 def kind_of(path: Path) -> Kind:

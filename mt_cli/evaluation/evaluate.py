@@ -73,6 +73,8 @@ def evaluate_runs(
         UsageError: no run, no such split or checkpoint, or only one of the two files.
         DataError: the data are gone or are not those of the run; the files are not parallel.
     """
+    if choice.ref is not None and choice.data is not None:
+        raise UsageError("--data names the data of a split; with --ref, leave it out")
     system = System(run_dirs, options)
     return {test_set.name: system.evaluate(test_set) for test_set in system.test_sets(choice)}
 

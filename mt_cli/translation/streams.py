@@ -11,7 +11,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from mt_cli.data.files import DAMAGE, PACKED_ENDINGS, check_is_text, open_text, read_errors_named
+from mt_cli.data.files import (
+    DAMAGE,
+    PACKED_ENDINGS,
+    check_is_text,
+    named_kind,
+    open_text,
+    read_errors_named,
+)
 from mt_cli.errors import ResourceError, UsageError
 from mt_cli.machine.atomic import replaced, write_errors_named
 from mt_cli.machine.terminal import is_terminal, print_stderr, write_bytes
@@ -129,7 +136,10 @@ def open_source(name: str, *, text: str | None = None) -> AbstractContextManager
             # Otherwise what has not come yet would be taken for the end.
             os.set_blocking(sys.stdin.fileno(), True)
         return nullcontext(cast("io.BufferedReader", sys.stdin.buffer))
-    return open_text(Path(name))
+    path = Path(name)
+    if named_kind(path) == "json":
+        log.warning("%s: each line is translated as text, although the name says otherwise", path)
+    return open_text(path)
 
 
 def count_lines(source: io.BufferedIOBase) -> int | None:

@@ -82,6 +82,13 @@ def test_help_fits_80_columns_and_names_no_types_of_python(workspace: Workspace,
         (["translate", "runs/tiny", "--beam-size", "0"], "--beam-size"),
         (["translate", "runs/tiny", "--n-best", "x"], "--n-best"),
         (["train", "tiny.toml", "--device", "tpu"], "tpu"),
+        (["translate", "runs/tiny", "--beam", "4"], "use --beam-size;"),
+        (["translate", "runs/tiny", "--set", "beam_size=4"], "decoding."),
+        (["train", "tiny.toml", "--no-validate"], "--time-limit"),
+        (["inspect", "runs/tiny", "--layer", "99"], "--attention "),
+        (["score", "runs/tiny", "--beam-size", "5", "--src", "a", "--tgt", "b"], "--beam-size"),
+        (["evaluate", "runs/tiny", "--ref", "a", "--src", "a", "--data", "none"], "--data"),
+        (["runs", "none"], "no such folder"),
     ],
     ids=" ".join,
 )
@@ -239,7 +246,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("mt_cli.runs.opening.open_runs", fail)
+    monkeypatch.setattr("mt_cli.runs.opening.open_models", fail)
 
 
 # The standard streams
@@ -289,3 +296,20 @@ def test_training_in_a_folder_whose_name_is_no_utf8_shows_it_without_a_traceback
     assert "Traceback" not in outcome.err
     assert "bad\\udcff\\x1b[2J" in outcome.err
     assert b"bad\\udcff" in run.joinpath("train.log").read_bytes()
+
+
+def test_ctrl_c_while_the_program_is_imported_is_no_traceback() -> None:
+    code = """if 1:
+        import sys
+        from mt_cli.__main__ import main
+
+        class Interrupting:
+            def find_spec(self, name, *_):
+                if name == "mt_cli.cli":
+                    raise KeyboardInterrupt
+
+        sys.meta_path.insert(0, Interrupting())
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
