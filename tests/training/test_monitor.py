@@ -15,7 +15,7 @@ def test_a_lost_terminal_stops_a_training_and_saves_it(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    words = ["train", "tiny.toml", "--run", str(run), "--set", "training.max_epochs=3000"]
+    words = ["train", "tiny.toml", "--run", str(run), "--set", "training.max_epochs=500"]
     child = pexpect.spawn(
         MT_CLI[0],
         [*MT_CLI[1:], *words],
