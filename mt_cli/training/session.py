@@ -208,7 +208,7 @@ class Session:
             self._monitor.log_step()
         if self._is_due(report):
             self._validate()
-        if signals.received is not None:
+        if signals.received is not None and not is_last:
             self._stop(signals.received)
         if self._is_out_of_patience():
             return "early_stop"

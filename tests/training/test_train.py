@@ -201,6 +201,15 @@ def test_resumed_run_equals_the_uninterrupted_one(
     assert weights(run, "best") == weights(uninterrupted, "best")
 
 
+def test_a_signal_after_the_last_update_stops_nothing(
+    workspace: Workspace, tmp_path: Path, at_step: Callable[[int, Callable[[], None]], None]
+) -> None:
+    run = tmp_path / "run"
+    at_step(20, end_by_sigterm)
+    assert train(workspace, run, *SHORT).code == 0
+    assert (status(run)["state"], status(run)["step"]) == ("finished", 20)
+
+
 @pytest.mark.parametrize("is_validated", [True, False])
 def test_time_limit_between_two_validations_saves_where_training_stands(
     workspace: Workspace,
