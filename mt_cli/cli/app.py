@@ -108,7 +108,10 @@ class Program(TyperGroup):
 def _flags_of(error: TyperException) -> set[str]:
     """The flags of the command that was used in a wrong way."""
     command = getattr(getattr(error, "ctx", None), "command", None)
-    return {flag for parameter in getattr(command, "params", ()) for flag in parameter.opts}
+    flags: set[str] = set()
+    for parameter in getattr(command, "params", ()):
+        flags.update(parameter.opts)
+    return flags
 
 
 def key_of_flag(flag: str, *, known: bool) -> str | None:

@@ -130,7 +130,7 @@ class TestSetFlags:
         """The choice that these flags give."""
         from mt_cli.evaluation.test_sets import EvalChoice
 
-        noise = [kind for kinds in self.noise or () for kind in kinds.split(",")]
+        noise = ",".join(self.noise) if self.noise else ()
         return EvalChoice.of(self.split or (), self.src, self.ref, self.data, noise)
 
 
