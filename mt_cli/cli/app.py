@@ -92,8 +92,11 @@ class Program(TyperGroup):
             option = getattr(error, "option_name", None)
             if key := key_of_flag(str(option), known=where.split()[-1] in ("prepare", "train")):
                 flag = f"--{key.rpartition('.')[2].replace('_', '-')}"
-                way = flag if flag in _flags_of(error) else f"--set {key}=VALUE"
-                message = f"no such option: {option}; use {way}"
+                flags = _flags_of(error)
+                if flag in flags:
+                    message = f"no such option: {option}; use {flag}"
+                elif "--set" in flags:
+                    message = f"no such option: {option}; use --set {key}=VALUE"
             _fail(
                 f"error: {message[:1].lower()}{message[1:]}; see {where} --help",
                 UsageError.exit_code,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.translation.options import DecodingOptions
 
 T = TypeVar("T")
-EXAMPLE = "decoding.min_len=3"
+EXAMPLE_SETTING = "decoding.min_len=3"
 
 ConfigPath = Annotated[
     Path,
@@ -130,7 +130,7 @@ class TestSetFlags:
         """The choice that these flags give."""
         from mt_cli.evaluation.test_sets import EvalChoice
 
-        noise = ",".join(self.noise) if self.noise else ()
+        noise = ",".join(self.noise or ()) or ()
         return EvalChoice.of(self.split or (), self.src, self.ref, self.data, noise)
 
 
@@ -163,10 +163,10 @@ class SearchFlags:
         """The keys of `[decoding]` that `--set` gives."""
         search: dict[str, object] = {}
         for setting in self.decoding_settings or ():
-            path, value = parse_setting(setting, example=EXAMPLE)
+            path, value = parse_setting(setting, example=EXAMPLE_SETTING)
             if path[:-1] != ("decoding",):
                 raise ConfigError(
-                    f"--set {setting!r}: expected decoding.KEY=VALUE, such as {EXAMPLE}"
+                    f"--set {setting!r}: expected decoding.KEY=VALUE, such as {EXAMPLE_SETTING}"
                 )
             search[path[-1]] = value
         return search

@@ -29,6 +29,8 @@ class NoisyPairs:
     drops: Mapping[str, NDArray[np.uint8]]
     """By part, for each line: 0 if its pair is kept. Of other parts, all pairs are copied."""
     data: DataConfig
+    has_tags: bool = True
+    """Filters see the copies without tags, like the pairs themselves."""
 
     @staticmethod
     def of(
@@ -54,7 +56,7 @@ class NoisyPairs:
     def _copies(self, name: str, *, seed: str) -> Iterator[RawPair]:
         latest: deque[RawPair] = deque(maxlen=MAX_JOINED)
         drops = self.drops.get(name)
-        tag = self.data.tag_of(name)
+        tag = self.data.tag_of(name) if self.has_tags else ""
         for number, pair in enumerate(self.parts[name].pairs()):
             if drops is not None and drops[number]:
                 continue

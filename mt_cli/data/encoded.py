@@ -2,7 +2,7 @@
 
 import errno
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -181,10 +181,13 @@ class _SideWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for file in (self._ids, self._lines):
-            with suppress(OSError):  # the error that came first is the one to report
+            try:
                 file.close()
+            except OSError:
+                if kind is None:  # otherwise, the error that came first is the one to report
+                    raise
 
     def write(self, sentences: Sentences, lines: Sequence[bytes]) -> None:
         self._ids.write(sentences.ids.astype(self._id_type, copy=False).tobytes())

@@ -136,9 +136,12 @@ class _Reader:
         self._closed = ""
         """The name of the text that has just ended; where, the next event tells."""
         self._seg_begin = 0
+        self._has_elements = False
+        self._is_empty = False
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._note_end()
+        self._has_elements = True  # a text that holds one is not empty
         prefix, colon, name = tag.rpartition(":")
         is_protected = name in PROTECTED and attributes.get("translate") == "no"
         if self._num_hidden or name in HIDDEN or is_protected:
@@ -161,6 +164,7 @@ class _Reader:
             self._lang = attributes.get("xml:lang") or attributes.get("lang", "")
         elif name in TEXTS and self._unit is not None:
             self._pieces = []
+            self._has_elements = False
             self._seg_begin = self.parser.CurrentByteIndex
             if name == "target":
                 self._unit.begin = self._seg_begin
@@ -178,6 +182,7 @@ class _Reader:
             unit.texts[lang] = " ".join("".join(self._pieces).split())
             self._pieces = None
             self._closed = name
+            self._is_empty = not unit.texts[lang] and not self._has_elements
         elif name == "seg-source":  # the source once more, cut into segments
             self._closed = "source"
         elif name == unit.element:
@@ -199,7 +204,7 @@ class _Reader:
             self._unit.end = self.parser.CurrentByteIndex
             if self._closed == "source":
                 self._unit.begin = self._unit.end
-            elif self._closed == "seg" and not self._unit.texts[self._lang]:
+            elif self._closed == "seg" and self._is_empty:
                 self._unit.empty_segs[self._lang] = (self._seg_begin, self._unit.end)
         self._closed = ""
 

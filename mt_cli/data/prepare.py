@@ -245,8 +245,9 @@ class _Builder:
         drops = {name: each.drops for name, each in self._statistics.items()}
         noisy = NoisyPairs.of(self._corpus, self._config.data, drops=drops)
         if noisy is not None:
-            self._parts[AUGMENT] = noisy
+            self._parts[AUGMENT] = replace(noisy, has_tags=False)
             self._scan(AUGMENT)
+            self._parts[AUGMENT] = noisy
         if given is None:
             pairs = self._statistics[TRAIN].pairs
             tokenizers = learn_tokenizers(pairs, self._config.tokenizer, options)

@@ -3,6 +3,7 @@
 import csv
 import io
 import logging
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -96,15 +97,26 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         for cells in _parsed(lines(), delimiter):
             row = Row([cell.encode("utf-8", "surrogateescape") for cell in cells], b"".join(read))
             if len(read) > 1 or row.raw.count(b'"') % 2:
-                # Perhaps a quote that nothing closes: it would swallow the rows that follow.
-                list(_parsed(map(_as_str, read), delimiter, is_strict=True))
+                _check_quotes(row.raw, delimiter, f"{path}: line {first_line}")
             yield row
             first_line += len(read)
             read.clear()
     except csv.Error as error:
         raise DataError(
-            f"{path}: line {first_line}: its cells cannot be told apart ({error}); a quote within "
-            "a quoted cell has to be doubled"
+            f"{path}: line {first_line}: its cells cannot be told apart ({error})"
+        ) from error
+
+
+def _check_quotes(row: bytes, delimiter: str, where: str) -> None:
+    """Refuse a row with a quote that nothing closes: it has swallowed the rows that follow."""
+    closed = re.sub(rf'"[ \t]+(?=[{delimiter}\r\n]|$)', '"', _as_str(row))  # space is harmless
+    try:
+        for _ in _parsed(io.StringIO(closed, newline=""), delimiter, is_strict=True):
+            pass
+    except csv.Error as error:
+        raise DataError(
+            f"{where}: a quote that does not close its cell ({error}); within quotes, a quote has "
+            "to be doubled"
         ) from error
 
 

@@ -59,9 +59,8 @@ def summarize_runs(folder: Path, *, sort: str = "name") -> list[RunSummary]:
         except MtCliError as error:
             log.warning("left out: %s", error)
     if not runs:
-        if not folder.exists():
-            raise UsageError(f"{folder}: no such folder")
-        raise UsageError(f"{folder}: no run in it; mt-cli train CONFIG makes one in runs/")
+        what = "no run in it" if folder.exists() else "no such folder"
+        raise UsageError(f"{folder}: {what}; mt-cli train CONFIG makes a run in runs/")
     uncommon = _uncommon_values([run.config for run in runs])
     found: list[RunSummary] = []
     for run, differs in zip(runs, uncommon, strict=True):

@@ -167,7 +167,7 @@ def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -
 
 def _language_of(path: Path, column: Column | None) -> str | None:
     """The language in a column's name, as `translation.es`, or in a file's, as `train.es.gz`."""
-    name = path.stem if path.suffix in PACKED_ENDINGS else path.name
+    name = path.stem if path.suffix.lower() in PACKED_ENDINGS else path.name
     if isinstance(column, str):
         name = column
     return language_named(name)

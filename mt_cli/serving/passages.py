@@ -120,9 +120,15 @@ class Passage:
 
 def _places(tokens: Sequence[str], text: str) -> list[tuple[int, int]]:
     """Where each of `tokens` begins and ends in `text`; one that is not there is empty."""
-    folded = text.lower()
-    if len(folded) != len(text):  # as of İ
-        folded = text
+    # Not within an address, which is no token.
+    outside = list(range(len(text)))
+    for copied in reversed([*COPIED.finditer(text)]):
+        del outside[copied.start() : copied.end()]
+    outside.append(len(text) - 1)
+    searched = "".join(text[place] for place in outside[:-1])
+    folded = searched.lower()
+    if len(folded) != len(searched):  # as of İ
+        folded = searched
     places = []
     end = 0
     for token in tokens:
@@ -130,9 +136,9 @@ def _places(tokens: Sequence[str], text: str) -> list[tuple[int, int]]:
         begin = folded.find(spoken, end, end + MAX_GAP + len(spoken))
         if begin < 0:
             spoken = ""
-            begin = min(end, len(text) - 1)
+            begin = min(end, max(0, len(searched) - 1))
         end = begin + len(spoken)
-        places.append((begin, end))
+        places.append((outside[begin], outside[end - 1] + 1 if spoken else outside[begin]))
     return places
 
 
@@ -247,10 +253,10 @@ def _pieces_of_run(run: list[str]) -> list[Piece]:
                 break
         elif opened and _name(opened[-1].tag) == _name(part):
             element = opened.pop()
-            if element.begin == len(text):
+            if not text[element.begin :].strip():
                 inside = "".join(markup for _, markup in empty_elements[element.num_empty :])
                 del empty_elements[element.num_empty :]
-                empty_elements.append((len(text), f"{element.tag}{inside}{part}"))
+                empty_elements.append((element.begin, f"{element.tag}{inside}{part}"))
         else:
             opened.append(_OpenElement(part, len(text), 0))  # which nothing closes
             break

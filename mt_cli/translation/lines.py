@@ -6,20 +6,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mt_cli.config.schema import DecodingConfig
+from mt_cli.config.schema import CapitalsReading, DecodingConfig
 from mt_cli.errors import DataError, UsageError
 from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
+from mt_cli.text.normalize import read_capitals
 from mt_cli.text.tokenizers import Tokenizers
 
 log = logging.getLogger(__name__)
 
 
-BESIDE = r"\s<>\"\[\]{}„“”«»‹›（）「」『』《》，、。；！？"
-"""What ends an address: space and marks, of which parentheses may also stand within one."""
+BESIDE = r"\s<>\"„“”«»‹›（）「」『』《》，、。；！？"
+"""Space and marks that end an address."""
+BRACKETS = r"()\[\]{}’"
+"""Marks that also stand within one."""
+WITHIN = f"[^{BRACKETS}{BESIDE}]"
 URL = rf"""
     (?<![a-z0-9+.-]) (?: [a-z] [a-z0-9+.-]*+ :// | www\. )
-    (?: [^()’{BESIDE}] | \( [^()’{BESIDE}]* \) )+"""
-EMAIL = rf"(?<! [^(){BESIDE}@] ) [^(){BESIDE}@]++ @ [^(){BESIDE}@.]++ \. [^(){BESIDE}]+"
+    (?: {WITHIN} | \( {WITHIN}* \) | \[ {WITHIN}* \] | \{{ {WITHIN}* \}}
+      | [{BRACKETS}] (?= [{BRACKETS}]{{0,3}} [^{BRACKETS}{BESIDE}.,;:!?]) )+"""
+NO_AT = f"[^{BRACKETS}{BESIDE}@]"
+EMAIL = rf"(?<! {NO_AT} ) {NO_AT}++ @ [^{BRACKETS}{BESIDE}@.]++ \. {WITHIN}+"
 ADDRESSES = f"{URL} | {EMAIL}"
 ENCLOSED = " | ".join(
     f"{begin} (?: {ADDRESSES} ) {end} [.,;:!?]*"
@@ -120,6 +126,20 @@ def read_line(text: str, *, knows: Callable[[str], bool]) -> Line:
     if not has_words(rest):
         return Line("", before=text)
     return Line(rest, " ".join(before), " ".join(after))
+
+
+def read_words_in_capitals(text: str, reading: CapitalsReading) -> str:
+    """`text` in another case, if its words are in capitals; addresses keep theirs."""
+    words = ADDRESS.sub(" ", text)
+    if read_capitals(words, reading) == words:
+        return text
+    in_case = str.lower if reading == "lower" else str.title
+    read = ""
+    end = 0
+    for found in ADDRESS.finditer(text):
+        read += in_case(text[end : found.start()]) + found[0]
+        end = found.end()
+    return read + in_case(text[end:])
 
 
 def has_words(text: str) -> bool:

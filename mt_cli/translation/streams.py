@@ -218,7 +218,7 @@ def open_target(name: str) -> Iterator[Target]:
             yield target
         except BaseException:
             if target.num_lines:
-                target.keep_as(_free_name(f"{path}.partial"))
+                target.keep_as(_free_name(f"{place}.partial"))
             raise
 
 

@@ -21,7 +21,7 @@ from mt_cli.runs.opening import open_models
 from mt_cli.runs.run import ExportedModel, Run
 from mt_cli.text import UNK_ID
 from mt_cli.text.language import sentence_space
-from mt_cli.text.normalize import normalize, read_capitals
+from mt_cli.text.normalize import normalize
 from mt_cli.text.sentences import split_sentences, split_text
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
@@ -35,6 +35,7 @@ from mt_cli.translation.lines import (
     counting_lines,
     joined,
     read_line,
+    read_words_in_capitals,
 )
 from mt_cli.translation.options import DecodingOptions, search_facts, search_name
 from mt_cli.translation.source_side import SourceSide
@@ -182,14 +183,14 @@ class Translator:
     def _translate_reranked(
         self, reranker: "Reranker", lines: Iterable[str], on_progress: OnProgress | None
     ) -> list[str]:
-        sources = checked_lines(lines)
+        sources = self._normalized(lines)
         chosen: list[str] = []
         for begin in range(0, len(sources), RERANKED_TOGETHER):
             portion = sources[begin : begin + RERANKED_TOGETHER]
             candidates = self.translate_n_best(
                 portion, n_best=self.engine.config.beam_size, on_progress=on_progress
             )
-            chosen += reranker.choose(self._normalized(portion), candidates)
+            chosen += reranker.choose(portion, candidates)
         return chosen
 
     def translate_n_best(
@@ -400,19 +401,12 @@ class Translator:
 
     def _normalized(self, lines: Iterable[str]) -> list[str]:
         """`lines` normalized, and lines in capitals as `decoding.capitals` says."""
-        return [self._in_known_case(normalize(line)) for line in checked_lines(lines)]
-
-    def _in_known_case(self, text: str) -> str:
-        return read_capitals(text, self.engine.config.capitals)
+        reading = self.engine.config.capitals
+        return [read_words_in_capitals(normalize(line), reading) for line in checked_lines(lines)]
 
     def _read(self, lines: Iterable[str]) -> list[Line]:
         """`lines` normalized, each without what is copied."""
-        read = []
-        for text in checked_lines(lines):
-            line = read_line(normalize(text), knows=self._source_side.knows)
-            # Now that addresses, whose case matters, are taken out:
-            read.append(replace(line, text=self._in_known_case(line.text)))
-        return read
+        return [read_line(line, knows=self._source_side.knows) for line in self._normalized(lines)]
 
     def _split(self, lines: Sequence[Line]) -> list[list[Part]]:
         """The parts of each of `lines` that the model can take: usually one; none without words."""

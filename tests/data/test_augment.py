@@ -148,6 +148,15 @@ def test_another_augmentation_prepares_again(configure: Configure, tmp_path: Pat
     assert prepare_corpus(configure(lower=0.6), out=tmp_path / "out").is_new
 
 
+def test_filters_see_copies_without_their_tags(configure: Configure, tmp_path: Path) -> None:
+    config = configure(parts=["second"], lower=1.0)
+    more = config.data.more["second"].model_copy(update={"tag": "<a-long-tag-of-a-part>"})
+    filtered = config.data.filter.model_copy(update={"max_ratio": 2.0})
+    data = config.data.model_copy(update={"more": {"second": more}, "filter": filtered})
+    report = prepare_corpus(config.model_copy(update={"data": data}), out=tmp_path / "out").report
+    assert report.splits[AUGMENT].pairs == report.splits["train+second"].pairs == 10
+
+
 def test_copies_of_tagged_pairs_have_the_tag(configure: Configure) -> None:
     config = configure(parts=["second"], lower=1.0, join=1.0)
     more = config.data.more["second"].model_copy(update={"tag": "<back>"})

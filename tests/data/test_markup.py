@@ -122,6 +122,13 @@ def test_an_empty_translation_in_a_memory_is_filled_in_its_place(
     assert written == memory.replace("UNITS", 3 * filled)
 
 
+def test_a_translation_of_elements_alone_is_not_overwritten(tmp_path: Path) -> None:
+    target = '<seg><ph x="1">a</ph></seg>'
+    unit = f'<tu><tuv xml:lang="en">{target}</tuv><tuv xml:lang="de"><seg>Ja</seg></tuv></tu>'
+    path = write(tmp_path / "a.tmx", f'<tmx><header srclang="de"/><body>{unit}</body></tmx>')
+    assert target.encode() in translated(path)
+
+
 @pytest.mark.parametrize("text", [XLIFF.replace("en-US", "fr"), XLIFF_2.replace('"en"', '"fr"')])
 def test_a_file_for_another_language_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(DataError, match=r"a\.xlf: .* fr, .* en"):

@@ -139,6 +139,11 @@ def test_a_quote_that_nothing_closes_is_named_with_its_line(tmp_path: Path, last
         list(rows_of(path))
 
 
+def test_space_behind_a_quoted_cell_is_no_fault(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b'"Ein\nHund" ,"A dog" \r\n"b"\t,"c"\n')
+    assert len(list(cells_of(path, 2))) == 2
+
+
 def test_a_mark_of_inches_is_no_quote(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", b'Ein 5" Rohr,A 5" pipe\nEin 6" Rohr,A pipe\n')
     assert list(cells_of(path, 1)) == [b'Ein 5" Rohr', b'Ein 6" Rohr']

@@ -99,6 +99,7 @@ def test_a_text_without_words_keeps_its_tags(source: str) -> None:
         ("<i class='dog'></i>Das Auto", "<i class='dog'></i>The car"),
         ("Das <span><i></i></span><b>Auto</b>", "The <span><i></i></span><b>car</b>"),
         ("Das Auto<sup></sup>", "The car<sup></sup>"),
+        ("Das Auto <i class=x>&nbsp;</i>", "The car <i class=x></i>\xa0"),
         ("<a id=x></a>", "<a id=x></a>"),
     ],
 )
@@ -109,6 +110,14 @@ def test_elements_without_text_stay(source: str, expected: str) -> None:
         for piece in html_pieces(source)
     )
     assert written == expected
+
+
+def test_tokens_are_not_found_within_an_address() -> None:
+    address = f"https://das.de/{'auto-' * 20}ist"
+    passage = passage_of(f"<i>{address}</i> Das <b>Auto</b>")
+    found = translation("▁Das ▁Auto", "▁The ▁car", "0-0 1-1")
+    found = replace(found, text=f"{address} {found.text}")
+    assert passage.written(found) == f"<i>{address}</i> The <b>car</b>"
 
 
 def test_line_ends_stay_where_they_are_seen() -> None:

@@ -59,6 +59,11 @@ def test_addresses_are_found_with_the_marks_around_them(address: str, around: st
         ("见http://a.de/x。好", ["http://a.de/x"]),
         ("Er sagt: a@b, 3:4, z.B. www. und ://", []),
         ("a@b.de, c@d.de", ["a@b.de,", "c@d.de"]),
+        ("https://a.de/?id[]=4&b[]=rot für", ["https://a.de/?id[]=4&b[]=rot"]),
+        ("https://a.de/v1/{id}/bilder und", ["https://a.de/v1/{id}/bilder"]),
+        ("https://a.de/Rock_’n’_Roll", ["https://a.de/Rock_’n’_Roll"]),
+        ("(https://a.de/a(b(c))d)", ["(https://a.de/a(b(c))d)"]),
+        ("http://[2001:db8::1]/hund", ["http://[2001:db8::1]/hund"]),
     ],
 )
 def test_marks_of_the_sentence_are_no_part_of_an_address(text: str, expected: list[str]) -> None:
@@ -67,7 +72,21 @@ def test_marks_of_the_sentence_are_no_part_of_an_address(text: str, expected: li
 
 @pytest.mark.parametrize(
     "piece",
-    ["@", "a@", "name@host,", "a@b.", "漢", "www.", "😀", "(http://a", "<a@b.c", '"', "a://"],
+    [
+        "@",
+        "a@",
+        "name@host,",
+        "a@b.",
+        "漢",
+        "www.",
+        "😀",
+        "(http://a",
+        "<a@b.c",
+        '"',
+        "a://",
+        "a://(",
+        "a://x)",
+    ],
 )
 def test_a_long_word_takes_linear_time(piece: str) -> None:
     text = piece * (20_000 // len(piece))

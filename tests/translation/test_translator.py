@@ -314,6 +314,7 @@ def test_lines_without_words_are_copied(translator: Translator, line: str) -> No
         ("Ein Hund, info@example.org, schläft 😀", "Ein Hund, schläft", "{} info@example.org, 😀"),
         ("https://example.org/Ein_Hund ein Hund", "ein Hund", "https://example.org/Ein_Hund {}"),
         ("EIN HUND, HTTPS://A.DE/ABC", "EIN HUND,", "{} HTTPS://A.DE/ABC"),
+        ("EIN HUND https://a.de/A", "EIN HUND", "{} https://a.de/A"),
     ],
 )
 def test_addresses_and_symbols_that_a_model_cannot_know_are_copied(
