@@ -273,8 +273,9 @@ def _copy(content: BufferedReader, write: Write, size: int | None) -> None:
 
 def _encoding_of(head: bytes) -> str:
     """The encoding of XML that begins with `head`."""
-    for mark, encoding in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
-        if head.startswith(mark):
-            return encoding
+    if head.startswith((codecs.BOM_UTF16_LE, b"<\0")):
+        return "utf-16-le"
+    if head.startswith((codecs.BOM_UTF16_BE, b"\0<")):
+        return "utf-16-be"
     named = re.match(rb"""<\?xml[^>]*encoding=["']([\w.:-]+)""", head.removeprefix(codecs.BOM_UTF8))
     return named[1].decode() if named else "utf-8"

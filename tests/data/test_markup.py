@@ -151,7 +151,7 @@ def test_texts_of_a_translators_file_are_read(tmp_path: Path, text: str) -> None
     assert list(texts_of(path, "de")) == [source for source, _ in pairs]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16le", "utf-16be", "iso-8859-1"])
 @pytest.mark.parametrize("together", [1, 2, 100])
 def test_only_a_missing_translation_is_put_in(tmp_path: Path, encoding: str, together: int) -> None:
     path = write(tmp_path / "m.tmx", TMX, encoding)
