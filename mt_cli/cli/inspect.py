@@ -62,17 +62,16 @@ def inspect(
     """Show a run, or a sentence inside its model."""
     if drawing.attention is None and drawing != AttentionFlags():
         raise UsageError("--attention-of, --layer and --head are options of --attention FILE")
+    from mt_cli.evaluation.inspect import describe_run, facts_as_text, shapes_as_text
+
     if not shapes and drawing.attention is None:
         if text is not None:
             raise UsageError("--text: a sentence is shown by --shapes, or by --attention FILE")
-        from mt_cli.evaluation.inspect import describe_run, facts_as_text
-
         facts = describe_run(run, checkpoint=checkpoint)
         print_result(
             facts_as_text(facts, width=width_of(sys.stdout)), facts, as_json=output.as_json
         )
         return
-    from mt_cli.evaluation.inspect import shapes_as_text
     from mt_cli.model.shapes import trace_shapes
     from mt_cli.pictures.figures import check_ending
     from mt_cli.translation.attention import ENDINGS, Attention

@@ -269,10 +269,12 @@ MAX_QUOTATION = 80
 
 def named_kind(path: Path) -> Kind | None:
     """What a file's name says that it is; None is lines of text."""
-    path = Path(path.name.lower())
-    if path.suffix in PACKED_ENDINGS:
-        path = path.with_suffix("")
-    return ENDINGS.get(path.suffix)
+    return ENDINGS.get(without_packing(path).suffix.lower())
+
+
+def without_packing(path: Path) -> Path:
+    """`path` without the ending that says how the file is packed."""
+    return path.with_suffix("") if path.suffix.lower() in PACKED_ENDINGS else path
 
 
 def kind_of(path: Path) -> Kind:

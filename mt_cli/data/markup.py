@@ -137,7 +137,6 @@ class _Reader:
         """The name of the text that has just ended; where, the next event tells."""
         self._seg_begin = 0
         self._has_elements = False
-        self._is_empty = False
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._note_end()
@@ -182,7 +181,6 @@ class _Reader:
             unit.texts[lang] = " ".join("".join(self._pieces).split())
             self._pieces = None
             self._closed = name
-            self._is_empty = not unit.texts[lang] and not self._has_elements
         elif name == "seg-source":  # the source once more, cut into segments
             self._closed = "source"
         elif name == unit.element:
@@ -204,7 +202,7 @@ class _Reader:
             self._unit.end = self.parser.CurrentByteIndex
             if self._closed == "source":
                 self._unit.begin = self._unit.end
-            elif self._closed == "seg" and self._is_empty:
+            elif self._closed == "seg" and not (self._unit.texts[self._lang] or self._has_elements):
                 self._unit.empty_segs[self._lang] = (self._seg_begin, self._unit.end)
         self._closed = ""
 

@@ -240,14 +240,13 @@ class _Builder:
     def build(self, given: Tokenizers | None, inputs: dict[str, str]) -> CorpusReport:
         """Fill the folder; without `given` tokenizers, they are learned."""
         options = text_options(self._config.data)
-        for name in self._corpus:
-            self._scan(name, keeps_pairs=name == TRAIN and given is None)
+        for name, text in self._corpus.items():
+            self._scan(name, text, keeps_pairs=name == TRAIN and given is None)
         drops = {name: each.drops for name, each in self._statistics.items()}
         noisy = NoisyPairs.of(self._corpus, self._config.data, drops=drops)
         if noisy is not None:
-            self._parts[AUGMENT] = replace(noisy, has_tags=False)
-            self._scan(AUGMENT)
             self._parts[AUGMENT] = noisy
+            self._scan(AUGMENT, replace(noisy, has_tags=False))
         if given is None:
             pairs = self._statistics[TRAIN].pairs
             tokenizers = learn_tokenizers(pairs, self._config.tokenizer, options)
@@ -271,10 +270,10 @@ class _Builder:
         complete_prepared(self._folder, self._config, inputs=inputs, report=report, lengths=lengths)
         return report
 
-    def _scan(self, name: str, *, keeps_pairs: bool = False) -> None:
+    def _scan(self, name: str, text: PairSource, *, keeps_pairs: bool = False) -> None:
         self._statistics[name] = scan_part(
             self._config,
-            self._parts[name],
+            text,
             name,
             keeps_pairs=keeps_pairs,
             workers=self._workers,

@@ -17,7 +17,7 @@ from mt_cli.config.schema import (
 )
 from mt_cli.data.checks import log_problems
 from mt_cli.data.corpora import Corpus, files_of, find_corpus
-from mt_cli.data.files import PACKED_ENDINGS
+from mt_cli.data.files import without_packing
 from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.errors import MtCliError, UsageError
 from mt_cli.machine.atomic import (
@@ -167,10 +167,7 @@ def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -
 
 def _language_of(path: Path, column: Column | None) -> str | None:
     """The language in a column's name, as `translation.es`, or in a file's, as `train.es.gz`."""
-    name = path.stem if path.suffix.lower() in PACKED_ENDINGS else path.name
-    if isinstance(column, str):
-        name = column
-    return language_named(name)
+    return language_named(column if isinstance(column, str) else without_packing(path).name)
 
 
 def _cut_off(

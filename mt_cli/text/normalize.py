@@ -140,4 +140,9 @@ def read_capitals(text: str, reading: CapitalsReading) -> str:
     """`text`, in another case if it is several words in capitals and nothing else."""
     if reading == "as_is" or not text.isupper() or len(text.split()) < 2:
         return text
+    return in_case(text, reading)
+
+
+def in_case(text: str, reading: CapitalsReading) -> str:
+    """`text` in the case of `reading`, which is not `as_is`."""
     return text.lower() if reading == "lower" else text.title()

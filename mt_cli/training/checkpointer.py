@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Keeps the checkpoints of one run: the last, the best, and those that its config keeps."""
+    """Keeps the checkpoints of one run: the last and the best."""
 
     def __init__(self, run: Run, trainer: Trainer, meter: Meter) -> None:
         """A checkpoint holds the weights and the state of `trainer`, and the sums of `meter`."""

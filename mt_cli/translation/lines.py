@@ -9,7 +9,7 @@ from pathlib import Path
 from mt_cli.config.schema import CapitalsReading, DecodingConfig
 from mt_cli.errors import DataError, UsageError
 from mt_cli.text import BOS_ID, PAD_ID, UNK_ID
-from mt_cli.text.normalize import read_capitals
+from mt_cli.text.normalize import in_case, read_capitals
 from mt_cli.text.tokenizers import Tokenizers
 
 log = logging.getLogger(__name__)
@@ -133,13 +133,12 @@ def read_words_in_capitals(text: str, reading: CapitalsReading) -> str:
     words = ADDRESS.sub(" ", text)
     if read_capitals(words, reading) == words:
         return text
-    in_case = str.lower if reading == "lower" else str.title
     read = ""
     end = 0
     for found in ADDRESS.finditer(text):
-        read += in_case(text[end : found.start()]) + found[0]
+        read += in_case(text[end : found.start()], reading) + found[0]
         end = found.end()
-    return read + in_case(text[end:])
+    return read + in_case(text[end:], reading)
 
 
 def has_words(text: str) -> bool:

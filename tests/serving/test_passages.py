@@ -19,6 +19,14 @@ def passage_of(text: str) -> Passage:
     return passage
 
 
+def written(source: str, found: Translation) -> str:
+    """`source` with each passage translated as `found`."""
+    pieces = []
+    for piece in html_pieces(source):
+        pieces.append(piece.written(found) if isinstance(piece, Passage) else piece)
+    return "".join(pieces)
+
+
 def translation(src: str, tgt: str, alignment: str) -> Translation:
     """Of subwords, such as `▁ein ▁Au to .`, and pairs such as 0-1."""
     pairs = [tuple(map(int, pair.split("-"))) for pair in alignment.split()]
@@ -47,11 +55,7 @@ def translation(src: str, tgt: str, alignment: str) -> Translation:
 )
 def test_tags_stand_around_the_words_of_their_words(source: str, expected: str) -> None:
     found = translation("▁Das ▁Auto ▁ist ▁bla u .", "▁The ▁car ▁is ▁blue .", "0-0 1-1 2-2 3-3 4-4")
-    written = "".join(
-        piece.written(found) if isinstance(piece, Passage) else piece
-        for piece in html_pieces(source)
-    )
-    assert written == expected
+    assert written(source, found) == expected
 
 
 def test_words_in_another_order_keep_their_tags() -> None:
@@ -105,11 +109,7 @@ def test_a_text_without_words_keeps_its_tags(source: str) -> None:
 )
 def test_elements_without_text_stay(source: str, expected: str) -> None:
     found = translation("▁Das ▁Auto", "▁The ▁car", "0-0 1-1")
-    written = "".join(
-        piece.written(found) if isinstance(piece, Passage) else piece
-        for piece in html_pieces(source)
-    )
-    assert written == expected
+    assert written(source, found) == expected
 
 
 def test_tokens_are_not_found_within_an_address() -> None:
