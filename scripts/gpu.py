@@ -1,4 +1,4 @@
-"""Everything that wants a GPU, in one call: tests, doctor, trainings, benches, and one table.
+"""Everything that wants a GPU, in one call: tests, trainings, benches, and one table.
 
 Called again with the same --out, it continues: what has passed is not repeated, trainings are
 resumed.
@@ -78,9 +78,6 @@ def plan(out: Path, device: str, *, is_quick: bool) -> Iterator[Task]:
     # Warnings of the versions that a GPU machine happens to have are no failures.
     options = ("-m", "gpu", "--gpu-device", device, "-rs", "-W", "default", "tests/test_gpu.py")
     yield Task("tests", (sys.executable, "-m", "pytest", *options), 240)
-    for precision in ("fp32", "bf16"):
-        args = (str(READY_MODEL), "--device", device, "--precision", precision)
-        yield Task(f"doctor, {precision}", _mt_cli("doctor", *args), 120)
     first, *others = ["sample"] if is_quick else ["speedrun", "multi30k-strong"]
     yield from _train_and_evaluate(first, out, device, is_quick=is_quick)
     run = out / "runs" / first

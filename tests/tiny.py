@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mt_cli.config import schema
 from mt_cli.config.schema import ModelConfig
 from mt_cli.data.encoded import EncodedSplit, Sentences
 from mt_cli.machine.device import Runtime
@@ -25,7 +26,7 @@ MODEL_OPTIONS: dict[str, tuple[object, ...]] = {
 }
 """Every choice that changes what a model computes."""
 
-BACKENDS = ("torch", "scratch")
+BACKENDS = tuple(schema.BACKENDS)
 VOCAB_SIZE = 11
 CPU = Runtime(torch.device("cpu"), "fp32")
 

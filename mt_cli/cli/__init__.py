@@ -18,7 +18,6 @@ COMMANDS = (
     "plot",
     "inspect",
     "runs",
-    "doctor",
     "export",
     "config",
 )

@@ -17,7 +17,7 @@ from annotated_types import Ge
 
 from mt_cli.config.load import config_name, parse_setting
 from mt_cli.config.messages import command_line
-from mt_cli.config.schema import Backend, Column, DecodingConfig, Device, Precision
+from mt_cli.config.schema import BACKENDS, Column, DecodingConfig, Device, Precision
 from mt_cli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:  # torch is imported when something is translated
@@ -179,9 +179,12 @@ class ModelFlags:
     batch_size: Annotated[int | None, _search_option("batch_size", "N")] = None
     precision: Annotated[Precision | None, _search_option("precision")] = None
     backend: Annotated[
-        Backend,
-        typer.Option(help="Layers to decode with: our cached ones, or nn.Transformer (slow)."),
-    ] = "scratch"
+        str | None,
+        typer.Option(
+            metavar="|".join(BACKENDS),
+            help="Layers to decode with; by default those that the model was trained with.",
+        ),
+    ] = None
     checkpoint: Checkpoint = "best"
     device: DeviceFlag = None
     threads: Threads = None

@@ -114,7 +114,22 @@ CountOrShare = Annotated[int | float, BeforeValidator(_check_count_or_share)]
 """`400` is a number of something, `0.1` a share of all there are."""
 
 
-Backend = Literal["torch", "scratch"]
+BACKENDS = {
+    "scratch": ("mt_cli.model.scratch_backend", "ScratchBackend"),
+    "torch": ("mt_cli.model.torch_backend", "TorchBackend"),
+}
+"""Each backend's name, and the module and class that build it."""
+
+
+def _check_backend(name: str) -> str:
+    if name not in BACKENDS:
+        raise ValueError(f"expected one of {', '.join(BACKENDS)}, found '{name}'")
+    return name
+
+
+Backend = Annotated[
+    str, AfterValidator(_check_backend), Field(json_schema_extra={"enum": list(BACKENDS)})
+]
 NoiseKind = Literal[
     "lower", "capitals", "title", "accents", "typos", "punctuation", "mixed", "join"
 ]

@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TypedDict
 
-from mt_cli.config.load import differences
 from mt_cli.data.encoded import lines_path
 from mt_cli.data.files import read_text, scored_lines
 from mt_cli.errors import DataError, UsageError
@@ -260,12 +259,6 @@ def caveat_of(baseline: System | None, system: System | None) -> str | None:
     """What tests on one training of each run cannot know; None if one is a file."""
     if baseline is None or system is None:
         return None
-    changed = differences(baseline.run.config, system.run.config)
-    if set(changed) == {"model.backend"}:
-        return (
-            "their configs differ in model.backend alone, and both backends compute the same: "
-            "what differs comes from rounding, as between two seeds"
-        )
     return (
         "each run is one training: the tests cannot tell whether other seeds would give the same "
         "result"

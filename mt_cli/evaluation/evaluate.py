@@ -130,9 +130,8 @@ class System:
         facts = search_facts(
             config, self.run.tokenizers, sampling=options.sampling, seed=options.seed
         )
-        backend = options.backend or self.run.config.model.backend
-        if backend != "scratch":
-            facts["backend"] = backend
+        if options.backend not in (None, self.run.config.model.backend):
+            facts["backend"] = options.backend
         self._made_by = {
             "checkpoint": self.checkpoint,
             WEIGHTS: sha256_of_model(self.run, self.checkpoint),

@@ -4,11 +4,18 @@ import json
 import zipfile
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from mt_cli.config.schema import Quantization
 from mt_cli.errors import UsageError
-from mt_cli.machine.files import MANIFEST
+from mt_cli.export.ctranslate2_model import write_model
+from mt_cli.model.transformer import PositionalEncoding
 from mt_cli.runs.run import Run
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
+from mt_cli.translation.lines import NEVER_CHOSEN
+
+CTRANSLATE2_MAX_INPUT = 1024
+"""Tokens of an input, unless it is told otherwise."""
 
 
 def check_fits_argos(run: Run) -> None:
@@ -29,10 +36,19 @@ def check_fits_argos(run: Run) -> None:
         )
 
 
-def pack_for_argos(run: Run, folder: Path) -> None:
-    """Write a package (a zip) of the model in `folder`, which was exported from `run`, into it."""
+def pack_for_argos(run: Run, folder: Path, *, checkpoint: str, quantization: Quantization) -> None:
+    """Write a package (a zip) of `checkpoint` into `folder`, where the run has been exported.
+
+    Argos Translate splits no long sentences and rules out no symbols, so its model has more
+    positions and does the second by itself.
+    """
     import spacy
 
+    model = run.load_model(checkpoint=checkpoint, backend="scratch")
+    max_len = max(CTRANSLATE2_MAX_INPUT, model.max_len)
+    positions = PositionalEncoding(max_len, run.config.model.d_model, is_learned=False)
+    model.src_positions = positions
+    model.tgt_positions = positions
     options = run.tokenizers.options
     metadata: dict[str, object] = {"package_version": "1.0", "argos_version": "1.11", "links": []}
     for side, code in (("from", options.src_lang), ("to", options.tgt_lang)):
@@ -41,13 +57,20 @@ def pack_for_argos(run: Run, folder: Path) -> None:
             language = spacy.util.get_lang_class(code).__name__
         metadata |= {f"{side}_code": code, f"{side}_name": language}
     name = f"translate-{options.src_lang}_{options.tgt_lang}"
-    model = [
-        path
-        for path in folder.glob("*")
-        if path.suffix in (".bin", ".json") and path.name != MANIFEST
-    ]
-    with zipfile.ZipFile(folder / f"{name}.argosmodel", "w", zipfile.ZIP_DEFLATED) as package:
+    with (
+        TemporaryDirectory(dir=folder) as place,
+        zipfile.ZipFile(folder / f"{name}.argosmodel", "w", zipfile.ZIP_DEFLATED) as package,
+    ):
+        write_model(
+            Path(place),
+            model,
+            run.config.model,
+            src_tokens=run.tokenizers.src.entries,
+            tgt_tokens=run.tokenizers.tgt.entries,
+            quantization=quantization,
+            ruled_out=NEVER_CHOSEN,
+        )
         package.writestr(f"{name}/metadata.json", json.dumps(metadata, indent=2))
         package.write(folder / TOKENIZER_FOLDER / "joint.model", f"{name}/sentencepiece.model")
-        for path in sorted(model):
+        for path in sorted(Path(place).iterdir()):
             package.write(path, f"{name}/model/{path.name}")

@@ -9,7 +9,6 @@ import numpy as np
 from mt_cli.config.schema import ModelConfig, Quantization
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID, SPECIALS, UNK_ID
-from mt_cli.translation.lines import NEVER_CHOSEN
 
 if TYPE_CHECKING:  # an optional package
     from ctranslate2.specs import TransformerSpec
@@ -17,7 +16,7 @@ if TYPE_CHECKING:  # an optional package
     from ctranslate2.specs.common_spec import LayerNormSpec, LinearSpec
 
 NEVER_CHOSEN_BIAS = -1e4
-"""On the logits of `NEVER_CHOSEN`: below those of any model, and still a number in float16."""
+"""On the logits of ids that are ruled out: below any model's, and still a number in float16."""
 
 
 def write_model(
@@ -28,10 +27,12 @@ def write_model(
     src_tokens: Sequence[str],
     tgt_tokens: Sequence[str],
     quantization: Quantization = "none",
+    ruled_out: Sequence[int] = (),
 ) -> None:
     """Write `model`, made after `config`, into `folder` as CTranslate2 loads it.
 
-    `src_tokens` and `tgt_tokens` name the entries of the vocabularies, by id.
+    `src_tokens` and `tgt_tokens` name the entries of the vocabularies, by id. Target ids that are
+    `ruled_out` are never found, and their probability is shared out.
     """
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
@@ -51,6 +52,7 @@ def write_model(
         alignment_heads=0,
     )
     _fill(spec, model, config)
+    spec.decoder.projection.bias[list(ruled_out)] = NEVER_CHOSEN_BIAS
     spec.register_source_vocabulary(list(src_tokens))
     spec.register_target_vocabulary(list(tgt_tokens))
     spec.config.unk_token = SPECIALS[UNK_ID]
@@ -116,4 +118,3 @@ def _fill(spec: "TransformerSpec", model: TranslationModel, config: ModelConfig)
     output = spec.decoder.projection
     output.weight = weights["output.weight"]
     output.bias = weights.get("output.bias", np.zeros(len(output.weight), np.float32))
-    output.bias[list(NEVER_CHOSEN)] = NEVER_CHOSEN_BIAS

@@ -28,7 +28,6 @@ from mt_cli.machine.atomic import (
 from mt_cli.machine.files import MANIFEST, sha256_of_files
 from mt_cli.machine.lock import locked
 from mt_cli.machine.memory import memory_errors_explained
-from mt_cli.model.transformer import PositionalEncoding
 from mt_cli.runs.checkpoint import STATE, weights_sha256
 from mt_cli.runs.opening import open_model, open_prepared_of, open_run
 from mt_cli.runs.run import (
@@ -38,14 +37,13 @@ from mt_cli.runs.run import (
     Run,
     RunManifest,
 )
+from mt_cli.text.subwords import normalizing_output
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER
 from mt_cli.translation.ctranslate2_engine import MAX_SENTENCES, check_installed
 
 log = logging.getLogger(__name__)
 FAITHFUL = 0.9
 """Share of identical lines that unquantised weights reach; rounding alone leaves 0.99 of them."""
-CTRANSLATE2_MAX_INPUT = 1024
-"""Tokens of an input, unless it is told otherwise."""
 OWN_FILES = (EXPORTED_MODEL, "config.json", "tokenizer/tokenizer.json")
 """Files that mark a folder as our export; any CTranslate2 model has the first two."""
 OWN_FILES_OF_COPY = (MANIFEST, RUN_CONFIG, "last.txt")
@@ -122,7 +120,7 @@ def export_run(
         if to == "run":
             copy_run(run, partial, checkpoint=name, has_halves=quantization == "float16")
         else:
-            _convert(run, partial, checkpoint=name, quantization=quantization, to=to)
+            _convert(run, partial, checkpoint=name, quantization=quantization)
         proof = None
         if prepared is not None:
             exported = open_model(partial)
@@ -130,7 +128,7 @@ def export_run(
         if to != "run":
             _write_readme(run, partial, checkpoint=name, quantization=quantization, proof=proof)
         if to == "argos":
-            pack_for_argos(run, partial)
+            pack_for_argos(run, partial, checkpoint=name, quantization=quantization)
     if to == "run":
         write_card(open_run(folder))  # which says where it is
     log.info("%s of %s exported to %s", name, run_dir, folder)
@@ -161,26 +159,20 @@ def _check_request(
         )
 
 
-def _convert(
-    run: Run, folder: Path, *, checkpoint: str, quantization: Quantization, to: ExportTarget
-) -> None:
+def _convert(run: Run, folder: Path, *, checkpoint: str, quantization: Quantization) -> None:
     """Write `checkpoint` of `run` into `folder` as CTranslate2 loads it, and our own files."""
-    model = run.load_model(checkpoint=checkpoint, backend="scratch")
-    if to == "argos":  # which splits no long sentences: CTranslate2 would fail where positions end
-        max_len = max(CTRANSLATE2_MAX_INPUT, model.max_len)
-        positions = PositionalEncoding(max_len, run.config.model.d_model, is_learned=False)
-        model.src_positions = positions
-        model.tgt_positions = positions
     write_model(
         folder,
-        model,
+        run.load_model(checkpoint=checkpoint, backend="scratch"),
         run.config.model,
         src_tokens=run.tokenizers.src.entries,
         tgt_tokens=run.tokenizers.tgt.entries,
         quantization=quantization,
     )
     for name, data in run.tokenizers.to_files().items():
-        write_atomically(folder / TOKENIZER_FOLDER / name, data)
+        is_subwords = name.endswith(".model")
+        content = normalizing_output(data) if is_subwords else data
+        write_atomically(folder / TOKENIZER_FOLDER / name, content)
     # The engine computes in what the weights are stored as.
     decoding = run.config.decoding.model_copy(update={"precision": "fp32"})
     config = run.config.model_copy(update={"decoding": decoding})

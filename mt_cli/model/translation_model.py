@@ -5,15 +5,15 @@ Letters: B batch, N beams, S source length, T target length, D d_model, V target
 """
 
 import math
+from importlib import import_module
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from mt_cli.config.schema import ModelConfig
+from mt_cli.config.schema import BACKENDS, ModelConfig
 from mt_cli.model.backend import DecoderState, TransformerBackend
 from mt_cli.model.cpu_kernels import Dropout
-from mt_cli.model.scratch_backend import ScratchBackend
 from mt_cli.model.transformer import PositionalEncoding, padding_mask
 from mt_cli.text import PAD_ID
 
@@ -55,8 +55,7 @@ class TranslationModel(nn.Module):
         self.src_positions = PositionalEncoding(config.max_len, D, is_learned=is_learned)
         self.tgt_positions = PositionalEncoding(config.max_len, D, is_learned=is_learned)
         self.dropout = Dropout(config.dropout)
-        # Cast, because each backend accepts only its own type of state.
-        self.backend = cast("TransformerBackend", _build_backend(config))
+        self.backend = _build_backend(config)
         self.output = nn.Linear(D, tgt_vocab_size, bias=config.output_bias)
         if config.tie != "none":
             self.output.weight = self.tgt_embedding.weight
@@ -139,12 +138,11 @@ def initialize(model: nn.Module, config: ModelConfig, *, generator: torch.Genera
                 nn.init.xavier_uniform_(matrix, generator=generator)
 
 
-def _build_backend(config: ModelConfig) -> nn.Module:
-    if config.backend == "scratch":
-        return ScratchBackend(config)
-    from mt_cli.model.torch_backend import TorchBackend  # late: nn.Transformer is rarely needed
-
-    return TorchBackend(config)
+def _build_backend(config: ModelConfig) -> TransformerBackend:
+    module, name = BACKENDS[config.backend]
+    # Imported late: nn.Transformer is rarely needed. Cast, because each backend accepts only its
+    # own type of state.
+    return cast("TransformerBackend", getattr(import_module(module), name)(config))
 
 
 def _embedding(vocab_size: int, d_model: int) -> nn.Embedding:

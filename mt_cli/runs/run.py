@@ -196,6 +196,11 @@ class Run(ModelFolder):
 
         weights = read_weights(self.checkpoint_folder(checkpoint), self.parameter_shapes)
         model = self.build_model(backend=backend)
+        if dict(model.named_parameters()).keys() != weights.keys():
+            raise UsageError(
+                f"{self.folder}: the layers of backend '{backend}' have other parameters than "
+                f"those of '{self.config.model.backend}', with which the run was trained"
+            )
         model.load_state_dict(weights, strict=False)  # tied weights are saved once
         return model.eval()
 

@@ -7,6 +7,7 @@ reserves, U+2581 for a space, is escaped.
 import io
 import logging
 import re
+import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
@@ -16,7 +17,7 @@ import sentencepiece
 from mt_cli.errors import ConfigError, DataError
 from mt_cli.machine.shortage import shortage
 from mt_cli.text import BOS_ID, EOS_ID, INVISIBLE_IDS, PAD_ID, SPECIALS, UNK_ID
-from mt_cli.text.normalize import normalize
+from mt_cli.text.normalize import JOINERS, normalize
 
 log = logging.getLogger(__name__)
 SPACE_MARK = "▁"
@@ -140,6 +141,36 @@ def learn_subwords(
             vocab_size,
         )
     return tokenizer
+
+
+def normalizing_output(model: bytes) -> bytes:
+    """A serialized model whose own `decode` gives what `SubwordTokenizer.decode` does.
+
+    For programs that decode with SentencePiece alone: it drops invisible characters that bytes
+    spell, and puts words one space apart.
+    """
+    rules = []
+    for code in [*range(1, 0xD800), *range(0xE000, 0x10000)]:
+        character = chr(code)
+        match normalize(f"a{character}b"):
+            case "ab" if not JOINERS.match(character):
+                rules.append(f"{code:X}\t\n")
+            case "a b" if character != " ":
+                rules.append(f"{code:X}\t20\n")
+    sentencepiece.set_min_log_level(2)
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        file.writelines(rules)
+        file.flush()
+        normalizer = sentencepiece.SentencePieceNormalizer(
+            rule_tsv=file.name,
+            add_dummy_prefix=False,
+            escape_whitespaces=False,
+            remove_extra_whitespaces=True,
+        )
+    # A protobuf message of one field, `normalizer_spec` (3). As field 5, `denormalizer_spec`,
+    # behind the model's own fields, it becomes one of them.
+    spec: bytes = normalizer.serialized_model_proto()
+    return model + b"\x2a" + spec[1:]
 
 
 def _escaped_parts(texts: Iterable[str]) -> Iterator[str]:

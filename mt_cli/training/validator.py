@@ -71,11 +71,8 @@ class Validator:
                 "the references of val are too short for BLEU, which is 0 even for the references "
                 "themselves; the best checkpoint is judged by the loss"
             )
-        # The same weights, in the same memory, on the backend that decodes with a cache.
-        twin = run.build_model(backend="scratch").to(runtime.device)
-        twin.load_state_dict(model.state_dict(), assign=True)
         searcher = Searcher(
-            twin,
+            model,
             run.config.decoding,
             runtime=self._runtime,
             forbidden_ids=forbidden_ids(run.tokenizers, run.config.decoding),
@@ -92,7 +89,9 @@ class Validator:
             tokens_per_batch=self._config.training.tokens_per_batch,
             runtime=self._runtime,
         )
+        was_training = self._model.training
         hyps = self._translator.translate(self.sources, on_progress=on_progress)
+        self._model.train(was_training)
         samples = []
         distance = max(1, len(hyps) // NUM_SAMPLES)
         for i in range(0, len(hyps), distance)[:NUM_SAMPLES]:

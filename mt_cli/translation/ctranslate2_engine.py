@@ -16,7 +16,6 @@ from mt_cli.errors import DataError, Option, ResourceError, UsageError
 from mt_cli.machine.limits import usable_cores
 from mt_cli.machine.shortage import shortage
 from mt_cli.runs.run import ExportedModel
-from mt_cli.text import UNK_ID
 from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.options import DecodingOptions
@@ -69,8 +68,8 @@ def has_cublas() -> bool:
 class CTranslate2Engine(Engine):
     """Searches for translations with an exported model, under the rules and limits of `Searcher`.
 
-    CTranslate2 decides how a beam is searched. Hypotheses are ranked by our length penalty, not by
-    its own.
+    CTranslate2 decides how a beam is searched. What it found is scored anew: its own scores share
+    out the probability of what the rules forbid, where ours are the model's.
     """
 
     def __init__(
@@ -97,10 +96,9 @@ class CTranslate2Engine(Engine):
             sampling=options.sampling,
             seed=options.seed,
         )
-        # The exported weights rule out the other forbidden ids.
-        self._forbids_unk = UNK_ID in forbidden_ids(model.tokenizers, config)
         self._src_tokens = model.tokenizers.src.entries
         self._tgt_tokens = model.tokenizers.tgt.entries
+        self._forbidden = [[self._tgt_tokens[i]] for i in forbidden_ids(model.tokenizers, config)]
         self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
         self._batch_size = config.batch_size or MAX_SENTENCES[self.device]
         # A thread for each batch is faster than threads that share one, for a single small sentence
@@ -136,10 +134,33 @@ class CTranslate2Engine(Engine):
             # All beams: the one that CTranslate2 ranks last may be the first by our penalty.
             num_hyps = self.config.beam_size
         results = self._in_batches(sources, num_hyps=num_hyps, on_done=on_done)
-        return [
-            self._ranked(result, limit=self.limit(len(ids)))[:n_best]
-            for ids, result in zip(sources, results, strict=True)
-        ]
+        pairs = []
+        for ids, result in zip(sources, results, strict=True):
+            pairs += [(ids, tokens) for tokens in result.hypotheses]
+        scored = iter(self._scored(pairs))
+        ranked = []
+        for result in results:
+            hyps = [next(scored) for _ in result.hypotheses]
+            ranked.append(sorted(hyps, key=lambda hyp: -hyp.score)[:n_best])
+        return ranked
+
+    def _scored(self, pairs: Sequence[tuple[Ids, Sequence[str]]]) -> list[Hyp]:
+        """A hypothesis of each pair of a source and tokens, with its probability by the model."""
+        with self._failures_explained("lower ", Option("batch_size"), f" (now {self._batch_size})"):
+            found = self._engine.score_batch(
+                [[self._src_tokens[i] for i in ids] for ids, _ in pairs],
+                [tokens for _, tokens in pairs],
+                max_batch_size=self._batch_size,
+                max_input_length=self.longest_sentence + 1,
+            )
+        hyps = []
+        for (ids, tokens), result in zip(pairs, found, strict=True):
+            # The last is `</s>`, which does not end a hypothesis that reached its limit.
+            log_probs = result.log_probs[: self.limit(len(ids))]
+            log_prob = sum(log_probs)
+            divisor = wu_length_penalty(len(log_probs), self.config.length_penalty)
+            hyps.append(Hyp(self._ids(tokens), log_prob / divisor, log_prob))
+        return hyps
 
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`; which layer and heads are asked is written in the exported weights."""
@@ -208,8 +229,7 @@ class CTranslate2Engine(Engine):
                     no_repeat_ngram_size=config.no_repeat_ngram,
                     min_decoding_length=min(config.min_len, limit),
                     max_decoding_length=limit,
-                    disable_unk=self._forbids_unk,
-                    return_scores=True,
+                    suppress_sequences=self._forbidden,
                     **drawn,
                 )
                 started += zip(places, pending, strict=True)
@@ -218,16 +238,6 @@ class CTranslate2Engine(Engine):
                 if on_done is not None:
                     on_done([place])
         return [found[place] for place in range(len(sources))]
-
-    def _ranked(self, result: "TranslationResult", *, limit: int) -> list[Hyp]:
-        """The hypotheses of `result`, the best first by our length penalty."""
-        hyps = []
-        for tokens, score in zip(result.hypotheses, result.scores, strict=True):
-            length = min(len(tokens) + 1, limit)  # with `</s>`, unless there was no room for it
-            log_prob = score * length if self.config.length_penalty else score
-            divisor = wu_length_penalty(length, self.config.length_penalty)
-            hyps.append(Hyp(self._ids(tokens), log_prob / divisor, log_prob))
-        return sorted(hyps, key=lambda hyp: -hyp.score)
 
     def _ids(self, tokens: Sequence[str]) -> list[int]:
         return [self._tgt_ids[token] for token in tokens]
@@ -260,7 +270,7 @@ class CTranslate2Engine(Engine):
 def _check_supported(model: ExportedModel, options: DecodingOptions) -> None:
     """Refuse options that an exported model does not have."""
     options.checkpoints_of([model])
-    if options.backend == "torch":
+    if options.backend is not None:
         raise UsageError(
             f"{model.folder}: an exported model has no layers of ours; leave out ",
             Option("backend"),

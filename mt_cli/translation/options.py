@@ -54,7 +54,7 @@ class DecodingOptions:
 
     checkpoint: str | Sequence[str] = "best"
     """One name for all runs, or one for each."""
-    backend: Backend | None = "scratch"
+    backend: Backend | None = None
     """None is what the run was trained with."""
     device: Device = "auto"
     threads: int = 0

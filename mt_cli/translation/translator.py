@@ -88,7 +88,7 @@ class Translator:
         run: str | PathLike[str] | Sequence[str | PathLike[str]],
         *,
         checkpoint: str | Sequence[str] = "best",
-        backend: Backend | None = "scratch",
+        backend: Backend | None = None,
         sampling: Sampling | None = None,
         seed: int = 1,
         device: Device = "auto",

@@ -109,7 +109,6 @@ def test_wrong_use_is_named_and_exits_2(
         ("inspect EXPORTED", "exported from"),
         ("inspect EXPORTED --shapes --text Hund", "exported from"),
         ("inspect EXPORTED --attention new.png", "only translates"),
-        ("doctor EXPORTED", "exported from"),
         ("plot EXPORTED -o new.png", "exported from"),
         ("report EXPORTED -o new.html", "exported from"),
         ("train tiny.toml --run new --init-from EXPORTED", "exported from"),

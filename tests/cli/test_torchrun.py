@@ -118,8 +118,9 @@ def test_slurm_script_trains_with_the_losses_of_one_process_though_a_worker_is_k
     assert len(losses(run)) == 100
 
     assert workspace.call("train", "tiny.toml", "--run", alone, *args).code == 0
-    # Later, rounding shows: the sums over two processes are made in another order.
-    assert losses(run)[:50] == pytest.approx(losses(alone)[:50], abs=1e-4)
+    # Rounding grows: the sums over two processes are made in another order. Other batches would
+    # differ by more than a hundredth at once.
+    assert losses(run)[:50] == pytest.approx(losses(alone)[:50], rel=1e-2)
 
 
 def test_slurm_script_goes_on_with_the_run_when_it_is_submitted_again(

@@ -1,11 +1,13 @@
 """What CTranslate2 finds with an exported model is what the run's own search finds."""
 
 import shutil
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from learned import learn_tokenizers
 from runs_made import add_checkpoint, making
 from tiny import TINY
@@ -16,11 +18,12 @@ from mt_cli.config.schema import Config, DataConfig, DecodingConfig, TokenizerCo
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import DataError, ResourceError, UsageError
 from mt_cli.export.export import export_run
+from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.opening import open_run
+from mt_cli.runs.run import Run
+from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.translation import ctranslate2_engine
-from mt_cli.translation.options import DecodingOptions
-from mt_cli.translation.scorer import PairScorer
 
 ODD_LINES = [
     "",
@@ -75,14 +78,57 @@ def test_beams_find_what_the_model_knows_by_heart(
 def test_score_is_the_log_probability_over_our_length_penalty(
     workspace: Workspace, exported: Path, known: list[str], beam_size: int, length_penalty: float
 ) -> None:
+    run = open_run(workspace.run)
+    model = run.load_model()
     translator = load(exported, beam_size=beam_size, length_penalty=length_penalty)
-    best = [each[0] for each in translator.translate_n_best(known)]
-    scorer = PairScorer.of_runs([open_run(workspace.run)], DecodingOptions(device="cpu", threads=1))
-    expected = [
-        pair.log_prob / ((5 + pair.num_tokens) / 6) ** length_penalty
-        for pair in scorer.score(known, [each.text for each in best])
+    found = translator.translate_n_best(known)
+    for (src,), (best,) in zip(sources_of(run, known), found, strict=True):
+        tokens = [*ids_of(run, best.tokens), EOS_ID][: translator.engine.limit(len(src))]
+        log_prob = log_prob_of(model, src, tokens)
+        assert best.log_prob == pytest.approx(log_prob, abs=1e-4)
+        divisor = ((5 + len(tokens)) / 6) ** length_penalty
+        assert best.score == pytest.approx(log_prob / divisor, abs=1e-4)
+
+
+def sources_of(run: Run, lines: list[str]) -> list[tuple[list[int]]]:
+    return [(ids,) for ids in run.tokenizers.encode(lines, "src")]
+
+
+def ids_of(run: Run, tokens: Sequence[str]) -> list[int]:
+    return [run.tokenizers.tgt.entries.index(token) for token in tokens]
+
+
+@torch.no_grad()
+def log_prob_of(model: TranslationModel, src: list[int], tokens: list[int]) -> float:
+    """By PyTorch: of these very tokens, whatever others spell the same text."""
+    logits = model(torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tokens[:-1]]]))
+    log_probs = logits[0].double().log_softmax(-1)
+    return float(log_probs[range(len(tokens)), tokens].sum())
+
+
+@pytest.mark.parametrize("engine", ["run", "exported"])
+@pytest.mark.parametrize("search", [{}, {"beam_size": 3}, {"min_len": 12}], ids=str)
+def test_score_gives_what_the_search_gave_where_the_text_has_the_same_tokens(
+    workspace: Workspace, exported: Path, lines: list[str], engine: str, search: dict[str, Any]
+) -> None:
+    run = open_run(workspace.run)
+    translator = load(workspace.run if engine == "run" else exported, **search)
+    whole = [
+        (line, src)
+        for line, src in zip(lines, run.tokenizers.encode(lines, "src"), strict=True)
+        if line not in ODD_LINES and len(src) <= run.config.model.longest_sentence
     ]
-    assert [each.score for each in best] == pytest.approx(expected, abs=1e-3)
+    scores = []
+    expected = []
+    for line, src in whole:
+        [[best]] = translator.translate_n_best([line])
+        (tokens,) = run.tokenizers.encode([best.text], "tgt")
+        is_at_limit = len(best.tokens) == translator.engine.limit(len(src))
+        if tokens == ids_of(run, best.tokens) and not is_at_limit:
+            scores.append(best.log_prob)
+            expected += load(workspace.run).score([line], [best.text])
+    assert len(scores) > 5
+    assert scores == pytest.approx(expected, abs=1e-4)
 
 
 def test_n_best_are_so_many_and_ranked(exported: Path, lines: list[str]) -> None:

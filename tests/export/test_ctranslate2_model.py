@@ -1,6 +1,6 @@
 """Converted models against the models that they came from, in every option of their shape."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -29,12 +29,20 @@ def converted(
     options: Mapping[str, object] = MappingProxyType({}),
     *,
     quantization: Quantization = "none",
+    ruled_out: Sequence[int] = (),
 ) -> ctranslate2.Translator:
     """`model`, which was made with `options`, as CTranslate2 loads it."""
     config = TINY.model_copy(update=dict(options))
     with TemporaryDirectory() as name:
-        tokens = {"src_tokens": TOKENS, "tgt_tokens": TOKENS}
-        write_model(Path(name), model, config, **tokens, quantization=quantization)
+        write_model(
+            Path(name),
+            model,
+            config,
+            src_tokens=TOKENS,
+            tgt_tokens=TOKENS,
+            quantization=quantization,
+            ruled_out=ruled_out,
+        )
         return ctranslate2.Translator(name, intra_threads=1)
 
 
@@ -47,12 +55,9 @@ def with_eos(ids: Tensor) -> Tensor:
 
 
 def log_probs(model: TranslationModel, src_ids: Tensor, tgt_ids: Tensor) -> Tensor:
-    """Of each token of `tgt_ids` (B, T) and of the end after it, (B, T+1), if none is of
-    `NEVER_CHOSEN`.
-    """
+    """Of each token of `tgt_ids` (B, T) and of the end after it, (B, T+1)."""
     with torch.no_grad():
         logits = model(with_eos(src_ids), with_bos(tgt_ids))
-    logits[..., list(NEVER_CHOSEN)] = -torch.inf
     chosen: Tensor = logits.log_softmax(-1).gather(-1, with_eos(tgt_ids).unsqueeze(-1))
     return chosen.squeeze(-1)
 
@@ -65,9 +70,15 @@ def greedy(model: TranslationModel, src_ids: Tensor) -> list[list[str]]:
     return [[TOKENS[i] for i in hyp] for hyp in hyps]
 
 
-def exported_greedy(translator: ctranslate2.Translator, src_ids: Tensor) -> list[list[str]]:
+def exported_greedy(
+    translator: ctranslate2.Translator, src_ids: Tensor, *, is_ruled_out: bool = False
+) -> list[list[str]]:
     results = translator.translate_batch(
-        named(src_ids), beam_size=1, min_decoding_length=0, max_decoding_length=LONGEST
+        named(src_ids),
+        beam_size=1,
+        min_decoding_length=0,
+        max_decoding_length=LONGEST,
+        suppress_sequences=[] if is_ruled_out else [[TOKENS[i]] for i in NEVER_CHOSEN],
     )
     return [result.hypotheses[0] for result in results]
 
@@ -86,14 +97,15 @@ def test_exported_model_gives_the_same_probabilities_and_tokens(options: dict[st
 
 
 @pytest.mark.parametrize("output_bias", [True, False])
-def test_tokens_that_are_never_said_stay_unsaid(output_bias: bool) -> None:
+def test_tokens_that_are_ruled_out_stay_unsaid(output_bias: bool) -> None:
     model = randomised(tiny_model(output_bias=output_bias))
     with torch.no_grad():
         model.output.weight[list(NEVER_CHOSEN)] *= 100
         if output_bias:
             model.output.bias[list(NEVER_CHOSEN)] = 100.0
     src_ids = random_ids(8, 6)
-    said = exported_greedy(converted(model, {"output_bias": output_bias}), src_ids)
+    exported = converted(model, {"output_bias": output_bias}, ruled_out=NEVER_CHOSEN)
+    said = exported_greedy(exported, src_ids, is_ruled_out=True)
     assert said == greedy(model, src_ids)
     assert {SPECIALS[i] for i in NEVER_CHOSEN}.isdisjoint(token for hyp in said for token in hyp)
 
