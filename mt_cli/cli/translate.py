@@ -236,13 +236,10 @@ def _translate_portions(
         # Warn once, and after the output, which nobody should have to wait for.
         if warning is None:
             warning = translator.input_warning(lines, first_line=first_line)
-            _log_warning(warning)
+            if warning is not None:
+                log.warning("%s", warning)
         first_line += len(lines)
-    _log_warning(translator.take_limit_warning())
-
-
-def _log_warning(warning: str | None) -> None:
-    if warning is not None:
+    for warning in translator.take_warnings():
         log.warning("%s", warning)
 
 

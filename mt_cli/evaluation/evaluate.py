@@ -230,10 +230,7 @@ class System:
             unk_rate=unk_rate(test_set.sources, self.run.tokenizers),
             sentences_per_s=len(hyps) / elapsed_s,
         )
-        warnings = symptoms(hyps, test_set.refs)
-        if limit_warning := translator.take_limit_warning():
-            warnings.append(limit_warning)
-        for warning in warnings:
+        for warning in [*symptoms(hyps, test_set.refs), *translator.take_warnings()]:
             log.warning("%s: %s", test_set.name, warning)
         self._keep(test_set, result)
         return result

@@ -195,6 +195,10 @@ class _Api:
         is_list = isinstance(given["q"], list)
         best = [of_text[0] for of_text in choices]
         answer: dict[str, object] = {"translatedText": best if is_list else best[0]}
+        changed = [
+            self._model.translator.changes_a_number(*pair) for pair in zip(texts, best, strict=True)
+        ]
+        answer["changedNumber"] = changed if is_list else changed[0]
         if num_alternatives:
             others = [of_text[1:] for of_text in choices]
             answer["alternatives"] = others if is_list else others[0]

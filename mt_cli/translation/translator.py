@@ -6,7 +6,7 @@ model needs it.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
 from os import PathLike
@@ -22,6 +22,7 @@ from mt_cli.runs.run import ExportedModel, Run
 from mt_cli.text import UNK_ID
 from mt_cli.text.language import sentence_space
 from mt_cli.text.normalize import normalize
+from mt_cli.text.numbers import changes_a_number
 from mt_cli.text.sentences import split_sentences, split_text
 from mt_cli.text.tokenizers import Tokenizers
 from mt_cli.text.words import JOINER, WordTokenizer, join_words, split_words
@@ -57,6 +58,18 @@ OnProgress = Callable[[int], None]
 """Called now and then with the number of lines that were searched since the last call."""
 
 
+@dataclass
+class _Counts:
+    """What translations have been like."""
+
+    lines: int = 0
+    changed_numbers: list[int] = field(default_factory=list)
+    """Numbers of these lines, from 1."""
+    searched: int = 0
+    cut: int = 0
+    """Translations that reached their maximum length."""
+
+
 class Translator:
     """Translates sentences with a trained model, or several together, for one thread at a time."""
 
@@ -79,8 +92,7 @@ class Translator:
         self._reranker = reranker
         self._name = name
         self._level = logging.DEBUG if quiet else logging.WARNING
-        self._num_searched = 0
-        self._num_cut = 0
+        self._since_warned = _Counts()
 
     @classmethod
     def load(
@@ -178,6 +190,7 @@ class Translator:
         for source, parts_of_line in zip(sources, parts_of_lines, strict=True):
             of_line = islice(texts, len(parts_of_line))
             translations.append(source.around(space.join(filter(None, of_line))))
+        self._count_numbers(sources, translations)
         return translations
 
     def _translate_reranked(
@@ -246,7 +259,9 @@ class Translator:
                     log_prob=hyp.log_prob,
                 )
             )
-        return self._joined(sources, parts_of_lines, translations, n_best=n_best)
+        found = self._joined(sources, parts_of_lines, translations, n_best=n_best)
+        self._count_numbers(sources, [of_line[0].text for of_line in found])
+        return found
 
     def _joined(
         self,
@@ -296,26 +311,44 @@ class Translator:
 
     # Warnings
 
-    def take_limit_warning(self) -> str | None:
-        """A warning if many translations since the last call reached their maximum length.
+    def take_warnings(self) -> list[str]:
+        """What looks wrong with the translations since the last call, a sentence each.
 
-        Resets the count.
+        Numbers that were lost or changed; many translations that reached their maximum length.
         """
-        num_cut = self._num_cut
-        num_searched = self._num_searched
-        self._num_cut = 0
-        self._num_searched = 0
-        if num_cut < FEW_CUT or num_cut <= SMALL_SHARE_CUT * num_searched:
-            return None
-        return (
-            f"{num_cut} of {num_searched} translations reached their maximum length; raise "
-            "it with --set decoding.max_len_factor=N, unless the model repeats itself"
-        )
+        counts = self._since_warned
+        self._since_warned = _Counts()
+        warnings = []
+        if counts.changed_numbers:
+            warnings.append(
+                f"{len(counts.changed_numbers)} of {counts.lines} lines lost or changed a number, "
+                f"the first is line {counts.changed_numbers[0]}"
+            )
+        if counts.cut >= FEW_CUT and counts.cut > SMALL_SHARE_CUT * counts.searched:
+            warnings.append(
+                f"{counts.cut} of {counts.searched} translations reached their maximum length; "
+                "raise it with --set decoding.max_len_factor=N, unless the model repeats itself"
+            )
+        return warnings
 
     def _count_cut(self, parts: Sequence[Part], hyps: Sequence[Ids]) -> None:
-        self._num_searched += len(hyps)
+        self._since_warned.searched += len(hyps)
         for part, hyp in zip(parts, hyps, strict=True):
-            self._num_cut += len(hyp) >= self.engine.limit(len(part.ids))
+            self._since_warned.cut += len(hyp) >= self.engine.limit(len(part.ids))
+
+    def _count_numbers(self, sources: Sequence[Line], translations: Sequence[str]) -> None:
+        counts = self._since_warned
+        for source, translation in zip(sources, translations, strict=True):
+            counts.lines += 1
+            if self.changes_a_number(source.around(source.text), translation):
+                counts.changed_numbers.append(counts.lines)
+
+    def changes_a_number(self, source: str, translation: str) -> bool:
+        """Whether `translation` lost or changed a number of `source`; see `text.numbers`."""
+        options = self._tokenizers.options
+        return changes_a_number(
+            source, translation, src_lang=options.src_lang, tgt_lang=options.tgt_lang
+        )
 
     def input_warning(self, lines: Sequence[str], *, first_line: int = 1) -> str | None:
         """Why `lines` are probably not for this model: unknown letters, or another language.

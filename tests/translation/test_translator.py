@@ -207,13 +207,13 @@ def test_translations_that_run_into_their_limit_are_counted_once(workspace: Work
     known = workspace.corpus("train.de").read_text(encoding="utf-8").splitlines()[1:]
     usual = load(workspace)
     usual.translate(known)
-    assert usual.take_limit_warning() is None
+    assert usual.take_warnings() == []
     short = load(workspace, max_len_factor=0.0, max_len_extra=1)
     short.translate(known)
-    warning = short.take_limit_warning() or ""
+    (warning,) = short.take_warnings()
     assert warning.startswith(f"{len(known)} of {len(known)} ")
     assert "max_len_factor" in warning
-    assert short.take_limit_warning() is None
+    assert short.take_warnings() == []
 
 
 # Several translations of a line
