@@ -33,7 +33,7 @@ def new(
         list[Path] | None,
         typer.Argument(
             metavar="FILE",
-            help="Training pairs: tables, JSON, Parquet, TMX, XLIFF with both sides; or SRC TGT.",
+            help="Training pairs: tables, JSON, Parquet, TMX with both sides; or SRC TGT.",
         ),
     ] = None,
     train: Annotated[

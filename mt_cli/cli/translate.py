@@ -15,7 +15,6 @@ from mt_cli.cli.flags import (
     OptionalModelPaths,
     OutputFlags,
     RerankingFlags,
-    parse_column,
 )
 from mt_cli.config.messages import command_line
 from mt_cli.decoding.sampling import Sampling
@@ -159,20 +158,11 @@ def translate(
     text: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Text to translate in place of a file.")
     ] = None,
-    column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of a .csv or .tsv file to translate, by number or name; the table is "
-            "written with one more.",
-        ),
-    ] = None,
 ) -> None:
     """Translate text line by line.
 
     One line out for each line in, in order. --n-best N writes N lines for each, or with --json one
-    object that holds all N. Without -i and --text, lines are read from stdin; Ctrl-D ends them. Of
-    a .tmx, .xlf or .xliff file, units without a translation get one.
+    object that holds all N. Without -i and --text, lines are read from stdin; Ctrl-D ends them.
     """
     options = sampling.added_to(reranking.added_to(decoding.options()))
     if options.reranking is not None and (output.is_detailed or sampling.sample):
@@ -182,27 +172,12 @@ def translate(
         )
     if text is not None and source != "-":
         raise UsageError("give either --text or --input, not both")
-    of_table = None if column is None else parse_column(column, "--column")
-    if of_table is not None and (source == "-" or text is not None):
-        raise UsageError("--column translates a column of a file; name the file with -i")
     _check_runs(runs or [])
     from mt_cli.runs.opening import models_named, open_models
-    from mt_cli.translation.documents import is_document, translate_document
     from mt_cli.translation.streams import count_lines, open_source, open_target, portions
     from mt_cli.translation.translator import Translator
 
     models = open_models(models_named(runs or []))
-    if is_document(source, of_table):
-        if output.is_detailed:
-            raise UsageError(
-                "a table or a translation memory gets one translation a text; leave out --n-best, "
-                "--with-score, --with-alignment and --json"
-            )
-        with open_target(target) as document:
-            translator = Translator.of_models(models, options)
-            of_model = models[0].config.data
-            translate_document(Path(source), of_table, translator, of_model, write=document.write)
-        return
     with open_source(source, text=text) as lines_in, open_target(target) as lines_out:
         translator = Translator.of_models(models, options)
         is_typed = lines_in.isatty()

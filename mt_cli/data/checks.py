@@ -52,7 +52,7 @@ MAX_KNOWN_SHARE = 0.02
 """Share of held-out sources that may be in training too."""
 MAX_KNOWN = 3
 """Number of held-out sources that may be in training too."""
-MAX_SWAPPED = 0.1
+MAX_SWAPPED = 0.02
 """Share of pairs with swapped sides from which on a warning is given."""
 LANGUAGE_PAIRS = 300
 """Pairs whose languages are looked at one by one."""
@@ -196,6 +196,8 @@ def sample_split(files: ParallelText, data: DataConfig, *, is_trained_on: bool) 
     _check_encoding(files.tgt, tgt_invalid, num_lines, data.tgt_lang)
     if len(pairs) > 1 and all(pair.src == pair.tgt for pair in pairs):
         raise DataError(f"{files}: both sides are the same text; name the translations of the one")
+    _check_letters(files.src, [pair.src for pair in pairs])
+    _check_letters(files.tgt, [pair.tgt for pair in pairs])
     if is_trained_on:
         pairs = _kept_pairs(pairs, data)
     return SplitSample(files, pairs, is_trained_on)
@@ -214,6 +216,17 @@ def _kept_pairs(pairs: Sequence[Pair], data: DataConfig) -> list[Pair]:
         if drop_reason(pair.src, pair.tgt, data.filter, options) == KEPT:
             kept.append(pair)
     return kept
+
+
+def _check_letters(side: SideFiles, texts: Sequence[str]) -> None:
+    """Refuse a side that is not text, but numbers, as an index is."""
+    without = [text for text in texts if not any(map(str.isalpha, text))]
+    if len(texts) > 1 and len(without) > len(texts) / 2:
+        raise DataError(
+            f"{side}: {len(without)} of {len(texts)} lines have no letter, such as "
+            f"{shortened(without[0], LINE)!r}; name the columns that hold text with --columns "
+            "SRC,TGT (src_column and tgt_column in a config)"
+        )
 
 
 def _check_encoding(side: SideFiles, invalid: Sequence[int], num_lines: int, lang: str) -> None:
@@ -296,9 +309,9 @@ def _tabs_and_headers(sample: SplitSample) -> Iterator[str]:
         names = header_of(path) if side.column is None and named_kind(path) else []
         if names:
             yield (
-                f"{path}: line 1 looks like names of columns and not like a pair; if it is, name "
-                f"two of them: --columns {','.join(names[:2])} (src_column and tgt_column in a "
-                "config)"
+                f"{path}: line 1 looks like names of columns and not like a pair; if it is, say "
+                f"with --columns SRC,TGT which two of them hold the texts: {', '.join(names)} "
+                "(src_column and tgt_column in a config)"
             )
             break
 
@@ -426,7 +439,7 @@ def _swapped_sides(sample: SplitSample, src_lang: str, tgt_lang: str) -> Iterato
     long = [pair for pair in sample.pairs if min(len(pair.src), len(pair.tgt)) >= MIN_TEXT]
     asked = long[:: max(1, len(long) // LANGUAGE_PAIRS)]
     swapped = [pair for pair in asked if is_swapped(pair.src, pair.tgt)]
-    if swapped and len(swapped) >= MAX_SWAPPED * len(asked):
+    if len(swapped) >= max(MIN_LINES, MAX_SWAPPED * len(asked)):
         yield (
             f"{files}: in {len(swapped) / len(asked):.0%} of the pairs the sides are swapped, for "
             f"example in line {swapped[0].line}"

@@ -20,10 +20,10 @@ from mt_cli.config.schema import (
 )
 from mt_cli.data import multi30k
 from mt_cli.data.files import kind_of, named_kind, text_lines
-from mt_cli.data.markup import texts_of
 from mt_cli.data.multi30k import check_hash, check_pin, fetch_missing
 from mt_cli.data.records import values_of
 from mt_cli.data.tables import cells_of
+from mt_cli.data.tmx import texts_of
 from mt_cli.errors import ConfigError, DataError, UsageError
 from mt_cli.machine.files import sha256_file
 from mt_cli.text.normalize import unescaped
@@ -67,7 +67,7 @@ class SideFiles:
         if self.column is None and named_kind(path) is None:
             return text_lines(path)
         kind = kind_of(path)
-        if kind == "xml":
+        if kind == "tmx":
             return texts_of(path, str(self.column or self.side))
         if kind in RECORDS:
             return values_of(path, str(self.column or self.side))

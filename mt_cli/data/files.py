@@ -88,8 +88,7 @@ KINDS = (
     ),
     (
         rb"(?:\xef\xbb\xbf)?<\?xml|<tmx|<!DOCTYPE",
-        "markup, and lines of text are needed here; corpora and translate -i may be .tmx, .xlf or "
-        ".xliff",
+        "markup, and lines of text are needed here; a corpus may be a .tmx file",
     ),
 )
 """How files begin that are not lines of text in UTF-8, as patterns, and what they are."""
@@ -249,7 +248,7 @@ def text_lines(path: Path) -> Iterator[bytes]:
 
 # What a file is
 
-Kind = Literal["tsv", "csv", "json", "parquet", "xml"]
+Kind = Literal["tsv", "csv", "json", "parquet", "tmx"]
 """Of a file that is more than lines."""
 ENDINGS: dict[str, Kind] = {
     ".tsv": "tsv",
@@ -259,9 +258,7 @@ ENDINGS: dict[str, Kind] = {
     ".ndjson": "json",
     ".json": "json",
     ".parquet": "parquet",
-    ".tmx": "xml",
-    ".xlf": "xml",
-    ".xliff": "xml",
+    ".tmx": "tmx",
 }
 MAX_QUOTATION = 80
 """Characters of a file that an error shows."""

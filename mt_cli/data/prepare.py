@@ -58,6 +58,7 @@ from mt_cli.machine.limits import usable_cores
 from mt_cli.machine.lock import locked
 from mt_cli.machine.workers import ordered_map
 from mt_cli.text.normalize import (
+    gist,
     hash_texts,
     strip_line_end,
 )
@@ -184,7 +185,7 @@ def warn_of_leaks(corpus: Corpus, data: DataConfig) -> None:
     options = text_options(data)
     sources = {}
     for name, split in corpus.items():
-        texts = (normalized(src, options) for src, _ in split.pairs())
+        texts = (gist(normalized(src, options)) for src, _ in split.pairs())
         sources[name] = np.unique(hash_texts(filter(None, texts)))
     trained_on = [hashes for name, hashes in sources.items() if is_trained_on(name)]
     for name, hashes in sources.items():

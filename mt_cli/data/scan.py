@@ -16,7 +16,7 @@ from mt_cli.data.filter import DUPLICATE, EMPTY, KEPT, REASONS, drop_reason
 from mt_cli.errors import DataError
 from mt_cli.machine.progress import progress_shown
 from mt_cli.machine.workers import ordered_map
-from mt_cli.text.normalize import Hashes, decode_line, hash_texts, is_valid_utf8, normalize
+from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, is_valid_utf8, normalize
 from mt_cli.text.sentences import split_sentences
 from mt_cli.text.tokenizers import SAMPLE_SIZE, TextOptions, sampled
 
@@ -39,7 +39,7 @@ class SplitStatistics:
     """Some pairs that are left out, by reason."""
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Of each pair that is kept: eight bytes a pair."""
+    """Of each pair that is kept, eight bytes a pair; of its source, the gist."""
     num_sentences: Counter[int] = field(default_factory=Counter)
     """Sources that are kept, by their number of sentences."""
     pairs: list[Pair] = field(default_factory=list)
@@ -168,7 +168,7 @@ def scan_pairs(
             if len(examples) < NUM_EXAMPLES:
                 examples.append(shown_pair(src, tgt))
     found.drops = np.array(reasons, np.uint8)
-    found.src_hashes = hash_texts(src for src, _ in kept)
+    found.src_hashes = hash_texts(gist(src) for src, _ in kept)
     found.pair_hashes = hash_texts(f"{src}\n{tgt}" for src, tgt in kept)
     if keeps_pairs:
         found.pairs = kept

@@ -2,21 +2,16 @@
 
 import csv
 import io
-import logging
 import re
-from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from mt_cli.config.schema import Column
-from mt_cli.data.files import MAX_LINE, kind_of, open_bytes, text_lines
+from mt_cli.data.files import MAX_LINE, kind_of, text_lines
 from mt_cli.errors import DataError
 from mt_cli.text.normalize import decode_line, normalize, strip_line_end
 
-log = logging.getLogger(__name__)
 QUOTED_LINES = 10_000
 """Lines from which is told whether a table has its cells in quotes."""
 DELIMITER_LINES = 50
@@ -25,15 +20,8 @@ MOSTLY = 0.9
 """Share of cells in quotes from which on all are."""
 
 
-class Row(NamedTuple):
-    """A row of a table."""
-
-    cells: list[bytes]
-    raw: bytes
-    """Its line as it stands in the file, or its lines."""
-
-
-NO_ROW = Row([], b"")
+SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n?")
+"""The first line in which Excel may name what separates the cells of a .csv file."""
 
 
 def cells_of(path: Path, column: Column) -> Iterator[bytes]:
@@ -42,16 +30,23 @@ def cells_of(path: Path, column: Column) -> Iterator[bytes]:
     Raises:
         DataError: the file cannot be read, or has no such column.
     """
-    rows = enumerate(rows_of(path), 1)
+    rows = rows_of(path)
     if isinstance(column, str):
-        _, head = next(rows, (0, NO_ROW))
+        _, head = next(rows, (0, []))
         column = _number_of(column, head, path)
-    for number, row in rows:
-        yield _cell(row, column, f"{path}: line {number}")
+    for number, cells in rows:
+        if not any(cells):
+            yield b""
+        elif len(cells) < column:
+            raise DataError(
+                f"{path}: line {number}: expected at least {column} columns, found {len(cells)}"
+            )
+        else:
+            yield b" ".join(cells[column - 1].splitlines())  # line ends within become spaces
 
 
-def _number_of(column: str, head: Row, path: Path) -> int:
-    names = [normalize(decode_line(name)) for name in head.cells]
+def _number_of(column: str, head: list[bytes], path: Path) -> int:
+    names = [normalize(decode_line(name)) for name in head]
     if column not in names:
         raise DataError(
             f"{path}: no column is called {column!r}; its first line: {', '.join(names):.80}"
@@ -59,69 +54,69 @@ def _number_of(column: str, head: Row, path: Path) -> int:
     return names.index(column) + 1
 
 
-def _cell(row: Row, number: int, where: str) -> bytes:
-    """A cell of `row`. Line ends inside of it become spaces."""
-    if not any(row.cells):
-        return b""
-    if len(row.cells) < number:
-        raise DataError(f"{where}: expected at least {number} columns, found {len(row.cells)}")
-    return b" ".join(row.cells[number - 1].splitlines())
+def rows_of(path: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """The cells of each row of a .tsv or .csv file, and the number of its first line, from 1.
 
-
-def rows_of(path: Path) -> Iterator[Row]:
-    """The rows of a .tsv or .csv file; of quoted cells, what the quotes hold.
+    Quotes around cells are taken off. Rows are as wide as the first, or empty.
 
     Raises:
-        DataError: the file cannot be read, or is no table.
+        DataError: the file cannot be read, or is no such table.
     """
-    if kind_of(path) == "csv":
-        yield from _csv_rows(path)
-        return
+    width = 0
+    for number, cells in _csv_rows(path) if kind_of(path) == "csv" else _tsv_rows(path):
+        if any(cells):
+            width = width or len(cells)
+        if any(cells) and len(cells) != width:
+            raise DataError(
+                f"{path}: line {number}: {len(cells)} cells, but the rows before have {width}; "
+                "put quotes around a cell that holds the separator, or correct the row"
+            )
+        yield number, cells
+
+
+def _tsv_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
     has_quotes = has_quoted_cells(path)
-    for line in text_lines(path):
+    for number, line in enumerate(text_lines(path), 1):
         cells = strip_line_end(line).split(b"\t")
-        yield Row([_unquoted(cell) for cell in cells] if has_quotes else cells, line)
+        yield number, [_unquoted(cell) for cell in cells] if has_quotes else cells
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[bytes]]]:
     delimiter = delimiter_of(path)
-    read: list[bytes] = []  # the lines of a row
+    read: list[str] = []  # the lines of a row
+    number = 1
 
     def lines() -> Iterator[str]:
-        for line in text_lines(path):
-            read.append(line)
-            yield _as_str(line)
+        for i, line in enumerate(text_lines(path)):
+            text = line.decode("utf-8", "surrogateescape")
+            if i > 0 or not SEPARATOR_LINE.fullmatch(text):
+                read.append(text)
+                yield text
 
-    first_line = 1
-    try:
-        for cells in _parsed(lines(), delimiter):
-            row = Row([cell.encode("utf-8", "surrogateescape") for cell in cells], b"".join(read))
-            if len(read) > 1 or row.raw.count(b'"') % 2:
-                _check_quotes(row.raw, delimiter, f"{path}: line {first_line}")
-            yield row
-            first_line += len(read)
-            read.clear()
-    except csv.Error as error:
-        raise DataError(
-            f"{path}: line {first_line}: its cells cannot be told apart ({error})"
-        ) from error
+    def parsed(lines: Iterable[str], *, is_strict: bool) -> Iterator[list[str]]:
+        try:
+            yield from _parsed(lines, delimiter, is_strict=is_strict)
+        except csv.Error as error:
+            raise DataError(
+                f"{path}: line {number}: its cells cannot be told apart ({error}); within quotes, "
+                'a quote has to be doubled, "" and not \\"'
+            ) from error
 
-
-def _check_quotes(row: bytes, delimiter: str, where: str) -> None:
-    """Refuse a row with a quote that nothing closes: it has swallowed the rows that follow."""
-    closed = re.sub(rf'"[ \t]+(?=[{delimiter}\r\n]|$)', '"', _as_str(row))  # space is harmless
-    try:
-        for _ in _parsed(io.StringIO(closed, newline=""), delimiter, is_strict=True):
-            pass
-    except csv.Error as error:
-        raise DataError(
-            f"{where}: a quote that does not close its cell ({error}); within quotes, a quote has "
-            "to be doubled"
-        ) from error
+    number += _has_separator_line(path)
+    for cells in parsed(lines(), is_strict=False):
+        row = "".join(read)
+        if '"' in row:  # one that nothing closes has swallowed what follows it
+            closed = re.sub(rf'"[ \t]+(?=[{delimiter}\r\n]|$)', '"', row)  # space is harmless
+            for _ in parsed(io.StringIO(closed, newline=""), is_strict=True):
+                pass
+        yield number, [cell.encode("utf-8", "surrogateescape") for cell in cells]
+        number += len(read)
+        read.clear()
 
 
-def _as_str(line: bytes) -> str:
-    return line.decode("utf-8", "surrogateescape")
+def _has_separator_line(path: Path) -> bool:
+    first = next(text_lines(path), b"")
+    return SEPARATOR_LINE.fullmatch(first.decode(errors="replace")) is not None
 
 
 def _parsed(
@@ -141,6 +136,8 @@ def delimiter_of(path: Path) -> str:
     if kind_of(path) == "tsv":
         return "\t"
     head = [line.decode(errors="replace") for line in islice(text_lines(path), DELIMITER_LINES)]
+    if head and (named := SEPARATOR_LINE.fullmatch(head[0])):
+        return named[1]
 
     def num_like_the_first(delimiter: str) -> int:
         """Rows with as many cells as the first, if it has several: a table's delimiter has most."""
@@ -195,8 +192,8 @@ def header_of(path: Path) -> list[str]:
     first: list[str] = []
     num_rows = 0
     num_like_names = 0
-    for row in islice(rows_of(path), QUOTED_LINES):
-        cells = [normalize(decode_line(cell)) for cell in row.cells]
+    for _, row in islice(rows_of(path), QUOTED_LINES):
+        cells = [normalize(decode_line(cell)) for cell in row]
         if num_rows == 0:
             first = cells
             if not _looks_like_names(first):
@@ -212,61 +209,3 @@ def _looks_like_names(cells: list[str]) -> bool:
         return is_short and cell[-1] not in ".!?" and any(map(str.isalpha, cell))
 
     return len(cells) > 1 and all(is_name(cell) for cell in cells)
-
-
-# Translation
-
-
-def translate_table(
-    path: Path,
-    column: Column,
-    *,
-    write: Callable[[bytes], None],
-    translate: Callable[[list[str]], list[str]],
-    name: str,
-    rows_together: int,
-) -> None:
-    """Write the table with the translations of `column` in one more column, called `name`.
-
-    What it has already stays as it is, byte for byte.
-
-    Raises:
-        DataError: it cannot be read, or has no such column.
-    """
-    if kind_of(path) not in ("tsv", "csv"):
-        raise DataError(f"{path}: not a table; a column is translated of a .csv or .tsv file")
-    with open_bytes(path) as content:
-        has_mark = content.peek(len(BOM_UTF8)).startswith(BOM_UTF8)
-    if has_mark:
-        write(BOM_UTF8)  # a spreadsheet needs it
-    delimiter = delimiter_of(path)
-    is_plain = kind_of(path) == "tsv" and not has_quoted_cells(path)
-    width = len(next(rows_of(path), NO_ROW).cells)
-    longer = partial(_longer, width=width, delimiter=delimiter, is_plain=is_plain)
-    rows = enumerate(rows_of(path), 1)
-    if isinstance(column, str) or header_of(path):
-        _, head = next(rows, (0, NO_ROW))
-        if isinstance(column, str):
-            column = _number_of(column, head, path)
-        else:
-            log.info("%s: its first line is taken for the names of its columns", path)
-        write(longer(head, name))
-    for portion in iter(lambda: list(islice(rows, rows_together)), []):
-        texts = [_cell(row, column, f"{path}: line {number}") for number, row in portion]
-        translations = translate([decode_line(text) for text in texts])
-        for (_, row), translation in zip(portion, translations, strict=True):
-            write(longer(row, translation))
-
-
-def _longer(row: Row, text: str, *, width: int, delimiter: str, is_plain: bool) -> bytes:
-    """`row` with one more cell behind `width` ones, in quotes if it needs them."""
-    content = row.raw.rstrip(b"\r\n")
-    if not content:
-        return row.raw
-    end = row.raw[len(content) :]
-    content += delimiter.encode() * (width - len(row.cells))
-    if not is_plain:
-        cell = io.StringIO()
-        csv.writer(cell, delimiter=delimiter, lineterminator="").writerow(["", text])
-        return content + cell.getvalue().encode() + end
-    return content + f"{delimiter}{text}".encode() + end

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mt_cli.config.schema import TRAIN
 from mt_cli.data.corpora import ParallelText, SideFiles
 from mt_cli.errors import DataError
-from mt_cli.text.normalize import Hashes, decode_line, hash_texts, normalize, strip_line_end
+from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, normalize, strip_line_end
 
 SHARE = 0.05
 MIN_PAIRS = 50
@@ -30,7 +30,7 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
     """Write the pairs of `corpus` to the `files` of `train` and the new splits; count each split's.
 
     A pair stays out of training if its source or its target is that of a held-out pair, whatever
-    its case and spaces. Pairs that are left out are counted as `REPEATED` or `EMPTY`.
+    its case, spaces and final marks. Pairs that are left out are counted as `REPEATED` or `EMPTY`.
 
     Raises:
         DataError: the corpus is too small, or its files do not align.
@@ -76,7 +76,7 @@ def cut_off(corpus: ParallelText, files: Mapping[str, tuple[Path, Path]]) -> Cou
 
 
 def _key(line: bytes) -> str:
-    return normalize(decode_line(line), lowercase=True)
+    return gist(normalize(decode_line(line)))
 
 
 def _choose(

@@ -17,8 +17,9 @@ from mt_cli.config.schema import (
 )
 from mt_cli.data.checks import log_problems
 from mt_cli.data.corpora import Corpus, files_of, find_corpus
-from mt_cli.data.files import without_packing
+from mt_cli.data.files import named_kind, without_packing
 from mt_cli.data.prepare import warn_of_leaks
+from mt_cli.data.tmx import languages_of
 from mt_cli.errors import MtCliError, UsageError
 from mt_cli.machine.atomic import (
     built_beside,
@@ -149,8 +150,8 @@ def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -
     Raises:
         UsageError: one is neither given nor named.
     """
-    src = src_lang or _language_of(train.src[0], train.src_column)
-    tgt = tgt_lang or _language_of(train.tgt[0], train.tgt_column)
+    src = src_lang or _language_of(train.src[0], train.src_column, place=0)
+    tgt = tgt_lang or _language_of(train.tgt[0], train.tgt_column, place=1)
     if src is not None and tgt is not None:
         return src, tgt
     advice = []
@@ -165,8 +166,13 @@ def _languages(train: FilesConfig, src_lang: str | None, tgt_lang: str | None) -
     )
 
 
-def _language_of(path: Path, column: Column | None) -> str | None:
-    """The language in a column's name, as `translation.es`, or in a file's, as `train.es.gz`."""
+def _language_of(path: Path, column: Column | None, *, place: int) -> str | None:
+    """The language in a column's name, as `translation.es`, or in a file's, as `train.es.gz`.
+
+    Of a translation memory, it is the language of its first unit in this `place`.
+    """
+    if column is None and named_kind(path) == "tmx":
+        return next(iter(languages_of(path)[place:]), None)
     return language_named(column if isinstance(column, str) else without_packing(path).name)
 
 

@@ -126,6 +126,18 @@ def _is_of_joining_script(character: str) -> bool:
     return JOINING.match(character) is not None and unicodedata.category(character)[0] in "LM"
 
 
+FINAL_MARKS = re.compile(r"[\W_]+$")
+
+
+def gist(text: str) -> str:
+    """What two texts share that differ in case, spaces and the marks at their end alone.
+
+    A text of marks alone is its own gist.
+    """
+    text = "".join(text.casefold().split())
+    return FINAL_MARKS.sub("", text) or text
+
+
 Hashes = NDArray[np.uint64]
 """64 bits of each text: one false alarm in 2^64 comparisons."""
 

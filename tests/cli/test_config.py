@@ -192,7 +192,7 @@ def test_new_replaces_what_it_cut_off_whichever_splits_and_languages_that_had(
         ),
         (("--train", *PAIR, "-o", ".", "--overwrite"), "is a folder; name a file"),
         (("--train", *PAIR, "-o", "text", "--overwrite"), "text is a folder; name a file"),
-        (("a.tmx", "-o", "x.toml"), "a.tmx: cannot tell the language from its name"),
+        (("a.tmx", "-o", "x.toml"), "a.tmx: cannot be read"),
     ],
 )
 def test_new_says_what_is_missing(

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import resource
 import shlex
 import shutil
@@ -428,58 +427,15 @@ def test_where_there_are_runs_one_has_to_be_named(workspace: Workspace) -> None:
     assert "runs/tiny" in outcome.err
 
 
-# Documents
-
-
-def test_a_memory_is_translated_in_place(workspace: Workspace, tmp_path: Path) -> None:
-    source = workspace.corpus("train.de").read_text(encoding="utf-8").splitlines()[1]
-    (expected,) = workspace.call("translate", workspace.run, "--text", source, "-q").lines
-    unit = f'<tu><tuv xml:lang="de"><seg>{source}</seg></tuv></tu>'
-    path = tmp_path / "memory.tmx"
-    path.write_text(f"<tmx><body>{unit}</body></tmx>\n", encoding="utf-8")
-    outcome = workspace.call("translate", workspace.run, "-i", path, "-o", tmp_path / "out.tmx")
-    assert outcome.code == 0, outcome.err
-    put = f'<tuv xml:lang="en"><seg>{expected}</seg></tuv>'
-    written = tmp_path.joinpath("out.tmx").read_text(encoding="utf-8")
-    assert written == path.read_text(encoding="utf-8").replace("</tu>", f"{put}</tu>")
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "column", "expected"),
-    [
-        ("t.csv", 'id;text\n1;"A; b"\n2;\n', "text", 'id;text;en\n1;"A; b";{}\n2;;\n'),
-        ("t.csv", "1,A b,c d e.\n2,A b,c d e.\n", "2", "1,A b,c d e.,{}\n2,A b,c d e.,{}\n"),
-        ("t.tsv", 'A "b" c.\tx\n', "1", 'A "b" c.\tx\t{}\n'),
-    ],
-)
-def test_a_table_gets_one_more_column(
-    workspace: Workspace, tmp_path: Path, name: str, text: str, column: str, expected: str
-) -> None:
-    tmp_path.joinpath(name).write_text(text)
-    outcome = workspace.call(
-        "translate", workspace.run, "-i", tmp_path / name, "--column", column, "-q"
-    )
-    assert outcome.code == 0, outcome.err
-    pattern = re.escape(expected).replace(r"\{\}", r'("[^"\n]+"|[^";\t\n]+)')
-    assert re.fullmatch(pattern, outcome.text)
-
-
 @pytest.mark.parametrize(
     ("args", "named"),
     [
         (["-i", "none.tmx"], "none.tmx"),
-        (["-i", "corpus/val.de", "--column", "2"], "no columns"),
-        (["-i", "none.jsonl", "--column", "2"], "not a table"),
-        (["-i", "none.tmx", "--n-best", "2"], "--n-best"),
-        (["--column", "2"], "-i"),
-        (["--column", "2", "--text", "Ein Hund."], "-i"),
         (["--text", "Ein Hund.", "-o", "out.gz"], "out.gz"),
         (["--text", "Ein Hund.", "-i", "memory.tmx"], "--text"),
-        (["-i", "none.csv", "--column", "0"], "a column's number from 1"),
-        (["-i", "none.csv", "--column", ""], "a column's number from 1"),
     ],
 )
-def test_a_document_that_cannot_be_translated_is_named(
+def test_a_file_that_cannot_be_used_is_named(
     workspace: Workspace, args: list[str], named: str
 ) -> None:
     outcome = workspace.call("translate", "runs/tiny", *args)

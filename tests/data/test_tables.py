@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mt_cli.config.schema import Column
 from mt_cli.data.files import MAX_LINE
-from mt_cli.data.tables import cells_of, header_of, rows_of, translate_table
+from mt_cli.data.tables import cells_of, header_of, rows_of
 from mt_cli.errors import DataError
 
 
@@ -24,7 +23,7 @@ def write(path: Path, data: bytes) -> Path:
 
 
 def rows_in(path: Path) -> list[list[str]]:
-    return [[cell.decode() for cell in row.cells] for row in rows_of(path)]
+    return [[cell.decode() for cell in cells] for _, cells in rows_of(path)]
 
 
 def as_excel_writes(rows: Sequence[Sequence[str]], *, delimiter: str = "\t") -> bytes:
@@ -155,55 +154,33 @@ def test_a_long_cell_is_read(tmp_path: Path) -> None:
     assert list(cells_of(path, 2)) == [long]
 
 
-def translated(path: Path, column: Column) -> bytes:
-    """The table that is written where a translation is the text in capitals."""
-    written: list[bytes] = []
-    translate_table(
-        path,
-        column,
-        write=written.append,
-        translate=lambda texts: [text.upper() for text in texts],
-        name="en",
-        rows_together=2,
-    )
-    return b"".join(written)
-
-
-@settings(max_examples=50)
-@given(
-    st.lists(st.tuples(cells | quotable_cells, cells | quotable_cells | st.just("a\nb"))),
-    dialects("\n", "\r\n", "\r\r\n"),
-)
-def test_a_translated_table_keeps_what_it_had(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[tuple[str, str]],
-    dialect: dict[str, Any],
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize("last", ["ein;Hund;a dog", "ein Hund"])
+def test_a_row_that_is_not_as_wide_as_the_header_is_refused_with_its_line(
+    tmp_path: Path, name: str, last: str
 ) -> None:
-    data = as_csv([("de", "x"), *rows], **dialect)
-    end = dialect["end"].encode()
-    path = write(tmp_path_factory.getbasetemp() / "kept.csv", data)
-    found = list(rows_of(path))
-    write(path, translated(path, "de"))
-    longer = list(rows_of(path))
-    assert [row.cells[:-1] for row in longer] == [row.cells for row in found]
-    for was, now in zip(found, longer, strict=True):
-        assert now.raw.startswith(was.raw.removesuffix(end))
-        assert now.raw.endswith(end)
+    text = f"de;en\neine Katze;a cat\n\n{last}\n"
+    if name == "a.tsv":
+        text = text.replace(";", "\t")
+    path = write(tmp_path / name, text.encode())
+    with pytest.raises(DataError, match=rf"{name}: line 4: "):
+        list(cells_of(path, 1))
 
 
-def test_spaces_and_empty_lines_of_a_translated_table_stay(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", b'de, en\r\nein,  "b, c"\r\n\r\nzwei, d')
-    assert translated(path, "de") == b'de, en,en\r\nein,  "b, c",EIN\r\n\r\nzwei, d,ZWEI'
-    path = write(tmp_path / "r.csv", b"de,en,x\nein\n")
-    assert translated(path, "de") == b"de,en,x,en\nein,,,EIN\n"
-    path = write(tmp_path / "o.csv", b"de\nein\n")
-    assert translated(path, "de") == b"de,en\nein,EIN\n"
-    path = write(tmp_path / "q.csv", b'id,de\n1,"ein.\rzwei."\n')
-    assert translated(path, "de") == b'id,de,en\n1,"ein.\rzwei.",EIN. ZWEI.\n'
-    path = write(tmp_path / "b.csv", codecs.BOM_UTF8 + b"ein Hund geht,b\n")
-    assert translated(path, 1) == codecs.BOM_UTF8 + b"ein Hund geht,b,EIN HUND GEHT\n"
-    path = write(tmp_path / "a.tsv", b"ein\tb\n\nzwei\tc\n")
-    assert translated(path, 1) == b"ein\tb\tEIN\n\nzwei\tc\tZWEI\n"
+def test_quotes_that_are_escaped_by_backslashes_are_refused(tmp_path: Path) -> None:
+    rows = 'de,en\nJa,Yes\n"Er sagt \\"Ja\\", und geht.","He says ""Yes"", and leaves."\n'
+    path = write(tmp_path / "a.csv", rows.encode())
+    with pytest.raises(DataError, match=r"a\.csv: line 3: .*doubled"):
+        list(cells_of(path, 1))
+
+
+def test_the_line_in_which_excel_names_the_separator_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b"sep=;\r\nde;en\r\nJa, ja;Yes, yes\r\n")
+    assert list(cells_of(path, "de")) == [b"Ja, ja"]
+    assert rows_in(path) == [["de", "en"], ["Ja, ja", "Yes, yes"]]
+    write(path, b"sep=;\r\nde;en\r\nJa\r\n")
+    with pytest.raises(DataError, match="line 3"):
+        rows_in(path)
 
 
 def test_columns_of_packed_tables_have_names_or_numbers(tmp_path: Path) -> None:
@@ -223,11 +200,10 @@ SHORT = [f"Hund {i}\tdog {i}" for i in range(200)]
     ("rows", "expected"),
     [
         (["Deutsch\tEnglish", *SENTENCES], ["Deutsch", "English"]),
-        (["source text\tEnglisch\tscore", *SENTENCES], ["source text", "Englisch", "score"]),
+        (["source text\tEnglisch", *SENTENCES], ["source text", "Englisch"]),
         (SENTENCES, []),
         (["Der Hund bellt\tThe dog barks", *SENTENCES], []),
         (["Deutsch\t", *SENTENCES], []),
-        (["Deutsch", *SENTENCES], []),
         (["1\tHund", *SENTENCES], []),
         (["Deutsch\tEnglish", *SHORT[:2], *SENTENCES], ["Deutsch", "English"]),
         ([], []),

@@ -44,11 +44,11 @@ def test_text_is_translated_line_by_line(
 ) -> None:
     text = f"{known[0]}\n\n{known[1]}\n"
     expected = "\n".join(translator.translate(text.split("\n")))
-    assert served.translate(text) == (200, {"translatedText": expected})
+    assert served.translate(text) == (200, {"translatedText": expected, "changedNumber": False})
     fields = urlencode({"q": text, "source": "de", "target": "en"})
     form = "application/x-www-form-urlencoded"
-    assert served.ask("POST", "/translate", fields, form)[1] == {"translatedText": expected}
-    assert served.ask("POST", f"/translate?{fields}")[1] == {"translatedText": expected}
+    assert served.ask("POST", "/translate", fields, form)[1]["translatedText"] == expected
+    assert served.ask("POST", f"/translate?{fields}")[1]["translatedText"] == expected
 
 
 def test_lists_alternatives_and_languages_are_answered(
@@ -70,7 +70,10 @@ def test_markup_stays_and_its_text_is_escaped(
     first, second = translator.translate(known[:2])
     text = f"<p>{known[0]}</p> <b class='x'>{known[1]}</b><br>3 &lt; 5"
     expected = f"<p>{first}</p> <b class='x'>{second}</b><br>3 &lt; 5"
-    assert served.translate(text, format="html") == (200, {"translatedText": expected})
+    assert served.translate(text, format="html") == (
+        200,
+        {"translatedText": expected, "changedNumber": False},
+    )
     half, rest = known[0].split(" ", 1)
     status, answer = served.translate(f"<i>{half}</i> {rest}", format="html", alternatives=2)
     assert status == 200
@@ -206,7 +209,9 @@ def test_many_at_once_get_what_each_has_asked(
     expected = dict(zip(known, translator.translate(known), strict=True))
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(served.translate, texts))
-    assert answers == [(200, {"translatedText": expected[text]}) for text in texts]
+    assert answers == [
+        (200, {"translatedText": expected[text], "changedNumber": False}) for text in texts
+    ]
 
 
 def test_a_request_that_has_begun_is_finished_before_the_end(
