@@ -53,8 +53,8 @@ class Served:
         given = {"q": q, "source": "de", "target": "en", **fields}
         return self.ask("POST", "/translate", json.dumps(given))[:2]
 
-    def stop(self) -> tuple[int, str]:
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """End it as a service manager does; its exit code and its log."""
-        self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(number)
         _, log = self.process.communicate(timeout=60)
         return self.process.returncode, log

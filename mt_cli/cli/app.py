@@ -27,6 +27,7 @@ from mt_cli.machine.leaving import leave
 from mt_cli.machine.limits import bound_spinning
 from mt_cli.machine.log import set_up_logging
 from mt_cli.machine.shortage import SHORTAGE_HINTS, gpu_failure, shortage
+from mt_cli.machine.signals import TERMINATING
 from mt_cli.machine.terminal import print_lines, print_stderr, silence_stdout
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ Exit codes:
 
 0 done · 1 a bug · 2 wrong use or config · 3 bad data or a damaged file · 4 training diverged ·
 5 lack of memory, disk, network or device · 6 a check failed · 129 the terminal closed ·
-130 Ctrl-C · 141 the reader closed the pipe · 143 SIGTERM
+130 Ctrl-C · 141 the reader closed the pipe · 143 SIGTERM · 138, 140, 152 SIGUSR1, SIGUSR2, SIGXCPU
 """
 
 
@@ -184,8 +185,9 @@ def _top(
 def main() -> None:
     """Run the command line."""
     bound_spinning()
-    if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, _terminate)
+    for number in TERMINATING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _terminate)
     try:
         with _error_boundary():
             app()
@@ -194,12 +196,12 @@ def main() -> None:
         raise
 
 
-class SigtermReceived(BaseException):
-    """SIGTERM arrived where no handler saves state; unwinding removes temporary files."""
+class SignalReceived(BaseException):
+    """A signal arrived where no handler saves state; unwinding removes temporary files."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> Never:
-    raise SigtermReceived
+    raise SignalReceived(number)
 
 
 @contextmanager
@@ -212,8 +214,8 @@ def _error_boundary() -> Iterator[None]:
         raise SystemExit(128 + 13) from None  # SIGPIPE, which Windows does not have
     except KeyboardInterrupt:
         _fail("interrupted", 128 + signal.SIGINT)
-    except SigtermReceived:
-        _fail("stopped", 128 + signal.SIGTERM)
+    except SignalReceived as received:
+        _fail("stopped", 128 + received.args[0])
     except StoppedError as error:
         _fail(error.with_flags(), error.exit_code)
     except MtCliError as error:

@@ -139,6 +139,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["fp32", "bf16", "fp16"]
 PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
 GraphsChoice = Literal["auto", "off"]
+Schedule = Literal["inverse_sqrt", "cosine", "constant"]
 OptimizerKind = Literal["adam", "adamw", "muon"]
 TokenizerKind = Literal["spacy", "bpe", "unigram"]
 TranslateBy = Literal["greedy", "beam", "sample"]
@@ -443,7 +444,7 @@ class TrainingConfig(Section):
     """Added to Adam's denominator."""
     weight_decay: float = Field(default=0.0, ge=0, le=MAX_FLOAT)
     """Decay of matrices; vectors and embeddings are left alone."""
-    schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
+    schedule: Schedule = "cosine"
     """After the warm-up: 1/sqrt(step) (Noam), a cosine down to zero, or level."""
     peak_lr: float = Field(default=1e-3, gt=0, le=MAX_FLOAT)
     """Learning rate at the end of the warm-up."""

@@ -251,6 +251,22 @@ def corpus_hashes(corpus: Corpus) -> dict[str, str]:
     return {key: sha256_file(path) for key, path in files_of(corpus).items()}
 
 
+def changed_files(config: DataConfig, inputs: Mapping[str, str], *, since: float) -> list[Path]:
+    """The user's files that are there and do not have the hashes `inputs`, by `<split>.<side>`.
+
+    Only those are read that were written, or put in their place, after the time `since`.
+    """
+    named = _named_files(config) if config.corpus == "files" else {}
+    changed = []
+    for key, path in files_of({**named, **_more_pairs(config, {})}).items():
+        if path.is_file():
+            status = path.stat()
+            is_newer = max(status.st_mtime, status.st_ctime) > since
+            if is_newer and key in inputs and sha256_file(path) != inputs[key]:
+                changed.append(path)
+    return changed
+
+
 def files_of(corpus: Corpus) -> dict[str, Path]:
     """The files of all splits, by `<split>.<side>`; a side's second one has `.2` at the end."""
     files = {}

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
@@ -101,6 +102,8 @@ def write_json(path: Path, value: object) -> None:
 def replaced(path: Path) -> Iterator[BufferedWriter]:
     """Yield a new file to fill, which then replaces `path`; an error leaves nothing of it.
 
+    It gets the permissions of the file that it replaces.
+
     Raises:
         ResourceError: it cannot be written.
     """
@@ -110,6 +113,8 @@ def replaced(path: Path) -> Iterator[BufferedWriter]:
     partial = path.with_name(f".{path.name}.{HOST}-{os.getpid()}.partial")
     with write_errors_named(path):
         file = partial.open("wb")
+        with suppress(FileNotFoundError):
+            partial.chmod(stat.S_IMODE(path.stat().st_mode))
     try:
         yield file
         with write_errors_named(path):

@@ -23,6 +23,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 INT_MAX = 2**31 - 1
 MMAP_THRESHOLDS = (1 << 30, 1 << 25)
 """The largest that glibc accepts: since 2.35, and before. It refuses larger ones."""
+IMPORTED_BY = os.getpid()
 NO_CUDA = "no CUDA device found"
 FIRST_MATRIX_UNITS = (7, 0)
 """Compute capability of the first GPUs with tensor cores, which multiply fp16."""
@@ -103,6 +104,12 @@ def set_up_process(*, threads: int = 0) -> None:
         torch.set_num_threads(usable_cores())  # PyTorch does not know of a container's quota
     _keep_freed_memory()
     torch.set_float32_matmul_precision("highest")
+
+
+def survive_fork() -> None:
+    """Let a forked process compute in one thread: PyTorch would wait for its parent's for ever."""
+    if os.getpid() != IMPORTED_BY:
+        torch.set_num_threads(1)
 
 
 def choose_runtime(

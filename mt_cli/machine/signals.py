@@ -9,14 +9,26 @@ SAME_S = 1.0
 """Signals within this time count as one: a launcher forwards what its process group received."""
 
 
+TERMINATING = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+    if hasattr(signal, name)
+)
+"""What schedulers of clusters send before they end a job: they all mean the same here."""
+REPEATED = getattr(signal, "SIGXCPU", None)
+"""The system repeats it every second until the process ends."""
+
+
 class StopSignals:
     """Within its block, the first signal is only recorded; another one, after `SAME_S`, is obeyed.
 
     A signal that the process ignores, as under `nohup`, stays ignored.
     """
 
-    SIGNALS = tuple(
-        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    SIGNALS = (
+        signal.SIGINT,
+        *TERMINATING,
+        *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []),
     )
 
     def __init__(self) -> None:
@@ -45,6 +57,6 @@ class StopSignals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.received is None:
             self.remember(number)
-        elif time.monotonic() - self._received_at > SAME_S:
+        elif number != REPEATED and time.monotonic() - self._received_at > SAME_S:
             self.__exit__()
             signal.raise_signal(number)

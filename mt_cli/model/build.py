@@ -44,9 +44,10 @@ def build_model(config: ModelConfig, tokenizers: Tokenizers, *, seed: int) -> "T
 
     from mt_cli.model.translation_model import TranslationModel
 
-    return TranslationModel(
-        config,
-        tokenizers.src.vocab_size,
-        tokenizers.tgt.vocab_size,
-        generator=torch.Generator("cpu").manual_seed(seed),
-    )
+    with torch.random.fork_rng(devices=[]):  # PyTorch's layers draw weights of their own first
+        return TranslationModel(
+            config,
+            tokenizers.src.vocab_size,
+            tokenizers.tgt.vocab_size,
+            generator=torch.Generator("cpu").manual_seed(seed),
+        )

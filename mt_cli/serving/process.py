@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import logging
+import signal
 import socket
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mt_cli.errors import ResourceError
 from mt_cli.machine.atomic import reason_of
+from mt_cli.machine.signals import TERMINATING
 
 log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 512
@@ -111,6 +113,7 @@ def serve_until_stopped(
     )
 
     hide_tracebacks()
+    uvicorn.server.HANDLED_SIGNALS = (signal.SIGINT, *TERMINATING)  # its own are two of them
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

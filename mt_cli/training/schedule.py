@@ -1,9 +1,9 @@
 """Learning-rate schedules."""
 
 import math
-from typing import Literal
+from typing import assert_never
 
-Schedule = Literal["inverse_sqrt", "cosine", "constant"]
+from mt_cli.config.schema import Schedule
 
 
 def learning_rate(
@@ -16,9 +16,12 @@ def learning_rate(
     """
     if step <= warmup_steps:
         return peak_lr * step / warmup_steps
-    if schedule == "inverse_sqrt":
-        return peak_lr * math.sqrt(max(1, warmup_steps) / step)
-    if schedule == "cosine":
-        done = (step - warmup_steps) / max(1, total_steps + 1 - warmup_steps)
-        return peak_lr * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-    return peak_lr
+    match schedule:
+        case "constant":
+            return peak_lr
+        case "inverse_sqrt":
+            return peak_lr * math.sqrt(max(1, warmup_steps) / step)
+        case "cosine":
+            done = (step - warmup_steps) / max(1, total_steps + 1 - warmup_steps)
+            return peak_lr * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    assert_never(schedule)

@@ -22,7 +22,7 @@ from mt_cli.machine.device import Runtime
 from mt_cli.machine.progress import progress_shown
 from mt_cli.machine.signals import StopSignals
 from mt_cli.runs.checkpoint import CheckpointState
-from mt_cli.runs.metrics import truncate_metrics
+from mt_cli.runs.metrics import number_in, read_metrics, truncate_metrics
 from mt_cli.runs.run import Run
 from mt_cli.training.checkpointer import Checkpointer
 from mt_cli.training.distributed import World
@@ -130,6 +130,8 @@ class Session:
         )
         if self._trainer.step == 0:
             self._warn_before()
+        else:
+            self._warn_of_another_rate()
         if self._trainer.step >= self._trainer.total_steps:
             log.info(
                 "nothing is left to train; to train longer, raise training.max_epochs or max_steps"
@@ -359,8 +361,26 @@ class Session:
         ):
             log.warning("%s", warning)
 
+    def _warn_of_another_rate(self) -> None:
+        """Warn where the rates before the resume were those of another schedule or length."""
+        before = [each for each in read_metrics(self._run.metrics_path) if each["kind"] == "step"]
+        step = self._trainer.step
+        if not before or step >= self._trainer.total_steps:
+            return
+        path = self._run.metrics_path
+        lr = number_in(before[-1], "lr", path=path)
+        planned = self._trainer.rate_at(int(number_in(before[-1], "step", path=path)))
+        if not math.isclose(lr, planned, rel_tol=0.01):
+            log.warning(
+                "with this length and schedule of training, the learning rate goes from %.1e to "
+                "%.1e",
+                lr,
+                self._trainer.rate_at(step + 1),
+            )
+
     def _warn_after(self) -> None:
-        if self._best_validation is None or not self._validator.has_bleu:
+        is_smoke_run = self._run.config.training.max_steps is not None
+        if self._best_validation is None or not self._validator.has_bleu or is_smoke_run:
             return
         warning = warning_after(
             self._best_validation.bleu.score,

@@ -14,7 +14,9 @@ from typing import Literal
 
 from mt_cli import __version__
 from mt_cli.config.load import RUN_CONFIG, differences
+from mt_cli.config.messages import command_line
 from mt_cli.config.schema import Config
+from mt_cli.data.corpora import changed_files
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import Option, ResourceError, UsageError
 from mt_cli.evaluation.card import write_card
@@ -92,6 +94,8 @@ def train_run(
             lambda: open_prepared(prepared_dir, config),
             lambda: open_prepared(prepared_dir, config, verify=False),
         )
+        if world.is_first:
+            _warn_of_changed_files(config, prepared, config_path)
         # Before an old run makes room:
         size = num_parameters(model_shapes(config.model, prepared.tokenizers))
         check_fits_memory(size, device=runtime.device, is_trained=True)
@@ -127,6 +131,17 @@ def train_run(
             return run
         session.loop(signals)
         return None
+
+
+def _warn_of_changed_files(config: Config, prepared: Prepared, config_path: Path | None) -> None:
+    prepared_at = (prepared.folder / MANIFEST).stat().st_mtime
+    changed = changed_files(config.data, prepared.manifest.inputs, since=prepared_at)
+    if changed:
+        log.warning(
+            "training on the text as it was prepared; changed since: %s; to use it: %s",
+            ", ".join(map(str, changed)),
+            command_line("prepare", config_path or "CONFIG"),
+        )
 
 
 def _open_or_create(

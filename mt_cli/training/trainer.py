@@ -125,6 +125,16 @@ class Trainer:
         """Epochs completed."""
         return bisect_right(self.epoch_ends, self.step)
 
+    def rate_at(self, step: int) -> float:
+        """The learning rate of update `step`."""
+        return learning_rate(
+            step,
+            schedule=self._config.schedule,
+            peak_lr=self._config.peak_lr,
+            warmup_steps=self._config.num_warmup_steps(self.total_steps),
+            total_steps=self.total_steps,
+        )
+
     def _update(
         self, batches: Sequence[Batch], lr: float | Tensor, per_token: float | Tensor
     ) -> Tensor:
@@ -166,13 +176,7 @@ class Trainer:
     def _collate_and_update(self, planned: Sequence[PlannedBatch], *, epoch: int) -> StepReport:
         """Collate this process's shards of the `planned` batches, update, and report."""
         step = self.step + 1
-        lr = learning_rate(
-            step,
-            schedule=self._config.schedule,
-            peak_lr=self._config.peak_lr,
-            warmup_steps=self._config.num_warmup_steps(self.total_steps),
-            total_steps=self.total_steps,
-        )
+        lr = self.rate_at(step)
         tgt_tokens = 0
         batches = []
         for batch in planned:

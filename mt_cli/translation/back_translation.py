@@ -28,7 +28,7 @@ from mt_cli.machine.progress import progress_shown
 from mt_cli.runs.checkpoint import weights_sha256
 from mt_cli.runs.opening import open_run_between
 from mt_cli.runs.run import Run
-from mt_cli.text.normalize import decode_line, normalize
+from mt_cli.text.normalize import decode_line, gist, normalize
 from mt_cli.translation.options import DecodingOptions
 from mt_cli.translation.translator import Translator
 
@@ -76,26 +76,21 @@ def make_pairs(
 
 
 def _held_out(data: DataConfig, side: Side, *, source: Path | None, offline: bool) -> set[str]:
-    """The keys (`_key`) of all lines on `side` of val and the tests."""
+    """The gists of all lines on `side` of val and the tests."""
     corpus = find_corpus(data, source=source, offline=offline)
     keys: set[str] = set()
     for name, split in corpus.items():
         if not is_trained_on(name):
             text = split.src if side == "src" else split.tgt
-            keys.update(_key(decode_line(line)) for line in text.lines())
+            keys.update(gist(normalize(decode_line(line))) for line in text.lines())
     return keys
-
-
-def _key(line: str) -> str:
-    """`line` without case, spaces and a final full stop, which make no other sentence of it."""
-    return normalize(line, lowercase=True).rstrip(" .")
 
 
 def _made(
     name: str, more: MorePairsConfig, text: SideFiles, run: Run, held_out: set[str]
 ) -> TranslatedPairs:
     lines = [line for line in map(decode_line, text.lines()) if normalize(line)]
-    kept = [line for line in lines if _key(line) not in held_out]
+    kept = [line for line in lines if gist(normalize(line)) not in held_out]
     num_held_out = len(lines) - len(kept)
     inputs = {
         "given": sha256_bytes("\n".join(kept).encode()),

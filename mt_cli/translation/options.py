@@ -87,8 +87,9 @@ class DecodingOptions:
         Raises:
             ResourceError: there is no such device, or so many threads cannot be set.
         """
-        from mt_cli.machine.device import choose_runtime, set_up_process
+        from mt_cli.machine.device import choose_runtime, set_up_process, survive_fork
 
+        survive_fork()
         if self.owns_process:
             set_up_process(threads=self.threads)
         runtime = choose_runtime(device=self.device, precision=config.precision)

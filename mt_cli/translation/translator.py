@@ -5,6 +5,7 @@ model needs it.
 """
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -93,6 +94,8 @@ class Translator:
         self._name = name
         self._level = logging.DEBUG if quiet else logging.WARNING
         self._since_warned = _Counts()
+        self._process = os.getpid()
+        self._loaded_from: tuple[list[Path], DecodingOptions] | None = None
 
     @classmethod
     def load(
@@ -142,6 +145,7 @@ class Translator:
         """Translator of opened runs or an exported model; raises as `load` does."""
         first = models[0]
         config = options.config_of(first)
+        checkpoints = options.checkpoints_of(models)
         reranker = None
         if options.reranking is not None:
             from mt_cli.translation.reranker import Reranker
@@ -157,7 +161,16 @@ class Translator:
 
             engine = Searcher.load(cast("Sequence[Run]", models), config, options)
         name = " and ".join(str(model.folder) for model in models)
-        return cls(engine, first.tokenizers, reranker=reranker, name=name, quiet=quiet)
+        translator = cls(engine, first.tokenizers, reranker=reranker, name=name, quiet=quiet)
+        folders = [model.folder.resolve() for model in models]
+        translator._loaded_from = folders, replace(options, checkpoint=checkpoints)
+        return translator
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle where the models are; whoever unpickles it loads them again."""
+        if self._loaded_from is None:
+            raise TypeError("only a Translator that was loaded from a folder can be pickled")
+        return _loaded_again, self._loaded_from
 
     def __repr__(self) -> str:
         engine = self.engine
@@ -433,7 +446,16 @@ class Translator:
     # Text to ids, and back
 
     def _normalized(self, lines: Iterable[str]) -> list[str]:
-        """`lines` normalized, and lines in capitals as `decoding.capitals` says."""
+        """`lines` normalized, and lines in capitals as `decoding.capitals` says.
+
+        Raises:
+            UsageError: the translator is a forked process's copy, whose threads are gone.
+        """
+        if os.getpid() != self._process:
+            raise UsageError(
+                "this Translator was loaded before the process was forked, and its threads have "
+                "stayed behind; load it in each process, or hand it over pickled"
+            )
         reading = self.engine.config.capitals
         return [read_words_in_capitals(normalize(line), reading) for line in checked_lines(lines)]
 
@@ -508,6 +530,10 @@ class Translator:
                 replaced.append(word)
             texts[i] = join_words(replaced)
         return texts
+
+
+def _loaded_again(folders: list[Path], options: DecodingOptions) -> Translator:
+    return Translator.of_models(open_models(folders), options)
 
 
 def _unknown_places(ids: Ids) -> Sequence[int]:

@@ -147,3 +147,12 @@ def test_folder_that_another_process_fills_is_left_to_it(tmp_path: Path) -> None
     run = tmp_path / "run"
     with locked(run / "eval" / "test"), built_beside(run / "eval" / "test") as partial, locked(run):
         assert partial.is_dir()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "secret.txt"
+    path.write_text("old")
+    path.chmod(mode)
+    write_atomically(path, b"new")
+    assert (path.read_bytes(), path.stat().st_mode & 0o7777) == (b"new", mode)

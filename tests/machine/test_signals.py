@@ -55,3 +55,13 @@ def test_what_the_process_ignores_stays_ignored(obeyed: list[int]) -> None:
     with StopSignals() as signals:
         signal.raise_signal(signal.SIGHUP)
     assert (signals.received, obeyed) == (None, [])
+
+
+def test_what_the_system_repeats_every_second_is_obeyed_never(
+    obeyed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAME_S", -1.0)
+    with StopSignals() as signals:
+        for _ in range(3):
+            signal.raise_signal(signal.SIGXCPU)
+    assert (signals.received, obeyed) == (signal.SIGXCPU, [])

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -222,9 +223,9 @@ def test_a_request_that_has_begun_is_finished_before_the_end(
         body = json.dumps({"q": known, "source": "de", "target": "en", "alternatives": 4})
         connection.request("POST", "/translate", body, {"Content-Type": JSON})
         time.sleep(0.05)
-        code, log = server.stop()
+        code, log = server.stop(signal.SIGUSR2)
         assert len(json.loads(connection.getresponse().read())["translatedText"]) == len(known)
-    assert (code, log) == (143, "stopped\n")
+    assert (code, log) == (128 + signal.SIGUSR2, "stopped\n")
 
 
 def test_a_port_that_is_taken_is_named(served: Served, workspace: Workspace) -> None:

@@ -1,14 +1,13 @@
 """Learning rates by hand and by the papers' formulas."""
 
-from typing import Literal
+from typing import get_args
 
 import pytest
 
-from mt_cli.config.schema import TrainingConfig
+from mt_cli.config.schema import Schedule, TrainingConfig
 from mt_cli.training.schedule import learning_rate
 
-Schedule = Literal["inverse_sqrt", "cosine", "constant"]
-SCHEDULES: tuple[Schedule, ...] = ("inverse_sqrt", "cosine", "constant")
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
 
 

@@ -273,7 +273,10 @@ def test_crash_before_a_pointer_is_written_loses_neither_the_checkpoint_nor_the_
 ENDLESS = ("--set", "training.max_epochs=1000", "--set", "training.log_every=1")
 
 
-def test_signal_saves_the_state_and_gives_its_code(workspace: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_signal_saves_the_state_and_gives_its_code(
+    workspace: Workspace, tmp_path: Path, number: signal.Signals
+) -> None:
     run = tmp_path / "run"
     command = [*MT_CLI, "train", "tiny.toml", "--run", str(run), *ENDLESS]
     with subprocess.Popen(
@@ -281,9 +284,9 @@ def test_signal_saves_the_state_and_gives_its_code(workspace: Workspace, tmp_pat
     ) as process:
         assert process.stderr is not None
         assert any(line.startswith("step 3 ") for line in process.stderr)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         out, said = process.communicate(timeout=TIMEOUT_S)
-    assert (process.returncode, out) == (143, "")
+    assert (process.returncode, out) == (128 + number, "")
     step = status(run)["step"]
     assert isinstance(step, int)
     assert (status(run)["state"], step >= 3) == ("stopped", True)
