@@ -14,7 +14,6 @@ COMMANDS = (
     "serve",
     "score",
     "compare",
-    "report",
     "plot",
     "inspect",
     "runs",

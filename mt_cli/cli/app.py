@@ -58,8 +58,23 @@ Exit codes:
 """
 
 
+WITH = "--with"
+"""The flag that takes all words up to the next flag."""
+
+
 class Command(TyperCommand):
     """A command whose help names files and numbers, not Python's types."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Take the words of the command line; `--with a b` stands for `--with a --with b`."""
+        words: list[str] = []
+        is_listed = False
+        for word in args:
+            if is_listed and not word.startswith("-") and words[-1] != WITH:
+                words.append(WITH)
+            is_listed = word == WITH or (is_listed and not word.startswith("-"))
+            words.append(word)
+        return super().parse_args(ctx, words)
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401
         """The text of `--help`."""

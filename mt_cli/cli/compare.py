@@ -1,17 +1,17 @@
 """`mt-cli compare`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt_cli.cli.app import app, command
+from mt_cli.cli.app import WITH, app, command
 from mt_cli.cli.flags import DecodingFlags, OutputFlags, TestSetFlags
 from mt_cli.machine.terminal import print_result, table_text
 
 if TYPE_CHECKING:  # torch and sacreBLEU are imported when something is scored
-    from mt_cli.evaluation.compare import Bucket, Change, Comparison, Contrast
+    from mt_cli.evaluation.compare import Comparison, Contrast, GroupComparison
     from mt_cli.evaluation.significance import MetricTest
 
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # torch and sacreBLEU are imported when something is scored
     app,
     "compare runs/one runs/two --split test",
     "compare old.en new.en --ref english.txt --src german.txt",
+    "compare runs/a1 runs/a2 runs/a3 --with runs/b1 runs/b2 runs/b3",
 )
 def compare(
     systems: Annotated[
@@ -31,12 +32,17 @@ def compare(
     decoding: DecodingFlags,
     output: OutputFlags,
     test_sets: TestSetFlags,
-    examples: Annotated[
-        int,
+    others: Annotated[
+        list[Path] | None,
         typer.Option(
-            min=0, metavar="N", help="Sentences shown of those that gained most, and lost most."
+            WITH,
+            metavar="SYSTEM...",
+            help="As many trainings of another system: all before --with are the baseline's.",
         ),
-    ] = 3,
+    ] = None,
+    examples: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Sentences shown of those that changed most.")
+    ] = 10,
     resamples: Annotated[
         int, typer.Option(min=100, metavar="N", help="Resamples of the paired bootstrap.")
     ] = 1000,
@@ -46,32 +52,32 @@ def compare(
 ) -> None:
     """Test whether one system is better than another, and show where.
 
-    Prints a verdict, the p-values of each metric, wins and losses, and the sentences that changed
-    most.
+    Prints the p-values of each metric and the sentences that changed most. With --with, several
+    trainings of each are compared: means, standard deviations, and a test over the trainings.
     """
-    from mt_cli.evaluation.compare import compare_systems
+    from mt_cli.evaluation.compare import compare_groups, compare_systems
 
+    if others:
+        groups = compare_groups(
+            systems, others, decoding.options(), test_sets.choice(), trials=trials
+        )
+        text = "\n\n".join(map(_group_text, groups.values()))
+        print_result(text, {"splits": groups}, as_json=output.as_json)
+        return
     comparisons = compare_systems(
         systems, decoding.options(), test_sets.choice(), resamples=resamples, trials=trials
     )
     parts = []
     for comparison in comparisons.values():
-        lines = []
-        caveats: dict[str, None] = {}
-        for system in comparison.systems:
-            lines.append(f"{comparison.test_set}  {system.verdict}")
-            if system.caveat:
-                caveats[f"note: {system.caveat}"] = None
-        parts.append("\n".join([*lines, *caveats]))
         for system in comparison.systems:
             parts.append("\n".join(_details(comparison, system, examples=examples)))
     print_result("\n\n".join(parts), {"splits": comparisons}, as_json=output.as_json)
 
 
 def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -> Iterator[str]:
-    """Lines about one system, with so many sentences that gained most, and that lost most."""
-    yield f"baseline  {comparison.baseline}"
-    yield f"system    {contrast.name}"
+    """Lines about one system, with so many of the sentences that changed most."""
+    systems = f"{contrast.name} against {comparison.baseline}"
+    yield f"{comparison.test_set}  {systems}: {contrast.outcome}"
     yield f"{len(contrast.changes)} of {comparison.n} translations differ"
     if not contrast.changes:
         return
@@ -79,16 +85,13 @@ def _details(comparison: "Comparison", contrast: "Contrast", *, examples: int) -
     yield f"\n{table_text(head, [_test_row(test) for test in contrast.tests])}"
     for test in contrast.tests:
         yield f"{test.metric}  {test.randomization_signature}"
-    kind = "reference" if contrast.changes[0].source is None else "source"
-    yield _buckets(f"words in {kind}", contrast.by_length)
-    if contrast.by_unseen_words is not None:
-        yield _buckets("words unseen in training", contrast.by_unseen_words)
-    gained = [change for change in contrast.changes if change.difference > 0]
-    lost = [change for change in contrast.changes if change.difference < 0]
-    for change in gained[:examples]:
-        yield from _example(change, "gained most")
-    for change in lost[:examples]:
-        yield from _example(change, "lost most")
+    for change in contrast.changes[:examples]:
+        yield f"\nline {change.line}: chrF2 {change.baseline_chrf:.1f} -> {change.chrf:.1f}"
+        if change.source is not None:
+            yield f"  source     {change.source}"
+        yield f"  reference  {change.ref}"
+        yield f"  baseline   {change.baseline_hyp}"
+        yield f"  system     {change.hyp}"
 
 
 def _test_row(test: "MetricTest") -> tuple[str, ...]:
@@ -106,21 +109,25 @@ def _p_value(p: float | None) -> str:
     return "-" if p is None else f"{p:.4f}"
 
 
-def _example(change: "Change", heading: str) -> Iterator[str]:
-    yield (
-        f"\nline {change.line}, {heading}: chrF2 {change.baseline_chrf:.1f} -> {change.chrf:.1f}"
-    )
-    if change.source is not None:
-        yield f"  source     {change.source}"
-    yield f"  reference  {change.ref}"
-    yield f"  baseline   {change.baseline_hyp}"
-    yield f"  system     {change.hyp}"
-
-
-def _buckets(heading: str, buckets: "Sequence[Bucket]") -> str:
+def _group_text(comparison: "GroupComparison") -> str:
     rows = []
-    for each in buckets:
-        counts = (each["label"], each["n"], each["wins"], each["losses"], each["ties"])
-        rows.append((*counts, f"{each['mean_difference']:+.2f}"))
-    head = (heading, "sentences", "wins", "losses", "ties", "chrF2 change")
-    return f"\n{table_text(head, rows)}"
+    for test in comparison.tests:
+        spreads = [
+            f"{each.mean:.2f} ±{each.deviation:.2f}" for each in (test.baseline, test.system)
+        ]
+        p_values = (f"{test.seeds_p:.4f}", f"{test.sentences_p:.4f}")
+        rows.append((test.metric, *spreads, f"{test.difference:+.2f}", *p_values))
+    head = ("", "baseline", "system", "difference", "p (trainings)", "p (sentences)")
+    return "\n".join(
+        [
+            f"{comparison.test_set}  {len(comparison.baseline)} trainings of each",
+            f"baseline  {', '.join(comparison.baseline)}",
+            f"system    {', '.join(comparison.system)}",
+            "",
+            table_text(head, rows),
+            "",
+            "mean ± standard deviation; p (trainings) by permutation of the trainings, "
+            "p (sentences) by paired randomization",
+            *(f"{test.metric}  {test.signature}" for test in comparison.tests),
+        ]
+    )

@@ -1,10 +1,14 @@
-"""Is one system better than another? Paired significance tests by sacreBLEU."""
+"""Is one system better than another? Paired tests over sentences, and over trainings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import combinations
+from statistics import mean, stdev
+from typing import Any, Literal, cast
 
-from sacrebleu.metrics.base import Signature
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest, Result
 
 from mt_cli.evaluation.scoring import (
@@ -19,6 +23,10 @@ TRIALS = 10_000
 """Of the approximate randomization: sacreBLEU's own number."""
 
 
+SEED = 12345
+"""Of the approximate randomization: sacreBLEU's own."""
+ROUNDING = 1e-9
+"""Differences this close are equal."""
 ALPHA = 0.05
 """A difference is shown if chance makes one as large less often than this."""
 
@@ -44,7 +52,7 @@ class MetricTest:
     bootstrap_p: float | None
     """By paired bootstrap (Koehn 2004); None where the scores are equal."""
     randomization_p: float | None
-    """By paired approximate randomization (Riezler and Maxwell 2005); none as above."""
+    """By paired randomization (Riezler and Maxwell 2005); none as above."""
     bootstrap_signature: str
     randomization_signature: str
 
@@ -57,10 +65,6 @@ class MetricTest:
     def is_significant(self) -> bool:
         """Whether the randomization test shows a difference."""
         return self.randomization_p is not None and self.randomization_p < ALPHA
-
-    def __str__(self) -> str:
-        p = "scores equal" if self.randomization_p is None else f"p = {self.randomization_p:.4f}"
-        return f"{self.metric} {self.difference:+.2f}, {p}"
 
 
 Outcome = Literal["better", "worse", "unclear", "identical"]
@@ -76,88 +80,206 @@ def paired_tests(
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
 ) -> list[tuple[MetricTest, ...]]:
-    """BLEU, chrF2 and TER of each of `systems` against `baseline`, with sacreBLEU's tests and seed.
+    """BLEU, chrF2 and TER of each of `systems` against `baseline`; `lang` is as in `score`.
 
-    `lang` is as in `score`.
-
-    Where k translations differ, chance swaps them in 2^k ways, of which two give a difference as
-    large as the one that was found. So no randomization p is below 2^(1-k), whatever the trials
-    say.
+    The bootstrap is sacreBLEU's. Its randomization leaves out differences that are as large as the
+    one that was found, and so makes too much of few sentences; `Randomization` is ours.
     """
     named: list[tuple[str, Sequence[str]]] = [("0", baseline)]
     named += [(str(i), hyps) for i, hyps in enumerate(systems, 1)]
-    bleu, chrf, ter = make_metrics(bleu_tokenizer(refs, lang), lowercase)
-    metrics = {"BLEU": bleu, "CHRF": chrf, "TER": ter}
-    references = [list(refs)]
-    bootstrap = PairedTest(named, metrics, references, test_type="bs", n_samples=resamples)()
-    randomization = PairedTest(named, metrics, references, test_type="ar", n_samples=trials)()
+    metrics = _metrics(refs, lang, lowercase)
+    by_name = cast("Mapping[str, Metric]", metrics)
+    bootstrap = PairedTest(named, by_name, [list(refs)], test_type="bs", n_samples=resamples)
+    signatures, results = cast("tuple[dict[str, Signature], dict[str, list[Any]]]", bootstrap())
     tests = []
     for number, hyps in enumerate(systems, 1):
-        num_changed = sum(old != new for old, new in zip(baseline, hyps, strict=True))
         of_system = []
         for name in METRIC_NAMES:
-            of_system.append(_metric_test(name, number, bootstrap, randomization, num_changed))
+            before = _estimate(results[name][0])
+            after = _estimate(results[name][number])
+            randomization = Randomization(metrics[name], [baseline], [hyps], refs)
+            has_difference = before.score != after.score  # otherwise nothing is left to test
+            of_system.append(
+                MetricTest(
+                    metric=name,
+                    baseline=before,
+                    system=after,
+                    difference=after.score - before.score,
+                    bootstrap_p=float(results[name][number].p_value) if has_difference else None,
+                    randomization_p=randomization.p(trials=trials) if has_difference else None,
+                    bootstrap_signature=signatures[name].format(),
+                    randomization_signature=randomization.signature(trials=trials),
+                )
+            )
         tests.append(tuple(of_system))
     return tests
 
 
-def _metric_test(
-    name: MetricName,
-    number: int,
-    bootstrap: "tuple[dict[str, Signature], dict[str, list[Any]]]",
-    randomization: "tuple[dict[str, Signature], dict[str, list[Any]]]",
-    num_changed: int,
-) -> MetricTest:
-    """The test of system `number` by one metric, from what sacreBLEU returned for all."""
-    bootstrap_signatures, bootstrap_results = bootstrap
-    randomization_signatures, randomization_results = randomization
-    before = _estimate(bootstrap_results[name][0])
-    after = _estimate(bootstrap_results[name][number])
-    bootstrap_p = None
-    randomization_p = None
-    if before.score != after.score:  # otherwise nothing is left to test
-        bootstrap_p = float(bootstrap_results[name][number].p_value or 0)
-        randomization_p = float(randomization_results[name][number].p_value or 0)
-        randomization_p = max(randomization_p, min(1.0, 2.0 ** (1 - num_changed)))
-    return MetricTest(
-        metric=name,
-        baseline=before,
-        system=after,
-        difference=after.score - before.score,
-        bootstrap_p=bootstrap_p,
-        randomization_p=randomization_p,
-        bootstrap_signature=bootstrap_signatures[name].format(),
-        randomization_signature=randomization_signatures[name].format(),
-    )
+def _metrics(refs: Sequence[str], lang: str, lowercase: bool) -> dict[MetricName, Metric]:
+    bleu, chrf, ter = make_metrics(bleu_tokenizer(refs, lang), lowercase)
+    return {"BLEU": bleu, "chrF2": chrf, "TER": ter}
 
 
 def _estimate(result: Result) -> Estimate:
     return Estimate(float(result.score), float(result.mean or 0), float(result.ci or 0))
 
 
-def judge(
-    name: str,
-    baseline_name: str,
-    tests: Sequence[MetricTest],
-    *,
-    num_changed: int,
-    trials: int = TRIALS,
-) -> tuple[Outcome, str]:
-    """The outcome of the `tests`, and a sentence with the evidence. BLEU decides.
+class Randomization:
+    """Paired randomization (Riezler and Maxwell 2005) of one or several runs of two systems.
 
-    `num_changed` translations differ.
+    If the systems do not differ, each sentence's translations might as well be swapped between
+    them, all runs' at once. How often is the difference of the mean scores then as large as the one
+    that was found? Where few sentences differ, all ways to swap are counted, otherwise a sample.
+    Letters: R runs, L lines, S sufficient statistics, W ways to swap.
     """
-    if num_changed == 0:
-        verdict = f"no difference: the translations of {name} and {baseline_name} are identical"
-        return "identical", verdict
-    bleu, *others = tests
-    evidence = f"{bleu} (paired approximate randomization, {trials} trials)"
-    shown = [each for each in others if each.is_significant]
-    if not bleu.is_significant:
-        but = [f"; but {name} is {each.outcome} by {each}" for each in shown]
-        unclear = f"no difference can be shown between {name} and {baseline_name}"
-        return "unclear", f"{unclear}: {evidence}{''.join(but)}"
-    but = [
-        f"; but it is {each.outcome} by {each}" for each in shown if each.outcome != bleu.outcome
-    ]
-    return bleu.outcome, f"{name} is {bleu.outcome} than {baseline_name}: {evidence}{''.join(but)}"
+
+    def __init__(
+        self,
+        metric: Metric,
+        baseline: Sequence[Sequence[str]],
+        system: Sequence[Sequence[str]],
+        refs: Sequence[str],
+    ) -> None:
+        """`baseline` and `system` have the translations of as many runs each."""
+        self._metric = metric
+        before = _statistics(metric, baseline, refs)  # (R, L, S)
+        after = _statistics(metric, system, refs)
+        differs = (before != after).any(axis=(0, 2))  # (L,)
+        self.num_differing = int(differs.sum())
+        """Lines whose statistics differ."""
+        self._before = before[:, differs]
+        self._after = after[:, differs]
+        self._same = before[:, ~differs].sum(1)  # (R, S): of all other lines
+        self._found = abs(self._difference(np.zeros(self.num_differing, bool)))
+
+    def p(self, *, trials: int) -> float:
+        """The share of the ways to swap in which the difference is at least as large."""
+        is_exact = self._is_exact(trials)
+        if is_exact:
+            ways = np.arange(2**self.num_differing)[:, None] >> np.arange(self.num_differing) & 1
+        else:
+            rng = np.random.default_rng(SEED)
+            ways = rng.integers(2, size=(trials, self.num_differing))
+        differences = [abs(self._difference(way)) for way in ways.astype(bool)]
+        num_as_large = sum(each >= self._found - ROUNDING for each in differences)
+        # A sample is taken to hold the difference that was found, too.
+        return num_as_large / len(ways) if is_exact else (num_as_large + 1) / (trials + 1)
+
+    def signature(self, *, trials: int) -> str:
+        """SacreBLEU's signature of the metric, with how the ways to swap were chosen."""
+        signature = self._metric.get_signature()
+        signature.update("ar", "exact" if self._is_exact(trials) else trials)
+        signature.update("seed", SEED)
+        return str(signature.format())
+
+    def _is_exact(self, trials: int) -> bool:
+        return 2**self.num_differing <= trials
+
+    def _difference(self, is_swapped: NDArray[np.bool_]) -> float:
+        """The system's mean score less the baseline's, after lines are swapped as `is_swapped`."""
+        chosen = is_swapped[:, None]
+        before = self._same + np.where(chosen, self._after, self._before).sum(1)  # (R, S)
+        after = self._same + np.where(chosen, self._before, self._after).sum(1)
+        return self._mean_score(after) - self._mean_score(before)
+
+    def _mean_score(self, of_runs: NDArray[np.float64]) -> float:
+        scores = [self._metric._compute_score_from_stats(each).score for each in of_runs]
+        return sum(scores) / len(scores)
+
+
+def _statistics(
+    metric: Metric, runs: Sequence[Sequence[str]], refs: Sequence[str]
+) -> NDArray[np.float64]:
+    """The sufficient statistics of each line of each run, (R, L, S)."""
+    return np.array(
+        [metric._extract_corpus_statistics(list(hyps), [list(refs)]) for hyps in runs], np.float64
+    )
+
+
+# Several runs of each system
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The scores of several trainings of one system."""
+
+    scores: list[float]
+    mean: float
+    deviation: float
+    """Their standard deviation, of a sample."""
+
+
+@dataclass(frozen=True)
+class GroupTest:
+    """Several trainings of a system against as many of the baseline, by one metric."""
+
+    metric: MetricName
+    baseline: Spread
+    system: Spread
+    difference: float
+    """Of the means."""
+    seeds_p: float
+    """How often the runs, dealt into two groups at random, differ as much: a permutation test."""
+    sentences_p: float
+    """By paired randomization of the sentences, of all runs at once."""
+    signature: str
+
+
+def group_tests(
+    baseline: Sequence[Sequence[str]],
+    system: Sequence[Sequence[str]],
+    refs: Sequence[str],
+    *,
+    lang: str = "",
+    lowercase: bool = False,
+    trials: int = TRIALS,
+) -> tuple[GroupTest, ...]:
+    """BLEU, chrF2 and TER of the translations of several runs against those of as many others."""
+    tests = []
+    for name, metric in _metrics(refs, lang, lowercase).items():
+        scores = [
+            float(metric.corpus_score(list(hyps), [list(refs)]).score)
+            for hyps in (*baseline, *system)
+        ]
+        before = _spread(scores[: len(baseline)])
+        after = _spread(scores[len(baseline) :])
+        randomization = Randomization(metric, baseline, system, refs)
+        tests.append(
+            GroupTest(
+                metric=name,
+                baseline=before,
+                system=after,
+                difference=after.mean - before.mean,
+                seeds_p=permutation_p(before.scores, after.scores),
+                sentences_p=randomization.p(trials=trials),
+                signature=randomization.signature(trials=trials),
+            )
+        )
+    return tuple(tests)
+
+
+def _spread(scores: list[float]) -> Spread:
+    return Spread(scores, mean(scores), stdev(scores))
+
+
+def permutation_p(one: Sequence[float], other: Sequence[float]) -> float:
+    """How often the means differ as much when all scores are dealt into two such groups.
+
+    An exact permutation test (Fisher 1935).
+    """
+    scores = [*one, *other]
+    found = abs(mean(one) - mean(other))
+    num_as_large = 0
+    num_ways = 0
+    for places in combinations(range(len(scores)), len(one)):
+        first = [scores[i] for i in places]
+        second = [score for i, score in enumerate(scores) if i not in places]
+        num_as_large += abs(mean(first) - mean(second)) >= found - ROUNDING
+        num_ways += 1
+    return num_as_large / num_ways
+
+
+def outcome_of(tests: Sequence[MetricTest]) -> Outcome:
+    """What the `tests` of a system show, by BLEU."""
+    bleu = tests[0]
+    return bleu.outcome if bleu.is_significant else "unclear"

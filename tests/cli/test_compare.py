@@ -116,14 +116,26 @@ def test_own_files_are_translated_and_compared(workspace: Workspace, run: Path) 
     assert len(list(run.joinpath("eval").glob("val-????????-greedy"))) == 1
 
 
-@pytest.mark.parametrize("command", [("compare",), ("report", "-o", "page.html")])
-def test_runs_of_two_directions_are_not_compared(
-    workspace: Workspace, run: Path, command: tuple[str, ...]
-) -> None:
+def test_runs_of_two_directions_are_not_compared(workspace: Workspace, run: Path) -> None:
     config = (run / "config.toml").read_bytes()
     assert b'src_lang = "de"' in config
     rehash(run, "config.toml", config.replace(b'src_lang = "de"', b'src_lang = "fr"'))
-    outcome = workspace.call(*command, "runs/tiny", run)
+    outcome = workspace.call("compare", "runs/tiny", run)
     assert (outcome.code, outcome.out) == (2, b"")
     assert f"{run} translates fr to en" in outcome.err
     assert not (run / "eval").exists()
+
+
+def test_several_trainings_of_each_are_compared_in_groups(
+    workspace: Workspace, ref: Path, worse: Path
+) -> None:
+    groups = (worse, worse, "--with", ref, ref)
+    found = document(compare(workspace, *groups, "--ref", ref, "--json"))
+    bleu = found["tests"][0]
+    assert (found["baseline"], found["system"]) == ([str(worse)] * 2, [str(ref)] * 2)
+    assert bleu["system"]["mean"] == pytest.approx(100)
+    assert bleu["difference"] == pytest.approx(100 - bleu["baseline"]["mean"])
+    assert "±0.00" in compare(workspace, *groups, "--ref", ref).text
+    outcome = compare(workspace, worse, "--with", ref, ref, "--ref", ref)
+    assert (outcome.code, outcome.out) == (2, b"")
+    assert "1 and 2" in outcome.err

@@ -1,14 +1,31 @@
 """Paired tests against sacreBLEU's own command, and the sentence made of them."""
 
+import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from sacrebleu.metrics.bleu import BLEU
 from sacrebleu_command import command_p_values
 
 from mt_cli.evaluation.scoring import MetricName
-from mt_cli.evaluation.significance import Estimate, MetricTest, judge, paired_tests
+from mt_cli.evaluation.significance import (
+    Estimate,
+    MetricTest,
+    Randomization,
+    group_tests,
+    outcome_of,
+    paired_tests,
+    permutation_p,
+)
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "test.en"
 REFS = SAMPLE.read_text(encoding="utf-8").splitlines()[:25]
@@ -41,12 +58,86 @@ def test_bootstrap_p_values_equal_the_commands(
     assert ours == command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-bs")
 
 
-def test_randomisation_p_values_equal_the_commands(
+def test_randomization_p_values_are_near_the_commands(
     tests: tuple[MetricTest, ...], tmp_path: Path
 ) -> None:
-    ours = {each.metric: f"{each.randomization_p:.4f}" for each in tests}
-    assert ours == command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-ar")
-    assert len(set(ours.values())) > 1
+    theirs = command_p_values(tmp_path, BASELINE, SYSTEM, REFS, "--paired-ar")
+    for each in tests[:2]:  # their strict comparison leaves out what TER has: equal differences
+        assert each.randomization_p == pytest.approx(float(theirs[each.metric]), abs=0.02)
+    assert (tests[2].randomization_p or 0) > float(theirs["TER"])
+
+
+class LinesRight:
+    """A metric that is worked by hand: how many lines are their reference."""
+
+    def _extract_corpus_statistics(self, hyps: list[str], refs: list[list[str]]) -> list[list[int]]:
+        return [[int(hyp == ref)] for hyp, ref in zip(hyps, refs[0], strict=True)]
+
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> SimpleNamespace:
+        return SimpleNamespace(score=float(stats[0]))
+
+
+def randomization(gains: int, losses: int, same: int, runs: int = 1) -> Randomization:
+    refs = ["a"] * (gains + losses + same)
+    before = ["b"] * gains + ["a"] * losses + ["a"] * same
+    after = ["a"] * gains + ["b"] * losses + ["a"] * same
+    return Randomization(cast("Metric", LinesRight()), [before] * runs, [after] * runs, refs)
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_differences_that_are_as_large_count(runs: int) -> None:
+    # Of ten equal lines, 8 or more, or 2 or fewer, of one kind: 2 · (1 + 10 + 45) of 1,024 ways.
+    assert randomization(8, 2, 40, runs).p(trials=10_000) == 112 / 1024
+    assert randomization(1, 0, 300, runs).p(trials=10_000) == 1.0
+    assert randomization(5, 0, 0, runs).p(trials=10_000) == 2 / 32
+
+
+def test_a_sample_of_the_ways_to_swap_is_near_all_of_them() -> None:
+    exact = sum(math.comb(20, k) for k in range(21) if abs(2 * k - 20) >= 8) / 2**20
+    assert randomization(14, 6, 3).p(trials=10_000) == pytest.approx(exact, abs=0.02)
+    assert "ar:10000" in Randomization(BLEU(), [BASELINE], [SYSTEM], REFS).signature(trials=10_000)
+
+
+def test_exact_p_is_that_of_an_enumeration() -> None:
+    baseline, system, refs = BASELINE[:6], SYSTEM[:6], REFS[:6]
+    bleu = BLEU()
+
+    def difference(swapped: tuple[bool, ...]) -> float:
+        sides = [
+            (s, b) if swap else (b, s) for b, s, swap in zip(baseline, system, swapped, strict=True)
+        ]
+        one, other = zip(*sides, strict=True)
+        return abs(
+            bleu.corpus_score(list(one), [refs]).score
+            - bleu.corpus_score(list(other), [refs]).score
+        )
+
+    ways = [difference(swapped) for swapped in product((False, True), repeat=6)]
+    expected = sum(way >= ways[0] - 1e-9 for way in ways) / len(ways)
+    assert Randomization(bleu, [baseline], [system], refs).p(trials=10_000) == expected
+
+
+def test_lines_whose_statistics_are_the_same_do_not_count() -> None:
+    refs = [f"The dog number {i} runs home." for i in range(300)]
+    baseline = [f"The dog number {i} runs away." for i in range(300)]
+    # Another word that no reference has, twenty times; and one line that differs for BLEU.
+    system = ["The dog number 0 runs home."] + [
+        line.replace("away", "off") for line in baseline[1:21]
+    ]
+    (tests,) = paired_tests(baseline, [[*system, *baseline[21:]]], refs, resamples=100, trials=100)
+    assert tests[0].randomization_p == 1.0
+
+
+def test_several_trainings_are_compared_by_hand() -> None:
+    # Means 41 and 43, deviations 1 and 1. Of the 20 ways to deal six runs, two differ as much.
+    assert permutation_p([40, 41, 42], [42, 43, 44]) == pytest.approx(4 / 20)
+    assert permutation_p([40, 41], [43, 44]) == pytest.approx(2 / 6)
+    assert permutation_p([1, 1], [1, 1]) == 1.0
+    tests = group_tests([REFS[::-1], REFS[::-1]], [REFS, REFS], REFS)
+    assert tests[0].system.mean == pytest.approx(100)
+    assert tests[0].system.deviation == 0
+    assert tests[0].seeds_p == pytest.approx(2 / 6)
+    assert tests[0].sentences_p < 0.01
 
 
 def test_equal_scores_leave_nothing_to_test() -> None:
@@ -66,7 +157,7 @@ def test_one_changed_sentence_proves_nothing() -> None:
     (tests,) = paired_tests(refs, [["A cat sleeps.", *refs[1:]]], refs, resamples=100, trials=100)
     # Swapped or not, the difference is as large.
     assert {each.randomization_p for each in tests} == {1.0}
-    assert judge("B", "A", tests, num_changed=1, trials=100)[0] == "unclear"
+    assert outcome_of(tests) == "unclear"
 
 
 BETTER = (made_up("BLEU", 0.62, 0.012), made_up("chrF2", 0.5, 0.02), made_up("TER", -0.4, 0.03))
@@ -76,19 +167,9 @@ MIXED = (*BETTER[:2], made_up("TER", 0.9, 0.01))
 
 
 @pytest.mark.parametrize(
-    ("tests", "num_changed", "outcome", "told"),
-    [
-        (BETTER, 90, "better", "BLEU +0.62, p = 0.0120"),
-        (WORSE, 90, "worse", "BLEU -1.00, p = 0.0120"),
-        (UNCLEAR, 90, "unclear", ""),
-        (MIXED, 90, "better", "TER +0.90, p = 0.0100"),
-        (BETTER, 0, "identical", ""),
-    ],
-    ids=["better", "worse", "unclear", "metrics that disagree", "identical"],
+    ("tests", "outcome"),
+    [(BETTER, "better"), (WORSE, "worse"), (UNCLEAR, "unclear"), (MIXED, "better")],
+    ids=["better", "worse", "unclear", "metrics that disagree"],
 )
-def test_verdict_rests_on_its_evidence(
-    tests: tuple[MetricTest, ...], num_changed: int, outcome: str, told: str
-) -> None:
-    found, sentence = judge("B", "A", tests, num_changed=num_changed)
-    assert found == outcome
-    assert told in sentence
+def test_outcome_is_that_of_bleu(tests: tuple[MetricTest, ...], outcome: str) -> None:
+    assert outcome_of(tests) == outcome
