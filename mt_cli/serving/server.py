@@ -203,7 +203,7 @@ class _Api:
             others = [of_text[1:] for of_text in choices]
             answer["alternatives"] = others if is_list else others[0]
         if given.get("source") == "auto":
-            detected = [await _detected(text) for text in texts]
+            detected = [await self._detected(text) for text in texts]
             answer["detectedLanguage"] = detected if is_list else detected[0]
         return _json(answer)
 
@@ -266,7 +266,13 @@ class _Api:
     async def detect(self, request: Request) -> Response:
         """POST /detect."""
         given = await self._fields(request)
-        return _json([await _detected(text) for text in self._texts(given.get("q"))])
+        return _json([await self._detected(text) for text in self._texts(given.get("q"))])
+
+    async def _detected(self, text: str) -> dict[str, object]:
+        language, probability = await asyncio.to_thread(
+            detected_language, text, among=self._model.languages
+        )
+        return {"confidence": round(100 * probability, 1), "language": language}
 
     async def languages(self, _: Request) -> Response:
         """GET /languages."""
@@ -374,8 +380,3 @@ def _whole_number(value: object) -> int:
     if number < 0:
         raise HTTPException(400, "alternatives: expected a whole number")
     return number
-
-
-async def _detected(text: str) -> dict[str, object]:
-    language, probability = await asyncio.to_thread(detected_language, text)
-    return {"confidence": round(100 * probability, 1), "language": language}

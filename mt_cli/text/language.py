@@ -1,7 +1,7 @@
 """Languages: their codes, and which one a text is in, as py3langid tells (Lui and Baldwin 2012)."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -105,10 +105,19 @@ def other_language(text: str, lang: str) -> str | None:
     return str(found) if is_sure and base_language(found) != lang else None
 
 
-def detected_language(text: str) -> tuple[str, float]:
-    """The language that `text` is probably in, and its probability."""
-    found, probability = _identifier().classify(text)
-    return base_language(found), float(probability)
+def detected_language(text: str, *, among: Sequence[str]) -> tuple[str, float]:
+    """Which of the languages `among` a `text` is probably in, and the probability of that.
+
+    Where that cannot be told, it is the first with a probability of 0.
+    """
+    probabilities = dict.fromkeys(map(base_language, among), 0.0)
+    if any(map(str.isalpha, text)) and all(map(is_known, probabilities)):
+        for language, probability in _identifier().rank(text):
+            if base_language(language) in probabilities:
+                probabilities[base_language(language)] += float(probability)
+    likeliest = max(probabilities, key=lambda language: probabilities[language])
+    total = sum(probabilities.values())
+    return likeliest, probabilities[likeliest] / total if total else 0.0
 
 
 def language_name(code: str) -> str:

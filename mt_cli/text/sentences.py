@@ -14,16 +14,22 @@ ORDINAL_DOT = (
 )  # fmt: skip
 """Languages that write `3.` where English writes `3rd`."""
 ORDINAL = re.compile(r"(?:^|\W)(?:\d{1,2}|[IVX]{1,5})\.\s*$")
-INITIAL = re.compile(r"(?:^|\s)[^\W\d_]\.\s*$")
-"""A single letter, as in `M. Dupont`."""
+INITIAL = re.compile(r"(?:^|(?<!\d)\s)[^\W\d_]\.\s*$")
+"""A single letter, as in `M. Dupont`, but not a unit, as in `5 m.`"""
+BRACKET_END = re.compile(r"[.!?…][)\]]\s$")
+WHOLE_BRACKET = re.compile(r"[(\[][^()\[\]]*\s[^()\[\]]*\w\w[.!?…][)\]]\s$")
+"""One with several words, the last of which is more than a letter."""
 ADDRESS = re.compile(r"www\.|://|@|/")
 """What no word has."""
 CJK = r"[\u3040-\u9fff]"
 HARD_END = re.compile(
     r"(?<=[。！？｡।॥؟۔។៕།༎။።])(?![”’»」』）\s])"
     rf"|(?<={CJK}[!?])(?={CJK})|(?<=……)(?={CJK})|(?<=… )(?=[A-ZÄÖÜ])"
+    r"|(?<=[.!?…][)\]] )(?=[A-ZÄÖÜ\"“„(])|(?<=\b[Nn]o\. )(?=[A-ZÄÖÜ])|(?<=\d \w\. )(?=[A-ZÄÖÜ])"
 )
-"""Ends that sentencex does not know: full stops of other scripts, among CJK letters, after `…`."""
+"""Ends that sentencex does not know: full stops of other scripts, among CJK letters, after `…`,
+after a bracket, after the word `no.` where no number follows, and after a unit of one letter.
+"""
 SOFT_START = re.compile(r"(?<=[.!?…] )[^\W_]")
 """What may begin a sentence without a capital letter: a digit, or a small letter."""
 LONG_WORD = re.compile(r"[^\W\d_]{5}[.!?…]+ $")
@@ -83,7 +89,8 @@ def _is_end(sentence: str, following: str, language: str) -> bool:
     """Whether a sentence ends here: not after an ordinal or an initial, nor inside a word."""
     if language in ORDINAL_DOT and ORDINAL.search(sentence):
         return False
-    if INITIAL.search(sentence):
+    is_short_bracket = BRACKET_END.search(sentence) and not WHOLE_BRACKET.search(sentence)
+    if INITIAL.search(sentence) or is_short_bracket:
         return False
     if sentence[-1].isspace() or following.isspace():
         return True

@@ -153,3 +153,19 @@ def test_as_many_sentences_stay_together_as_training_showed() -> None:
 
 def test_chinese_sentences_stay_together_without_a_space() -> None:
     assert split("狗跑。猫跑。鱼游。", 100, lang="zh", together=2) == ["狗跑。猫跑。", "鱼游。"]
+
+
+@pytest.mark.parametrize(
+    ("lang", "sentences"),
+    [
+        ("de", ["Er ist 1,80 m.", "Sie ist klein."]),
+        ("de", ["(Das ist so.)", "Der Hund bellt."]),
+        ("de", ["Er ging (es war spät.)", "Dann schlief er."]),
+        ("de", ["Tiere (z. B.) Hunde sind da.", "Katzen (usw.) Hunde."]),
+        ("en", ["He said no.", "She left."]),
+        ("en", ["See no. 5 and No. 7.", "It is good."]),
+        ("fr", ["M. Dupont est là.", "Il dort."]),
+    ],
+)
+def test_ends_after_brackets_units_and_the_word_no(lang: str, sentences: list[str]) -> None:
+    assert split_sentences(" ".join(sentences), lang) == sentences
