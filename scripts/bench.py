@@ -8,7 +8,6 @@ the rounds.
 
 import argparse
 import itertools
-import json
 import multiprocessing
 import statistics
 import subprocess
@@ -335,9 +334,14 @@ def _searches(engine: Literal["mt_cli", "CTranslate2"], model: Path, precision: 
 
 def bench_decode(args: argparse.Namespace) -> str:
     """Measure translation."""
-    data = Path(json.loads((args.run / "manifest.json").read_text())["prepared"]["folder"])
-    lines = (data / f"{args.split}.src.txt").read_text(encoding="utf-8").splitlines()[: args.lines]
-    refs = (data / f"{args.split}.tgt.txt").read_text(encoding="utf-8").splitlines()[: args.lines]
+    from mt_cli.evaluation.evaluate import System
+    from mt_cli.evaluation.test_sets import EvalChoice
+    from mt_cli.translation.options import DecodingOptions
+
+    choice = EvalChoice([args.split], data=args.data)
+    (test_set,) = System([args.run], DecodingOptions()).test_sets(choice)
+    lines = test_set.sources[: args.lines]
+    refs = test_set.refs[: args.lines]
     facts = machine(args)
     engines: dict[Row, Engine[Sequence[str], list[str]]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -397,6 +401,7 @@ def main() -> None:
     decode = commands.add_parser("decode", parents=[shared], help="measure translation")
     decode.add_argument("run", type=Path, help="a trained run")
     decode.add_argument("--split", default="test_2016_flickr")
+    decode.add_argument("--data", type=Path, help="prepared folder, or that of Multi30k's own files")
     decode.add_argument("--rounds", type=int, default=3)
     decode.add_argument("--lines", type=int, help="only so many lines of the split")
     decode.add_argument("--length-penalty", type=float, default=1.4, help="of beams")

@@ -43,6 +43,7 @@ def test_installed_wheel_names_its_configs(installed: Path, tmp_path: Path) -> N
     assert "no_such" in outcome.stderr
     assert "classic/note, " in outcome.stderr
     assert "multi30k-words, sample" in outcome.stderr
+    assert (installed / "mt_cli" / "py.typed").is_file()
 
 
 WITHOUT_POSIX = """
@@ -51,7 +52,7 @@ import builtins, os, signal
 MODULES = {"fcntl", "grp", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
 NAMES = {
     os: "fork geteuid getpgid getuid killpg sched_getaffinity setsid sysconf".split(),
-    signal: "SIGALRM SIGHUP SIGKILL SIGPIPE SIGUSR1 SIGUSR2 alarm pthread_sigmask".split(),
+    signal: "SIGALRM SIGHUP SIGKILL SIGPIPE SIGUSR1 SIGUSR2 SIGXCPU alarm pthread_sigmask".split(),
 }
 real = builtins.__import__
 

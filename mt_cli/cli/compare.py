@@ -55,6 +55,11 @@ def compare(
     Prints the p-values of each metric and the sentences that changed most. With --with, several
     trainings of each are compared: means, standard deviations, and a test over the trainings.
     """
+    from mt_cli.runs.opening import check_is_there
+
+    for path in (*systems, *(others or ())):
+        if not path.exists():
+            check_is_there(path)
     from mt_cli.evaluation.compare import compare_groups, compare_systems
 
     if others:

@@ -29,6 +29,10 @@ def evaluate(
     Prints a table on a terminal, and elsewhere a line for each split and metric: the score and
     sacreBLEU's signature.
     """
+    from mt_cli.runs.opening import check_is_there
+
+    for run in runs:
+        check_is_there(run)
     from mt_cli.evaluation.evaluate import evaluate_runs
 
     found = evaluate_runs(runs, reranking.added_to(decoding.options()), test_sets.choice())

@@ -62,6 +62,9 @@ def inspect(
     """Show a run, or a sentence inside its model."""
     if drawing.attention is None and drawing != AttentionFlags():
         raise UsageError("--attention-of, --layer and --head are options of --attention FILE")
+    from mt_cli.runs.opening import check_is_there
+
+    check_is_there(run)
     from mt_cli.evaluation.inspect import describe_run, facts_as_text, shapes_as_text
 
     if not shapes and drawing.attention is None:

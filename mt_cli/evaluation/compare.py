@@ -21,6 +21,7 @@ from mt_cli.evaluation.significance import (
 )
 from mt_cli.evaluation.symptoms import symptoms
 from mt_cli.evaluation.test_sets import EvalChoice, EvalSet
+from mt_cli.runs.opening import model_folder
 from mt_cli.runs.run import ModelFolder
 from mt_cli.translation.lines import check_aligned
 from mt_cli.translation.options import DecodingOptions
@@ -206,7 +207,7 @@ def _translated(
     paths: Sequence[Path], options: DecodingOptions, choice: EvalChoice
 ) -> Iterator[_Translated]:
     """The translations of each system in `paths`, by test set."""
-    if choice.ref is not None and (gone := [path for path in paths if not path.exists()]):
+    if choice.ref is not None and (gone := [p for p in paths if not model_folder(p).exists()]):
         raise UsageError(f"{gone[0]}: no such run folder, and no such file of translations")
     systems = {}
     for path in paths:

@@ -31,10 +31,10 @@ def open_model(folder: Path) -> Run | ExportedModel:
         UsageError: it is neither.
         DataError: a file is missing or altered.
     """
+    folder = model_folder(folder)
     recover(folder)
     path = folder / MANIFEST
-    if not _exists(path):
-        raise UsageError(_not_a_run(folder))
+    check_is_there(folder)
     content = read_json(path)
     try:
         manifest = RunManifest.model_validate(content)
@@ -73,6 +73,24 @@ def open_model(folder: Path) -> Run | ExportedModel:
         init_from=manifest.init_from,
         distil_from=manifest.distil_from,
     )
+
+
+def model_folder(folder: Path) -> Path:
+    """`folder`, or that of the model that comes along, where its name stands and nothing has it."""
+    is_ready_model = str(folder) == READY_MODEL and not _exists(folder)
+    return shipped("data/models") / READY_MODEL if is_ready_model else folder
+
+
+def check_is_there(folder: Path) -> None:
+    """Make sure that `folder` looks like a model's; commands ask before they import much.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if not _exists(model_folder(folder) / MANIFEST):
+        recover(folder)
+    if not _exists(model_folder(folder) / MANIFEST):
+        raise UsageError(_not_a_run(folder))
 
 
 def open_run(folder: Path) -> Run:
@@ -125,24 +143,23 @@ def _check_ensemble(runs: Sequence[Run]) -> None:
             )
 
 
-def models_named(folders: Sequence[Path]) -> list[Path]:
-    """`folders`, or the model that comes along where its name stands, or nothing.
+def models_named(folders: Sequence[Path]) -> Sequence[Path]:
+    """`folders`, or if there are none, the model that comes along.
 
     Raises:
         UsageError: nothing is named, but there are runs.
     """
-    if not folders:
-        runs = sorted(str(path.parent) for path in Path("runs").glob(f"[!.]*/{MANIFEST}"))
-        if runs:
-            raise UsageError(f"no run is named; found: {', '.join(runs)}")
-        log.info(
-            "no run is named, and none is in runs/: %s translates, which knows German captions of "
-            "photographs and little else",
-            READY_MODEL,
-        )
-        folders = [Path(READY_MODEL)]
-    ready = shipped("data/models") / READY_MODEL
-    return [ready if str(path) == READY_MODEL and not _exists(path) else path for path in folders]
+    if folders:
+        return folders
+    runs = sorted(str(path.parent) for path in Path("runs").glob(f"[!.]*/{MANIFEST}"))
+    if runs:
+        raise UsageError(f"no run is named; found: {', '.join(runs)}")
+    log.info(
+        "no run is named, and none is in runs/: %s translates, which knows German captions of "
+        "photographs and little else",
+        READY_MODEL,
+    )
+    return [Path(READY_MODEL)]
 
 
 def open_models(folders: Sequence[Path]) -> list[Run] | list[ExportedModel]:
