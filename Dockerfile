@@ -1,9 +1,9 @@
 # mt-cli on CPUs, with its ready model:
-#   docker build --build-arg PIP_EXTRA_INDEX_URL=ADDRESS -t mt-cli .
+#   docker build --build-arg TORCH_INDEX=ADDRESS -t mt-cli .
 #   docker run --rm -it -v "$PWD:/work" mt-cli translate /mt_cli/data/models/multi30k-tiny
 # ADDRESS is PyTorch's index of CPU builds (docs/gpu.md#without-a-gpu); without it, CUDA's gigabytes come along.
 FROM python:3.12-slim
-ARG PIP_EXTRA_INDEX_URL
+ARG TORCH_INDEX
 WORKDIR /mt_cli
 COPY . .
 RUN scripts/setup

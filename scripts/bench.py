@@ -401,7 +401,9 @@ def main() -> None:
     decode = commands.add_parser("decode", parents=[shared], help="measure translation")
     decode.add_argument("run", type=Path, help="a trained run")
     decode.add_argument("--split", default="test_2016_flickr")
-    decode.add_argument("--data", type=Path, help="prepared folder, or that of Multi30k's own files")
+    decode.add_argument(
+        "--data", type=Path, help="prepared folder, or that of Multi30k's own files"
+    )
     decode.add_argument("--rounds", type=int, default=3)
     decode.add_argument("--lines", type=int, help="only so many lines of the split")
     decode.add_argument("--length-penalty", type=float, default=1.4, help="of beams")

@@ -8,6 +8,7 @@ import functools
 import logging
 import re
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from mt_cli.machine.limits import bound_spinning
 from mt_cli.machine.log import set_up_logging
 from mt_cli.machine.shortage import SHORTAGE_HINTS, gpu_failure, shortage
 from mt_cli.machine.signals import TERMINATING
-from mt_cli.machine.terminal import print_lines, print_stderr, silence_stdout
+from mt_cli.machine.terminal import is_terminal, print_lines, print_stderr, silence_stdout
 
 log = logging.getLogger(__name__)
 SYNONYMS = {
@@ -228,6 +229,8 @@ def _error_boundary() -> Iterator[None]:
         silence_stdout()
         raise SystemExit(128 + 13) from None  # SIGPIPE, which Windows does not have
     except KeyboardInterrupt:
+        if is_terminal(sys.stderr):
+            print_stderr("")  # what stands there does not end in a line end
         _fail("interrupted", 128 + signal.SIGINT)
     except SignalReceived as received:
         _fail("stopped", 128 + received.args[0])

@@ -60,18 +60,16 @@ def _changes_by_noise(results: "Mapping[str, TestSetResult]") -> dict[str, float
 
 
 def _scores_as_lines(results: "Mapping[str, TestSetResult]", changes: Mapping[str, float]) -> str:
-    """A line for each value, for scripts: no line depends on the others."""
+    """A line for each score, for scripts: no line depends on the others."""
     lines = []
     for name, result in results.items():
-        metrics = result.scores.metrics.values()
-        lines += [f"{name}  {metric}" for metric in metrics]
-        for metric in metrics:
-            if metric.interval is not None:
-                lines.append(f"{name}  {metric.name} 95% interval {metric.interval}")
-        lines.append(f"{name}  length ratio {result.scores.length_ratio:.3f}")
-        lines.append(f"{name}  unk rate {result.unk_rate:.4f}")
+        for metric in result.scores.metrics.values():
+            interval = "" if metric.interval is None else f"  95% interval {metric.interval}"
+            lines.append(f"{name}  {metric}{interval}")
+        facts = f"length ratio {result.scores.length_ratio:.3f}  unk rate {result.unk_rate:.4f}"
         if name in changes:
-            lines.append(f"{name}  BLEU change {changes[name]:+.2f}")
+            facts += f"  BLEU change {changes[name]:+.2f}"
+        lines.append(f"{name}  {facts}")
     return "\n".join(lines)
 
 

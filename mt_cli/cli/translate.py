@@ -136,7 +136,7 @@ class TranslationFlags(OutputFlags):
 
 @command(
     app,
-    "translate runs/sample --text 'Ein Hund bellt.'",
+    "translate multi30k-tiny --text 'Ein Hund rennt durch den Schnee.'",
     "translate runs/sample -i german.txt -o english.txt",
     "translate runs/sample < german.txt --n-best 3 --beam-size 5",
 )

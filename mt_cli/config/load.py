@@ -98,9 +98,10 @@ def parse_config(
         raise ConfigError(f"{where}: the config cannot be used\n{problems}") from error
 
 
-def dump_config(config: Config) -> str:
-    """The whole config as TOML, itself a valid config file."""
-    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+def dump_config(config: Config, *, only_set: bool = False) -> str:
+    """The whole config, or the keys that have been set, as TOML: itself a valid config file."""
+    tables = config.model_dump(mode="json", exclude_none=True, exclude_unset=only_set)
+    return tomli_w.dumps(tables)
 
 
 def differences(one: Config, other: Config) -> dict[str, tuple[object, object]]:

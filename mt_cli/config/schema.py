@@ -123,7 +123,8 @@ BACKENDS = {
 
 def _check_backend(name: str) -> str:
     if name not in BACKENDS:
-        raise ValueError(f"expected one of {', '.join(BACKENDS)}, found '{name}'")
+        known = " or ".join(map(repr, BACKENDS))
+        raise ValueError(f"input should be {known}, found {name!r}")
     return name
 
 

@@ -88,7 +88,7 @@ def new_config(
         if cut_sizes:
             remove(data.files[TRAIN].src[0].parent)
         raise
-    text = f"{_header(config, count, output, cut_sizes)}\n{dump_config(config)}"
+    text = f"{_header(config, count, output, cut_sizes)}\n{dump_config(config, only_set=True)}"
     if output is not None:
         write_atomically(output, text.encode())
     log.info("training: about %s updates", f"{_total_steps(config, count):,}")
@@ -114,7 +114,12 @@ def _sized(
     size = measure(corpus[TRAIN].pairs())
     recipe = recipe_for(size)
     tables: Tables = {
-        "data": data.model_dump(mode="json", exclude_none=True),
+        "data": {
+            "corpus": data.corpus,
+            "src_lang": data.src_lang,
+            "tgt_lang": data.tgt_lang,
+            **data.model_dump(mode="json", exclude_defaults=True),
+        },
         "training": {},
         **model_tables(size, recipe, trained),
     }

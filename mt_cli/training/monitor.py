@@ -173,7 +173,7 @@ class Monitor:
                 "state": state,
                 "step": self._trainer.step,
                 "total_steps": self._trainer.total_steps,
-                "epoch": self._trainer.epoch,
+                "epoch": self._trainer.epoch_of_last_update,
                 "best_step": checkpoint.best_step,
                 "best_score": checkpoint.best_score,
                 "best_by": best_by,
@@ -214,7 +214,7 @@ class Monitor:
             self._tracker.log(curves, step=reading.step)
         log.log(self._step_level, "%s  elapsed %.0f s", reading, elapsed)
         self._bar.set_postfix_str(
-            f"loss {reading.loss:.3f}  {reading.tgt_tokens_per_s:,.0f} tok/s", refresh=False
+            f"loss {reading.loss:.3f} {reading.tgt_tokens_per_s:.0f} tok/s", refresh=False
         )
         if elapsed > LOAD_AFTER_S and not self._has_warned_of_load and is_overloaded():
             self._has_warned_of_load = True

@@ -6,7 +6,7 @@ Owns everything that changes during training, and saves and restores it. Letters
 `batching`.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -124,6 +124,11 @@ class Trainer:
     def epoch(self) -> int:
         """Epochs completed."""
         return bisect_right(self.epoch_ends, self.step)
+
+    @property
+    def epoch_of_last_update(self) -> int:
+        """From 1; 0 before the first update."""
+        return bisect_left(self.epoch_ends, self.step) + 1 if self.step else 0
 
     def rate_at(self, step: int) -> float:
         """The learning rate of update `step`."""

@@ -60,9 +60,9 @@ def test_score_is_printed_with_its_signature(workspace: Workspace, run: Path) ->
     outcome = workspace.call("evaluate", run)
     bleu, chrf, ter, *_ = outcome.lines
     assert outcome.code == 0
-    assert re.fullmatch(f"test  {BLEU}", bleu)
-    assert re.fullmatch(f"test  {CHRF}", chrf)
-    assert re.fullmatch(f"test  {TER}", ter)
+    assert re.fullmatch(f"test  {BLEU}  95% interval .*", bleu)
+    assert re.fullmatch(f"test  {CHRF}  95% interval .*", chrf)
+    assert re.fullmatch(f"test  {TER}  95% interval .*", ter)
     assert f"{run}/eval/test-greedy" in outcome.err
 
 

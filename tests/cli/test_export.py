@@ -4,12 +4,13 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from workspace import Outcome, Workspace
 
-from mt_cli.export import ctranslate2_model
+from mt_cli.export.ctranslate2_model import write_model
 from mt_cli.text import SPECIALS
 
 RUN = "runs/tiny"
@@ -51,7 +52,8 @@ def test_int8_is_smaller_and_still_translates(
 def test_model_that_says_something_else_exits_6_after_the_proof(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ctranslate2_model, "NEVER_CHOSEN", range(len(SPECIALS), 400))
+    wrong = partial(write_model, ruled_out=range(len(SPECIALS), 400))
+    monkeypatch.setattr("mt_cli.export.export.write_model", wrong)
     outcome = export(workspace, tmp_path / "out")
     assert outcome.code == 6
     assert outcome.lines[-1].startswith("val  identical    0 of 20 ")
@@ -110,7 +112,6 @@ def test_wrong_use_is_named_and_exits_2(
         ("inspect EXPORTED --shapes --text Hund", "exported from"),
         ("inspect EXPORTED --attention new.png", "only translates"),
         ("plot EXPORTED -o new.png", "exported from"),
-        ("report EXPORTED -o new.html", "exported from"),
         ("train tiny.toml --run new --init-from EXPORTED", "exported from"),
         ("score EXPORTED --src corpus/test.de --tgt corpus/test.en", "exported from"),
         ("export EXPORTED --to ctranslate2 new", "exported from"),

@@ -208,7 +208,7 @@ def test_all_errors_of_a_file_are_reported_together(tmp_path: Path) -> None:
         ("model", "d_model", True, "integer, found true"),
         ("model", "dropout", False, "number, found false"),
         ("model", "dropout", 1.0, "less than 1, found 1.0"),
-        ("model", "backend", "pytorch", "'torch' or 'scratch', found 'pytorch'"),
+        ("model", "backend", "pytorch", "'scratch' or 'torch', found 'pytorch'"),
         ("model", "final_norm", "true", "boolean, found 'true'"),
         ("training", "peak_lr", math.inf, "finite number, found inf"),
         ("training", "peak_lr", math.nan, "finite number, found nan"),

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from tiny import random_ids, randomised, tiny_model
 from workspace import Workspace
 
 from mt_cli import Translator
@@ -57,6 +59,16 @@ def test_what_was_trained_is_what_is_validated_scored_and_used(
     files = ("--src", workspace.corpus("val.de"), "--tgt", workspace.corpus("val.en"))
     scores = [float(line) for line in workspace.call("score", run, *files).lines]
     assert scores == pytest.approx(as_trained.score(lines, refs), abs=1e-4)
+
+
+def test_it_is_searched_as_it_was_trained(registered: None) -> None:
+    model = randomised(tiny_model("own"))
+    src_ids = random_ids(3, 6, lengths=[6, 2, 4])
+    tgt_in = random_ids(3, 5, seed=1)
+    with torch.no_grad():
+        state = model.start(src_ids)
+        steps = [model.step(ids.unsqueeze(1), state) for ids in tgt_in.unbind(1)]
+        torch.testing.assert_close(torch.cat(steps, dim=1), model(src_ids, tgt_in))
 
 
 def test_an_unknown_backend_is_told_with_those_that_are_known(run: Path) -> None:
