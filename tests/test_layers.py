@@ -30,7 +30,7 @@ NEIGHBOURS = {("__main__", "cli")}
 MEMBERS = {member: floor for floor, members in enumerate(FLOORS) for member in members}
 # What a pure member may take from mt_cli.config: the options of its own section, if any.
 CONFIG_NAMES = {
-    "model": frozenset({"ModelConfig"}),
+    "model": frozenset({"BACKENDS", "ModelConfig"}),
     "decoding": frozenset[str](),
     "text": frozenset(
         {"CapitalsReading", "Language", "NoiseKind", "TokenizerConfig", "TokenizerKind"}

@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from workspace import Workspace
 
 from mt_cli import Translator
 from mt_cli.data import multi30k
@@ -49,16 +48,6 @@ def test_the_ready_model_holds_no_text_of_the_corpus() -> None:
     of_model = {"model.safetensors", "state.json", "tokenizer.json", "joint.model"}
     others = {"README.md", "best.txt", "last.txt", "scores.json"}
     assert {path.name for path in files()} == of_run | of_model | others
-
-
-def test_the_ready_model_is_reported_without_the_corpus(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    outcome = workspace.call("report", MODEL, "-o", tmp_path / "page.html", cwd=tmp_path)
-    assert outcome.code == 0, outcome.err
-    page = tmp_path.joinpath("page.html").read_text(encoding="utf-8")
-    assert "test_2016_flickr-beam5-" in page
-    assert "44.20" in page
 
 
 def test_the_ready_model_is_scored_on_the_corpus_own_files(

@@ -191,7 +191,14 @@ def translate(
             "translating", unit="lines", total=num_lines, is_hidden=has_no_bar
         ) as on_progress:
             sources = portions(lines_in, for_gpu=translator.engine.device == "cuda")
-            _translate_portions(sources, lines_out, translator, output, on_progress=on_progress)
+            _translate_portions(
+                sources,
+                lines_out,
+                translator,
+                output,
+                min_lines=1 if is_typed else 2,
+                on_progress=on_progress,
+            )
 
 
 def _translate_portions(
@@ -200,9 +207,13 @@ def _translate_portions(
     translator: "Translator",
     output: TranslationFlags,
     *,
+    min_lines: int,
     on_progress: Callable[[int], None],
 ) -> None:
-    """Translate portions of lines one after the other, and write what `output` asks for."""
+    """Translate portions of lines one after the other, and write what `output` asks for.
+
+    From `min_lines` together is told whether they are in another language.
+    """
     first_line = 1
     warning = None
     for lines in portions:
@@ -210,7 +221,7 @@ def _translate_portions(
         lines_out.write("".join(f"{line}\n" for line in written).encode())
         # Warn once, and after the output, which nobody should have to wait for.
         if warning is None:
-            warning = translator.input_warning(lines, first_line=first_line)
+            warning = translator.input_warning(lines, first_line=first_line, min_lines=min_lines)
             if warning is not None:
                 log.warning("%s", warning)
         first_line += len(lines)

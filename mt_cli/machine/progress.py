@@ -13,7 +13,7 @@ from mt_cli.machine.log import has_listener
 from mt_cli.machine.terminal import visible
 
 log = logging.getLogger(__name__)
-BAR = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}"
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}"
 """In 80 columns, a training's facts leave a third of them for the bar."""
 LINE_EVERY_S = 10.0
 """Seconds between two lines of progress where there is no bar."""

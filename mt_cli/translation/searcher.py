@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -44,6 +45,12 @@ MAX_TOKENS = {"cpu": 1 << 12, "cuda": 1 << 18, "mps": 1 << 18}
 """Source tokens of a batch, padding included, so that long sentences come in smaller batches."""
 MIN_SENTENCES = 8
 """Fewest sentences of a batch that is split so that every core has one."""
+FEW_NUMBERS = 1 << 14
+"""Numbers in all hypotheses of a step up to which one thread is as fast as several, and does not
+wait for the others where other programs have their cores.
+"""
+NEGLIGIBLE = 1 << 26
+"""Bytes that are there without asking."""
 MIN_HYPS = 64
 """Fewest rows of the last batches, which get smaller so that all cores end together."""
 
@@ -222,10 +229,13 @@ class Searcher(Engine):
         are never split, and nobody waits.
         """
         workers = self._threads if self.runtime.device.type == "cpu" else 1
-        memory = self._free_memory(size)
-        if sources:
-            longest = max(len(ids) for ids in sources) + 1
+        longest = max((len(ids) for ids in sources), default=0) + 1
+        memory = UNLIMITED
+        if len(sources) * size.memory_of_sentence(longest) > NEGLIGIBLE:
+            memory = self._free_memory(size)
             workers = max(1, min(workers, memory // size.memory_of_sentence(longest)))
+        num_numbers = len(sources) * size.hyps_each * self.models[0].output.weight.shape[1]
+        runtime = replace(self.runtime, threads=1) if num_numbers <= FEW_NUMBERS else self.runtime
         batches = self._batches(sources, size, workers=workers, memory=memory // workers)
 
         def search_in_parts(group: list[Ids]) -> list[Found]:
@@ -237,7 +247,7 @@ class Searcher(Engine):
         else:
             searched = self._side_by_side(search_in_parts, groups)
         found: dict[int, Found] = {}
-        with self.runtime.limited(), closing(searched):
+        with runtime.limited(), closing(searched):
             for number, of_batch in searched:
                 found.update(zip(batches[number], of_batch, strict=True))
                 if on_done is not None:

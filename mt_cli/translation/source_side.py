@@ -13,8 +13,6 @@ MIN_LETTERS = 5
 """Shortest line, in letters, that is checked for unknown letters."""
 MIN_TEXT = 20
 """Shortest line, in characters, whose language is guessed."""
-MIN_LINES = 2
-"""Fewest such lines for a guess: loading the identifier takes as long as translating one."""
 MAX_LINES = 100
 """Most lines whose language is guessed."""
 
@@ -40,14 +38,19 @@ class SourceSide:
             return self._has_addresses
         return self._letters.issuperset(copied)
 
-    def warning(self, lines: Sequence[str], *, first_line: int) -> str | None:
-        """Why `lines` are probably not for this model; `first_line` is the number of the first."""
-        texts = [normalize(line, lowercase=self._options.lowercase) for line in lines]
-        return self._warning_of_language(texts) or self._warning_of_letters(texts, first_line)
+    def warning(self, lines: Sequence[str], *, first_line: int, min_lines: int) -> str | None:
+        """Why `lines` are probably not for this model; `first_line` is the number of the first.
 
-    def _warning_of_language(self, texts: Sequence[str]) -> str | None:
+        The language is told from `min_lines` or more: that takes as long as translating one.
+        """
+        texts = [normalize(line, lowercase=self._options.lowercase) for line in lines]
+        return self._warning_of_language(texts, min_lines) or self._warning_of_letters(
+            texts, first_line
+        )
+
+    def _warning_of_language(self, texts: Sequence[str], min_lines: int) -> str | None:
         long = [text for text in texts if len(text) >= MIN_TEXT][:MAX_LINES]
-        if len(long) < MIN_LINES:
+        if len(long) < min_lines:
             return None
         others = [other_language(text, self._options.src_lang) for text in long]
         found = [other for other in others if other]

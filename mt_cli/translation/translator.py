@@ -363,12 +363,14 @@ class Translator:
             source, translation, src_lang=options.src_lang, tgt_lang=options.tgt_lang
         )
 
-    def input_warning(self, lines: Sequence[str], *, first_line: int = 1) -> str | None:
+    def input_warning(
+        self, lines: Sequence[str], *, first_line: int = 1, min_lines: int = 2
+    ) -> str | None:
         """Why `lines` are probably not for this model: unknown letters, or another language.
 
-        `first_line` is the number of the first.
+        `first_line` is the number of the first. The language is told from `min_lines` or more.
         """
-        return self._source_side.warning(lines, first_line=first_line)
+        return self._source_side.warning(lines, first_line=first_line, min_lines=min_lines)
 
     @cached_property
     def _source_side(self) -> SourceSide:

@@ -141,10 +141,13 @@ def test_empty_text_is_refused(workspace: Workspace) -> None:
 def test_maps_of_another_ending_are_refused_before_the_run_is_read(
     workspace: Workspace, tmp_path: Path, name: str
 ) -> None:
-    outcome = inspect(workspace, "no/such/run", "--attention", name, cwd=tmp_path)
+    run = tmp_path / "damaged"
+    run.mkdir()
+    run.joinpath("manifest.json").touch()
+    outcome = inspect(workspace, run, "--attention", name, cwd=tmp_path)
     assert (outcome.code, outcome.out) == (2, b"")
     assert outcome.err.startswith(f"error: {name}: ")
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [run]
 
 
 def test_parameters_add_up_to_the_weights_on_disk(workspace: Workspace) -> None:

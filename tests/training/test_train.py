@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -431,3 +432,36 @@ def test_data_that_a_run_was_trained_on_are_replaced_by_force_alone(workspace: W
         refused.err
     )
     assert workspace.folder.joinpath("data/prepared/tiny/manifest.json").read_bytes() == before
+
+
+def test_a_corpus_that_changed_since_it_was_prepared_is_told(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    own = shutil.copytree(workspace.folder / "corpus", tmp_path / "corpus")
+    shutil.copy(workspace.folder / "tiny.toml", tmp_path)
+    assert workspace.call("prepare", "tiny.toml", cwd=tmp_path).code == 0
+    args = ("train", "tiny.toml", "--max-steps", 1, "--overwrite")
+    path = own / "train.en"
+    path.touch()  # newer, and the same
+    assert "changed since" not in workspace.call(*args, cwd=tmp_path).err
+    path.write_text(path.read_text().replace("a", "o"))
+    told = workspace.call(*args, cwd=tmp_path).err
+    assert "corpus/train.en" in told
+    assert "mt-cli prepare tiny.toml" in told
+    path.unlink()  # prepared data are enough
+    outcome = workspace.call(*args, cwd=tmp_path)
+    assert (outcome.code, "corpus/train.en" in outcome.err) == (0, False)
+
+
+def test_a_rate_that_jumps_with_another_length_is_told(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run = workspace.copy_run(tmp_path / "run")
+    args = ("--resume", "--run", run, "--set", "training.log_every=10")
+    longer = workspace.call(
+        "train", "tiny.toml", *args, "--set", "training.max_epochs=168", "--time-limit", "0.001s"
+    )
+    found = re.search(r"learning rate goes from (\S+) to (\S+)", longer.err)
+    assert found is not None
+    before, after = map(float, found.groups())
+    assert 0 <= before < 1e-3 < after

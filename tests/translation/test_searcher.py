@@ -172,6 +172,7 @@ def test_first_batches_of_large_models_fit_into_free_memory(
     start = TranslationModel.start
     free = 1 << 20
     monkeypatch.setattr("mt_cli.translation.searcher.free_memory_of", lambda _: free)
+    monkeypatch.setattr("mt_cli.translation.searcher.NEGLIGIBLE", 0)
 
     def note(model: TranslationModel, src_ids: torch.Tensor) -> DecoderState:
         sizes.append(len(src_ids))

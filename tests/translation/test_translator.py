@@ -250,6 +250,29 @@ def test_text_that_the_model_was_not_made_for_is_doubted(
     assert re.search(pattern, translator.input_warning(lines) or "")
 
 
+def test_one_typed_line_is_enough_to_tell_the_language(translator: Translator) -> None:
+    lines = ["A dog runs through the snow with a ball."]
+    assert translator.input_warning(lines) is None
+    assert "en" in (translator.input_warning(lines, min_lines=1) or "")
+
+
+def test_changed_numbers_are_counted_once_with_the_first_line(translator: Translator) -> None:
+    translator.take_warnings()
+    translator.translate(["Ein Hund.", "98765 Hunde.", "13579 Katzen."])
+    (warning,) = translator.take_warnings()
+    assert warning.startswith("2 of 3 lines ")
+    assert "line 2" in warning
+    assert translator.take_warnings() == []
+
+
+def test_the_model_that_comes_along_is_known_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    translator = Translator.load("multi30k-tiny", device="cpu", threads=1)
+    assert translator.translate(["Ein Hund rennt."]) == ["A dog runs."]
+
+
 @pytest.mark.parametrize(
     "lines",
     [
