@@ -26,7 +26,6 @@ from mt_cli.machine.terminal import visible
 from mt_cli.runs.opening import models_named, open_models
 from mt_cli.runs.run import ExportedModel, Run
 from mt_cli.serving.batcher import ONE_TEXT, Batcher, BusyError, GoneError, Wanted
-from mt_cli.serving.passages import Passage, Piece, html_pieces, plain_pieces
 from mt_cli.text.language import base_language, detected_language, language_name
 from mt_cli.translation.lines import Translation
 from mt_cli.translation.options import DecodingOptions
@@ -42,8 +41,6 @@ MAX_LINES = 2000
 """Of a request."""
 MAX_ALTERNATIVES = 4
 RETRY_AFTER_S = 1
-PIECES = {"text": plain_pieces, "html": html_pieces}
-"""How a text is read, by its format."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -187,11 +184,9 @@ class _Api:
         num_alternatives = _whole_number(given.get("alternatives") or 0)
         if num_alternatives > MAX_ALTERNATIVES:
             raise HTTPException(400, f"at most {MAX_ALTERNATIVES} alternatives are given")
-        kind = given.get("format") or "text"
-        if kind not in ("text", "html"):
-            raise HTTPException(400, "the format has to be text or html")
-        pieces_of_texts = [PIECES[kind](text) for text in texts]
-        choices = await self._choices(request, pieces_of_texts, num_choices=num_alternatives + 1)
+        if (given.get("format") or "text") != "text":
+            raise HTTPException(400, "only plain text is translated: take the tags out first")
+        choices = await self._choices(request, texts, num_choices=num_alternatives + 1)
         is_list = isinstance(given["q"], list)
         best = [of_text[0] for of_text in choices]
         answer: dict[str, object] = {"translatedText": best if is_list else best[0]}
@@ -208,27 +203,18 @@ class _Api:
         return _json(answer)
 
     async def _choices(
-        self, request: Request, pieces_of_texts: list[list[Piece]], *, num_choices: int
+        self, request: Request, texts: list[str], *, num_choices: int
     ) -> list[list[str]]:
-        """The translations of each text, put together from those of its passages."""
-        passages = [
-            piece for pieces in pieces_of_texts for piece in pieces if isinstance(piece, Passage)
-        ]
-        with_alignment = any(passage.is_marked_within for passage in passages)
-        found = await self._translated(
-            request, [passage.text for passage in passages], Wanted(num_choices, with_alignment)
-        )
-        remaining = iter(found)
+        """The translations of each text, line by line."""
+        lines_of_texts = [text.split("\n") for text in texts]
+        lines = [line for of_text in lines_of_texts for line in of_text]
+        found = iter(await self._translated(request, lines, Wanted(num_choices)))
         choices = []
-        for pieces in pieces_of_texts:
-            texts = [""] * num_choices
-            for piece in pieces:
-                if isinstance(piece, Passage):
-                    parts = [piece.written(translation) for translation in next(remaining)]
-                else:
-                    parts = [piece] * num_choices
-                texts = [text + part for text, part in zip(texts, parts, strict=True)]
-            choices.append(texts)
+        for of_text in lines_of_texts:
+            of_lines = [next(found) for _ in of_text]
+            choices.append(
+                ["\n".join(line[rank].text for line in of_lines) for rank in range(num_choices)]
+            )
         return choices
 
     async def _translated(

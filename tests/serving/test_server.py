@@ -1,6 +1,5 @@
 """`mt-cli serve` as clients see it: a process of its own, asked over HTTP."""
 
-import html
 import json
 import re
 import signal
@@ -65,26 +64,9 @@ def test_lists_alternatives_and_languages_are_answered(
     assert len(answer["detectedLanguage"]) == len(known)
 
 
-def test_markup_stays_and_its_text_is_escaped(
-    served: Served, workspace: Workspace, translator: Translator, known: list[str]
-) -> None:
-    first, second = translator.translate(known[:2])
-    text = f"<p>{known[0]}</p> <b class='x'>{known[1]}</b><br>3 &lt; 5"
-    expected = f"<p>{first}</p> <b class='x'>{second}</b><br>3 &lt; 5"
-    assert served.translate(text, format="html") == (
-        200,
-        {"translatedText": expected, "changedNumber": False},
-    )
-    half, rest = known[0].split(" ", 1)
-    status, answer = served.translate(f"<i>{half}</i> {rest}", format="html", alternatives=2)
-    assert status == 200
-    for written in (answer["translatedText"], *answer["alternatives"]):
-        assert written.count("<i>") == written.count("</i>")
-    beams = Translator.load(workspace.run, device="cpu", threads=1, beam_size=5)
-    plain = html.unescape(re.sub("</?i>", "", answer["translatedText"]))
-    assert plain == beams.translate(known[:1])[0]
-    for hostile in ("<" * LIMIT, " " * LIMIT, "<b> <i>" * 40):
-        assert served.translate(hostile, format="html")[0] == 200
+def test_other_formats_than_text_are_refused(served: Served) -> None:
+    status, answer = served.translate("<p>Ein Hund.</p>", format="html")
+    assert (status, "plain text" in answer["error"]) == (400, True)
 
 
 def test_the_client_of_libretranslate_works(
