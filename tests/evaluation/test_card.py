@@ -11,7 +11,7 @@ import pytest
 from damage import change_json
 from huggingface_hub import ModelCard
 from safetensors import safe_open
-from workspace import Workspace
+from workspace import SEED, Workspace
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_card_of_training_says_what_its_files_say(run: Path) -> None:
     assert rows["updates"] == [
         f"{status['step']:,} of {status['total_steps']:,}, {status['state']}"
     ]
-    assert rows["seed"] == ["4"]  # workspace.CONFIG
+    assert rows["seed"] == [str(SEED)]
     assert rows[f"val, step {status['best_step']} BLE"][0] == f"BLEU {status['best_score']:.2f}"
 
 

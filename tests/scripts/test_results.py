@@ -11,7 +11,7 @@ import results
 from damage import change_json, rehash
 from results import BEGIN, END, PAGE, RECORDS, Record, main, page_part, read_records, take_record
 from sacrebleu import corpus_bleu
-from workspace import Workspace
+from workspace import SEED, Workspace
 
 from mt_cli.errors import MtCliError
 
@@ -62,7 +62,7 @@ def test_record_has_what_training_and_evaluate_have_written(record: Record, run:
     hyps = (folder / "hyp.txt").read_text().splitlines()
     refs = (folder / "ref.txt").read_text().splitlines()
     assert greedy.bleu.score == pytest.approx(corpus_bleu(hyps, [refs]).score)
-    assert (record.config_name, record.commit, record.seed) == ("tiny", "0" * 40, 4)
+    assert (record.config_name, record.commit, record.seed) == ("tiny", "0" * 40, SEED)
     assert record.checkpoint == (run / "best.txt").read_text().strip()
     told = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     found = [each["bleu"] for each in told if "bleu" in each]
@@ -149,7 +149,7 @@ def test_systems_of_several_runs_name_their_helpers(record: Record) -> None:
     search = "beam20-alpha1.4, with a and b, reranked by c (0.3, 2)"
     evaluation = replace(record.evaluations[0], search=search)
     part = page_part([replace(record, evaluations=(evaluation,))])
-    assert "| `tiny`, a, b, reranked by c (0.3, 2) | beam 20, alpha 1.4 | 4 |" in part
+    assert f"| `tiny`, a, b, reranked by c (0.3, 2) | beam 20, alpha 1.4 | {SEED} |" in part
 
 
 def test_page_says_how_soon_a_training_got_to_a_score(record: Record) -> None:
