@@ -19,7 +19,7 @@ INTRODUCTION = """\
 
 A config is a TOML file. An absent key is its default, and an unknown key is an error.
 `--set section.key=value` changes a key for one command. [`mt-cli config`](commands.md#config)
-shows, checks, compares and writes configs. Upper limits that only catch typos are left out.
+shows, compares and writes configs. Upper limits that only catch typos are left out.
 """
 TYPES = {
     "string": "text",

@@ -21,7 +21,6 @@ from typer.exceptions import TyperException
 
 from mt_cli import __version__
 from mt_cli.cli.flags import expanded
-from mt_cli.config.schema import Config
 from mt_cli.errors import MtCliError, ResourceError, StoppedError, UsageError
 from mt_cli.machine.atomic import reason_of
 from mt_cli.machine.leaving import leave
@@ -32,24 +31,6 @@ from mt_cli.machine.signals import TERMINATING
 from mt_cli.machine.terminal import is_terminal, print_lines, print_stderr, silence_stdout
 
 log = logging.getLogger(__name__)
-SYNONYMS = {
-    "batch_size": "tokens_per_batch",
-    "beam": "beam_size",
-    "epochs": "max_epochs",
-    "fp16": "precision",
-    "gpu": "device",
-    "heads": "num_heads",
-    "hidden_size": "d_model",
-    "layers": "encoder_layers",
-    "learning_rate": "peak_lr",
-    "lr": "peak_lr",
-    "max_tokens": "tokens_per_batch",
-    "num_epochs": "max_epochs",
-    "num_layers": "encoder_layers",
-    "steps": "max_steps",
-    "warmup": "warmup_steps",
-}
-"""What other tools call keys of a config."""
 EXIT_CODES = """\
 Exit codes:
 
@@ -106,14 +87,6 @@ class Program(TyperGroup):
             message = re.sub("^Invalid value for '([^']*)'", r"\1", error.format_message())
             message = message.replace("Value error, ", "").rstrip(".")
             where = getattr(getattr(error, "ctx", None), "command_path", "mt-cli")
-            option = getattr(error, "option_name", None)
-            if key := key_of_flag(str(option), known=where.split()[-1] in ("prepare", "train")):
-                flag = f"--{key.rpartition('.')[2].replace('_', '-')}"
-                flags = _flags_of(error)
-                if flag in flags:
-                    message = f"no such option: {option}; use {flag}"
-                elif "--set" in flags:
-                    message = f"no such option: {option}; use --set {key}=VALUE"
             _fail(
                 f"error: {message[:1].lower()}{message[1:]}; see {where} --help",
                 UsageError.exit_code,
@@ -123,26 +96,6 @@ class Program(TyperGroup):
                 raise leaving.__context__ from None
             raise
         raise SystemExit(code if isinstance(code, int) else 0)
-
-
-def _flags_of(error: TyperException) -> set[str]:
-    """The flags of the command that was used in a wrong way."""
-    command = getattr(getattr(error, "ctx", None), "command", None)
-    flags: set[str] = set()
-    for parameter in getattr(command, "params", ()):
-        flags.update(parameter.opts)
-    return flags
-
-
-def key_of_flag(flag: str, *, known: bool) -> str | None:
-    """The config key that somebody means by `flag`; only one of [decoding] unless all `known`."""
-    name = flag.lstrip("-").replace("-", "_")
-    for section, field in Config.model_fields.items():
-        keys = getattr(field.annotation, "model_fields", {})
-        for key in (name, SYNONYMS.get(name)):
-            if key in keys and (known or section == "decoding"):
-                return f"{section}.{key}"
-    return None
 
 
 def new_app(name: str, help: str, *, epilog: str = "") -> typer.Typer:

@@ -1,4 +1,4 @@
-"""`mt-cli config`: new, show, check and diff."""
+"""`mt-cli config`: new, show and diff."""
 
 import json
 from pathlib import Path
@@ -12,12 +12,12 @@ from mt_cli.cli.flags import ConfigPath, OutputFlags, Settings, parse_column
 from mt_cli.config.load import differences, dump_config, load_config
 from mt_cli.config.messages import explain
 from mt_cli.config.schema import Column, FilesConfig
-from mt_cli.errors import ConfigError, UsageError
+from mt_cli.errors import UsageError
 from mt_cli.machine.terminal import print_result
 
 Pair = tuple[Path, Path]
 Files = tuple[Path, ...]
-group = new_app("config", "Write a config for a corpus; show, check or compare configs.")
+group = new_app("config", "Write a config for a corpus; show or compare configs.")
 app.add_typer(group)
 
 
@@ -176,45 +176,6 @@ def show(config: ConfigPath, output: OutputFlags, settings: Settings = None) -> 
     loaded = load_config(config, settings or ())
     text = dump_config(loaded).rstrip("\n")
     print_result(text.encode(), loaded.model_dump(mode="json"), as_json=output.as_json)
-
-
-@command(group, "config check mine.toml", "config check configs/*.toml")
-def check(
-    configs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="CONFIG...", help="TOML files, run folders, or names such as sample."
-        ),
-    ],
-    output: OutputFlags,
-    settings: Settings = None,
-) -> None:
-    """Say what is wrong with configs, and what will probably not work.
-
-    A config that cannot be used is exit code 2; a warning is not.
-    """
-    from mt_cli.new_config.check import check_config
-
-    found: dict[str, dict[str, list[str]]] = {}
-    lines = []
-    wrong = []
-    for path in configs:
-        errors = []
-        warnings = []
-        try:
-            warnings = check_config(load_config(path, settings or ()))
-        except (ConfigError, UsageError) as error:
-            errors.append(str(error))
-            wrong.append(str(path))
-        found[str(path)] = {"errors": errors, "warnings": warnings}
-        lines.append(f"{path}:" if errors or warnings else f"{path}: good")
-        lines += [f"  error: {error}" for error in errors]
-        lines += [f"  warning: {warning}" for warning in warnings]
-    print_result("\n".join(lines), {"configs": found}, as_json=output.as_json)
-    if wrong:
-        raise ConfigError(
-            f"{len(wrong)} of {len(configs)} configs cannot be used: {', '.join(wrong)}"
-        )
 
 
 @command(group, "config diff multi30k multi30k-tiny")

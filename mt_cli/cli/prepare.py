@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
     app,
     "prepare configs/sample.toml",
     "prepare configs/multi30k-tiny.toml --from downloads",
-    "prepare mine.toml --dry-run --set data.filter.max_ratio=3",
+    "prepare mine.toml --set data.filter.max_ratio=3",
 )
 def prepare(
     config: ConfigPath,
@@ -35,9 +35,6 @@ def prepare(
             help="Prepare again even if nothing has changed, or if runs need the old data.",
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say which pairs [data.filter] would leave out.")
-    ] = False,
     workers: Annotated[
         int, typer.Option(min=0, metavar="N", help="Processes, 16 at most; 0 chooses by size.")
     ] = 0,
@@ -50,18 +47,9 @@ def prepare(
     """
     loaded = load_config(config, settings or ())
     from mt_cli.data.corpora import TranslatedPairs
-    from mt_cli.data.prepare import prepare_corpus, preview_filter
+    from mt_cli.data.prepare import prepare_corpus
     from mt_cli.runs.opening import run_with_tokenizer, runs_trained_on
 
-    if dry_run:
-        found = preview_filter(loaded, source=source, offline=offline, workers=workers)
-        text = "\n".join(survey.as_text(name) for name, survey in found.items())
-        document = {
-            name: {"lines": survey.lines, "kept": survey.kept, "dropped": survey.dropped()}
-            for name, survey in found.items()
-        }
-        print_result(text, {"splits": document}, as_json=output.as_json)
-        return
     parent = run_with_tokenizer(loaded)
 
     def made() -> dict[str, TranslatedPairs]:

@@ -133,38 +133,19 @@ def read_toml(path: Path) -> dict[str, object]:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_CONFIG_BYTES + 1)
-    except FileNotFoundError:
-        known = sorted(str(p) for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-        hint = f"; found there: {', '.join(known)}" if known else ""
-        raise ConfigError(f"{path}: no such config file{hint}") from None
     except OSError as error:
-        is_folder = os.path.isdir(path)  # noqa: PTH112
-        reason = "is a folder" if is_folder else f"cannot be read: {error.strerror}"
         raise ConfigError(
-            f"{path}: {reason}; a config is a TOML file, such as configs/sample.toml"
+            f"{path}: cannot be read: {error.strerror}; a config is a TOML file, such as "
+            "configs/sample.toml"
         ) from error
-    if len(content) > MAX_CONFIG_BYTES:
+    if len(content) > MAX_CONFIG_BYTES or not content.strip():
         raise ConfigError(
-            f"{path}: more than {MAX_CONFIG_BYTES:,} bytes; a config is a TOML file of some lines"
+            f"{path}: {len(content):,} bytes or more; a config is a TOML file of some lines"
         )
     try:
         # utf-8-sig: some editors begin a file with a byte order mark, which TOML forbids.
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: not UTF-8 text (byte {error.start}); expected a TOML file"
-        ) from error
-    if not text.strip():
-        raise ConfigError(
-            f"{path}: an empty file; write the keys that you want, as in configs/sample.toml"
-        )
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise ConfigError(
-            f"{path}: not valid as a config: too many tables in one another"
-        ) from None
-    except ValueError as error:  # a number of thousands of digits is one too
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # not UTF-8, or tables nested without end
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 

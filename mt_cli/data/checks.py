@@ -8,14 +8,13 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.schema import TRAIN, DataConfig
 from mt_cli.data.corpora import Corpus, ParallelText, RawPair, SideFiles, is_trained_on
-from mt_cli.data.files import named_kind, piped
+from mt_cli.data.files import named_kind
 from mt_cli.data.filter import KEPT, drop_reason, text_options
 from mt_cli.data.tables import header_of
 from mt_cli.errors import DataError
@@ -69,22 +68,8 @@ LANGUAGE_TEXT = 20_000
 NUMBER = re.compile(r"\d{1,18}")
 MIN_EQUAL_NUMBERS = 0.2
 """Of the pairs with numbers on both sides, the share with the same ones if they translate."""
-USUAL_ENCODINGS = {
-    **dict.fromkeys(("pl", "cs", "sk", "hu", "hr", "sl", "bs", "ro", "sq", "hsb", "dsb"), "cp1250"),
-    **dict.fromkeys(("ru", "uk", "bg", "sr", "mk", "be"), "cp1251"),
-    **dict.fromkeys(("lt", "lv", "et"), "cp1257"),
-    **dict.fromkeys(("ar", "fa", "ur"), "cp1256"),
-    "el": "cp1253", "tr": "cp1254", "he": "cp1255", "vi": "cp1258", "th": "cp874",
-    "zh": "gb18030", "yue": "big5", "ja": "cp932", "ko": "cp949",
-}  # fmt: skip
-"""In which text of a language was written before UTF-8; cp1252 where nothing is said."""
-ENCODINGS_OF_SCRIPTS = {
-    "sr-latn": "cp1250", "zh-tw": "big5", "zh-hk": "big5", "zh-hant": "big5",
-}  # fmt: skip
 NUM_EXAMPLES = 5
 """Pairs that are shown."""
-SHORT_LINE = 35
-"""Letters of a side where both are in one line."""
 LINE = 64
 """Letters of a side that has a line of its own."""
 
@@ -119,11 +104,6 @@ class SplitSample:
             lines.append(f"line {pair.line}: {shortened(pair.src, LINE)}")
             lines.append(f"  {shortened(pair.tgt, LINE)}")
         return lines
-
-
-def shown_pair(src: str, tgt: str) -> str:
-    """A pair in one line of a terminal."""
-    return f"{shortened(src, SHORT_LINE)}  |  {shortened(tgt, SHORT_LINE)}"
 
 
 def shortened(text: str, width: int) -> str:
@@ -192,8 +172,8 @@ def sample_split(files: ParallelText, data: DataConfig, *, is_trained_on: bool) 
         if src and tgt:
             has_tab = b"\t" in raw_src.strip() or b"\t" in raw_tgt.strip()
             pairs.append(Pair(line, src, tgt, has_tab, is_normal(decode_line(raw_tgt))))
-    _check_encoding(files.src, src_invalid, num_lines, data.src_lang)
-    _check_encoding(files.tgt, tgt_invalid, num_lines, data.tgt_lang)
+    _check_encoding(files.src, src_invalid, num_lines)
+    _check_encoding(files.tgt, tgt_invalid, num_lines)
     if len(pairs) > 1 and all(pair.src == pair.tgt for pair in pairs):
         raise DataError(f"{files}: both sides are the same text; name the translations of the one")
     _check_letters(files.src, [pair.src for pair in pairs])
@@ -229,22 +209,13 @@ def _check_letters(side: SideFiles, texts: Sequence[str]) -> None:
         )
 
 
-def _check_encoding(side: SideFiles, invalid: Sequence[int], num_lines: int, lang: str) -> None:
-    """Refuse a side with many `invalid` lines, and say how to convert it."""
+def _check_encoding(side: SideFiles, invalid: Sequence[int], num_lines: int) -> None:
+    """Refuse a side with many `invalid` lines."""
     if len(invalid) <= num_lines * MAX_INVALID:
         return
-    encoding = USUAL_ENCODINGS.get(base_language(lang), "cp1252")
-    encoding = ENCODINGS_OF_SCRIPTS.get(lang.lower().replace("_", "-"), encoding)
-    line = next(islice(side.lines(), invalid[0] - 1, None))
-    try:
-        shown = normalize(line.decode(encoding))[:LINE]
-        conversion = piped(side.paths, f"iconv -f {encoding} -t utf-8")
-        advice = f"if line {invalid[0]} should be {shown!r}, convert it: {conversion}"
-    except UnicodeDecodeError:
-        advice = "find out in which encoding it is, and convert it to UTF-8 with iconv"
     raise DataError(
         f"{side}: not UTF-8: {len(invalid)} of {num_lines} lines are invalid, starting at line "
-        f"{invalid[0]}; {advice}"
+        f"{invalid[0]}; convert it with iconv"
     )
 
 

@@ -165,21 +165,6 @@ def _check_unneeded(out: Path, needed_by: Sequence[Path]) -> None:
         )
 
 
-def preview_filter(
-    config: Config, *, source: Path | None = None, offline: bool = False, workers: int = 1
-) -> dict[str, SplitStatistics]:
-    """What `[data.filter]` would leave out of each part that is trained on; prepares nothing."""
-    corpus = find_corpus(config.data, source=source, offline=offline)
-    log.info("%s", log_problems(corpus, config.data))
-    warn_of_leaks(corpus, config.data)
-    workers = _num_workers(corpus, workers)
-    found = {}
-    for name in corpus:
-        if is_trained_on(name):
-            found[name] = scan_part(config, corpus[name], name, workers=workers)
-    return found
-
-
 def warn_of_leaks(corpus: Corpus, data: DataConfig) -> None:
     """Warn of held-out splits of which more than a few sources are in training."""
     options = text_options(data)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.config.schema import FilterConfig
-from mt_cli.data.checks import NUM_EXAMPLES, shown_pair
 from mt_cli.data.corpora import PairSource, RawPair, is_trained_on
 from mt_cli.data.filter import DUPLICATE, EMPTY, KEPT, REASONS, drop_reason
 from mt_cli.errors import DataError
@@ -35,8 +34,6 @@ class SplitStatistics:
     """Lines with a side that is not valid UTF-8."""
     drops: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     """For each line, why its pair is left out, as a place in `REASONS`; 0 is kept."""
-    examples: dict[str, list[str]] = field(default_factory=dict)
-    """Some pairs that are left out, by reason."""
     src_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     pair_hashes: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     """Of each pair that is kept, eight bytes a pair; of its source, the gist."""
@@ -58,15 +55,6 @@ class SplitStatistics:
     def kept(self) -> int:
         """How many pairs are left."""
         return int((self.drops == 0).sum())
-
-    def as_text(self, name: str) -> str:
-        """What would be left out of the part `name`, with examples."""
-        lines = [f"{name}: {self.lines:,} pairs, {self.kept:,} of them kept"]
-        for reason, count in self.dropped().items():
-            lines.append(f"  {count:,} left out: {reason}")
-            for example in self.examples.get(reason, ()):
-                lines.append(f"    {example}")
-        return "\n".join(lines)
 
 
 def scan_split(
@@ -97,9 +85,6 @@ def scan_split(
             src_hashes.append(part.src_hashes)
             pair_hashes.append(part.pair_hashes)
             drops.append(part.drops)
-            for reason, examples in part.examples.items():
-                known = whole.examples.setdefault(reason, [])
-                known += examples[: NUM_EXAMPLES - len(known)]
             for pair in part.pairs:
                 yield number, pair
                 number += 1
@@ -163,10 +148,6 @@ def scan_pairs(
             # Counted in the case of the file, as when a line is translated.
             sentences = split_sentences(normalize(decode_line(raw_src)), options.src_lang)
             found.num_sentences[len(sentences)] += 1
-        else:
-            examples = found.examples.setdefault(reason, [])
-            if len(examples) < NUM_EXAMPLES:
-                examples.append(shown_pair(src, tgt))
     found.drops = np.array(reasons, np.uint8)
     found.src_hashes = hash_texts(gist(src) for src, _ in kept)
     found.pair_hashes = hash_texts(f"{src}\n{tgt}" for src, tgt in kept)

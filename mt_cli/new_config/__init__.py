@@ -1,1 +1,1 @@
-"""`config new` and `config check`."""
+"""`config new`."""

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from mt_cli.config.load import RUN_CONFIG, differences, is_run, load_config, shipped
+from mt_cli.config.load import RUN_CONFIG, differences, load_config, shipped
 from mt_cli.config.messages import command_line
 from mt_cli.config.schema import Config
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError
 from mt_cli.machine.atomic import recover
 from mt_cli.machine.files import MANIFEST, check_hashes, read_json
-from mt_cli.runs.run import CHECKPOINTS, ExportedModel, Run, RunManifest
+from mt_cli.runs.run import ExportedModel, Run, RunManifest
 
 log = logging.getLogger(__name__)
 READY_MODEL = "multi30k-tiny"
@@ -39,13 +39,6 @@ def open_model(folder: Path) -> Run | ExportedModel:
     try:
         manifest = RunManifest.model_validate(content)
     except ValidationError as error:
-        if "pairs" in content and "outputs" in content:
-            raise UsageError(_prepared_data(folder)) from error
-        if folder.resolve().parent.name == CHECKPOINTS:
-            raise UsageError(
-                f"{folder}: a checkpoint, where a run is needed; name its run, "
-                f"{folder.resolve().parents[1]}, with --checkpoint {folder.resolve().name}"
-            ) from error
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise DataError(
             f"{path}: not a run manifest of format 1 ({where}): damaged, or of another version; "
@@ -267,33 +260,8 @@ def _exists(path: Path) -> bool:
 
 
 def _not_a_run(folder: Path) -> str:
-    """What `folder`, which has no manifest, is, and what to name instead."""
-    for parent in folder.parents:
-        if is_run(parent):
-            return f"{folder}: a part of a run, where a run is needed; name the run: {parent}"
-    if folder.suffix == ".toml" and _exists(folder):
-        run = Path("runs") / folder.stem
-        hint = f"{run}"
-        if not run.exists():
-            hint += f", once it is trained: {command_line('train', folder)}"
-        return f"{folder}: a config, where a run is needed; its run is {hint}"
-    what = "no such run folder"
-    if _exists(folder):
-        what = f"not a run folder (it has no {MANIFEST})"
+    """What to name instead of `folder`, which has no manifest."""
     near = sorted(str(path.parent) for path in folder.parent.glob(f"[!.]*/{MANIFEST}"))
-    hint = f"found: {', '.join(near)}" if near else _how_to_train(folder)
+    hint = f"found: {', '.join(near)}" if near else f"{command_line('train', 'CONFIG')} makes one"
+    what = f"not a run folder (it has no {MANIFEST})" if _exists(folder) else "no such run folder"
     return f"{folder}: {what}; {hint}"
-
-
-def _how_to_train(folder: Path) -> str:
-    configs = sorted(path for path in Path("configs").rglob("*.toml") if path.stem == folder.name)
-    if not configs or _exists(folder):
-        return f"{command_line('train', 'CONFIG')} makes one"
-    place = [] if folder == Path("runs") / folder.name else ["--run", folder]
-    return f"to train it: {command_line('train', configs[0], *place)}"
-
-
-def _prepared_data(folder: Path) -> str:
-    runs = [str(run) for run in runs_trained_on(folder)]
-    hint = ", ".join(runs) or command_line("train", "CONFIG")
-    return f"{folder}: prepared data, where a run is needed: {hint}"

@@ -227,69 +227,6 @@ def test_show_prints_every_key_of_a_name_a_file_or_a_run(call: Call, workspace: 
     )
 
 
-# check
-
-
-def test_check_warns_that_default_keys_do_not_suit_a_small_corpus(call: Call) -> None:
-    outcome = call("check", "recipe.toml")
-    assert outcome.code == 0
-    name, updates, vocabulary = outcome.lines[:3]
-    assert name == "recipe.toml:"
-    assert "  warning: " in updates
-    assert "training.tokens_per_batch = " in updates
-    assert "  warning: " in vocabulary
-    assert "tokenizer.vocab_size" in vocabulary
-
-
-def test_check_finds_nothing_wrong_with_a_new_config(call: Call) -> None:
-    call("new", "--train", *PAIR, "-o", "mine.toml")
-    assert call("check", "mine.toml", "sample").lines == ["mine.toml: good", "sample: good"]
-
-
-def test_check_of_a_wrong_config_exits_2_and_checks_the_others(call: Call, folder: Path) -> None:
-    folder.joinpath("wrong.toml").write_text("[model]\nd_modle = 3\n")
-    outcome = call("check", "wrong.toml", "sample", "--json")
-    assert outcome.code == 2
-    found = json.loads(outcome.out)["configs"]
-    assert "unknown key 'd_modle'; did you mean 'd_model'?" in found["wrong.toml"]["errors"][0]
-    assert found["sample"] == {"errors": [], "warnings": []}
-    assert outcome.err == "error: 1 of 2 configs cannot be used: wrong.toml\n"
-
-
-def test_check_of_a_config_that_prepare_would_refuse_exits_2(call: Call) -> None:
-    outcome = call("check", "sample", "--set", "tokenizer.vocab_size=100")
-    assert outcome.code == 2
-    assert "  error: " in outcome.text
-    assert "tokenizer.vocab_size 100" in outcome.text
-
-
-@pytest.mark.parametrize(
-    ("setting", "named"),
-    [
-        ("training.init_from=runs/nothing", "runs/nothing"),
-        ("training.distil_from=runs/nothing", "runs/nothing"),
-        ('data.more.x={src = "corpus.es", translate_with = "runs/nothing"}', "runs/nothing"),
-        ('data.more.x={src = "no.es", translate_with = "runs/nothing"}', "no.es"),
-        ("data.files.val.src=no.es", "no.es"),
-        ("data.files.val.src=short.es", "short.es"),
-    ],
-)
-def test_check_names_what_is_not_there_and_sides_that_do_not_align(
-    call: Call, folder: Path, setting: str, named: str
-) -> None:
-    folder.joinpath("short.es").write_text("Un perro.\n")
-    outcome = call("check", "recipe.toml", "--set", setting)
-    assert outcome.code == 0, outcome.err
-    assert any(named in line for line in outcome.lines if line.startswith("  warning: "))
-
-
-def test_check_of_noise_for_pairs_that_a_run_will_make(call: Call, workspace: Workspace) -> None:
-    more = f'data.more.x={{src = "corpus.es", translate_with = "{workspace.run}"}}'
-    noise = 'data.augment={lower = 0.5, parts = ["train", "x"]}'
-    outcome = call("check", "recipe.toml", "--set", more, "--set", noise)
-    assert outcome.code == 0, outcome.err
-
-
 # diff
 
 

@@ -9,7 +9,7 @@ import pytest
 from mt_cli.config.load import parse_config
 from mt_cli.config.schema import Config, FilterConfig
 from mt_cli.data.filter import drop_reason
-from mt_cli.data.prepare import prepare_corpus, preview_filter
+from mt_cli.data.prepare import prepare_corpus
 from mt_cli.data.prepared import open_prepared
 from mt_cli.errors import ConfigError, DataError
 from mt_cli.text.tokenizers import TextOptions
@@ -64,16 +64,6 @@ def test_what_is_left_out_is_counted_and_teaches_nothing(tmp_path: Path) -> None
     assert len(prepared.split("val")) == len(GOOD) + 1
     known = prepared.tokenizers.src.encode(["Sonderwort Hund"])[0]
     assert (known[0] == 1, known[1] == 1) == (True, False)
-
-
-def test_a_dry_run_counts_the_same_and_writes_nothing(tmp_path: Path) -> None:
-    config = config_of(tmp_path, [*GOOD, *BAD.values()], FILTER)
-    before = sorted(tmp_path.iterdir())
-    survey = preview_filter(config)["train"]
-    assert sorted(tmp_path.iterdir()) == before
-    report = prepare_corpus(config, out=tmp_path / "out").report
-    assert survey.dropped() == report.splits["train"].dropped
-    assert "Sonderwort heute" in survey.as_text("train")
 
 
 def test_a_pair_that_is_there_again_teaches_nothing_more(tmp_path: Path) -> None:
