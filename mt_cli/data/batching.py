@@ -88,13 +88,6 @@ class Batch:
             values = F.pad(values, (0, 0, 0, 1))
         return values.index_select(-2, self.tgt_places)
 
-    def parts(self, count: int) -> "list[Batch]":
-        """The rows in `count` parts, without parts that have no target token; one at least."""
-        if count == 1:
-            return [self]
-        parts = [Batch.of(self.src_ids[i::count], self.tgt_ids[i::count]) for i in range(count)]
-        return [part for part in parts if len(part.targets)] or parts[:1]
-
     @property
     def tgt_in(self) -> Tensor:
         """What the decoder is given, (B, T): everything but the last position."""

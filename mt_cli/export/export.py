@@ -27,7 +27,6 @@ from mt_cli.machine.atomic import (
 )
 from mt_cli.machine.files import MANIFEST, sha256_of_files
 from mt_cli.machine.lock import locked
-from mt_cli.machine.memory import memory_errors_explained
 from mt_cli.runs.checkpoint import STATE, weights_sha256
 from mt_cli.runs.opening import open_model, open_prepared_of, open_run
 from mt_cli.runs.run import (
@@ -113,7 +112,6 @@ def export_run(
             raise
         log.warning("no proof that both translate alike: %s", error)
     with (
-        memory_errors_explained("the model does not fit"),
         locked(folder),
         built_beside(folder) as partial,
     ):

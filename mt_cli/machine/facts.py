@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from mt_cli.machine.device import Runtime, fast_bf16
-from mt_cli.machine.memory import GIB, memory_of
 
+GIB = 1 << 30
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -85,10 +85,12 @@ def describe_machine(runtime: Runtime) -> dict[str, str | int | float]:
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
     }
-    if memory := memory_of(torch.device("cpu")):
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # not on every system
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         facts["memory_gib"] = round(memory / GIB, 1)
     if runtime.device.type == "cuda":
-        facts["gpu_memory_gib"] = round((memory_of(runtime.device) or 0) / GIB, 1)
+        memory = torch.cuda.get_device_properties(runtime.device).total_memory
+        facts["gpu_memory_gib"] = round(memory / GIB, 1)
         facts["gpu"] = torch.cuda.get_device_name(runtime.device)
         facts["capability"] = ".".join(map(str, torch.cuda.get_device_capability(runtime.device)))
         facts["cuda"] = torch.version.cuda or "none"

@@ -1,16 +1,12 @@
-"""What this process may use of the machine: cores and memory, as a container may limit them."""
+"""The cores that this process may use, as a container may limit them, and how it waits for them."""
 
 import math
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
-MEMINFO = Path("/proc/meminfo")
-UNLIMITED = 1 << 60
-"""Bytes from which on version 1 of cgroups means that there is no limit."""
 
 
 BOUNDED_SPIN = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
@@ -56,44 +52,6 @@ def cpu_quota() -> float | None:
         if len(values) == 2 and all(value.isdecimal() and int(value) > 0 for value in values):
             quotas.append(int(values[0]) / int(values[1]))
     return min(quotas, default=None)
-
-
-def total_memory() -> int | None:
-    """Bytes of memory that this process may use; None where the system does not say."""
-    limits = [limit for limit, _ in _memory_limits()]
-    with suppress(AttributeError, ValueError, OSError):
-        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return min(limits, default=None)
-
-
-def free_memory() -> int | None:
-    """Bytes of memory that are free for this process; None where the system does not say."""
-    free = [max(0, limit - used) for limit, used in _memory_limits()]
-    for line in _read(MEMINFO).splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            free.append(int(value.split()[0]) * 1024)
-    return min(free, default=total_memory())
-
-
-MEMORY_FILES = (
-    ("memory.max", "memory.current"),
-    ("memory.high", "memory.current"),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-)
-"""Limit and use of a cgroup, of version 2 and 1. Above `high`, processes are slowed down till they
-stand.
-"""
-
-
-def _memory_limits() -> Iterator[tuple[int, int]]:
-    """Limit and use of each cgroup, in bytes, where there is a limit."""
-    for folder in _cgroups("memory"):
-        for limit_name, use_name in MEMORY_FILES:
-            limit = _read(folder / limit_name)
-            used = _read(folder / use_name)
-            if limit.isdecimal() and int(limit) < UNLIMITED:
-                yield int(limit), int(used) if used.isdecimal() else 0
 
 
 def _cgroups(controller: str) -> Iterator[Path]:

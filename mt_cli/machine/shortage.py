@@ -10,7 +10,7 @@ THREADS = "the system lets this process start no more threads"
 
 
 SHORTAGE_HINTS = {
-    MEMORY: "use a smaller batch or model, or raise the limit (ulimit -v)",
+    MEMORY: "use smaller batches (--batch-size, training.tokens_per_batch) or a smaller model",
     THREADS: "use fewer (OMP_NUM_THREADS=1), or raise the limit (ulimit -u, ulimit -v)",
 }
 

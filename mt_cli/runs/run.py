@@ -32,7 +32,7 @@ from mt_cli.machine.atomic import (
     write_json,
 )
 from mt_cli.machine.files import MANIFEST, read_file, read_json, sha256_bytes
-from mt_cli.model.build import Shape, build_model, model_shapes, num_parameters
+from mt_cli.model.build import Shape, build_model, model_shapes
 from mt_cli.runs.metrics import METRICS_FILE
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers
 
@@ -175,14 +175,7 @@ class Run(ModelFolder):
         return model_shapes(self.config.model, self.tokenizers)
 
     def build_model(self, *, backend: Backend | None = None, seed: int = 0) -> "TranslationModel":
-        """A fresh model of this run's shape, on `backend` or the one it was trained with.
-
-        Raises:
-            ResourceError: it is larger than this machine's memory.
-        """
-        from mt_cli.machine.memory import check_fits_memory
-
-        check_fits_memory(num_parameters(self.parameter_shapes))
+        """A fresh model of this run's shape, on `backend` or the one it was trained with."""
         config = self.config.model
         if backend is not None:
             config = config.model_copy(update={"backend": backend})

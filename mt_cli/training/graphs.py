@@ -9,9 +9,10 @@ from torch import Tensor
 
 from mt_cli.data.batching import Batch, to_device
 from mt_cli.errors import OutOfMemoryError
-from mt_cli.training.retry import UpdateFunction
 
 log = logging.getLogger(__name__)
+UpdateFunction = Callable[[Sequence[Batch], float | Tensor, float | Tensor], Tensor]
+"""See `Trainer._update`: batches, learning rate, one over the number of target tokens."""
 MAX_GRAPHS = 64
 """Each holds memory; batches of further shapes are computed without a graph."""
 

@@ -25,16 +25,13 @@ from mt_cli.machine.facts import describe_checkout, describe_machine
 from mt_cli.machine.files import MANIFEST
 from mt_cli.machine.lock import locked
 from mt_cli.machine.log import logged_to
-from mt_cli.machine.memory import check_fits_memory, memory_errors_explained
 from mt_cli.machine.signals import StopSignals
-from mt_cli.model.build import model_shapes, num_parameters
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import LOG, Run, check_place, create_run
 from mt_cli.training.distributed import World, joined_world
 from mt_cli.training.other_runs import fitting_parent, load_parent, references_to_teachers
 from mt_cli.training.session import Session, TimeLimit
 from mt_cli.training.trackers import check_tracker
-from mt_cli.training.trainer import MEMORY_HINT
 
 log = logging.getLogger(__name__)
 
@@ -96,9 +93,6 @@ def train_run(
         )
         if world.is_first:
             _warn_of_changed_files(config, prepared, config_path)
-        # Before an old run makes room:
-        size = num_parameters(model_shapes(config.model, prepared.tokenizers))
-        check_fits_memory(size, device=runtime.device, is_trained=True)
         environment = {
             "mt_cli": __version__,
             **describe_checkout(),
@@ -115,7 +109,6 @@ def train_run(
         if world.is_first:
             stack.enter_context(logged_to(run.folder / LOG))
             stack.callback(write_card, run)
-        stack.enter_context(memory_errors_explained(MEMORY_HINT))
         session = Session(
             replace(run, config=config),  # a resumed run may continue with another one
             prepared,

@@ -1,7 +1,6 @@
 """The training loop: one update on one page, and a generator that makes them one after the other.
 
-`Trainer._update` is the update; `SmallerParts` repeats it in parts where memory runs out, and
-`CudaGraphs` replays it.
+`Trainer._update` is the update, and `CudaGraphs` replays it.
 Owns everything that changes during training, and saves and restores it. Letters: B, S, T as in
 `batching`.
 """
@@ -21,19 +20,15 @@ from mt_cli.config.schema import TrainingConfig
 from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, collate, plan_epoch
 from mt_cli.data.encoded import EncodedSplit
 from mt_cli.machine.device import Runtime, seed_dropout
-from mt_cli.machine.memory import memory_errors_explained, release_memory
 from mt_cli.machine.progress import progress_shown
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training.distillation import Teachers
 from mt_cli.training.distributed import World
-from mt_cli.training.graphs import CudaGraphs
+from mt_cli.training.graphs import CudaGraphs, UpdateFunction
 from mt_cli.training.loss import batch_loss
 from mt_cli.training.optimizer import Optimizer
 from mt_cli.training.precision import LossScale, WorkingCopy, gradients
-from mt_cli.training.retry import SmallerParts, UpdateFunction
 from mt_cli.training.schedule import learning_rate
-
-MEMORY_HINT = "lower training.tokens_per_batch"
 
 
 @dataclass(frozen=True)
@@ -86,12 +81,11 @@ class Trainer:
         self._teachers: Teachers | None = None
         self._scale = LossScale(runtime.dtype, device=runtime.device)
 
-        update: UpdateFunction = self._update
         self.uses_graphs = runtime.graphs and self._has_graphs()
         """Whether updates are replayed as CUDA graphs."""
+        self._make_update: UpdateFunction = self._update
         if self.uses_graphs:
-            update = CudaGraphs(update, start_over=self._start_over)
-        self._retried_update = SmallerParts(update, start_over=self._start_over)
+            self._make_update = CudaGraphs(self._update, start_over=self._start_over)
 
         self.shapes: set[BatchShape] = set()
         """Shapes of all batches, before they are divided among processes."""
@@ -167,8 +161,7 @@ class Trainer:
                 self._working.add_gradients_to_master()
             sums += torch.stack([loss.minimized.detach(), loss.nll])
         self._world.all_reduce([*gradients(self._parameters), sums])
-        # Too late to start over where memory runs out: the other processes have gone on.
-        with record_function("step"), memory_errors_explained(MEMORY_HINT):
+        with record_function("step"):
             self._scale.unscale_(self._parameters)
             grad_norm = clip_grad_norm_(self._parameters, self._config.clip_norm or float("inf"))
             # One update that is not finite would spoil the weights for ever. This is decided on
@@ -193,7 +186,7 @@ class Trainer:
             self._working.model.train()
         self._seed_dropout()
         with self._runtime.attention():
-            measured = self._retried_update(batches, lr, 1 / tgt_tokens)
+            measured = self._make_update(batches, lr, 1 / tgt_tokens)
         loss, nll, grad_norm, skipped = measured.unbind()
         return StepReport(
             step=step,
@@ -214,10 +207,9 @@ class Trainer:
         seed_dropout(int(seed))
 
     def _start_over(self) -> None:
-        """Clear what an update that ran out of memory has left behind."""
+        """Clear what a failed capture has left behind."""
         for model in (self.model, self._working.model):
             model.zero_grad(set_to_none=True)
-        release_memory(self._device)
         self._seed_dropout()
 
     def _has_graphs(self) -> bool:

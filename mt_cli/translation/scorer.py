@@ -14,13 +14,12 @@ from torch.nn import functional as F
 from mt_cli.data.batching import pad_ids
 from mt_cli.decoding.hypothesis import Ids
 from mt_cli.machine.device import Runtime
-from mt_cli.machine.memory import memory_errors_explained
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID, PAD_ID
 from mt_cli.text.tokenizers import Tokenizers
-from mt_cli.translation.halving import Halving
 from mt_cli.translation.options import DecodingOptions
+from mt_cli.translation.searcher import in_halves
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +58,6 @@ class PairScorer:
         self._tokenizers = tokenizers
         self._runtime = runtime
         self._batch_size = batch_size
-        self._halving = Halving(runtime.device, if_single=("a single pair does not fit",))
 
     @classmethod
     def of_runs(cls, runs: Sequence[Run], options: DecodingOptions) -> "PairScorer":
@@ -70,11 +68,10 @@ class PairScorer:
         """
         config = options.config_of(runs[0])
         runtime = options.set_up_runtime(config)
-        with memory_errors_explained("the model does not fit"):
-            models = []
-            for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
-                models.append(run.load_model(checkpoint=name, backend=options.backend))
-            return cls(models, runs[0].tokenizers, runtime=runtime, batch_size=config.batch_size)
+        models = []
+        for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
+            models.append(run.load_model(checkpoint=name, backend=options.backend))
+        return cls(models, runs[0].tokenizers, runtime=runtime, batch_size=config.batch_size)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, first_line: int | None = None
@@ -106,8 +103,7 @@ class PairScorer:
                 scores[i] = PairScore(0.0, 1)
         for batch in self._batches(possible, src_ids, tgt_ids):
             pairs = [(src_ids[i], tgt_ids[i]) for i in batch]
-            longest = max(len(ids) for pair in pairs for ids in pair) + 1
-            found = self._halving.map(self._log_probs, pairs, longest=longest)
+            found = in_halves(self._log_probs, pairs)
             for i, log_prob in zip(batch, found, strict=True):
                 scores[i] = PairScore(log_prob, len(tgt_ids[i]) + 1)
         return scores

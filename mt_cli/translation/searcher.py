@@ -1,5 +1,6 @@
 """`Searcher`: source ids in, hypotheses out, in batches of like length on every core."""
 
+import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
@@ -19,9 +20,9 @@ from mt_cli.decoding.hypothesis import Hyp, Ids, OnDone
 from mt_cli.decoding.rules import Rules
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.search import beam_search, greedy_search, sample_search
-from mt_cli.errors import Option, OutOfMemoryError
+from mt_cli.errors import OutOfMemoryError
 from mt_cli.machine.device import Runtime
-from mt_cli.machine.memory import GIB, free_memory_of, memory_errors_explained
+from mt_cli.machine.shortage import MEMORY, shortage
 from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.cpu_kernels import transpose_weights_
@@ -30,11 +31,11 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import Run
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.translation.engine import CrossAttention, Engine
-from mt_cli.translation.halving import UNLIMITED, Halving
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.options import DecodingOptions
-from mt_cli.translation.search_memory import SearchSize
 
+log = logging.getLogger(__name__)
+Item = TypeVar("Item")
 Found = TypeVar("Found")
 MAX_HYPS = {"cpu": 420, "cuda": 8192, "mps": 8192}
 """Rows of a step's matrix products: fewer leave the device idle, more fall out of its caches
@@ -49,8 +50,6 @@ FEW_NUMBERS = 1 << 14
 """Numbers in all hypotheses of a step up to which one thread is as fast as several, and does not
 wait for the others where other programs have their cores.
 """
-NEGLIGIBLE = 1 << 26
-"""Bytes that are there without asking."""
 MIN_HYPS = 64
 """Fewest rows of the last batches, which get smaller so that all cores end together."""
 
@@ -92,14 +91,6 @@ class Searcher(Engine):
         self._pool = ThreadPoolExecutor(
             self._threads, initializer=torch.set_num_threads, initargs=(1,)
         )
-        remedy: list[str | Option] = []
-        if sampling is not None:
-            remedy = ["; lower ", Option("n_best")]
-        elif config.beam_size > 1:
-            remedy = ["; lower ", Option("beam_size")]
-        self._halving = Halving(
-            runtime.device, if_single=["a single sentence does not fit", *remedy]
-        )
 
     @classmethod
     def load(
@@ -107,27 +98,26 @@ class Searcher(Engine):
     ) -> "Searcher":
         """Load the checkpoints of `runs` that `options` name, on the device that they name."""
         runtime = options.set_up_runtime(config)
-        with memory_errors_explained("the model does not fit"):
-            models = []
-            for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
-                models.append(run.load_model(checkpoint=name, backend=options.backend))
-            if runtime.device.type == "cpu":
-                for model in models:
-                    transpose_weights_(model)
-            joint = models[0] if len(models) == 1 else Ensemble(models).eval()
-            return cls(
-                joint.to(runtime.device),
-                config,
-                runtime=runtime,
-                forbidden_ids=forbidden_ids(runs[0].tokenizers, config),
-                lengths=runs[0].lengths,
-                sampling=options.sampling,
-                seed=options.seed,
-            )
+        models = []
+        for run, name in zip(runs, options.checkpoints_of(runs), strict=True):
+            models.append(run.load_model(checkpoint=name, backend=options.backend))
+        if runtime.device.type == "cpu":
+            for model in models:
+                transpose_weights_(model)
+        joint = models[0] if len(models) == 1 else Ensemble(models).eval()
+        return cls(
+            joint.to(runtime.device),
+            config,
+            runtime=runtime,
+            forbidden_ids=forbidden_ids(runs[0].tokenizers, config),
+            lengths=runs[0].lengths,
+            sampling=options.sampling,
+            seed=options.seed,
+        )
 
     def greedy(self, sources: Sequence[Ids], *, on_done: OnDone | None) -> list[list[int]]:
         """What greedy search finds for each of `sources`."""
-        return self._in_batches(sources, self._greedy, self._size(hyps_each=1), on_done=on_done)
+        return self._in_batches(sources, self._greedy, hyps_each=1, on_done=on_done)
 
     def n_best(
         self, sources: Sequence[Ids], *, n_best: int, on_done: OnDone | None = None
@@ -135,14 +125,11 @@ class Searcher(Engine):
         """The `n_best` best hypotheses of each of `sources`, the best first."""
         if self.sampling is None:
             beams = partial(self._beams, n_best=n_best)
-            size = self._size(hyps_each=self.config.beam_size)
-            return self._in_batches(sources, beams, size, on_done=on_done)
+            return self._in_batches(
+                sources, beams, hyps_each=self.config.beam_size, on_done=on_done
+            )
         samples = partial(self._samples, n_best=n_best, sampling=self.sampling)
-        size = self._size(hyps_each=n_best, is_sampling=True)
-        return self._in_batches(sources, samples, size, on_done=on_done)
-
-    def _size(self, *, hyps_each: int, is_sampling: bool = False) -> SearchSize:
-        return SearchSize(self.models, self.limit, hyps_each, is_sampling)
+        return self._in_batches(sources, samples, hyps_each=n_best, on_done=on_done)
 
     def cross_attention(self, sources: Sequence[Ids], hyps: Sequence[Ids]) -> list[CrossAttention]:
         """See `Engine`."""
@@ -150,10 +137,8 @@ class Searcher(Engine):
         pairs = list(zip(sources, hyps, strict=True))
         longer = [max(pair, key=len) for pair in pairs]
         found: dict[int, CrossAttention] = {}
-        for batch in self._batches(longer, self._size(hyps_each=1), workers=1):
-            of_batch = self._halving.map(
-                self._cross_attention, [pairs[i] for i in batch], longest=len(longer[batch[0]]) + 1
-            )
+        for batch in self._batches(longer, hyps_each=1, workers=1):
+            of_batch = in_halves(self._cross_attention, [pairs[i] for i in batch])
             found.update(zip(batch, of_batch, strict=True))
         return [found[i] for i in range(len(pairs))]
 
@@ -219,8 +204,8 @@ class Searcher(Engine):
         self,
         sources: Sequence[Ids],
         search: Callable[[list[Ids]], list[Found]],
-        size: SearchSize,
         *,
+        hyps_each: int,
         on_done: OnDone | None,
     ) -> list[Found]:
         """What `search` finds for each of `sources`: one thread per core, each with its batches.
@@ -229,23 +214,15 @@ class Searcher(Engine):
         are never split, and nobody waits.
         """
         workers = self._threads if self.runtime.device.type == "cpu" else 1
-        longest = max((len(ids) for ids in sources), default=0) + 1
-        memory = UNLIMITED
-        if len(sources) * size.memory_of_sentence(longest) > NEGLIGIBLE:
-            memory = self._free_memory(size)
-            workers = max(1, min(workers, memory // size.memory_of_sentence(longest)))
-        num_numbers = len(sources) * size.hyps_each * self.models[0].output.weight.shape[1]
+        num_numbers = len(sources) * hyps_each * self.models[0].output.weight.shape[1]
         runtime = replace(self.runtime, threads=1) if num_numbers <= FEW_NUMBERS else self.runtime
-        batches = self._batches(sources, size, workers=workers, memory=memory // workers)
-
-        def search_in_parts(group: list[Ids]) -> list[Found]:
-            return self._halving.map(search, group, longest=max(map(len, group)) + 1)
-
+        batches = self._batches(sources, hyps_each=hyps_each, workers=workers)
+        search_in_halves = partial(in_halves, search)
         groups = ([sources[i] for i in batch] for batch in batches)
         if workers == 1 or len(batches) == 1:
-            searched = ((number, search_in_parts(group)) for number, group in enumerate(groups))
+            searched = ((number, search_in_halves(group)) for number, group in enumerate(groups))
         else:
-            searched = self._side_by_side(search_in_parts, groups)
+            searched = self._side_by_side(search_in_halves, groups)
         found: dict[int, Found] = {}
         with runtime.limited(), closing(searched):
             for number, of_batch in searched:
@@ -267,53 +244,24 @@ class Searcher(Engine):
                 future.cancel()
             wait(futures)
 
-    def _free_memory(self, size: SearchSize) -> int:
-        """Bytes that a search may take.
-
-        Raises:
-            OutOfMemoryError: the continuations of one sentence do not fit.
-        """
-        free = free_memory_of(self.runtime.device)
-        if free is None:
-            return UNLIMITED
-        needed = size.memory_of_choices()
-        if size.hyps_each > 1 and needed > free:
-            option = "n_best" if size.is_sampling else "beam_size"
-            raise OutOfMemoryError(
-                f"{size.hyps_each:,} hypotheses of a sentence take about {needed / GIB:,.1f} GiB, "
-                f"and {free / GIB:,.1f} GiB are free; lower ",
-                Option(option),
-            )
-        return free
-
-    def _batches(
-        self,
-        sources: Sequence[Ids],
-        size: SearchSize,
-        *,
-        workers: int,
-        memory: int = UNLIMITED,
-    ) -> list[list[int]]:
-        """The places of all `sources`, like lengths together, which wastes no padding.
-
-        A batch takes at most `memory` bytes.
-        """
+    def _batches(self, sources: Sequence[Ids], *, hyps_each: int, workers: int) -> list[list[int]]:
+        """The places of all `sources`, like lengths together, which wastes no padding."""
         device = self.runtime.device.type
         largest = self.config.batch_size
         if not largest:
-            largest = min(MAX_SENTENCES[device], max(1, MAX_HYPS[device] // size.hyps_each))
+            largest = min(MAX_SENTENCES[device], max(1, MAX_HYPS[device] // hyps_each))
         fair_share = math.ceil(len(sources) / workers)
         largest = min(largest, max(MIN_SENTENCES, fair_share))
-        smallest = max(MIN_SENTENCES, MIN_HYPS // size.hyps_each)
+        smallest = max(MIN_SENTENCES, MIN_HYPS // hyps_each)
+        copies = 1 if self.sampling is None else hyps_each  # each sample reads its source anew
         # The longest come first, so that memory runs out early.
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]), reverse=True)
         batches: list[list[int]] = []
         while order:
             longest = len(sources[order[0]]) + 1
             share = math.ceil(len(order) / workers)
-            by_tokens = MAX_TOKENS[device] // (longest * size.copies)
-            by_memory = memory // size.memory_of_sentence(longest)
-            count = max(1, min(largest, max(smallest, share), by_tokens, by_memory))
+            by_tokens = MAX_TOKENS[device] // (longest * copies)
+            count = max(1, min(largest, max(smallest, share), by_tokens))
             batches.append(order[:count])
             order = order[count:]
         return batches
@@ -326,6 +274,28 @@ class Searcher(Engine):
         with self.runtime.inference():
             limits = [self.limit(len(ids)) for ids in sources]
             yield self._model.start(src_ids), torch.tensor(limits, device=src_ids.device)
+
+
+def in_halves(work: Callable[[list[Item]], list[Found]], items: list[Item]) -> list[Found]:
+    """What `work` finds for each of `items`, in halves where memory runs out.
+
+    Raises:
+        OutOfMemoryError: a single item does not fit.
+    """
+    try:
+        return work(items)
+    except (MemoryError, RuntimeError) as error:
+        if shortage(error) != MEMORY:
+            raise
+        if len(items) == 1:
+            raise OutOfMemoryError(
+                "out of memory: a single sentence does not fit; search for fewer translations of it"
+            ) from error
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()  # here, because an exception holds what its calls held
+    log.warning("out of memory: %d sentences together; a smaller batch_size is faster", len(items))
+    middle = len(items) // 2
+    return in_halves(work, items[:middle]) + in_halves(work, items[middle:])
 
 
 def _with_ends(sources: Sequence[Ids]) -> Tensor:

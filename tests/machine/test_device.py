@@ -12,9 +12,8 @@ from processor import pretend_processor
 
 from mt_cli.config.schema import Device
 from mt_cli.decoding import search
-from mt_cli.errors import Option, ResourceError
+from mt_cli.errors import ResourceError
 from mt_cli.machine.device import best_precision, choose_runtime, set_up_process
-from mt_cli.machine.memory import memory_errors_explained
 from mt_cli.machine.shortage import MEMORY, SHORTAGE_HINTS, THREADS, gpu_failure, shortage
 from mt_cli.training import loss
 from mt_cli.translation import scorer, searcher
@@ -169,23 +168,6 @@ def test_precision_asked_for_is_not_second_guessed(monkeypatch: pytest.MonkeyPat
     assert choose_runtime(device="cpu", precision="fp32").precision == "fp32"
     pretend_processor(monkeypatch, amx=False)
     assert choose_runtime(device="cpu", precision="bf16").precision == "bf16"
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-    ],
-    ids=["gpu", "cpu"],
-)
-def test_running_out_of_memory_is_explained(error: RuntimeError) -> None:
-    with (
-        pytest.raises(ResourceError, match="lower batch_size") as caught,
-        memory_errors_explained("lower ", Option("batch_size")),
-    ):
-        raise error
-    assert caught.value.__cause__ is error
 
 
 def test_float32_is_computed_in_full() -> None:

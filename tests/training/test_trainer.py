@@ -1,6 +1,6 @@
 """The trainer: that it learns, what an update is, and that it resumes exactly."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count, islice
 from typing import Any
 
@@ -414,87 +414,6 @@ def test_gradients_of_all_processes_add_up(
     *summed, sums = (first + second for first, second in zip(of_first, of_second, strict=True))
     torch.testing.assert_close(summed, list(gradients), rtol=1e-4, atol=1e-6)
     assert sums[0].item() == pytest.approx(total.item(), rel=1e-5)
-
-
-class LittleMemory:
-    """Room for the losses of batches of `most` rows; `error` is raised for more of them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, most: int, error: Exception) -> None:
-        self.rows: list[int] = []
-
-        def loss(model: TranslationModel, batch: Batch, **options: Any) -> Loss:  # noqa: ANN401
-            self.rows.append(len(batch.src_ids))
-            of_batch = batch_loss(model, batch, **options)  # what it has drawn is drawn
-            if len(batch.src_ids) > most:
-                raise error
-            return of_batch
-
-        monkeypatch.setattr("mt_cli.training.trainer.batch_loss", loss)
-
-
-# With so large a denominator, Adam moves by the size of a gradient, and mere rounding makes no
-# step.
-BY_SIZE: dict[str, Any] = {"tokens_per_batch": 80, "eps": 1.0, "peak_lr": 1.0}
-NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-
-
-@pytest.mark.parametrize(
-    "error",
-    [NO_MEMORY, RuntimeError("DefaultCPUAllocator: can't allocate memory")],
-    ids=["gpu", "cpu"],
-)
-@pytest.mark.parametrize("accumulation", [1, 3])
-def test_batches_that_do_not_fit_make_the_same_updates_in_parts(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    error: Exception,
-    accumulation: int,
-) -> None:
-    trained = []
-    for has_room in (True, False):
-        model = randomised(tiny_model())
-        trainer = trainer_of(model, accumulation=accumulation, clip_norm=1.0, **BY_SIZE)
-        with monkeypatch.context() as patch:
-            memory = LittleMemory(patch, most=1000 if has_room else 4, error=error)
-            reports = list(trainer.run())
-        trained.append((list(model.parameters()), losses(reports), [r.tgt_tokens for r in reports]))
-    torch.testing.assert_close(trained[0], trained[1], rtol=1e-4, atol=1e-5)
-    assert max(memory.rows) > 4
-    # Of a shape that does not fit, no batch is tried in a later update.
-    assert memory.rows.count(max(memory.rows)) <= accumulation
-    assert caplog.text.count("out of memory") == 1
-
-
-def test_memory_that_runs_out_within_a_backward_pass_leaves_no_half_of_a_gradient(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    trained = []
-    for fails in (False, True):
-        model = randomised(tiny_model())
-        if fails:
-            errors = iter([NO_MEMORY])
-            # The last parameter that the backward pass comes to: all others have been added to by
-            # then.
-            model.src_embedding.weight.register_hook(  # type: ignore[no-untyped-call]
-                lambda gradient, errors=errors: raise_next(errors, gradient)
-            )
-        report = next(trainer_of(model, accumulation=2, **BY_SIZE).run())
-        trained.append((list(model.parameters()), report.grad_norm))
-    torch.testing.assert_close(trained[0], trained[1], rtol=1e-4, atol=1e-5)
-
-
-def raise_next(errors: Iterator[Exception], value: Tensor) -> Tensor:
-    """`value`, once there are no `errors` left to raise."""
-    for error in errors:
-        raise error
-    return value
-
-
-def test_a_single_pair_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = LittleMemory(monkeypatch, most=0, error=NO_MEMORY)
-    with pytest.raises(torch.OutOfMemoryError):
-        next(trainer_of(randomised(tiny_model()), tokens_per_batch=80).run())
-    assert min(memory.rows) == 1
 
 
 def test_dropout_depends_on_the_seed() -> None:
