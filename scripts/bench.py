@@ -32,7 +32,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mt_cli.config.load import load_config
 from mt_cli.errors import MtCliError
-from mt_cli.machine.limits import usable_cores
+from mt_cli.machine.process import usable_cores
 
 if TYPE_CHECKING:  # each process imports what it measures
     from mt_cli.config.schema import TrainingConfig

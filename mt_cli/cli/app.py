@@ -22,13 +22,22 @@ from typer.exceptions import TyperException
 from mt_cli import __version__
 from mt_cli.cli.flags import expanded
 from mt_cli.errors import MtCliError, ResourceError, StoppedError, UsageError
-from mt_cli.machine.atomic import reason_of
-from mt_cli.machine.leaving import leave
-from mt_cli.machine.limits import bound_spinning
-from mt_cli.machine.log import set_up_logging
-from mt_cli.machine.shortage import SHORTAGE_HINTS, gpu_failure, shortage
-from mt_cli.machine.signals import TERMINATING
-from mt_cli.machine.terminal import is_terminal, print_lines, print_stderr, silence_stdout
+from mt_cli.machine.files import reason_of
+from mt_cli.machine.process import (
+    SHORTAGE_HINTS,
+    TERMINATING,
+    bound_spinning,
+    gpu_failure,
+    leave,
+    shortage,
+)
+from mt_cli.machine.terminal import (
+    is_terminal,
+    print_lines,
+    print_stderr,
+    set_up_logging,
+    silence_stdout,
+)
 
 log = logging.getLogger(__name__)
 EXIT_CODES = """\

@@ -9,8 +9,7 @@ import typer
 from mt_cli.cli.app import app, command
 from mt_cli.cli.flags import ModelFlags, OutputFlags, RunPaths
 from mt_cli.errors import UsageError
-from mt_cli.machine.progress import progress_shown
-from mt_cli.machine.terminal import is_terminal, json_text, print_lines
+from mt_cli.machine.terminal import is_terminal, json_text, print_lines, progress_shown
 
 
 @command(app, "score runs/sample --src german.txt --tgt english.txt --normalize")

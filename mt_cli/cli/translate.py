@@ -19,8 +19,7 @@ from mt_cli.cli.flags import (
 from mt_cli.config.messages import command_line
 from mt_cli.decoding.sampling import Sampling
 from mt_cli.errors import UsageError
-from mt_cli.machine.progress import progress_shown
-from mt_cli.machine.terminal import json_text
+from mt_cli.machine.terminal import json_text, progress_shown
 
 if TYPE_CHECKING:  # torch is imported when something is translated
     from mt_cli.translation.lines import Translation

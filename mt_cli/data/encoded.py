@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mt_cli.config.schema import Side
 from mt_cli.errors import DataError
-from mt_cli.machine.atomic import write_errors_named
+from mt_cli.machine.files import write_errors_named
 
 IDS_TOGETHER = 1 << 22
 """Ids read at a time, so that a memory-mapped corpus need not fit into memory."""

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mt_cli.errors import DataError, ResourceError
-from mt_cli.machine.atomic import write_atomically
-from mt_cli.machine.files import sha256_bytes, sha256_file
+from mt_cli.machine.files import sha256_bytes, sha256_file, write_atomically
 
 log = logging.getLogger(__name__)
 

@@ -52,11 +52,16 @@ from mt_cli.data.scan import (
     scan_split,
 )
 from mt_cli.errors import DataError, UsageError
-from mt_cli.machine.atomic import built_beside, check_outside, is_free, write_atomically
-from mt_cli.machine.files import MANIFEST, sha256_bytes
-from mt_cli.machine.limits import usable_cores
-from mt_cli.machine.lock import locked
-from mt_cli.machine.workers import ordered_map
+from mt_cli.machine.files import (
+    MANIFEST,
+    built_beside,
+    check_outside,
+    is_free,
+    locked,
+    sha256_bytes,
+    write_atomically,
+)
+from mt_cli.machine.process import ordered_map, usable_cores
 from mt_cli.text.normalize import (
     gist,
     hash_texts,

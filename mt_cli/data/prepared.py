@@ -29,15 +29,16 @@ from mt_cli.data.encoded import EncodedSplit, lines_path, open_split
 from mt_cli.data.lengths import TrainingLengths
 from mt_cli.data.report import CorpusReport
 from mt_cli.errors import DataError, PreparedDataError
-from mt_cli.machine.atomic import recover, write_json
 from mt_cli.machine.files import (
     MANIFEST,
     MAX_TEXT_BYTES,
     check_hashes,
     read_file,
     read_json,
+    recover,
     sha256_bytes,
     sha256_of_files,
+    write_json,
 )
 from mt_cli.text.normalize import decode_line
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers

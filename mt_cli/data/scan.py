@@ -13,8 +13,8 @@ from mt_cli.config.schema import FilterConfig
 from mt_cli.data.corpora import PairSource, RawPair, is_trained_on
 from mt_cli.data.filter import DUPLICATE, EMPTY, KEPT, REASONS, drop_reason
 from mt_cli.errors import DataError
-from mt_cli.machine.progress import progress_shown
-from mt_cli.machine.workers import ordered_map
+from mt_cli.machine.process import ordered_map
+from mt_cli.machine.terminal import progress_shown
 from mt_cli.text.normalize import Hashes, decode_line, gist, hash_texts, is_valid_utf8, normalize
 from mt_cli.text.sentences import split_sentences
 from mt_cli.text.tokenizers import SAMPLE_SIZE, TextOptions, sampled

@@ -10,8 +10,7 @@ from jinja2 import Environment, TemplateError
 
 from mt_cli.errors import MtCliError
 from mt_cli.evaluation.kept import kept_scores, validation_of
-from mt_cli.machine.atomic import write_atomically
-from mt_cli.machine.files import read_file
+from mt_cli.machine.files import read_file, write_atomically
 from mt_cli.model.build import num_parameters
 from mt_cli.runs.run import ENVIRONMENT, STATUS, Run
 

@@ -22,10 +22,8 @@ from mt_cli.evaluation.kept import (
 from mt_cli.evaluation.scoring import Scores, score
 from mt_cli.evaluation.symptoms import symptoms
 from mt_cli.evaluation.test_sets import EvalChoice, EvalSet, pinned_splits
-from mt_cli.machine.atomic import built_beside
-from mt_cli.machine.files import sha256_json
-from mt_cli.machine.lock import locked
-from mt_cli.machine.progress import progress_shown
+from mt_cli.machine.files import built_beside, locked, sha256_json
+from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.checkpoint import weights_sha256
 from mt_cli.runs.opening import open_models, open_prepared_of
 from mt_cli.runs.run import EVALUATIONS, EXPORTED_MODEL, ExportedModel, Run

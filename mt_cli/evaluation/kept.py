@@ -6,8 +6,14 @@ from pathlib import Path
 
 from mt_cli.errors import DataError
 from mt_cli.evaluation.test_sets import EvalSet
-from mt_cli.machine.atomic import write_atomically, write_json
-from mt_cli.machine.files import MAX_TEXT_BYTES, read_file, read_json, sha256_bytes
+from mt_cli.machine.files import (
+    MAX_TEXT_BYTES,
+    read_file,
+    read_json,
+    sha256_bytes,
+    write_atomically,
+    write_json,
+)
 from mt_cli.runs.checkpoint import checkpoint_name, weights_sha256
 from mt_cli.runs.metrics import read_metrics
 from mt_cli.runs.run import SCORES, Run

@@ -18,15 +18,16 @@ from mt_cli.export.argos import check_fits_argos, pack_for_argos
 from mt_cli.export.ctranslate2_model import write_model
 from mt_cli.export.proof import Proof, prove
 from mt_cli.export.run_copy import copy_run
-from mt_cli.machine.atomic import (
+from mt_cli.machine.files import (
+    MANIFEST,
     built_beside,
     check_replaceable,
     has_files,
+    locked,
+    sha256_of_files,
     write_atomically,
     write_json,
 )
-from mt_cli.machine.files import MANIFEST, sha256_of_files
-from mt_cli.machine.lock import locked
 from mt_cli.runs.checkpoint import STATE, weights_sha256
 from mt_cli.runs.opening import open_model, open_prepared_of, open_run
 from mt_cli.runs.run import (

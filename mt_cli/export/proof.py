@@ -8,7 +8,7 @@ import torch
 
 from mt_cli.data.prepared import Prepared
 from mt_cli.evaluation.scoring import score_bleu
-from mt_cli.machine.progress import progress_shown
+from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.run import ExportedModel, Run
 from mt_cli.translation.ctranslate2_engine import CTranslate2Engine
 from mt_cli.translation.options import DecodingOptions

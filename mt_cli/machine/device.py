@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mt_cli.config.schema import MAX_THREADS, Device, GraphsChoice, Precision, PrecisionChoice
 from mt_cli.errors import Option, ResourceError
-from mt_cli.machine.limits import usable_cores
+from mt_cli.machine.process import usable_cores
 
 log = logging.getLogger(__name__)
 

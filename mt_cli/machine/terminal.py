@@ -1,8 +1,4 @@
-r"""Terminals and streams: text that may be shown, results on stdout, logs and progress on stderr.
-
-What a terminal would obey, or hide, is spelled out, such as `\x1b` or `\u202e`: names of files,
-keys of configs and entries of vocabularies were written by somebody else.
-"""
+"""The terminal: what is printed, logged, and shown as progress."""
 
 import contextlib
 import io
@@ -12,15 +8,17 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Never, TextIO
 
 from tqdm import tqdm
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.atomic import reason_of
+from mt_cli.machine.files import reason_of, write_errors_named
 
 log = logging.getLogger(__name__)
 
@@ -172,3 +170,123 @@ def format_duration(seconds: float) -> str:
     if seconds < 90 * 60:
         return f"{seconds / 60:.{int(seconds < 600)}f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def set_up_logging(*, is_quiet: bool, is_verbose: bool) -> None:
+    """Send the package's log to stderr: warnings, progress unless quiet, details if verbose."""
+    logging.raiseExceptions = False  # a log that cannot be written must not hide what is logged
+    handler = _StderrHandler()
+    handler.setLevel(logging.WARNING if is_quiet else logging.DEBUG if is_verbose else logging.INFO)
+    package = logging.getLogger("mt_cli")
+    package.handlers = [handler]
+    package.setLevel(logging.DEBUG)
+    package.propagate = False
+
+
+class _StderrHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        print_stderr(f"{level}{self.format(record)}")
+
+
+class _LogFile(logging.FileHandler):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record), kept="\n\t")
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 — logging's name
+        """Give up, with a warning: a log is never what work is for."""
+        error = sys.exception()
+        logging.getLogger("mt_cli").removeHandler(self)
+        reason = reason_of(error) if isinstance(error, OSError) else error
+        log.warning("%s: cannot be written: %s; the work goes on", self.baseFilename, reason)
+
+
+@contextlib.contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """Add all that the package logs in the block to the end of the file `path`, details too.
+
+    Raises:
+        ResourceError: it cannot be opened.
+    """
+    with write_errors_named(path):
+        handler = _LogFile(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    package = logging.getLogger("mt_cli")
+    previous = package.level
+    package.setLevel(logging.DEBUG)
+    package.addHandler(handler)
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
+        package.setLevel(previous)
+        with contextlib.suppress(OSError):
+            handler.close()
+
+
+def has_listener(level: int = logging.INFO) -> bool:
+    """Whether messages of `level` reach a person, and not only a file.
+
+    INFO does not with `--quiet`, where `mt_cli` is used as a library, or where another process
+    reports.
+    """
+    package = logging.getLogger("mt_cli")
+    if not package.isEnabledFor(level):
+        return False
+    for handler in package.handlers:
+        if handler.level <= level and not isinstance(handler, logging.FileHandler):
+            return True
+    return False
+
+
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}"
+"""In 80 columns, a training's facts leave a third of them for the bar."""
+LINE_EVERY_S = 10.0
+"""Seconds between two lines of progress where there is no bar."""
+
+
+def progress_bar(
+    label: str, *, unit: str, total: int | None = None, initial: int = 0, is_hidden: bool = False
+) -> "tqdm[Never]":
+    """A bar on stderr that vanishes when it is closed; disabled if nobody can see it."""
+    can_be_seen = sys.stderr is not None and has_listener() and not is_hidden
+    return tqdm(
+        desc=visible(label),
+        unit=f" {unit}",
+        total=total,
+        initial=initial,
+        disable=None if can_be_seen else True,  # None: only if stderr is no terminal
+        file=sys.stderr,
+        leave=False,
+        dynamic_ncols=True,
+        bar_format=BAR if total else None,
+    )
+
+
+@contextmanager
+def progress_shown(
+    label: str, *, unit: str, total: int | None = None, is_hidden: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """Show the progress of the work `label`, such as `translating test`, during the block.
+
+    Call the yielded function with the number of `unit`, such as `lines`, that were done. Where
+    stderr is no terminal, the log gets a line after each `LINE_EVERY_S`.
+    """
+    started_at = time.monotonic()
+    last_line_at = started_at
+    done = 0
+
+    def update(count: int) -> None:
+        nonlocal done, last_line_at
+        done += count
+        bar.update(count)
+        now = time.monotonic()
+        if bar.disable and not is_hidden and now - last_line_at >= LINE_EVERY_S:
+            last_line_at = now
+            share = f"{done} {unit}"
+            if total:
+                share = f"{done} of {total} {unit}  {100 * done // total} %"
+            log.info("%s  %s  elapsed %.0f s", label, share, now - started_at)
+
+    with progress_bar(label, unit=unit, total=total, is_hidden=is_hidden) as bar:
+        yield update

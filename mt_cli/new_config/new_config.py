@@ -21,14 +21,14 @@ from mt_cli.data.files import named_kind, without_packing
 from mt_cli.data.prepare import warn_of_leaks
 from mt_cli.data.tmx import languages_of
 from mt_cli.errors import MtCliError, UsageError
-from mt_cli.machine.atomic import (
+from mt_cli.machine.files import (
     built_beside,
     check_outside,
     check_replaceable,
+    locked,
     remove,
     write_atomically,
 )
-from mt_cli.machine.lock import locked
 from mt_cli.machine.terminal import visible
 from mt_cli.new_config.corpus_size import TokenCount, count_tokens, measure
 from mt_cli.new_config.held_out import EMPTY, REPEATED, cut_off

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mt_cli.errors import DataError
-from mt_cli.machine.atomic import write_atomically
+from mt_cli.machine.files import write_atomically
 from mt_cli.pictures.figures import PICTURES, check_ending, render
 from mt_cli.runs.metrics import number_in, read_metrics
 from mt_cli.runs.opening import open_run

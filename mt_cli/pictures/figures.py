@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt_cli.errors import UsageError
-from mt_cli.machine.atomic import write_atomically
+from mt_cli.machine.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,8 +19,16 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from mt_cli.errors import DataError
-from mt_cli.machine.atomic import built_beside, write_atomically, write_json
-from mt_cli.machine.files import MANIFEST, check_hashes, read_file, read_json, sha256_of_files
+from mt_cli.machine.files import (
+    MANIFEST,
+    built_beside,
+    check_hashes,
+    read_file,
+    read_json,
+    sha256_of_files,
+    write_atomically,
+    write_json,
+)
 
 MODEL, STATE, PROGRESS = "model.safetensors", "state.safetensors", "state.json"
 MAX_NUMBERS = 4

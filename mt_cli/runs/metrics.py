@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mt_cli.errors import DataError
-from mt_cli.machine.atomic import write_atomically, write_errors_named
-from mt_cli.machine.files import MAX_TEXT_BYTES, read_file
+from mt_cli.machine.files import MAX_TEXT_BYTES, read_file, write_atomically, write_errors_named
 
 METRICS_FILE = "metrics.jsonl"
 Record = dict[str, object]

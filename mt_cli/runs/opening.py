@@ -13,8 +13,7 @@ from mt_cli.config.messages import command_line
 from mt_cli.config.schema import Config
 from mt_cli.data.prepared import Prepared, open_prepared
 from mt_cli.errors import ConfigError, DataError, PreparedDataError, UsageError
-from mt_cli.machine.atomic import recover
-from mt_cli.machine.files import MANIFEST, check_hashes, read_json
+from mt_cli.machine.files import MANIFEST, check_hashes, read_json, recover
 from mt_cli.runs.run import ExportedModel, Run, RunManifest
 
 log = logging.getLogger(__name__)

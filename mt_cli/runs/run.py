@@ -23,15 +23,18 @@ from mt_cli.config.schema import Backend, Config, Quantization
 from mt_cli.data.lengths import TrainingLengths
 from mt_cli.data.prepared import Prepared
 from mt_cli.errors import DataError, Option, UsageError
-from mt_cli.machine.atomic import (
+from mt_cli.machine.files import (
+    MANIFEST,
     built_beside,
     check_replaceable,
     has_files,
+    read_file,
+    read_json,
     remove,
+    sha256_bytes,
     write_atomically,
     write_json,
 )
-from mt_cli.machine.files import MANIFEST, read_file, read_json, sha256_bytes
 from mt_cli.model.build import Shape, build_model, model_shapes
 from mt_cli.runs.metrics import METRICS_FILE
 from mt_cli.text.tokenizers import TOKENIZER_FOLDER, Tokenizers

@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.atomic import reason_of
-from mt_cli.machine.signals import TERMINATING
+from mt_cli.machine.files import reason_of
+from mt_cli.machine.process import TERMINATING
 
 log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 512

@@ -21,7 +21,7 @@ from torch import distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from mt_cli.errors import ResourceError, UsageError
-from mt_cli.machine.leaving import must_leave_at_once
+from mt_cli.machine.process import must_leave_at_once
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)

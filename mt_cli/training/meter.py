@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 import torch
 from torch import Tensor
 
-from mt_cli.training.precision import copy_into
+from mt_cli.training.optimizer import copy_into
 from mt_cli.training.trainer import StepReport
 
 MAX_UNREAD = 1000

@@ -14,12 +14,11 @@ from pathlib import Path
 
 import torch
 
-from mt_cli.machine.atomic import write_json
 from mt_cli.machine.device import Runtime
 from mt_cli.machine.facts import describe_processor
-from mt_cli.machine.limits import is_overloaded
-from mt_cli.machine.progress import progress_bar
-from mt_cli.machine.terminal import format_duration, visible
+from mt_cli.machine.files import write_json
+from mt_cli.machine.process import is_overloaded
+from mt_cli.machine.terminal import format_duration, progress_bar, visible
 from mt_cli.runs.checkpoint import CheckpointState
 from mt_cli.runs.metrics import append_metrics, number_in, read_metrics
 from mt_cli.runs.run import STATUS, Run

@@ -1,14 +1,16 @@
-"""How each parameter is updated from its gradient: Adam, AdamW and Muon."""
+"""How parameters are updated: Adam, AdamW and Muon, their schedules, and weights in 16 bits."""
 
+import copy
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never, cast
 
 import torch
 from torch import Tensor, nn
 
-from mt_cli.config.schema import TrainingConfig
-from mt_cli.training.precision import copy_into, gradients
+from mt_cli.config.schema import Schedule, TrainingConfig
+from mt_cli.model.translation_model import TranslationModel
 
 MOMENTUM = 0.95
 """Decay of Muon's running mean of a gradient."""
@@ -147,3 +149,127 @@ def orthogonal(matrices: Tensor, *, matmul_dtype: torch.dtype = torch.float32) -
         factor = torch.baddbmm(square, square, square, beta=-4.775, alpha=2.0315)
         x = torch.baddbmm(x, factor, x, beta=3.4445)
     return (x.mT if is_tall else x).to(matrices.dtype)
+
+
+def learning_rate(
+    step: int, *, schedule: Schedule, peak_lr: float, warmup_steps: int, total_steps: int
+) -> float:
+    """Rate at update `step` of `total_steps`: a linear rise to `peak_lr`, then `schedule`.
+
+    `inverse_sqrt` falls with 1/sqrt(step) ("Noam", Vaswani et al. 2017, 5.3); `cosine` is half a
+    cosine that reaches zero after the last update (Loshchilov and Hutter 2017).
+    """
+    if step <= warmup_steps:
+        return peak_lr * step / warmup_steps
+    match schedule:
+        case "constant":
+            return peak_lr
+        case "inverse_sqrt":
+            return peak_lr * math.sqrt(max(1, warmup_steps) / step)
+        case "cosine":
+            done = (step - warmup_steps) / max(1, total_steps + 1 - warmup_steps)
+            return peak_lr * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    assert_never(schedule)
+
+
+FIRST_SCALE_LOG2 = 16
+"""The first loss scale can be halved so often before it is 1."""
+UPDATES_BEFORE_GROWTH = 2000
+
+
+class WorkingCopy:
+    """The copy whose layers compute in a precision of their own; in fp32 it is the model itself.
+
+    Encoder and decoder layers are copied. Embeddings and output layer are the model's own: the
+    gradient of a frequent word's embedding is a sum of very many terms.
+    """
+
+    def __init__(self, model: TranslationModel, dtype: torch.dtype) -> None:
+        self.model = model
+        self._masters: list[Tensor] = []
+        self._copies: list[Tensor] = []
+        if dtype == model.dtype:
+            return
+        masters = dict(model.named_parameters())
+        shared = {id(p): p for name, p in masters.items() if not name.startswith("backend.")}
+        self.model = copy.deepcopy(model, shared).compute_in(dtype)
+        for name, parameter in self.model.named_parameters():
+            if parameter is not masters[name]:
+                self._masters.append(masters[name])
+                self._copies.append(parameter)
+
+    @torch.no_grad()
+    def copy_weights_from_master(self) -> None:
+        """Take over the model's weights."""
+        if self._copies:
+            torch._foreach_copy_(self._copies, self._masters)
+
+    @torch.no_grad()
+    def add_gradients_to_master(self) -> None:
+        """Add the copy's gradients to the model's, in fp32, and drop them."""
+        if not self._copies:
+            return
+        sums = [torch.empty_like(master) for master in self._masters]
+        torch._foreach_copy_(sums, gradients(self._copies))
+        if self._masters[0].grad is not None:
+            torch._foreach_add_(sums, gradients(self._masters))
+        for master, own, gradient in zip(self._masters, self._copies, sums, strict=True):
+            master.grad = gradient
+            own.grad = None
+
+
+class LossScale:
+    """A factor that keeps fp16's small gradients from becoming 0 (Micikevicius et al. 2018, 3.2).
+
+    It is halved where a gradient has overflowed, and doubled after many updates without that. It
+    stays on the device, so no update waits for its value. In other precisions it is 1.
+    """
+
+    def __init__(self, dtype: torch.dtype, *, device: torch.device) -> None:
+        self.is_used = dtype == torch.float16
+        first = 2.0**FIRST_SCALE_LOG2 if self.is_used else 1.0
+        self.factor = torch.full((), first, device=device)
+        self._since_change = torch.zeros((), dtype=torch.int32, device=device)
+
+    def unscale_(self, parameters: Sequence[Tensor]) -> None:
+        """Divide the gradients of `parameters` by the factor."""
+        if self.is_used:
+            torch._foreach_mul_(gradients(parameters), 1 / self.factor)
+
+    def update(self, *, overflowed: Tensor) -> None:
+        """Choose the factor of the next update; `overflowed` is a scalar, 1 or 0."""
+        if self.is_used:
+            torch._amp_update_scale_(
+                self.factor, self._since_change, overflowed, 2.0, 0.5, UPDATES_BEFORE_GROWTH
+            )
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state, by name."""
+        if not self.is_used:
+            return {}
+        return {"scale:factor": self.factor, "scale:since_change": self._since_change}
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from what `state_dict()` returned; after another precision, start afresh."""
+        copy_into(self.state_dict(), {**self.state_dict(), **tensors})
+
+
+def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The gradient of each parameter; every one must have one."""
+    found = [each.grad for each in parameters]
+    assert all(each is not None for each in found)
+    return cast("list[Tensor]", found)
+
+
+def copy_into(own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Copy into each tensor of `own` the one of the same name in `saved`.
+
+    Raises:
+        KeyError: a tensor is missing.
+        ValueError: one has another shape.
+    """
+    for name, tensor in own.items():
+        if saved[name].shape != tensor.shape:
+            found = tuple(saved[name].shape)
+            raise ValueError(f"{name} has shape {found}, expected {tuple(tensor.shape)}")
+        tensor.copy_(saved[name])

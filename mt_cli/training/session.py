@@ -19,8 +19,8 @@ from torch import Tensor
 from mt_cli.data.prepared import Prepared
 from mt_cli.errors import DivergedError, MtCliError, StoppedError
 from mt_cli.machine.device import Runtime
-from mt_cli.machine.progress import progress_shown
-from mt_cli.machine.signals import StopSignals
+from mt_cli.machine.process import StopSignals
+from mt_cli.machine.terminal import progress_shown
 from mt_cli.runs.checkpoint import CheckpointState
 from mt_cli.runs.metrics import number_in, read_metrics, truncate_metrics
 from mt_cli.runs.run import Run
@@ -28,8 +28,8 @@ from mt_cli.training.checkpointer import Checkpointer
 from mt_cli.training.distributed import World
 from mt_cli.training.meter import Meter
 from mt_cli.training.monitor import Monitor
+from mt_cli.training.optimizer import FIRST_SCALE_LOG2
 from mt_cli.training.other_runs import load_teachers
-from mt_cli.training.precision import FIRST_SCALE_LOG2
 from mt_cli.training.trackers import tracking
 from mt_cli.training.trainer import StepReport, Trainer
 from mt_cli.training.validator import Validation, Validator

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from mt_cli.config.schema import TrackerName
 from mt_cli.errors import ResourceError, StoppedError
-from mt_cli.machine.atomic import write_atomically
+from mt_cli.machine.files import write_atomically
 from mt_cli.runs.run import Run
 
 log = logging.getLogger(__name__)

@@ -22,10 +22,9 @@ from mt_cli.errors import Option, ResourceError, UsageError
 from mt_cli.evaluation.card import write_card
 from mt_cli.machine.device import DTYPES, Runtime, choose_runtime, set_up_process
 from mt_cli.machine.facts import describe_checkout, describe_machine
-from mt_cli.machine.files import MANIFEST
-from mt_cli.machine.lock import locked
-from mt_cli.machine.log import logged_to
-from mt_cli.machine.signals import StopSignals
+from mt_cli.machine.files import MANIFEST, locked
+from mt_cli.machine.process import StopSignals
+from mt_cli.machine.terminal import logged_to
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import LOG, Run, check_place, create_run
 from mt_cli.training.distributed import World, joined_world

@@ -20,15 +20,12 @@ from mt_cli.config.schema import TrainingConfig
 from mt_cli.data.batching import Batch, BatchShape, PlannedBatch, collate, plan_epoch
 from mt_cli.data.encoded import EncodedSplit
 from mt_cli.machine.device import Runtime, seed_dropout
-from mt_cli.machine.progress import progress_shown
+from mt_cli.machine.terminal import progress_shown
 from mt_cli.model.translation_model import TranslationModel
-from mt_cli.training.distillation import Teachers
 from mt_cli.training.distributed import World
 from mt_cli.training.graphs import CudaGraphs, UpdateFunction
-from mt_cli.training.loss import batch_loss
-from mt_cli.training.optimizer import Optimizer
-from mt_cli.training.precision import LossScale, WorkingCopy, gradients
-from mt_cli.training.schedule import learning_rate
+from mt_cli.training.loss import Teachers, batch_loss
+from mt_cli.training.optimizer import LossScale, Optimizer, WorkingCopy, gradients, learning_rate
 
 
 @dataclass(frozen=True)

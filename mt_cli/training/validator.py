@@ -15,7 +15,7 @@ from mt_cli.machine.device import Runtime
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.runs.run import Run
 from mt_cli.training.loss import batch_loss
-from mt_cli.training.precision import WorkingCopy
+from mt_cli.training.optimizer import WorkingCopy
 from mt_cli.translation.lines import forbidden_ids
 from mt_cli.translation.searcher import Searcher
 from mt_cli.translation.translator import OnProgress, Translator

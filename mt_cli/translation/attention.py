@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mt_cli.errors import Option, UsageError
-from mt_cli.machine.atomic import write_json
+from mt_cli.machine.files import write_json
 from mt_cli.model.attention_maps import MapKind, attention_maps
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.pictures.figures import PICTURES, Panel, check_ending, write_picture

@@ -13,8 +13,7 @@ import numpy as np
 from mt_cli.config.schema import DecodingConfig
 from mt_cli.decoding.hypothesis import Hyp, Ids, OnDone, wu_length_penalty
 from mt_cli.errors import DataError, Option, ResourceError, UsageError
-from mt_cli.machine.limits import usable_cores
-from mt_cli.machine.shortage import shortage
+from mt_cli.machine.process import shortage, usable_cores
 from mt_cli.runs.run import ExportedModel
 from mt_cli.translation.engine import CrossAttention, Engine
 from mt_cli.translation.lines import forbidden_ids

@@ -22,7 +22,7 @@ from mt_cli.decoding.sampling import Sampling
 from mt_cli.decoding.search import beam_search, greedy_search, sample_search
 from mt_cli.errors import OutOfMemoryError
 from mt_cli.machine.device import Runtime
-from mt_cli.machine.shortage import MEMORY, shortage
+from mt_cli.machine.process import MEMORY, shortage
 from mt_cli.model.attention_maps import attention_maps
 from mt_cli.model.backend import DecoderState
 from mt_cli.model.cpu_kernels import transpose_weights_

@@ -20,7 +20,7 @@ from mt_cli.data.files import (
     read_errors_named,
 )
 from mt_cli.errors import ResourceError, UsageError
-from mt_cli.machine.atomic import replaced, write_errors_named
+from mt_cli.machine.files import replaced, write_errors_named
 from mt_cli.machine.terminal import is_terminal, print_stderr, write_bytes
 from mt_cli.text.normalize import decode_line, is_valid_utf8
 

@@ -45,7 +45,7 @@ from mt_cli.translation.source_side import SourceSide
 if TYPE_CHECKING:
     from mt_cli.model.translation_model import TranslationModel
     from mt_cli.translation.attention import Attention, TeacherForced
-    from mt_cli.translation.reranker import Reranker
+    from mt_cli.translation.scorer import Reranker
     from mt_cli.translation.searcher import Searcher
 
 log = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class Translator:
         checkpoints = options.checkpoints_of(models)
         reranker = None
         if options.reranking is not None:
-            from mt_cli.translation.reranker import Reranker
+            from mt_cli.translation.scorer import Reranker
 
             reranker = Reranker(options.reranking, options, of=first)
         engine: Engine

@@ -9,8 +9,7 @@ from damage import change_json
 from workspace import Workspace
 
 from mt_cli.config.load import dump_config, load_config
-from mt_cli.machine.files import sha256_bytes
-from mt_cli.machine.lock import locked
+from mt_cli.machine.files import locked, sha256_bytes
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import ResourceError
-from mt_cli.machine.atomic import WriteError, built_beside, replaced, write_atomically
-from mt_cli.machine.lock import locked
+from mt_cli.machine.files import WriteError, built_beside, locked, replaced, write_atomically
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from mt_cli.config.schema import Device
 from mt_cli.decoding import search
 from mt_cli.errors import ResourceError
 from mt_cli.machine.device import best_precision, choose_runtime, set_up_process
-from mt_cli.machine.shortage import MEMORY, SHORTAGE_HINTS, THREADS, gpu_failure, shortage
+from mt_cli.machine.process import MEMORY, SHORTAGE_HINTS, THREADS, gpu_failure, shortage
 from mt_cli.training import loss
 from mt_cli.translation import scorer, searcher
 

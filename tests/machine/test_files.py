@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import DataError
-from mt_cli.machine.atomic import write_json
-from mt_cli.machine.files import check_hashes, read_file, read_json, sha256_bytes, sha256_file
+from mt_cli.machine.files import (
+    check_hashes,
+    read_file,
+    read_json,
+    sha256_bytes,
+    sha256_file,
+    write_json,
+)
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of FIPS 180-2, B.1
 

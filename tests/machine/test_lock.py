@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import UsageError
-from mt_cli.machine.lock import is_locked, locked
+from mt_cli.machine.files import is_locked, locked
 
 
 def test_taken_folder_is_refused_by_name_and_is_free_afterwards(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mt_cli.machine import progress
-from mt_cli.machine.log import set_up_logging
-from mt_cli.machine.progress import progress_shown
+from mt_cli.machine import terminal as progress
+from mt_cli.machine.terminal import progress_shown, set_up_logging
 
 
 @pytest.fixture

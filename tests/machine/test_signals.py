@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mt_cli.machine import signals as module
-from mt_cli.machine.signals import StopSignals
+from mt_cli.machine import process as module
+from mt_cli.machine.process import StopSignals
 
 
 @pytest.fixture

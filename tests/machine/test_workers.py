@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mt_cli.errors import DataError, ResourceError
-from mt_cli.machine.workers import WAITING_PER_WORKER, ordered_map
+from mt_cli.machine.process import WAITING_PER_WORKER, ordered_map
 
 
 def square(number: int) -> int:
@@ -74,7 +74,7 @@ def test_processes_that_cannot_be_started_are_a_resource_error(
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")  # as without /dev/shm
 
-    monkeypatch.setattr("mt_cli.machine.workers.ProcessPoolExecutor", fail)
+    monkeypatch.setattr("mt_cli.machine.process.ProcessPoolExecutor", fail)
     with pytest.raises(ResourceError, match="--workers 1"):
         list(ordered_map(square, range(3), workers=2))
 
@@ -83,7 +83,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         "import os, time\n"
-        "from mt_cli.machine.workers import ordered_map\n"
+        "from mt_cli.machine.process import ordered_map\n"
         "def work(n):\n"
         "    print(os.getpid(), flush=True)\n"
         "    time.sleep(60)\n"

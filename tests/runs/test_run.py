@@ -10,7 +10,7 @@ from tiny import TINY, random_ids
 
 from mt_cli.config.schema import Config, DataConfig
 from mt_cli.errors import DataError, UsageError
-from mt_cli.machine.atomic import write_json
+from mt_cli.machine.files import write_json
 from mt_cli.runs.metrics import append_metrics, read_metrics
 from mt_cli.runs.opening import open_run
 from mt_cli.runs.run import ENVIRONMENT, STATUS, Run

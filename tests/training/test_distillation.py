@@ -13,8 +13,13 @@ from mt_cli.config.schema import TrainingConfig
 from mt_cli.data.batching import BatchShape, collate
 from mt_cli.model.translation_model import TranslationModel
 from mt_cli.training import loss as module
-from mt_cli.training.distillation import Teachers
-from mt_cli.training.loss import TeacherLabels, TeacherOutput, batch_loss, linear_cross_entropy
+from mt_cli.training.loss import (
+    TeacherLabels,
+    TeacherOutput,
+    Teachers,
+    batch_loss,
+    linear_cross_entropy,
+)
 from mt_cli.training.trainer import Trainer
 
 N, D, V = 7, 5, 11

@@ -8,7 +8,7 @@ from tiny import random_pairs, randomised, split_of, tiny_model
 
 from mt_cli.config.schema import Precision, TrainingConfig
 from mt_cli.machine.device import Runtime
-from mt_cli.training.precision import FIRST_SCALE_LOG2, LossScale, WorkingCopy
+from mt_cli.training.optimizer import FIRST_SCALE_LOG2, LossScale, WorkingCopy
 from mt_cli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -73,7 +73,7 @@ def test_what_is_too_small_for_sixteen_bits_is_learned_all_the_same() -> None:
 def test_the_scale_moves_as_that_of_pytorch(
     monkeypatch: pytest.MonkeyPatch, overflows: list[int]
 ) -> None:
-    monkeypatch.setattr("mt_cli.training.precision.UPDATES_BEFORE_GROWTH", 2)
+    monkeypatch.setattr("mt_cli.training.optimizer.UPDATES_BEFORE_GROWTH", 2)
     scale = LossScale(torch.float16, device=CPU)
     reference = torch.amp.GradScaler("cpu", init_scale=2.0**FIRST_SCALE_LOG2, growth_interval=2)
     weight = torch.nn.Parameter(torch.ones(1))

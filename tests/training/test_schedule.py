@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from mt_cli.config.schema import Schedule, TrainingConfig
-from mt_cli.training.schedule import learning_rate
+from mt_cli.training.optimizer import learning_rate
 
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES)

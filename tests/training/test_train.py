@@ -14,7 +14,7 @@ import pytest
 from workspace import MT_CLI, TIMEOUT_S, Outcome, Workspace
 
 from mt_cli.config.load import load_config
-from mt_cli.machine.lock import locked
+from mt_cli.machine.files import locked
 from mt_cli.runs.checkpoint import checkpoint_name
 from mt_cli.runs.run import Run
 from mt_cli.training.session import TimeLimit

@@ -18,7 +18,7 @@ from mt_cli.model.translation_model import TranslationModel
 from mt_cli.text import BOS_ID, EOS_ID
 from mt_cli.training.distributed import World
 from mt_cli.training.loss import Loss, batch_loss
-from mt_cli.training.schedule import learning_rate
+from mt_cli.training.optimizer import learning_rate
 from mt_cli.training.trainer import StepReport, Trainer
 from mt_cli.training.validator import mean_nll
 

@@ -9,8 +9,7 @@ from workspace import Workspace
 
 from mt_cli.translation.lines import Translation
 from mt_cli.translation.options import Reranking
-from mt_cli.translation.reranker import reranking_score
-from mt_cli.translation.scorer import PairScore
+from mt_cli.translation.scorer import PairScore, reranking_score
 from mt_cli.translation.translator import Translator
 
 BEAM = 4
